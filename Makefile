@@ -1,0 +1,97 @@
+# Everything a developer does, by name. `make help` lists it.
+# Another Python: make PYTHON=python3.12 test
+
+PYTHON ?= python3
+DRIFTREE_DATA ?= ../shared/data
+export DRIFTREE_DATA
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+BIN := .venv/bin
+BUILT_FROM := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
+INSTALL := -m pip install -qq --disable-pip-version-check
+WHEEL_PYTHONS ?= python3.11 python3.12 python3.13
+
+# Both checks stop with one sentence, and only where something is about to be built.
+NO_COMPILER := driftree needs a C++ compiler: install g++ (Debian/Ubuntu: apt install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install)
+COMPILERS := $(if $(filter default,$(origin CXX)),c++ g++ clang++,$(firstword $(CXX)))
+need_compiler = $(if $(shell for name in $(COMPILERS); do command -v $$name; done),,$(error $(NO_COMPILER)))
+version_of = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")' 2>/dev/null; true)
+OLD_PYTHONS := 2.% 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 3.10
+need_python = $(if $(filter-out $(OLD_PYTHONS),$(call version_of,$(PYTHON))),,$(error driftree needs Python 3.11 or newer, and $(PYTHON) is not: name one that is, such as make PYTHON=python3.12 $(MAKECMDGOALS)))
+
+.PHONY: help demo test lint format quality bench sanitize wheels clean FORCE
+
+help: ## list the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name words; do printf '  make %-9s %s\n' "$$name" "$$words"; done
+
+demo: .venv/.demo-stamp ## watch a tree learn a drifting stream
+	@$(BIN)/driftree demo
+
+test: lint ## lint, then every test that is not slow
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+lint: .venv/.dev-stamp ## ruff, mypy, import-linter
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet || { echo 'some files are not formatted: run make format'; exit 1; }
+	@$(BIN)/mypy
+	@words=$$($(BIN)/lint-imports) || { echo "$$words"; exit 1; }
+
+format: .venv/.dev-stamp ## let ruff format and fix
+	@$(BIN)/ruff check --fix --quiet || true
+	@$(BIN)/ruff format
+
+quality: .venv/.dev-stamp ## score the streams in DRIFTREE_DATA
+	@$(BIN)/python benchmarks/quality.py
+
+bench: .venv/.dev-stamp ## rows per second
+	@$(BIN)/python benchmarks/speed.py
+
+# Python itself is not sanitized, so the run-time libraries are loaded first; libstdc++ with them,
+# or AddressSanitizer does not find the functions behind C++ exceptions.
+PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so,$(shell $(CXX) -print-file-name=$(name)))
+sanitize: .venv-sanitize/.stamp ## the tests of learn under AddressSanitizer and UBSan
+	@LD_PRELOAD='$(PRELOAD)' ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	    .venv-sanitize/bin/python -m pytest -q -p no:xdist --capture=sys tests/learn
+
+wheels: ## a wheel in dist/ for each of WHEEL_PYTHONS that is here
+	$(need_compiler)@for python in $(WHEEL_PYTHONS); do \
+	    if $$python -c '' 2>/dev/null; then \
+	        $$python -m pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir dist .; \
+	    else echo "no $$python here: no wheel for it"; fi; \
+	done
+	@ls dist/*.whl
+
+clean: ## remove what make made
+	rm -rf .venv .venv-sanitize build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# A .venv of another Python is made anew, but only when PYTHON was given by hand.
+ifneq ($(origin PYTHON),file)
+ifneq ($(call version_of,$(PYTHON)),$(call version_of,$(BIN)/python))
+.venv/.python-stamp: FORCE
+endif
+endif
+
+.venv/.python-stamp:
+	$(need_python)@$(PYTHON) -m venv --clear .venv
+	@touch $@
+
+.venv/.demo-stamp: .venv/.python-stamp $(BUILT_FROM)
+	$(need_compiler)@echo 'installing driftree into .venv (about a minute)'
+	@$(BIN)/python $(INSTALL) -e .
+	@touch $@
+
+.venv/.dev-stamp: .venv/.python-stamp $(BUILT_FROM)
+	$(need_compiler)@echo 'installing driftree and its development tools into .venv (a minute or two)'
+	@$(BIN)/python $(INSTALL) -e '.[dev]'
+	@touch .venv/.demo-stamp $@
+
+.venv-sanitize/.stamp: $(BUILT_FROM)
+	$(need_compiler)$(need_python)@echo 'building the sanitized kernels into .venv-sanitize'
+	@$(PYTHON) -m venv --clear .venv-sanitize
+	@.venv-sanitize/bin/python $(INSTALL) -C cmake.define.DRIFTREE_SANITIZE=ON -C install.strip=false -e '.[dev]'
+	@touch $@
