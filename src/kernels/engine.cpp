@@ -1,0 +1,564 @@
+#include "engine.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <stdexcept>
+#include <string_view>
+
+namespace driftree {
+
+const Functions& choose_functions() {
+    const char* wish = std::getenv("DRIFTREE_ISA");
+    const std::string_view name = wish ? wish : "";
+#ifdef DRIFTREE_X86
+    __builtin_cpu_init();
+    const bool has_avx2 = __builtin_cpu_supports("x86-64-v3"), has_avx512 = __builtin_cpu_supports("x86-64-v4");
+    if (has_avx512 && (name.empty() || name == "avx512")) return avx512_functions;
+    if (has_avx2 && (name.empty() || name == "avx2")) return avx2_functions;
+    if (!name.empty() && name != "baseline")
+        throw std::invalid_argument("DRIFTREE_ISA must be baseline, avx2 or avx512, and this machine must have it");
+#endif
+    return baseline_functions;
+}
+
+Forward Engine::Buffers::fit(int n, const Shape& shape) {
+    const auto rows = static_cast<std::size_t>(n);
+    for (auto* values : {&loss, &loss_a, &loss_b})
+        if (values->size() < rows) values->resize(rows);
+    const auto wanted = (rows + 2) * shape.outputs + shape.stride;
+    if (residual.size() < wanted) residual.resize(wanted);
+    return {loss.data(), loss_a.data(), loss_b.data(), residual.data()};
+}
+
+Engine::Engine(const Settings& given, int classes)
+    : settings(given), shape{1, 8, classes > 2 ? classes : 1}, nodes(given.max_nodes),
+      trials(given.max_nodes * given.trials), grids(given.max_nodes), candidates(given.max_nodes),
+      node_gradient(given.max_nodes), n_classes(classes), f_(&choose_functions()),
+      learning_{given.learning_rate, given.memory, given.passes} {
+    new_node(-1, new_model());
+    if (!settings.by_gradient && n_classes <= 2) {
+        challenger = new_model();
+        head(challenger).has_floor = 1.0;
+    }
+}
+
+// ---------------------------------------------------------------- models
+std::size_t Engine::model_size() const {
+    const std::size_t weights = static_cast<std::size_t>(shape.outputs) * shape.stride;
+    return settings.by_gradient ? kHead + weights
+                                : kHead + 3 * weights + static_cast<std::size_t>(shape.stride) * shape.stride;
+}
+
+int Engine::new_model() {
+    auto place = std::find_if(models.begin(), models.end(), [](const auto& memory) { return memory.empty(); });
+    if (place == models.end()) place = models.insert(models.end(), std::vector<double>());
+    place->assign(model_size(), 0.0);
+    Head& head = *reinterpret_cast<Head*>(place->data());
+    head.scale = 1.0;
+    head.floor[0] = head.floor[1] = 0.01;
+    if (!settings.by_gradient) {
+        double* matrix = matrix_b(shape, place->data());
+        for (int c = 0; c < shape.columns; c++)
+            matrix[static_cast<long>(c) * shape.stride + c] = kInitialCurvatureInverse;
+        head.trace = kInitialCurvatureInverse * shape.columns;
+    }
+    return static_cast<int>(place - models.begin());
+}
+
+void Engine::free_model(int& model) {
+    if (model >= 0) std::vector<double>().swap(models[model]);
+    model = -1;
+}
+
+int Engine::copy_model(int from) {
+    const int to = new_model();
+    models[to] = models[from];
+    return to;
+}
+
+Forward Engine::forward(int model, const Visit& visit, Buffers& buffers) {
+    const Forward out = buffers.fit(visit.n, shape);
+    const auto run = settings.by_gradient ? f_->sgd_forward : f_->blend_forward;
+    run(shape, models[model].data(), chunk_.rows(), visit, out);
+    return out;
+}
+
+void Engine::learn_model(int model, const Visit& visit, const Forward& before) {
+    const auto run = settings.by_gradient ? f_->sgd_learn : f_->blend_learn;
+    run(shape, models[model].data(), chunk_.rows(), visit, before, learning_);
+}
+
+void Engine::weights_of(int node, double* weights) const {
+    const auto run = settings.by_gradient ? f_->sgd_weights : f_->blend_weights;
+    run(shape, models[nodes.model[node]].data(), weights);
+}
+
+// ---------------------------------------------------------------- schema
+int Engine::add_feature(bool categorical, bool has_value) {
+    const int feature = schema.add_feature(categorical, has_value);
+    scaler.add_feature(settings.by_gradient);
+    if (has_value) add_column();
+    for (Grid& grid : grids) grid.restart();
+    std::fill(trials.slot.begin(), trials.slot.end(), -1);  // slots of grids that are gone
+    return feature;
+}
+
+int Engine::add_level(int feature, int code) {
+    schema.level_column[feature * kLevels + code] = schema.n_columns++;
+    add_column();
+    return schema.n_columns - 1;
+}
+
+int Engine::add_missing(int feature) {
+    schema.missing_column[feature] = schema.n_columns++;
+    add_column();
+    return schema.n_columns - 1;
+}
+
+void Engine::add_column() {
+    if (shape.columns == shape.stride) restride(round_up(shape.stride + shape.stride / 4 + 1, 8), shape.outputs);
+    const int column = shape.columns++;
+    if (settings.by_gradient) return;
+    for (auto& memory : models) {
+        if (memory.empty()) continue;
+        Head& head = *reinterpret_cast<Head*>(memory.data());
+        matrix_b(shape, memory.data())[static_cast<long>(column) * shape.stride + column] =
+            kInitialCurvatureInverse / head.scale;
+        head.trace += kInitialCurvatureInverse;
+    }
+}
+
+void Engine::set_classes(int classes) {
+    if (classes <= n_classes) return;
+    const int known = n_classes;
+    n_classes = classes;
+    if (classes <= 2) return;
+    drop_challenger();
+    for (auto& memory : models)
+        if (!memory.empty()) reinterpret_cast<Head*>(memory.data())->has_floor = 0.0;
+    restride(shape.stride, classes);
+    for (auto& memory : models) {  // a class that was not seen in all these rows is rare
+        for (int k = known; k < classes && !memory.empty(); k++) {
+            weights_a(shape, memory.data())[k * shape.stride] = -std::log1p(clock);
+            if (!settings.by_gradient) weights_b(shape, memory.data())[k * shape.stride] = -std::log1p(clock);
+        }
+    }
+}
+
+template <class T>
+static void widen(std::vector<T>& lines, int old_stride, int stride) {
+    const std::size_t n = lines.size() / old_stride;
+    std::vector<T> wide(n * stride, T(0));
+    for (std::size_t i = 0; i < n; i++) std::copy_n(lines.data() + i * old_stride, old_stride, wide.data() + i * stride);
+    lines.swap(wide);
+}
+
+// Moves all models to a wider stride or more outputs; sums of gradients of fewer outputs start afresh.
+void Engine::restride(int stride, int outputs) {
+    const Shape old = shape;
+    shape.stride = stride;
+    shape.outputs = outputs;
+    auto move_weights = [&](const double* from, double* to, bool squares) {
+        for (int k = 0; k < old.outputs; k++) {
+            const int target = old.outputs == 1 && outputs > 1 ? 1 : k;
+            std::copy_n(from + k * old.stride, old.columns, to + target * stride);
+        }
+        if (old.outputs > 1 || outputs == 1) return;
+        for (int c = 0; c < old.columns; c++) {  // log-odds w become the logits -w/2, w/2
+            to[c] = squares ? to[stride + c] : -0.5 * to[stride + c];
+            if (!squares) to[stride + c] *= 0.5;
+        }
+    };
+    for (auto& memory : models) {
+        if (memory.empty()) continue;
+        std::vector<double> fresh(model_size(), 0.0);
+        std::copy_n(memory.data(), kHead, fresh.data());
+        move_weights(weights_a(old, memory.data()), weights_a(shape, fresh.data()), false);
+        if (!settings.by_gradient) {
+            move_weights(squares_a(old, memory.data()), squares_a(shape, fresh.data()), true);
+            move_weights(weights_b(old, memory.data()), weights_b(shape, fresh.data()), false);
+            for (int c = 0; c < old.columns; c++)
+                std::copy_n(matrix_b(old, memory.data()) + static_cast<long>(c) * old.stride, old.columns,
+                            matrix_b(shape, fresh.data()) + static_cast<long>(c) * stride);
+        }
+        memory.swap(fresh);
+    }
+    for (int node = 0; node < settings.max_nodes; node++) {
+        if (!nodes.alive[node]) continue;
+        if (outputs == old.outputs) {
+            widen(grids[node].gradients, old.stride, stride);
+            widen(candidates[node].gradient_left, old.stride, stride);
+            widen(candidates[node].gradient_before, old.stride, stride);
+            widen(node_gradient[node], old.stride, stride);
+            continue;
+        }
+        if (grids[node].is_ready()) grids[node].clear_gradients(shape);
+        candidates[node].clear();
+        if (settings.by_gradient) node_gradient[node].assign(static_cast<std::size_t>(outputs) * stride, 0.0);
+    }
+}
+
+// ---------------------------------------------------------------- structure
+Condition Engine::condition(int node) const {
+    return {nodes.feature[node], nodes.threshold[node], static_cast<bool>(nodes.equality[node]),
+            static_cast<bool>(nodes.missing_left[node])};
+}
+
+int Engine::new_node(int parent, int model) {
+    const auto place = std::find(nodes.alive.begin(), nodes.alive.end(), 0);
+    if (place == nodes.alive.end()) throw std::length_error("the tree has max_nodes nodes already");
+    const int node = static_cast<int>(place - nodes.alive.begin());
+    nodes.alive[node] = 1;
+    nodes.parent[node] = parent;
+    nodes.left[node] = nodes.right[node] = nodes.feature[node] = -1;
+    nodes.depth[node] = parent < 0 ? 0 : nodes.depth[parent] + 1;
+    nodes.model[node] = model;
+    nodes.rows[node] = nodes.own_loss[node] = nodes.subtree_loss[node] = nodes.refresh_at[node] = 0.0;
+    nodes.evidence[node] = 0.0;
+    nodes.clock[node] = nodes.born[node] = clock;
+    grids[node].restart();
+    candidates[node].clear();
+    if (settings.by_gradient) node_gradient[node].assign(static_cast<std::size_t>(shape.outputs) * shape.stride, 0.0);
+    return node;
+}
+
+void Engine::release(int node) {
+    for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++)
+        if (trials.feature[t] >= 0) drop_trial(t, 0.0);
+    free_model(nodes.model[node]);
+    grids[node].restart();
+    candidates[node].clear();
+    std::vector<double>().swap(node_gradient[node]);
+    nodes.alive[node] = 0;
+}
+
+void Engine::add_children(int node, const Condition& condition, int left_model, int right_model) {
+    nodes.feature[node] = condition.feature;
+    nodes.threshold[node] = condition.threshold;
+    nodes.equality[node] = condition.equality;
+    nodes.missing_left[node] = condition.missing_left;
+    nodes.left[node] = new_node(node, left_model);
+    nodes.right[node] = new_node(node, right_model);
+}
+
+void Engine::split_by_trial(int node, int trial) {
+    const Condition condition = trials.condition(trial);
+    const int left = std::exchange(trials.left_model[trial], -1), right = std::exchange(trials.right_model[trial], -1);
+    nodes.own_loss[node] = trials.node_loss[trial];
+    nodes.subtree_loss[node] = trials.trial_loss[trial];
+    nodes.evidence[node] = trials.n_left[trial] + trials.n_right[trial];
+    for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++)
+        if (trials.feature[t] >= 0) drop_trial(t, 0.0);
+    add_children(node, condition, left, right);
+}
+
+// Children by (6) and (7): theta - lambda / n * gradient, and the loss share minus their part of the gain.
+void Engine::split_by_candidate(int node, int k) {
+    const Candidates& store = candidates[node];
+    const int size = shape.outputs * shape.stride;
+    const double* left_gradient = store.gradient_left.data() + static_cast<long>(k) * size;
+    const double* before = store.gradient_before.data() + static_cast<long>(k) * size;
+    const double n_left = store.n_left[k], n_right = nodes.rows[node] - store.n_before[k] - n_left;
+    const double window_loss = nodes.own_loss[node] - store.loss_before[k];
+    const double left_share = window_loss > 0.0 ? store.loss_left[k] / window_loss : 0.5;
+    const int models_of[2] = {copy_model(nodes.model[node]), copy_model(nodes.model[node])};
+    double losses[2] = {nodes.own_loss[node] * left_share, nodes.own_loss[node] * (1.0 - left_share)};
+    for (int i = 0; i < size; i++) {
+        const double g[2] = {left_gradient[i], node_gradient[node][i] - before[i] - left_gradient[i]};
+        const double n[2] = {n_left, n_right};
+        for (int side = 0; side < 2; side++) {
+            models[models_of[side]][kHead + i] -= settings.gain_step / n[side] * g[side];
+            losses[side] -= settings.gain_step / n[side] * g[side] * g[side];
+        }
+    }
+    const int feature = store.feature[k];
+    add_children(node, {feature, store.value[k], static_cast<bool>(schema.is_categorical[feature]), false},
+                 models_of[0], models_of[1]);
+    nodes.own_loss[nodes.left[node]] = nodes.subtree_loss[nodes.left[node]] = losses[0];
+    nodes.own_loss[nodes.right[node]] = nodes.subtree_loss[nodes.right[node]] = losses[1];
+    set_subtree_loss(node, losses[0] + losses[1]);
+}
+
+// Paper's setting: what a subtree loses is the sum over its leaves, so the nodes above change with it.
+void Engine::set_subtree_loss(int node, double loss) {
+    const double change = loss - nodes.subtree_loss[node];
+    for (int above = nodes.parent[node]; settings.by_gradient && above >= 0; above = nodes.parent[above])
+        nodes.subtree_loss[above] += change;
+    nodes.subtree_loss[node] = loss;
+}
+
+void Engine::prune(int node) {
+    std::vector<int> rest = {nodes.left[node], nodes.right[node]};
+    while (!rest.empty()) {
+        const int below = rest.back();
+        rest.pop_back();
+        if (nodes.left[below] >= 0) rest.insert(rest.end(), {nodes.left[below], nodes.right[below]});
+        release(below);
+    }
+    nodes.left[node] = nodes.right[node] = nodes.feature[node] = -1;
+    set_subtree_loss(node, nodes.own_loss[node]);
+}
+
+void Engine::choose_grid(int node, const std::vector<std::int32_t>& slots, std::vector<double> edges) {
+    grids[node].choose(slots, std::move(edges), shape);
+}
+
+std::vector<Proposal> Engine::proposals(int node) const {
+    std::vector<Proposal> found;
+    if (!grids[node].is_ready()) return found;
+    for (int j = 0; j < schema.n_features; j++) {
+        const Proposal best = grids[node].best(*f_, shape, j, schema.is_categorical[j], nodes.rows[node]);
+        if (best.slot >= 0) found.push_back(best);
+    }
+    return found;
+}
+
+void Engine::start_trial(int t, const Proposal& proposal) {
+    const int node = t / settings.trials;
+    const Condition& condition = proposal.condition;
+    trials.feature[t] = condition.feature;
+    trials.threshold[t] = condition.threshold;
+    trials.equality[t] = condition.equality;
+    trials.missing_left[t] = condition.missing_left;
+    trials.slot[t] = proposal.slot;
+    for (auto* sum : {&trials.node_loss, &trials.subtree_loss, &trials.trial_loss, &trials.n_left, &trials.n_right})
+        (*sum)[t] = 0.0;
+    trials.born[t] = nodes.rows[node];
+    trials.left_model[t] = copy_model(nodes.model[node]);
+    trials.right_model[t] = copy_model(nodes.model[node]);
+    const std::pair<int, double> sides[2] = {{trials.left_model[t], proposal.n_left}, {trials.right_model[t], proposal.n_right}};
+    for (const auto& [model, share] : sides) {  // fewer rows: less is known
+        head(model).scale /= share;
+        head(model).trace /= share;
+    }
+}
+
+void Engine::drop_trial(int t, double barred_until) {
+    Grid& grid = grids[t / settings.trials];
+    if (barred_until > 0.0 && trials.slot[t] >= 0) grid.barred_until[trials.slot[t]] = barred_until;
+    free_model(trials.left_model[t]);
+    free_model(trials.right_model[t]);
+    trials.feature[t] = -1;
+}
+
+// The challenger's model and link become the tree; a copy with the other link challenges it from now on.
+void Engine::adopt_challenger() {
+    if (nodes.left[0] >= 0) prune(0);
+    release(0);
+    new_node(-1, challenger);
+    const double had_floor = head(challenger).has_floor;
+    challenger = copy_model(challenger);
+    head(challenger).has_floor = 1.0 - had_floor;
+    if (had_floor == 0.0) head(challenger).floor[0] = head(challenger).floor[1] = 0.01;
+    challenger_gain = 0.0;
+}
+
+void Engine::drop_challenger() { free_model(challenger); }
+
+// ---------------------------------------------------------------- one step
+void Engine::learn(const double* X, const std::int32_t* y, const double* weights, int n) {
+    due_.clear();
+    if (n == 0) return;
+    chunk_.fill(X, y, weights, n, schema.n_features, settings.seed);
+    for (int j = 0; j < schema.n_features; j++)
+        if (schema.value_column[j] >= 0)
+            scaler.update(j, chunk_.raw.data() + j, schema.n_features, chunk_.weights.data(), n, settings.by_gradient);
+    chunk_.scale(schema, scaler, shape.stride, settings.by_gradient);
+    for (int i = 0; i < n; i++) clock += chunk_.weights[i];
+    n_rows += n;
+    n_steps++;
+    leaf_loss_.resize(n);
+    route();
+    for (int s = n_stops_ - 1; s >= 0; s--) step_node(stops_[s]);  // children before parents
+    if (challenger >= 0) step_challenger();
+    for (int s = n_stops_ - 1; s >= 0; s--)
+        if (is_due(stops_[s].node)) due_.push_back(stops_[s].node);
+}
+
+// Sends the rows down the tree; stops_[0 .. n_stops_) are the visited nodes, parents before children.
+void Engine::route() {
+    auto next_stop = [&](int node) -> Stop& {
+        if (n_stops_ == static_cast<int>(stops_.size())) stops_.emplace_back();
+        Stop& stop = stops_[n_stops_++];
+        stop.node = node;
+        stop.rows.clear();
+        return stop;
+    };
+    n_stops_ = 0;
+    Stop& root = next_stop(0);
+    for (int i = 0; i < chunk_.n; i++) root.rows.push_back(i);
+    for (int s = 0; s < n_stops_; s++) {
+        const int node = stops_[s].node;
+        if (nodes.left[node] < 0) continue;
+        const Condition goes_left = condition(node);
+        for (const bool is_left : {true, false}) {
+            Stop& child = next_stop(is_left ? nodes.left[node] : nodes.right[node]);
+            for (const int row : stops_[s].rows)
+                if (goes_left.holds(chunk_.raw_row(row, schema.n_features)) == is_left) child.rows.push_back(row);
+            if (child.rows.empty()) n_stops_--;
+        }
+    }
+}
+
+void Engine::step_node(Stop& stop) {
+    const int node = stop.node;
+    const Visit visit = {stop.rows.data(), static_cast<int>(stop.rows.size())};
+    const Forward before = forward(nodes.model[node], visit, own_);
+    const double keep = settings.by_gradient ? 1.0 : std::exp(-(clock - nodes.clock[node]) / settings.evidence_window);
+    nodes.clock[node] = clock;
+    const bool is_leaf = nodes.left[node] < 0;
+    double own = 0.0, subtree = 0.0, rows = 0.0;
+    for (int i = 0; i < visit.n; i++) {
+        const int row = visit.rows[i];
+        const double weight = chunk_.weights[row];
+        if (is_leaf) leaf_loss_[row] = before.loss[i];
+        own += weight * before.loss[i];
+        subtree += weight * leaf_loss_[row];
+        rows += weight;
+    }
+    nodes.own_loss[node] = keep * nodes.own_loss[node] + own;
+    nodes.subtree_loss[node] = keep * nodes.subtree_loss[node] + subtree;
+    nodes.rows[node] += rows;
+    nodes.evidence[node] = keep * nodes.evidence[node] + rows;
+    if (settings.by_gradient) {
+        step_candidates(node, visit, before);
+    } else {
+        grids[node].fade(keep);
+        step_grid(node, visit, before);
+        step_trials(node, visit, before, keep);
+    }
+    learn_model(nodes.model[node], visit, before);
+}
+
+void Engine::step_grid(int node, const Visit& visit, const Forward& before) {
+    Grid& grid = grids[node];
+    if (grid.is_ready()) {
+        grid.add(*f_, shape, schema, chunk_, visit, before.residual, single_);
+    } else {
+        for (int i = 0; i < visit.n; i++)
+            grid.collect(chunk_.raw_row(visit.rows[i], schema.n_features), schema.n_features, settings.first_rows);
+    }
+}
+
+void Engine::step_trials(int node, const Visit& visit, const Forward& before, double keep) {
+    for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++) {
+        if (trials.feature[t] < 0) continue;
+        const Condition goes_left = trials.condition(t);
+        double own = 0.0, subtree = 0.0, tried = 0.0;
+        for (const bool is_left : {true, false}) {
+            side_rows_.clear();
+            for (int i = 0; i < visit.n; i++) {
+                const int row = visit.rows[i];
+                if (goes_left.holds(chunk_.raw_row(row, schema.n_features)) != is_left) continue;
+                side_rows_.push_back(row);
+                own += chunk_.weights[row] * before.loss[i];
+                subtree += chunk_.weights[row] * leaf_loss_[row];
+            }
+            if (side_rows_.empty()) continue;
+            const Visit side = {side_rows_.data(), static_cast<int>(side_rows_.size())};
+            const int model = is_left ? trials.left_model[t] : trials.right_model[t];
+            const Forward tried_before = forward(model, side, side_);
+            double& count = is_left ? trials.n_left[t] : trials.n_right[t];
+            for (int i = 0; i < side.n; i++) {
+                tried += chunk_.weights[side.rows[i]] * tried_before.loss[i];
+                count += chunk_.weights[side.rows[i]];
+            }
+            learn_model(model, side, tried_before);
+        }
+        trials.node_loss[t] = keep * trials.node_loss[t] + own;
+        trials.subtree_loss[t] = keep * trials.subtree_loss[t] + subtree;
+        trials.trial_loss[t] = keep * trials.trial_loss[t] + tried;
+    }
+}
+
+void Engine::step_candidates(int node, const Visit& visit, const Forward& before) {
+    std::vector<double>& gradient = node_gradient[node];
+    const std::vector<double> gradient_before = gradient;
+    double rows = 0.0, loss = 0.0;
+    for (int i = 0; i < visit.n; i++) {
+        const int row = visit.rows[i];
+        rows += chunk_.weights[row];
+        loss += chunk_.weights[row] * before.loss[i];
+        f_->add_gradient(shape, chunk_.rows(), row, before.residual + static_cast<long>(i) * shape.outputs, gradient.data());
+    }
+    const NodeSums now = {nodes.rows[node], nodes.own_loss[node], gradient.data()};
+    const NodeSums then = {now.n - rows, now.loss - loss, gradient_before.data()};
+    const int budget = settings.candidates_per_feature * schema.n_features;
+    CandidateStep step(*f_, shape, schema, chunk_, visit, before.loss, before.residual, settings.gain_step);
+    step.update(candidates[node], now);
+    step.propose(candidates[node], then, now, budget, static_cast<int>(settings.replacement_rate * budget));
+}
+
+void Engine::step_challenger() {
+    all_rows_.resize(chunk_.n);
+    for (int i = 0; i < chunk_.n; i++) all_rows_[i] = i;
+    const Visit visit = {all_rows_.data(), chunk_.n};
+    const Forward before = forward(challenger, visit, own_);
+    double gain = 0.0;
+    for (int i = 0; i < chunk_.n; i++) gain += chunk_.weights[i] * (leaf_loss_[i] - before.loss[i]);
+    challenger_gain = std::exp(-(clock - challenger_clock) / settings.evidence_window) * challenger_gain + gain;
+    challenger_clock = clock;
+    learn_model(challenger, visit, before);
+}
+
+// Has anything of the node crossed a level that Python set? A cheap filter; Python decides.
+bool Engine::is_due(int node) const {
+    const bool is_leaf = nodes.left[node] < 0;
+    const double prune_gain = nodes.subtree_loss[node] - nodes.own_loss[node];
+    if (!is_leaf && prune_gain >= nodes.prune_level[node]) return true;
+    if (settings.by_gradient) {
+        const Candidates& store = candidates[node];
+        if (store.n() == 0) return false;
+        const double best = *std::max_element(store.gain.begin(), store.gain.end());
+        return is_leaf ? best >= nodes.split_level[node] : prune_gain + best >= nodes.replace_level[node];
+    }
+    const Grid& grid = grids[node];
+    if (!grid.is_ready()) return grid.n_first_rows >= settings.first_rows;
+    if (nodes.rows[node] >= nodes.refresh_at[node]) return true;
+    for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++) {
+        if (trials.feature[t] < 0) continue;
+        if (trials.node_loss[t] - trials.trial_loss[t] < nodes.split_level[node]) continue;
+        if (is_leaf || trials.subtree_loss[t] - trials.trial_loss[t] >= nodes.replace_level[node]) return true;
+    }
+    return false;
+}
+
+// ---------------------------------------------------------------- prediction
+int Engine::leaf_of(const double* x) const {
+    int node = 0;
+    while (nodes.left[node] >= 0) node = condition(node).holds(x) ? nodes.left[node] : nodes.right[node];
+    return node;
+}
+
+int Engine::logits_of(const double* x, double* logits) const {
+    thread_local std::vector<double> inputs, other;
+    inputs.assign(shape.stride, 0.0);
+    Chunk::fill_inputs(schema, scaler, x, settings.by_gradient, inputs.data());
+    const int leaf = leaf_of(x);
+    double* memory = const_cast<double*>(models[nodes.model[leaf]].data());
+    f_->logits(shape, weights_a(shape, memory), inputs.data(), logits);
+    if (settings.by_gradient) return leaf;
+    other.resize(shape.outputs);
+    f_->logits(shape, weights_b(shape, memory), inputs.data(), other.data());
+    const double share_b = 1.0 / (1.0 + std::exp(-reinterpret_cast<const Head*>(memory)->preference));
+    for (int k = 0; k < shape.outputs; k++) logits[k] = (1.0 - share_b) * logits[k] + share_b * other[k];
+    return leaf;
+}
+
+void Engine::probabilities_of(int leaf, const double* logits, double* out) const {
+    if (shape.outputs == 1) {
+        const Head& head = *reinterpret_cast<const Head*>(models[nodes.model[leaf]].data());
+        double p = 1.0 / (1.0 + std::exp(-logits[0]));
+        if (head.has_floor != 0.0) p = head.floor[1] + (1.0 - head.floor[0] - head.floor[1]) * p;
+        out[0] = n_classes < 2 ? 1.0 : 1.0 - p;
+        if (n_classes > 1) out[1] = p;
+        return;
+    }
+    const double top = *std::max_element(logits, logits + shape.outputs);
+    double sum = 0.0;
+    for (int k = 0; k < shape.outputs; k++) sum += out[k] = std::exp(logits[k] - top);
+    for (int k = 0; k < shape.outputs; k++) out[k] /= sum;
+}
+
+}  // namespace driftree

@@ -1,0 +1,193 @@
+// Engine: the tree as parallel arrays indexed by node id, and one step of accumulation over it.
+//
+// It holds no policy: it sums losses, gradients and counts, trains the simple models, and reports the nodes whose sums
+// have crossed a level that Python set. What is split, replaced or pruned is decided in Python (learn/tree.py).
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "candidates.hpp"
+#include "grid.hpp"
+#include "rows.hpp"
+#include "simple_models.hpp"
+
+namespace driftree {
+
+struct Settings {
+    bool by_gradient = false;       // the paper's setting: SGD models, candidates by gradient approximation
+    double evidence_window = 20000.0;
+    double learning_rate = 0.05;
+    double memory = 1000.0;
+    int passes = 3;
+    int first_rows = 300;           // rows of a node that choose its grid
+    double gain_step = 0.05;
+    int candidates_per_feature = 3;
+    double replacement_rate = 0.5;
+    std::uint64_t seed = 1;
+    int max_nodes = 255;
+    int trials = 3;                 // places for trials per node
+};
+
+// The node arrays. Ids are places in them; the root is 0, none is -1; freed ids are used again.
+struct Nodes {
+    std::vector<std::int32_t> parent, left, right, feature, depth, model;
+    std::vector<std::uint8_t> equality, missing_left, alive;
+    std::vector<double> threshold, rows, clock, own_loss, subtree_loss, born, refresh_at;
+    std::vector<double> evidence;  // rows behind the two losses, faded like them
+    std::vector<double> split_level, prune_level, replace_level;  // set by Python
+
+    explicit Nodes(int n) {
+        for (auto* ids : {&parent, &left, &right, &feature, &depth, &model}) ids->assign(n, -1);
+        for (auto* flags : {&equality, &missing_left, &alive}) flags->assign(n, 0);
+        for (auto* values : {&threshold, &rows, &clock, &own_loss, &subtree_loss, &born, &refresh_at, &evidence,
+                             &split_level, &prune_level, &replace_level})
+            values->assign(n, 0.0);
+    }
+    template <class Archive>
+    void visit(Archive& a) {
+        a("parent", parent), a("left", left), a("right", right), a("feature", feature), a("depth", depth);
+        a("model", model), a("equality", equality), a("missing_left", missing_left), a("alive", alive);
+        a("threshold", threshold), a("rows", rows), a("clock", clock), a("own_loss", own_loss);
+        a("subtree_loss", subtree_loss), a("born", born), a("refresh_at", refresh_at), a("evidence", evidence);
+        a("split_level", split_level), a("prune_level", prune_level), a("replace_level", replace_level);
+    }
+};
+
+// Trials: two child models really trained on the rows that follow. Place `node * trials + i`; feature -1: free.
+struct Trials {
+    std::vector<std::int32_t> feature, slot, left_model, right_model;
+    std::vector<std::uint8_t> equality, missing_left;
+    std::vector<double> threshold, node_loss, subtree_loss, trial_loss, n_left, n_right, born;
+
+    explicit Trials(int n) {
+        for (auto* ids : {&feature, &slot, &left_model, &right_model}) ids->assign(n, -1);
+        for (auto* flags : {&equality, &missing_left}) flags->assign(n, 0);
+        for (auto* values : {&threshold, &node_loss, &subtree_loss, &trial_loss, &n_left, &n_right, &born})
+            values->assign(n, 0.0);
+    }
+    Condition condition(int t) const {
+        return {feature[t], threshold[t], static_cast<bool>(equality[t]), static_cast<bool>(missing_left[t])};
+    }
+    template <class Archive>
+    void visit(Archive& a) {
+        a("trial_feature", feature), a("trial_slot", slot), a("trial_left_model", left_model);
+        a("trial_right_model", right_model), a("trial_equality", equality), a("trial_missing_left", missing_left);
+        a("trial_threshold", threshold), a("trial_node_loss", node_loss), a("trial_subtree_loss", subtree_loss);
+        a("trial_loss", trial_loss), a("trial_n_left", n_left), a("trial_n_right", n_right), a("trial_born", born);
+    }
+};
+
+class Engine {
+public:
+    Engine(const Settings& settings, int n_classes);
+
+    // ---- schema
+    int add_feature(bool categorical, bool has_value);
+    int add_level(int feature, int code);
+    int add_missing(int feature);
+    void set_classes(int n_classes);
+
+    // ---- one step
+    void learn(const double* X, const std::int32_t* y, const double* weights, int n);
+    const std::vector<std::int32_t>& due() const { return due_; }
+    int leaf_of(const double* x) const;
+    int logits_of(const double* x, double* logits) const;            // returns the leaf
+    void probabilities_of(int leaf, const double* logits, double* out) const;
+
+    // ---- structure, for Python's decisions
+    void split_by_trial(int node, int trial);
+    void split_by_candidate(int node, int candidate);
+    void prune(int node);
+    void choose_grid(int node, const std::vector<std::int32_t>& slots, std::vector<double> edges);
+    std::vector<Proposal> proposals(int node) const;
+    void start_trial(int trial, const Proposal& proposal);
+    void drop_trial(int trial, double barred_until);
+    void adopt_challenger();
+    void drop_challenger();
+    void weights_of(int node, double* weights) const;                // [outputs, stride]
+
+    Settings settings;
+    Schema schema;
+    Scaler scaler;
+    Shape shape;
+    Nodes nodes;
+    Trials trials;
+    std::vector<Grid> grids;
+    std::vector<Candidates> candidates;
+    std::vector<std::vector<double>> node_gradient;  // paper: life sums, [outputs, stride]
+    std::vector<std::vector<double>> models;         // empty: free
+    int n_classes;
+    int challenger = -1;
+    double challenger_gain = 0.0, challenger_clock = 0.0;
+    double challenger_level = 0.0;                   // set by Python
+    double clock = 0.0;
+    std::int64_t n_steps = 0, n_rows = 0;
+
+    template <class Archive>
+    void visit(Archive& a) {
+        schema.visit(a);
+        scaler.visit(a);
+        a("n_classes", n_classes), a("columns", shape.columns), a("stride", shape.stride), a("outputs", shape.outputs);
+        nodes.visit(a);
+        trials.visit(a);
+        a("challenger", challenger), a("challenger_gain", challenger_gain), a("challenger_clock", challenger_clock);
+        a("challenger_level", challenger_level), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
+        a.each("model", models, [](auto& inner, std::vector<double>& model) { inner("memory", model); });
+        a.each("grid", grids, [](auto& inner, Grid& grid) { grid.visit(inner); });
+        a.each("candidates", candidates, [](auto& inner, Candidates& store) { store.visit(inner); });
+        a.each("node_gradient", node_gradient, [](auto& inner, std::vector<double>& g) { inner("sum", g); });
+    }
+
+    const Functions& functions() const { return *f_; }
+    Head& head(int model) { return *reinterpret_cast<Head*>(models[model].data()); }
+
+private:
+    struct Stop {  // the rows of this step at one node
+        int node;
+        std::vector<std::int32_t> rows;
+    };
+    struct Buffers {
+        std::vector<double> loss, loss_a, loss_b, residual;
+        Forward fit(int n, const Shape& shape);
+    };
+
+    int new_model();
+    void free_model(int& model);
+    int copy_model(int from);
+    int new_node(int parent, int model);
+    void release(int node);
+    void add_children(int node, const Condition& condition, int left_model, int right_model);
+    std::size_t model_size() const;
+    Condition condition(int node) const;
+    void set_subtree_loss(int node, double loss);
+    void add_column();
+    void restride(int stride, int outputs);
+
+    Forward forward(int model, const Visit& visit, Buffers& buffers);
+    void learn_model(int model, const Visit& visit, const Forward& before);
+    void route();
+    void step_node(Stop& stop);
+    void step_grid(int node, const Visit& visit, const Forward& before);
+    void step_trials(int node, const Visit& visit, const Forward& before, double keep);
+    void step_candidates(int node, const Visit& visit, const Forward& before);
+    void step_challenger();
+    bool is_due(int node) const;
+
+    const Functions* f_;
+    Learning learning_;
+    Chunk chunk_;
+    std::vector<Stop> stops_;
+    int n_stops_ = 0;
+    std::vector<double> leaf_loss_;  // per row of the chunk: what its leaf paid
+    Buffers own_, side_;
+    std::vector<std::int32_t> all_rows_, side_rows_, side_places_;
+    std::vector<float> single_;
+    std::vector<std::int32_t> due_;
+};
+
+// The functions for the widest instruction set of this machine, or the one named in DRIFTREE_ISA.
+const Functions& choose_functions();
+
+}  // namespace driftree

@@ -1,0 +1,176 @@
+// Grid: per node, the counts and gradients of the rows by (feature, slot). It proposes split candidates.
+//
+// A numeric feature has edges; slot s holds the values above edge s - 1 and up to edge s. A categorical feature has one
+// slot per level. The last slot of every feature holds the missing values.
+#pragma once
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "rows.hpp"
+#include "simple_models.hpp"
+
+namespace driftree {
+
+struct Condition {  // which rows go left
+    std::int32_t feature = -1;
+    double threshold = 0.0;
+    bool equality = false;
+    bool missing_left = false;
+    bool holds(const double* x) const {
+        const double v = x[feature];
+        if (std::isnan(v)) return missing_left;
+        return equality ? v == threshold : v <= threshold;
+    }
+};
+
+struct Proposal {
+    Condition condition;
+    double score = -1.0;
+    double n_left = 0.0, n_right = 0.0;
+    int slot = -1;
+};
+
+// Scores compare in single precision, so that rounding cannot decide a tie.
+inline double rounded(double value) {
+    return static_cast<double>(static_cast<float>(value));
+}
+
+struct Grid {
+    std::vector<double> first_rows;     // raw rows, until the edges are chosen
+    int n_first_rows = 0;
+    std::vector<std::int32_t> first_slot;  // [n_features + 1]; empty: edges not chosen yet
+    std::vector<double> edges;          // one per slot; the last two slots of a feature (top, missing) have none
+    std::vector<double> counts;         // per slot; true value = scale * stored
+    std::vector<float> gradients;       // [slot, outputs, stride]
+    std::vector<double> barred_until;   // per slot: rows of the node
+    double scale = 1.0;
+
+    bool is_ready() const { return !first_slot.empty(); }
+    int n_slots() const { return first_slot.empty() ? 0 : first_slot.back(); }
+
+    void collect(const double* row, int n_features, int limit) {
+        if (n_first_rows >= limit) return;
+        first_rows.insert(first_rows.end(), row, row + n_features);
+        n_first_rows++;
+    }
+    // slot_counts[j] slots for feature j; `all_edges` has the edges of the numeric features, padded to slots.
+    void choose(const std::vector<std::int32_t>& slot_counts, std::vector<double> all_edges, const Shape& shape) {
+        first_slot.assign(1, 0);
+        for (int slots : slot_counts) first_slot.push_back(first_slot.back() + slots);
+        edges = std::move(all_edges);
+        counts.assign(n_slots(), 0.0);
+        barred_until.assign(n_slots(), 0.0);
+        clear_gradients(shape);
+        first_rows.clear();
+        first_rows.shrink_to_fit();
+    }
+    void clear_gradients(const Shape& shape) {
+        counts.assign(n_slots(), 0.0);
+        gradients.assign(static_cast<std::size_t>(n_slots()) * shape.outputs * shape.stride, 0.0f);
+        scale = 1.0;
+    }
+    void restart() {
+        const auto nothing = Grid();
+        *this = nothing;
+    }
+    int slot_of(int j, double v, bool categorical) const {
+        const int begin = first_slot[j], last = first_slot[j + 1] - 1;
+        if (std::isnan(v)) return last;
+        if (categorical) return begin + static_cast<int>(v);
+        int low = begin, n = last - 1 - begin;  // edges in [begin, last - 1)
+        while (n > 0) {
+            const int half = n / 2;
+            const bool above = edges[low + half] < v;
+            low = above ? low + half + 1 : low;
+            n = above ? n - half - 1 : half;
+        }
+        return low;
+    }
+    void fade(double factor) {
+        scale *= factor;
+        if (scale >= 1e-3) return;
+        for (double& count : counts) count *= scale;
+        const float single = static_cast<float>(scale);
+        for (float& g : gradients) g *= single;
+        scale = 1.0;
+    }
+    void add(const Functions& f, const Shape& shape, const Schema& schema, const Chunk& chunk, const Visit& visit,
+             const double* residual, std::vector<float>& scratch) {
+        const int size = shape.outputs * shape.stride;
+        scratch.resize(static_cast<std::size_t>(visit.n) * size);
+        f.gradients(shape, chunk.rows(), visit, residual, scratch.data());
+        const double inverse = 1.0 / scale;
+        if (inverse != 1.0) {
+            const float single = static_cast<float>(inverse);
+            for (float& g : scratch) g *= single;
+        }
+        for (int j = 0; j < schema.n_features; j++)
+            for (int i = 0; i < visit.n; i++) {
+                const int row = visit.rows[i];
+                const int slot = slot_of(j, chunk.raw_row(row, schema.n_features)[j], schema.is_categorical[j]);
+                counts[slot] += chunk.weights[row] * inverse;
+                f.add_single(gradients.data() + static_cast<long>(slot) * size,
+                             scratch.data() + static_cast<long>(i) * size, size);
+            }
+    }
+
+    // The best proposal of feature j: |g_left|^2 / n_left + |g_right|^2 / n_right, both sides populated.
+    Proposal best(const Functions& f, const Shape& shape, int j, bool categorical, double node_rows) const {
+        const int size = shape.outputs * shape.stride, begin = first_slot[j], last = first_slot[j + 1] - 1;
+        std::vector<double> all(size, 0.0), left(size, 0.0), with_missing(size, 0.0);
+        double n = 0.0, n_left = 0.0;
+        for (int slot = begin; slot <= last; slot++) {
+            n += counts[slot];
+            f.add_float(all.data(), gradients.data() + static_cast<long>(slot) * size, size);
+        }
+        const double n_missing = counts[last];
+        Proposal best;
+        auto consider = [&](const std::vector<double>& side, double count, int slot, const Condition& condition) {
+            if (count <= 0.0 || n - count <= 1e-9 * n || barred_until[slot] > node_rows) return;
+            double l, r;
+            f.norms(side.data(), all.data(), size, &l, &r);
+            const double score = rounded(scale * (l / count + r / (n - count)));
+            if (score > best.score) best = {condition, score, count / n, 1.0 - count / n, slot};
+        };
+        if (n_missing > 0.0) {
+            f.add_float(with_missing.data(), gradients.data() + static_cast<long>(last) * size, size);
+            consider(with_missing, n_missing, last, {j, -std::numeric_limits<double>::infinity(), false, true});
+        }
+        for (int slot = begin; slot < last; slot++) {
+            const float* own = gradients.data() + static_cast<long>(slot) * size;
+            if (categorical) {
+                if (slot - begin == kLevels - 1) break;  // "one of the other levels" is not a condition
+                std::fill(left.begin(), left.end(), 0.0);
+                f.add_float(left.data(), own, size);
+                consider(left, counts[slot], slot, {j, static_cast<double>(slot - begin), true, false});
+                continue;
+            }
+            if (slot == last - 1) break;  // the top slot has no edge
+            f.add_float(left.data(), own, size);
+            n_left += counts[slot];
+            if (n_missing == 0.0) {
+                consider(left, n_left, slot, {j, edges[slot], false, 2.0 * n_left > n});
+                continue;
+            }
+            consider(left, n_left, slot, {j, edges[slot], false, false});
+            with_missing = left;
+            f.add_float(with_missing.data(), gradients.data() + static_cast<long>(last) * size, size);
+            consider(with_missing, n_left + n_missing, slot, {j, edges[slot], false, true});
+        }
+        return best;
+    }
+    template <class Archive>
+    void visit(Archive& archive) {
+        archive("grid_first_rows", first_rows);
+        archive("grid_n_first_rows", n_first_rows);
+        archive("grid_first_slot", first_slot);
+        archive("grid_edges", edges);
+        archive("grid_counts", counts);
+        archive("grid_gradients", gradients);
+        archive("grid_barred_until", barred_until);
+        archive("grid_scale", scale);
+    }
+};
+
+}  // namespace driftree

@@ -1,0 +1,90 @@
+// RowReader: a dict of features to a row of doubles, without leaving C++ for anything already known.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "rows.hpp"
+
+namespace driftree {
+
+namespace nb = nanobind;
+
+class RowReader {
+public:
+    // names: {name: feature}; levels: per feature a dict {value: code}, or None for a numeric one; labels: {label: code}
+    RowReader(nb::dict names, nb::list levels, nb::dict labels)
+        : names(std::move(names)), levels(std::move(levels)), labels(std::move(labels)) {}
+
+    // The row, or nullptr when only Python can tell: a new feature or level, a value of a wrong type, infinity.
+    const double* read(nb::handle x, int n_features, bool is_learning) {
+        row_.assign(n_features, std::numeric_limits<double>::quiet_NaN());
+        if (!PyDict_Check(x.ptr())) return nullptr;
+        PyObject *key, *value;
+        Py_ssize_t position = 0;
+        while (PyDict_Next(x.ptr(), &position, &key, &value)) {
+            PyObject* place = PyDict_GetItemWithError(names.ptr(), key);
+            if (!place) {
+                PyErr_Clear();
+                if (is_learning && value != Py_None) return nullptr;
+                continue;
+            }
+            const auto j = PyLong_AsSsize_t(place);
+            PyObject* codes = PyList_GET_ITEM(levels.ptr(), j);
+            if (!(codes == Py_None ? read_number(value, row_[j]) : read_level(codes, value, is_learning, row_[j])))
+                return nullptr;
+        }
+        return row_.data();
+    }
+    // The label's code, or -1 when it is new.
+    int code_of(nb::handle label) const {
+        PyObject* code = PyDict_GetItemWithError(labels.ptr(), label.ptr());
+        if (!code) {
+            PyErr_Clear();
+            return -1;
+        }
+        return static_cast<int>(PyLong_AsLong(code));
+    }
+
+    nb::dict names;
+    nb::list levels;
+    nb::dict labels;
+
+private:
+    static bool read_number(PyObject* value, double& out) {
+        if (PyFloat_Check(value)) {
+            out = PyFloat_AS_DOUBLE(value);
+        } else if (value == Py_None) {
+            return true;
+        } else {
+            if (PyUnicode_Check(value) || PyBytes_Check(value)) return false;
+            out = PyFloat_AsDouble(value);
+            if (out == -1.0 && PyErr_Occurred()) {
+                PyErr_Clear();
+                return false;
+            }
+        }
+        return !std::isinf(out);
+    }
+    static bool read_level(PyObject* codes, PyObject* value, bool is_learning, double& out) {
+        if (value == Py_None || (PyFloat_Check(value) && std::isnan(PyFloat_AS_DOUBLE(value)))) return true;
+        PyObject* code = PyDict_GetItemWithError(codes, value);
+        if (code) {
+            out = static_cast<double>(PyLong_AsLong(code));
+            return true;
+        }
+        if (PyErr_Occurred()) {
+            PyErr_Clear();
+            return false;
+        }
+        if (is_learning && PyDict_GET_SIZE(codes) < kLevels - 1) return false;
+        out = kLevels - 1;
+        return true;
+    }
+
+    std::vector<double> row_;
+};
+
+}  // namespace driftree

@@ -1,0 +1,363 @@
+// The loops of simple_models.hpp, compiled once per instruction set (DRIFTREE_ISA names the table).
+#include "simple_models.hpp"
+
+#include <cmath>
+
+#define DRIFTREE_JOIN2(a, b) a##b
+#define DRIFTREE_JOIN(a, b) DRIFTREE_JOIN2(a, b)
+#define DRIFTREE_TEXT2(a) #a
+#define DRIFTREE_TEXT(a) DRIFTREE_TEXT2(a)
+
+namespace driftree {
+namespace {
+
+typedef double Vector __attribute__((vector_size(64), aligned(8)));
+
+inline Vector& at(double* p) { return *reinterpret_cast<Vector*>(p); }
+inline const Vector& at(const double* p) { return *reinterpret_cast<const Vector*>(p); }
+
+inline double total(const Vector& v) {
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+
+inline double dot(const double* a, const double* b, int n) {
+    Vector sum = {};
+    for (int i = 0; i < n; i += 8) sum += at(a + i) * at(b + i);
+    return total(sum);
+}
+
+inline bool is_sparse(const Shape& s, int n_active) { return 4 * n_active < s.stride; }
+
+// ---------------------------------------------------------------- links
+struct Slope {
+    double loss, residual, curvature;
+};
+
+// Log-odds to loss, residual and curvature; with a noise floor P(y) = rho_y + (1 - rho_0 - rho_1) s_y.
+inline Slope logit_slope(double logit, int label, const Head& head) {
+    const double e = std::exp(-std::fabs(logit));
+    const double large = 1.0 / (1.0 + e), small = e / (1.0 + e);
+    const bool agrees = (logit >= 0.0) == (label == 1);
+    const double right = agrees ? large : small, wrong = agrees ? small : large;
+    Slope slope;
+    slope.residual = label == 1 ? -wrong : wrong;
+    slope.curvature = large * small;
+    if (head.has_floor == 0.0) {
+        slope.loss = std::log1p(e) + (agrees ? 0.0 : std::fabs(logit));
+        return slope;
+    }
+    const double clean = 1.0 - head.floor[0] - head.floor[1];
+    const double likelihood = head.floor[label] + clean * right;
+    const double factor = clean * right / likelihood;
+    slope.loss = -std::log(likelihood);
+    slope.residual *= factor;
+    slope.curvature *= factor;
+    return slope;
+}
+
+// Logits become residuals in place; the curvature is half of sum p (1 - p).
+inline Slope softmax_slope(double* logits, int n, int label) {
+    double top = logits[0];
+    for (int k = 1; k < n; k++) top = logits[k] > top ? logits[k] : top;
+    const double own = logits[label];
+    double sum = 0.0;
+    for (int k = 0; k < n; k++) {
+        logits[k] = std::exp(logits[k] - top);
+        sum += logits[k];
+    }
+    Slope slope = {std::log(sum) - (own - top), 0.0, 0.0};
+    for (int k = 0; k < n; k++) {
+        const double p = logits[k] / sum;
+        slope.curvature += p * (1.0 - p);
+        logits[k] = p;
+    }
+    logits[label] -= 1.0;
+    slope.curvature *= 0.5;
+    return slope;
+}
+
+// residual[outputs] holds the logits on entry and the residuals on return.
+inline Slope slope_of(const Shape& s, const Head& head, double* residual, int label) {
+    if (s.outputs > 1) return softmax_slope(residual, s.outputs, label);
+    const Slope slope = logit_slope(residual[0], label, head);
+    residual[0] = slope.residual;
+    return slope;
+}
+
+void logits_of(const Shape& s, const double* weights, const double* inputs, double* logits) {
+    for (int k = 0; k < s.outputs; k++) logits[k] = dot(weights + k * s.stride, inputs, s.stride);
+}
+
+// ---------------------------------------------------------------- paper: SGD
+void sgd_forward(const Shape& s, const double* model, const Rows& rows, const Visit& visit, const Forward& out) {
+    const Head& head = *reinterpret_cast<const Head*>(model);
+    for (int i = 0; i < visit.n; i++) {
+        const int row = visit.rows[i];
+        double* residual = out.residual + static_cast<long>(i) * s.outputs;
+        logits_of(s, model + kHead, rows.inputs + static_cast<long>(row) * s.stride, residual);
+        out.loss[i] = slope_of(s, head, residual, rows.labels[row]).loss;
+    }
+}
+
+void sgd_learn(const Shape& s, double* model, const Rows& rows, const Visit& visit, const Forward& scratch,
+               const Learning& learning) {
+    const Head& head = *reinterpret_cast<const Head*>(model);
+    double* weights = model + kHead;
+    double* residual = scratch.residual;
+    for (int i = 0; i < visit.n; i++) {
+        const int row = visit.rows[i];
+        const double* z = rows.inputs + static_cast<long>(row) * s.stride;
+        logits_of(s, weights, z, residual);
+        slope_of(s, head, residual, rows.labels[row]);
+        for (int k = 0; k < s.outputs; k++) {
+            const double step = learning.rate * rows.weights[row] * residual[k];
+            double* w = weights + k * s.stride;
+            for (int c = 0; c < s.stride; c++) w[c] -= step * z[c];
+        }
+    }
+}
+
+void sgd_weights(const Shape& s, const double* model, double* weights) {
+    for (int c = 0; c < s.outputs * s.stride; c++) weights[c] = model[kHead + c];
+}
+
+// ---------------------------------------------------------------- measured: Adagrad and Newton, blended
+void blend_forward(const Shape& s, const double* model, const Rows& rows, const Visit& visit, const Forward& out) {
+    const Head& head = *reinterpret_cast<const Head*>(model);
+    double* memory = const_cast<double*>(model);
+    const double* wa = weights_a(s, memory);
+    const double* wb = weights_b(s, memory);
+    const double share_b = 1.0 / (1.0 + std::exp(-head.preference)), share_a = 1.0 - share_b;
+    double* other = out.residual + static_cast<long>(visit.n) * s.outputs;  // scratch for one row more
+    for (int i = 0; i < visit.n; i++) {
+        const int row = visit.rows[i], label = rows.labels[row];
+        const double* z = rows.inputs + static_cast<long>(row) * s.stride;
+        double* residual = out.residual + static_cast<long>(i) * s.outputs;
+        logits_of(s, wa, z, residual);
+        logits_of(s, wb, z, other);
+        if (s.outputs == 1) {
+            const double a = residual[0], b = other[0];
+            out.loss_a[i] = logit_slope(a, label, head).loss;
+            out.loss_b[i] = logit_slope(b, label, head).loss;
+            residual[0] = share_a * a + share_b * b;
+        } else {
+            double* blend = other + s.outputs;
+            for (int k = 0; k < s.outputs; k++) blend[k] = share_a * residual[k] + share_b * other[k];
+            out.loss_a[i] = softmax_slope(residual, s.outputs, label).loss;
+            out.loss_b[i] = softmax_slope(other, s.outputs, label).loss;
+            for (int k = 0; k < s.outputs; k++) residual[k] = blend[k];
+        }
+        out.loss[i] = slope_of(s, head, residual, label).loss;
+    }
+}
+
+void adagrad_row(const Shape& s, double* model, const Rows& rows, int row, double* residual) {
+    const Head& head = *reinterpret_cast<const Head*>(model);
+    const double* z = rows.inputs + static_cast<long>(row) * s.stride;
+    const double weight = rows.weights[row];
+    logits_of(s, weights_a(s, model), z, residual);
+    slope_of(s, head, residual, rows.labels[row]);
+    const int n_active = rows.n_active[row];
+    const std::int32_t* active = rows.active + static_cast<long>(row) * s.stride;
+    for (int k = 0; k < s.outputs; k++) {
+        double* __restrict w = weights_a(s, model) + k * s.stride;
+        double* __restrict squares = squares_a(s, model) + k * s.stride;
+        const double r = residual[k];
+        if (is_sparse(s, n_active)) {
+            for (int i = 0; i < n_active; i++) {
+                const int c = active[i];
+                const double g = r * z[c];
+                squares[c] += weight * (g * g);
+                w[c] -= weight * g / (std::sqrt(squares[c]) + 1e-8);
+            }
+        } else {
+            for (int c = 0; c < s.stride; c++) {
+                const double g = r * z[c];
+                squares[c] += weight * (g * g);
+                w[c] -= weight * g / (std::sqrt(squares[c]) + 1e-8);
+            }
+        }
+    }
+}
+
+void reset_matrix(const Shape& s, double* matrix, Head& head) {
+    for (long i = 0; i < static_cast<long>(s.stride) * s.stride; i++) matrix[i] = 0.0;
+    for (int c = 0; c < s.columns; c++) matrix[static_cast<long>(c) * s.stride + c] = kInitialCurvatureInverse;
+    head.scale = 1.0;
+    head.trace = kInitialCurvatureInverse * s.columns;
+}
+
+// Multiplies the scale into the matrix, so that neither overflows in a long life.
+void fold_scale(const Shape& s, double* matrix, Head& head) {
+    const double scale = head.scale;
+    head.scale = 1.0;
+    head.trace = 0.0;
+    for (int r = 0; r < s.columns; r++) {
+        double* line = matrix + static_cast<long>(r) * s.stride;
+        for (int c = 0; c < s.stride; c++) line[c] *= scale;
+        head.trace += line[r];
+    }
+}
+
+// product = matrix . z, as a sum of the matrix's lines (it is symmetric).
+void times(const Shape& s, const double* matrix, const double* z, const std::int32_t* active, int n_active,
+           double* product) {
+    int c = 0;
+    for (; c + 32 <= s.stride; c += 32) {
+        Vector s0 = {}, s1 = {}, s2 = {}, s3 = {};
+        for (int i = 0; i < n_active; i++) {
+            const double* line = matrix + static_cast<long>(active[i]) * s.stride + c;
+            const double x = z[active[i]];
+            s0 += x * at(line);
+            s1 += x * at(line + 8);
+            s2 += x * at(line + 16);
+            s3 += x * at(line + 24);
+        }
+        at(product + c) = s0;
+        at(product + c + 8) = s1;
+        at(product + c + 16) = s2;
+        at(product + c + 24) = s3;
+    }
+    for (; c < s.stride; c += 8) {
+        Vector sum = {};
+        for (int i = 0; i < n_active; i++) sum += z[active[i]] * at(matrix + static_cast<long>(active[i]) * s.stride + c);
+        at(product + c) = sum;
+    }
+}
+
+// One row of online Newton:  u = A x;  q = f + h x'u;  A <- (A - h u u' / q) / f;  W -= residual u' / q,
+// with A = scale * matrix. The update v v' has the same bits on both sides of the diagonal.
+void newton_row(const Shape& s, double* model, const Rows& rows, int row, double keep, double* residual, double* u) {
+    Head& head = *reinterpret_cast<Head*>(model);
+    double* matrix = matrix_b(s, model);
+    const double* z = rows.inputs + static_cast<long>(row) * s.stride;
+    const std::int32_t* active = rows.active + static_cast<long>(row) * s.stride;
+    const int n_active = rows.n_active[row];
+    const double weight = rows.weights[row];
+    const double fade = weight == 1.0 ? keep : std::pow(keep, weight);
+    logits_of(s, weights_b(s, model), z, residual);
+    const Slope slope = slope_of(s, head, residual, rows.labels[row]);
+    const double curvature = weight * (slope.curvature > 0.01 ? slope.curvature : 0.01);
+
+    times(s, matrix, z, active, n_active, u);
+    double leverage = dot(z, u, s.stride);
+    if (!(leverage >= 0.0 && leverage < 1e300)) {  // rounding has cost A its positive definiteness
+        reset_matrix(s, matrix, head);
+        times(s, matrix, z, active, n_active, u);
+        leverage = dot(z, u, s.stride);
+    }
+    const double q = fade + curvature * head.scale * leverage;
+    const double step = weight * head.scale / q;
+    for (int k = 0; k < s.outputs; k++) {
+        double* w = weights_b(s, model) + k * s.stride;
+        const double r = step * residual[k];
+        for (int c = 0; c < s.stride; c += 8) at(w + c) -= r * at(u + c);
+    }
+    const double shrink = curvature * head.scale / q;
+    head.trace = (head.trace - shrink * head.scale * dot(u, u, s.stride)) / fade;
+    head.scale /= fade;
+    const double root = std::sqrt(shrink);
+    for (int c = 0; c < s.stride; c += 8) at(u + c) *= root;
+    for (int r = 0; r < s.columns; r++) {
+        double* line = matrix + static_cast<long>(r) * s.stride;
+        const double v = u[r];
+        for (int c = 0; c < s.stride; c += 8) at(line + c) -= v * at(u + c);
+    }
+    const double cap = kTracePerColumn * s.columns;
+    if (head.trace > cap) {
+        head.scale *= cap / head.trace;
+        head.trace = cap;
+    }
+    if (head.scale > 1e3 || head.scale < 1e-3) fold_scale(s, matrix, head);
+}
+
+// Online EM: how probably was this label drawn from the floor?
+void learn_floor(Head& head, double loss, int label, double weight) {
+    const double rate = weight / 10000.0;
+    const double blame = head.floor[label] / std::exp(-loss);
+    for (int k = 0; k < 2; k++) head.floor[k] += rate * ((k == label ? blame : 0.0) - head.floor[k]);
+    const double sum = head.floor[0] + head.floor[1];
+    if (sum > 0.5) {
+        head.floor[0] *= 0.5 / sum;
+        head.floor[1] *= 0.5 / sum;
+    }
+}
+
+void blend_learn(const Shape& s, double* model, const Rows& rows, const Visit& visit, const Forward& before,
+                 const Learning& learning) {
+    Head& head = *reinterpret_cast<Head*>(model);
+    for (int i = 0; i < visit.n; i++) {
+        const int row = visit.rows[i];
+        const double weight = rows.weights[row];
+        const double fade = weight == 1.0 ? 0.998 : std::pow(0.998, weight);
+        double d = fade * head.preference + weight * (before.loss_a[i] - before.loss_b[i]);
+        head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);
+    }
+    double* scratch = before.residual + static_cast<long>(visit.n) * s.outputs;
+    for (int pass = 0; pass < learning.passes; pass++)
+        for (int i = 0; i < visit.n; i++) adagrad_row(s, model, rows, visit.rows[i], scratch);
+    const double remembered = learning.memory > 20.0 * s.columns ? learning.memory : 20.0 * s.columns;
+    const double keep = 1.0 - 1.0 / remembered;
+    double* u = scratch + 2 * s.outputs;
+    for (int i = 0; i < visit.n; i++) newton_row(s, model, rows, visit.rows[i], keep, scratch, u);
+    for (int i = 0; i < visit.n && head.has_floor != 0.0; i++)
+        learn_floor(head, before.loss[i], rows.labels[visit.rows[i]], rows.weights[visit.rows[i]]);
+}
+
+void blend_weights(const Shape& s, const double* model, double* weights) {
+    const Head& head = *reinterpret_cast<const Head*>(model);
+    double* memory = const_cast<double*>(model);
+    const double share_b = 1.0 / (1.0 + std::exp(-head.preference)), share_a = 1.0 - share_b;
+    for (int c = 0; c < s.outputs * s.stride; c++)
+        weights[c] = share_a * weights_a(s, memory)[c] + share_b * weights_b(s, memory)[c];
+}
+
+// ---------------------------------------------------------------- gradients
+void gradients(const Shape& s, const Rows& rows, const Visit& visit, const double* residual, float* gradient) {
+    for (int i = 0; i < visit.n; i++) {
+        const int row = visit.rows[i];
+        const double* z = rows.inputs + static_cast<long>(row) * s.stride;
+        for (int k = 0; k < s.outputs; k++) {
+            const double r = rows.weights[row] * residual[static_cast<long>(i) * s.outputs + k];
+            float* __restrict line = gradient + (static_cast<long>(i) * s.outputs + k) * s.stride;
+            for (int c = 0; c < s.stride; c++) line[c] = static_cast<float>(r * z[c]);
+        }
+    }
+}
+
+void add_single(float* __restrict sum, const float* __restrict term, int n) {
+    for (int i = 0; i < n; i++) sum[i] += term[i];
+}
+
+void add_float(double* __restrict sum, const float* __restrict term, int n) {
+    for (int i = 0; i < n; i++) sum[i] += static_cast<double>(term[i]);
+}
+
+void add_gradient(const Shape& s, const Rows& rows, int row, const double* residual, double* sum) {
+    const double* z = rows.inputs + static_cast<long>(row) * s.stride;
+    for (int k = 0; k < s.outputs; k++) {
+        const double r = rows.weights[row] * residual[k];
+        double* line = sum + k * s.stride;
+        for (int c = 0; c < s.stride; c += 8) at(line + c) += r * at(z + c);
+    }
+}
+
+void norms(const double* left, const double* all, int n, double* left_norm, double* right_norm) {
+    Vector l = {}, r = {};
+    for (int i = 0; i < n; i += 8) {
+        const Vector a = at(left + i), b = at(all + i) - a;
+        l += a * a;
+        r += b * b;
+    }
+    *left_norm = total(l);
+    *right_norm = total(r);
+}
+
+}  // namespace
+
+extern const Functions DRIFTREE_JOIN(DRIFTREE_ISA, _functions) = {
+    DRIFTREE_TEXT(DRIFTREE_ISA), blend_forward, blend_learn, blend_weights, sgd_forward, sgd_learn, sgd_weights,
+    logits_of, gradients, add_single, add_gradient, norms, add_float,
+};
+
+}  // namespace driftree

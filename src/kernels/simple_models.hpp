@@ -1,0 +1,95 @@
+// Simple models: the loops over rows that learn and predict, as plain functions over plain memory.
+//
+// simple_models.cpp is compiled once per instruction set and reached through a table of functions.
+// It uses no template of the standard library, so that no AVX code can leak into the other objects.
+// Every sum has a fixed order of eight lanes and no fused multiply-add: all builds give the same bits.
+#pragma once
+#include <cstdint>
+
+namespace driftree {
+
+// The sizes that all models of a tree share.
+struct Shape {
+    int columns;  // inputs in use, the intercept (column 0) included
+    int stride;   // columns rounded up to whole vectors of eight; the padding is zero
+    int outputs;  // 1: log-odds of class 1; otherwise one logit per class (soft-max)
+};
+
+// The rows of one step, ready for the simple models.
+struct Rows {
+    const double* inputs;         // [n, stride]
+    const std::int32_t* active;   // [n, stride]: which inputs of the row are not zero
+    const std::int32_t* n_active; // [n]
+    const std::int32_t* labels;   // [n] class codes
+    const double* weights;        // [n]
+};
+
+// A choice of rows, in the order in which they are visited.
+struct Visit {
+    const std::int32_t* rows;
+    int n;
+};
+
+// Head of every model's memory; the weights follow.
+struct Head {
+    double preference;    // D: log evidence for Newton against Adagrad, faded
+    double scale;         // the true curvature inverse is scale * matrix
+    double trace;         // of the true matrix
+    double floor[2];      // rho: share of labels that are noise, per class
+    double has_floor;     // 0 or 1
+    double unused[2];
+};
+constexpr int kHead = sizeof(Head) / sizeof(double);
+
+struct Learning {
+    double rate;       // SGD: learning rate
+    double memory;     // Newton: rows remembered (at least 20 per column)
+    int passes;        // Adagrad: passes over the rows of a step
+};
+
+// What the models said of the visited rows before learning them.
+struct Forward {
+    double* loss;      // [n] of the reported model
+    double* loss_a;    // [n] Adagrad's (measured setting only)
+    double* loss_b;    // [n] Newton's
+    double* residual;  // [n, outputs] derivative of the loss by the logits
+};
+
+struct Functions {
+    const char* name;
+    // Measured setting: Adagrad and online Newton, blended.
+    void (*blend_forward)(const Shape&, const double* model, const Rows&, const Visit&, const Forward&);
+    void (*blend_learn)(const Shape&, double* model, const Rows&, const Visit&, const Forward&, const Learning&);
+    void (*blend_weights)(const Shape&, const double* model, double* weights);
+    // Paper's setting: stochastic gradient descent.
+    void (*sgd_forward)(const Shape&, const double* model, const Rows&, const Visit&, const Forward&);
+    void (*sgd_learn)(const Shape&, double* model, const Rows&, const Visit&, const Forward&, const Learning&);
+    void (*sgd_weights)(const Shape&, const double* model, double* weights);
+    // logits[k] = weights[k] . inputs
+    void (*logits)(const Shape&, const double* weights, const double* inputs, double* logits);
+    // gradient[n, outputs, stride] = weight * residual x inputs, in single precision for the grid
+    void (*gradients)(const Shape&, const Rows&, const Visit&, const double* residual, float* gradient);
+    void (*add_single)(float* sum, const float* term, int n);
+    // sum[outputs, stride] += weight * residual x inputs of one row
+    void (*add_gradient)(const Shape&, const Rows&, int row, const double* residual, double* sum);
+    // |left|^2 and |total - left|^2
+    void (*norms)(const double* left, const double* total, int n, double* left_norm, double* right_norm);
+    void (*add_float)(double* sum, const float* term, int n);
+};
+
+extern const Functions baseline_functions;
+#ifdef DRIFTREE_X86
+extern const Functions avx2_functions;
+extern const Functions avx512_functions;
+#endif
+
+// Where the parts of a model lie behind its head.
+static inline double* weights_a(const Shape&, double* model) { return model + kHead; }
+static inline double* squares_a(const Shape& s, double* model) { return model + kHead + s.outputs * s.stride; }
+static inline double* weights_b(const Shape& s, double* model) { return model + kHead + 2 * s.outputs * s.stride; }
+static inline double* matrix_b(const Shape& s, double* model) { return model + kHead + 3 * s.outputs * s.stride; }
+
+constexpr double kInitialCurvatureInverse = 10.0;
+constexpr double kTracePerColumn = 1000.0;
+
+}  // namespace driftree
