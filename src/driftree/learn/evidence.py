@@ -1,0 +1,246 @@
+"""Evidence: where a candidate's loss comes from. This is one of the two seams between the settings.
+
+`MeasuredTrials` (ours) trains two child models for the most promising candidates on the rows that follow, and compares
+the losses paid. `GradientApproximation` (the paper) estimates the candidates' losses by one gradient step, (6) and (7).
+The tree asks both the same four questions and does not know which one answers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from driftree.learn._kernels import MAX_LEVELS, Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A possible split of a node, with its losses.
+
+    `gain` is (3), the node's loss minus that of the two children; `replacement_gain` is (4), the loss of the present
+    subtree minus that of the two children.
+    """
+
+    place: int
+    feature: int
+    threshold: float
+    equality: bool
+    missing_left: bool
+    gain: float
+    replacement_gain: float
+    node_loss: float
+    subtree_loss: float
+    rows: float
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """What the gains (3), (5) and (4) must reach at a node."""
+
+    split: float
+    prune: float
+    replace: float
+
+
+class Evidence(Protocol):
+    """The questions that the tree asks."""
+
+    def levels(self, n_leaves: int) -> Levels:
+        """Thresholds of a node with `n_leaves` leaves below it."""
+
+    def candidates(self, node: int) -> list[Candidate]:
+        """Return the candidates that may be chosen at a node."""
+
+    def split(self, node: int, candidate: Candidate) -> None:
+        """Give the leaf `node` two children by the candidate."""
+
+    def refresh(self, node: int, *, may_split: bool) -> None:
+        """Look for new candidates, where that is due."""
+
+
+class GradientApproximation:
+    """The paper's candidate store: gains by (7), thresholds from the AIC (11)."""
+
+    def __init__(self, engine: Engine, epsilon: float) -> None:
+        self.engine = engine
+        self.margin = -math.log(epsilon)
+
+    def levels(self, n_leaves: int) -> Levels:
+        """Thresholds (11): what the Akaike Information Criterion asks for the change in free parameters."""
+        k = free_parameters(self.engine)
+        return Levels(
+            split=k + self.margin,
+            prune=k * (1 - n_leaves) + self.margin,
+            replace=k * (2 - n_leaves) + self.margin,
+        )
+
+    def candidates(self, node: int) -> list[Candidate]:
+        """Stored candidates with rows on both sides. Windows differ, so (4) is (5) plus the candidate's own gain."""
+        engine = self.engine
+        own_loss, subtree_loss = engine.own_loss[node], engine.subtree_loss[node]
+        found = []
+        for place, (gain, feature, value, n_left, n_right, loss) in enumerate(
+            engine.stored_candidates(node)
+        ):
+            if n_left > 0 and n_right > 0:
+                equality = bool(engine.is_categorical[feature])
+                replacement_gain = subtree_loss - own_loss + gain
+                found.append(
+                    Candidate(
+                        place,
+                        feature,
+                        value,
+                        equality,
+                        False,
+                        gain,
+                        replacement_gain,
+                        loss,
+                        subtree_loss,
+                        n_left + n_right,
+                    )
+                )
+        return found
+
+    def split(self, node: int, candidate: Candidate) -> None:
+        """Children start from (6) with their share of the loss by (7)."""
+        self.engine.split_by_candidate(node, candidate.place)
+
+    def refresh(self, node: int, *, may_split: bool) -> None:
+        """Do nothing: the store takes new candidates with every batch."""
+
+
+class MeasuredTrials:
+    """Trials: gains are differences of losses really paid in advance, so a threshold is a log Bayes factor."""
+
+    FIRST_ROWS = 300
+    REFRESH_ROWS = 200
+    TRIAL_ROWS = 1000
+    BARRED_ROWS = 2000
+    SIDE_ROWS = 20
+    GRID_BYTES = 4_000_000
+    LEAST_BINS = 4
+
+    def __init__(self, engine: Engine, epsilon: float, trials: int, bins: int) -> None:
+        self.engine = engine
+        self.margin = -math.log(epsilon)
+        self.trials = trials
+        self.bins = bins
+
+    def levels(self, n_leaves: int) -> Levels:  # noqa: ARG002 (what a subtree earns does not depend on its size)
+        """Thresholds: a split must prove tau nats, and goes when it earns a quarter of that or less."""
+        tau = self.margin + 0.1 * free_parameters(self.engine)
+        return Levels(split=tau, prune=-tau / 4, replace=tau)
+
+    def _places(self, node: int) -> list[int]:
+        first = node * self.trials
+        features = self.engine.trial_feature
+        return [t for t in range(first, first + self.trials) if features[t] >= 0]
+
+    def candidates(self, node: int) -> list[Candidate]:
+        """Trials that saw enough rows on both sides; at an inner node only those that would also pass as a split."""
+        engine = self.engine
+        is_inner = engine.left[node] >= 0
+        found = []
+        for t in self._places(node):
+            n_left, n_right = engine.trial_n_left[t], engine.trial_n_right[t]
+            node_loss, subtree_loss = engine.trial_node_loss[t], engine.trial_subtree_loss[t]
+            gain = node_loss - engine.trial_trial_loss[t]
+            if min(n_left, n_right) < self.SIDE_ROWS:
+                continue
+            if is_inner and gain < engine.split_level[node]:
+                continue
+            found.append(
+                Candidate(
+                    t,
+                    int(engine.trial_feature[t]),
+                    float(engine.trial_threshold[t]),
+                    bool(engine.trial_equality[t]),
+                    bool(engine.trial_missing_left[t]),
+                    float(gain),
+                    float(subtree_loss - engine.trial_trial_loss[t]),
+                    float(node_loss),
+                    float(subtree_loss),
+                    float(n_left + n_right),
+                )
+            )
+        return found
+
+    def split(self, node: int, candidate: Candidate) -> None:
+        """Children start as the trial's two models."""
+        self.engine.split_by_trial(node, candidate.place)
+
+    def refresh(self, node: int, *, may_split: bool) -> None:
+        """Drop trials that earn nothing, and start the most promising new ones."""
+        engine = self.engine
+        rows = engine.rows[node]
+        if not engine.grid_is_ready(node):
+            first_rows = engine.first_rows(node)
+            if len(first_rows) >= self.FIRST_ROWS:
+                self._choose_grid(node, first_rows)
+                engine.refresh_at[node] = rows + self.REFRESH_ROWS
+            return
+        if rows < engine.refresh_at[node]:
+            return
+        engine.refresh_at[node] = rows + self.REFRESH_ROWS
+        is_inner = engine.left[node] >= 0
+        rival_loss = engine.trial_subtree_loss if is_inner else engine.trial_node_loss
+        for t in self._places(node):
+            is_old = rows - engine.trial_born[t] > self.TRIAL_ROWS
+            if is_old and rival_loss[t] - engine.trial_trial_loss[t] <= 0:
+                engine.drop_trial(t, rows + self.BARRED_ROWS)
+        wanted = 1 if is_inner else self.trials if may_split else 0
+        running = self._places(node)
+        if len(running) < wanted:
+            self._start_trials(node, running, wanted)
+
+    def _start_trials(self, node: int, running: list[int], wanted: int) -> None:
+        engine = self.engine
+        tried = {int(engine.trial_feature[t]) for t in running}
+        first = node * self.trials
+        free = [t for t in range(first, first + self.trials) if t not in running]
+        ranked = sorted(engine.proposals(node), key=lambda proposal: (-proposal[0], proposal[1]))
+        present = (engine.feature[node], engine.threshold[node])  # no use in trying what is there
+        fresh = [p for p in ranked if p[1] not in tried and (p[1], p[2]) != present]
+        for t, proposal in zip(free[: wanted - len(running)], fresh, strict=False):
+            engine.start_trial(t, *proposal[1:])
+
+    def _choose_grid(self, node: int, first_rows: np.ndarray) -> None:
+        """Edges at up to `bins` quantiles of the node's first rows, as many as the memory of a node allows."""
+        engine = self.engine
+        slot_bytes = 4 * engine.n_outputs * engine.stride
+        categorical = engine.is_categorical.astype(bool)
+        n_numeric = max(1, int((~categorical).sum()))
+        room = self.GRID_BYTES // slot_bytes - (MAX_LEVELS + 2) * int(categorical.sum())
+        bins = int(np.clip(room // n_numeric - 1, self.LEAST_BINS, self.bins))
+        slots, edges = [], []
+        for j, is_category in enumerate(categorical):
+            own = np.empty(0) if is_category else quantile_edges(first_rows[:, j], bins)
+            slots.append(MAX_LEVELS + 2 if is_category else len(own) + 2)
+            edges.extend(own)
+            edges.extend([math.nan] * (slots[-1] - len(own)))
+        engine.choose_grid(node, slots, edges)
+
+
+
+def quantile_edges(values: np.ndarray, bins: int) -> np.ndarray:
+    """Return distinct values at the quantiles i / bins, the largest value left out.
+
+    Examples
+    --------
+    >>> quantile_edges(np.array([4.0, 1.0, np.nan, 2.0, 3.0]), bins=2)
+    array([2.])
+    """
+    present = np.sort(values[~np.isnan(values)])
+    if present.size == 0:
+        return present
+    places = -(-np.arange(1, bins) * present.size // bins) - 1
+    edges = np.unique(present[places])
+    return edges[edges < present[-1]]
+
+
+def free_parameters(engine: Engine) -> int:
+    """Return k, the free parameters of one simple model."""
+    return engine.n_columns * max(1, engine.n_classes - 1)

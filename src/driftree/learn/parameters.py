@@ -1,0 +1,80 @@
+"""The learner's parameters as one checked, immutable record."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass, fields
+
+SETTINGS = ("measured", "paper")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What a number may be; `text` is how an error says it."""
+
+    low: float
+    high: float
+    text: str
+    whole: bool = False
+    open_low: bool = False
+
+    def check(self, name: str, value: object) -> None:
+        """Raise if the value is of the wrong type or out of range."""
+        kind = numbers.Integral if self.whole else numbers.Real
+        is_number = isinstance(value, kind) and not isinstance(value, bool)
+        if not is_number:
+            what = "a whole number" if self.whole else "a number"
+            raise TypeError(f"{name} must be {what} {self.text}, got {value!r}")
+        inside = self.low <= float(value) <= self.high and not math.isnan(float(value))  # type: ignore[arg-type]
+        if not inside or (self.open_low and value == self.low):
+            raise ValueError(f"{name} must be {self.text}, got {value!r}")
+
+
+RANGES = {
+    "epsilon": Range(0, 1, "above 0 and at most 1", open_low=True),
+    "evidence_window": Range(1, math.inf, "at least 1"),
+    "memory": Range(1, math.inf, "at least 1"),
+    "bins": Range(2, 1024, "from 2 to 1024", whole=True),
+    "trials": Range(1, 64, "from 1 to 64", whole=True),
+    "max_nodes": Range(1, 65535, "from 1 to 65535", whole=True),
+    "max_depth": Range(0, 1000, "from 0 to 1000", whole=True),
+    "learning_rate": Range(0, math.inf, "above 0", open_low=True),
+    "gain_step": Range(0, math.inf, "above 0 (or None: the learning rate)", open_low=True),
+    "candidates": Range(1, 1024, "from 1 to 1024", whole=True),
+    "replacement_rate": Range(0, 1, "from 0 to 1"),
+    "seed": Range(0, 2**64 - 1, "from 0 to 2**64 - 1", whole=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Checked parameters of a tree; `DynamicModelTreeClassifier` explains each of them."""
+
+    setting: str
+    epsilon: float
+    evidence_window: float
+    memory: float
+    bins: int
+    trials: int
+    max_nodes: int
+    max_depth: int
+    learning_rate: float
+    gain_step: float | None
+    candidates: int
+    replacement_rate: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.setting not in SETTINGS:
+            raise ValueError(f"setting must be 'measured' or 'paper', got {self.setting!r}")
+        for name, allowed in RANGES.items():
+            value = getattr(self, name)
+            if name == "gain_step" and value is None:
+                continue
+            allowed.check(name, value)
+
+    @classmethod
+    def of(cls, source: object) -> Parameters:
+        """Read the parameters off an object that has attributes of these names."""
+        return cls(**{field.name: getattr(source, field.name) for field in fields(cls)})

@@ -1,0 +1,312 @@
+"""The Dynamic Model Tree: accumulate, then decide.
+
+One time step is `Tree.learn`: the kernels route the rows, sum losses and gradients and train the simple models (lines 1
+to 17 of Algorithm 1); then the nodes that are due are decided bottom-up (lines 18 and 19, and the gains (4) and (5) at
+inner nodes). Decisions are all in this file; where a candidate's loss comes from is the business of `evidence`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from driftree.learn._kernels import Engine
+from driftree.learn.events import Condition, Event, LinkChange, Prune, Replace, RunnerUp, Split
+from driftree.learn.evidence import (
+    Candidate,
+    Evidence,
+    GradientApproximation,
+    MeasuredTrials,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from driftree.learn.parameters import Parameters
+
+CHUNK_ROWS = 200
+ADAGRAD_PASSES = 3
+FLOOR_FACTOR = 4  # the noise floor must prove this many times what a split must
+MAX_EVENTS = 1000
+
+
+class Names(Protocol):
+    """Whoever can say a condition in the user's words."""
+
+    def condition(
+        self, feature: int, threshold: float, *, equality: bool, missing_left: bool
+    ) -> Condition:
+        """Return the condition in the user's names and units."""
+
+
+class Tree:
+    """Node arrays (in the engine), the decisions over them, and the log of events."""
+
+    def __init__(self, parameters: Parameters, n_classes: int) -> None:
+        p = parameters
+        self.parameters = p
+        self.engine = Engine(
+            n_classes,
+            by_gradient=p.setting == "paper",
+            evidence_window=p.evidence_window,
+            learning_rate=p.learning_rate,
+            memory=p.memory,
+            passes=ADAGRAD_PASSES,
+            first_rows=MeasuredTrials.FIRST_ROWS,
+            gain_step=p.learning_rate if p.gain_step is None else p.gain_step,
+            candidates_per_feature=p.candidates,
+            replacement_rate=p.replacement_rate,
+            seed=p.seed,
+            max_nodes=p.max_nodes,
+            trials=p.trials,
+        )
+        self.evidence: Evidence = (
+            GradientApproximation(self.engine, p.epsilon)
+            if p.setting == "paper"
+            else MeasuredTrials(self.engine, p.epsilon, p.trials, p.bins)
+        )
+        self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self.names: Names | None = None
+        self._set_levels()
+
+    # ------------------------------------------------------------------ one time step
+    def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
+        """Learn rows: one step in the paper's setting, steps of at most 200 rows in ours."""
+        size = len(X) if self.parameters.setting == "paper" else CHUNK_ROWS
+        for start in range(0, len(X), max(1, size)):
+            rows = slice(start, start + size)
+            self.engine.learn(X[rows], y[rows], w[rows])
+            if self.engine.has_due:
+                self.decide()
+
+    def decide(self) -> None:
+        """Decide the nodes that are due, children before parents, then the link of the whole tree."""
+        engine = self.engine
+        queue = [(-int(engine.depth[node]), node) for node in engine.due]
+        heapq.heapify(queue)
+        waiting = {node for _, node in queue}
+        while queue:
+            _, node = heapq.heappop(queue)
+            waiting.discard(node)
+            if not engine.alive[node]:
+                continue
+            is_leaf = engine.left[node] < 0
+            changed = self._decide_leaf(node) if is_leaf else self._decide_inner(node)
+            self.evidence.refresh(node, may_split=self._may_split(node))
+            parent = int(engine.parent[node])
+            if changed and parent >= 0 and parent not in waiting:  # its subtree is another now
+                waiting.add(parent)
+                heapq.heappush(queue, (-int(engine.depth[parent]), parent))
+        if engine.challenger >= 0 and engine.challenger_gain >= engine.challenger_level:
+            self._change_link()
+
+    def _decide_leaf(self, node: int) -> bool:
+        """Split if the best gain (3) reaches its threshold (line 18; Property 1)."""
+        ranked = sorted(self.evidence.candidates(node), key=lambda c: (-c.gain, c.feature))
+        threshold = float(self.engine.split_level[node])
+        if not ranked or ranked[0].gain < threshold:
+            return False
+        best = ranked[0]
+        self._record(
+            Split,
+            node,
+            gain=best.gain,
+            threshold=threshold,
+            loss_before=best.node_loss,
+            loss_after=best.node_loss - best.gain,
+            rows=best.rows,
+            runner_up=self._runner_up(ranked[1:], "gain"),
+            condition=self._condition_of(best),
+        )
+        self.evidence.split(node, best)
+        self._set_levels()
+        return True
+
+    def _decide_inner(self, node: int) -> bool:
+        """Prune by (5) or replace by (4), whichever exceeds its threshold by more; a tie makes a leaf (Property 2)."""
+        engine = self.engine
+        ranked = sorted(
+            self.evidence.candidates(node), key=lambda c: (-c.replacement_gain, c.feature)
+        )
+        prune_gain = float(engine.subtree_loss[node] - engine.own_loss[node])
+        prune_excess = prune_gain - float(engine.prune_level[node])
+        replace_excess = (
+            ranked[0].replacement_gain - float(engine.replace_level[node]) if ranked else -np.inf
+        )
+        if max(prune_excess, replace_excess) < 0:
+            return False
+        if prune_excess >= replace_excess:
+            self._prune(node, prune_gain, ranked)
+        else:
+            self._replace(node, ranked)
+        self._set_levels()
+        return True
+
+    def _prune(self, node: int, gain: float, ranked: list[Candidate]) -> None:
+        engine = self.engine
+        self._record(
+            Prune,
+            node,
+            gain=gain,
+            threshold=float(engine.prune_level[node]),
+            loss_before=float(engine.subtree_loss[node]),
+            loss_after=float(engine.own_loss[node]),
+            rows=float(engine.evidence[node]),
+            runner_up=self._runner_up(ranked, "replacement_gain"),
+            old_condition=self._condition(node),
+            n_removed=self._n_below(node),
+        )
+        engine.prune(node)
+
+    def _replace(self, node: int, ranked: list[Candidate]) -> None:
+        best = ranked[0]
+        self._record(
+            Replace,
+            node,
+            gain=best.replacement_gain,
+            threshold=float(self.engine.replace_level[node]),
+            loss_before=best.subtree_loss,
+            loss_after=best.subtree_loss - best.replacement_gain,
+            rows=best.rows,
+            runner_up=self._runner_up(ranked[1:], "replacement_gain"),
+            condition=self._condition_of(best),
+            old_condition=self._condition(node),
+            n_removed=self._n_below(node),
+        )
+        self.engine.prune(node)
+        self.evidence.split(node, best)
+
+    def _change_link(self) -> None:
+        """Start again from the challenger: one model that allows for random labels, or no longer does."""
+        engine = self.engine
+        gain = float(engine.challenger_gain)
+        tree_loss = float(engine.subtree_loss[0])
+        self._record(
+            LinkChange,
+            0,
+            gain=gain,
+            threshold=float(engine.challenger_level),
+            loss_before=tree_loss,
+            loss_after=tree_loss - gain,
+            rows=float(engine.evidence[0]),
+            floor=engine.floor(engine.challenger),
+            n_removed=self._n_below(0),
+        )
+        engine.adopt_challenger()
+        self._set_levels()
+
+    # ------------------------------------------------------------------ thresholds and budgets
+    def _may_split(self, node: int) -> bool:
+        p = self.parameters
+        return self.n_nodes + 2 <= p.max_nodes and int(self.engine.depth[node]) < p.max_depth
+
+    def _set_levels(self) -> None:
+        """Tell the kernels what each node's gains must reach to be reported."""
+        engine = self.engine
+        leaves_below = self.leaves_below()
+        for node in self.walk():
+            levels = self.evidence.levels(leaves_below[node])
+            is_leaf = engine.left[node] < 0
+            blocked = is_leaf and not self._may_split(node)
+            engine.split_level[node] = np.inf if blocked else levels.split
+            engine.prune_level[node] = levels.prune
+            engine.replace_level[node] = levels.replace
+        engine.challenger_level = FLOOR_FACTOR * self.evidence.levels(1).split
+        self._shape = (engine.n_columns, engine.n_classes)
+
+    def schema_grew(self) -> None:
+        """Set the thresholds anew when columns or classes were added: the models have more parameters now."""
+        if self._shape != (self.engine.n_columns, self.engine.n_classes):
+            self._set_levels()
+
+    # ------------------------------------------------------------------ looking at the tree
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return int(np.count_nonzero(self.engine.alive))
+
+    def walk(self) -> Iterator[int]:
+        """Yield the nodes from the root down, left before right."""
+        left, right = self.engine.left, self.engine.right
+        rest = [0]
+        while rest:
+            node = rest.pop()
+            yield node
+            if left[node] >= 0:
+                rest += [int(right[node]), int(left[node])]
+
+    def leaves(self) -> list[int]:
+        """Return the leaves from left to right."""
+        left = self.engine.left
+        return [node for node in self.walk() if left[node] < 0]
+
+    def leaves_below(self) -> dict[int, int]:
+        """Return the number of leaves below each node; a leaf counts itself."""
+        engine = self.engine
+        counts: dict[int, int] = {}
+        for node in reversed(list(self.walk())):
+            left, right = int(engine.left[node]), int(engine.right[node])
+            counts[node] = 1 if left < 0 else counts[left] + counts[right]
+        return counts
+
+    def path(self, node: int) -> tuple[Condition, ...]:
+        """Return the conditions from the root to a node."""
+        engine = self.engine
+        conditions = []
+        while (parent := int(engine.parent[node])) >= 0:
+            condition = self._condition(parent)
+            conditions.append(condition if engine.left[parent] == node else condition.negated())
+            node = parent
+        return tuple(reversed(conditions))
+
+    def _n_below(self, node: int) -> int:
+        return 2 * (self.leaves_below()[node] - 1)
+
+    def _condition(self, node: int) -> Condition:
+        engine = self.engine
+        return self._words(
+            int(engine.feature[node]),
+            float(engine.threshold[node]),
+            equality=bool(engine.equality[node]),
+            missing_left=bool(engine.missing_left[node]),
+        )
+
+    def _condition_of(self, candidate: Candidate) -> Condition:
+        return self._words(
+            candidate.feature,
+            candidate.threshold,
+            equality=candidate.equality,
+            missing_left=candidate.missing_left,
+        )
+
+    def _words(
+        self, feature: int, threshold: float, *, equality: bool, missing_left: bool
+    ) -> Condition:
+        if self.names is None:
+            return Condition(f"x{feature}", "==" if equality else "<=", threshold, missing_left)
+        return self.names.condition(
+            feature, threshold, equality=equality, missing_left=missing_left
+        )
+
+    # ------------------------------------------------------------------ events
+    def _runner_up(self, ranked: list[Candidate], gain: str) -> RunnerUp | None:
+        if not ranked:
+            return None
+        return RunnerUp(self._condition_of(ranked[0]), float(getattr(ranked[0], gain)))
+
+    def _record(self, kind: type[Event], node: int, **figures: object) -> None:
+        engine = self.engine
+        self.events.append(
+            kind(
+                step=engine.n_steps,
+                n_rows=engine.n_rows,
+                node=node,
+                path=self.path(node),
+                **figures,  # type: ignore[arg-type]
+            )
+        )
