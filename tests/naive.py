@@ -1,0 +1,678 @@
+"""The slow, obvious Dynamic Model Tree: the oracle that the fast kernels are compared with.
+
+Written from the paper and the specification only: one object per node, float64 throughout, no
+shortcut. "(3)" is an equation of the paper, "Alg. 1, l. 8" a line of its Algorithm 1, and "spec"
+a choice of the project's own specification, where the paper is silent or overruled. Two settings
+share the tree, the gains (3), (4), (5) and the bottom-up decisions:
+
+* ``paper``: one SGD model per node, candidate losses approximated by (6) and (7).
+* ``measured``: a blend of Adagrad and online Newton per node, candidate losses measured by trials.
+"""
+
+import copy
+import math
+from collections import namedtuple
+from dataclasses import dataclass
+
+import numpy as np
+
+GOLDEN, WORD = 0x9E3779B97F4A7C15, 0xFFFFFFFFFFFFFFFF
+EVENT = "kind step path gain threshold loss_before loss_after rows feature value"
+Event = namedtuple("Event", EVENT)
+
+
+def mix64(key):
+    """The splitmix64 finaliser (spec, ORDER)."""
+    key = (key + GOLDEN) & WORD
+    key = ((key ^ (key >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+    key = ((key ^ (key >> 27)) * 0x94D049BB133111EB) & WORD
+    return key ^ (key >> 31)
+
+
+def visiting_order(X, seed):
+    """The order in which the rows of a step are visited: by a hash of the row's own values."""
+    bits = np.where(np.isnan(X), np.nan, X + 0.0).view(np.uint64).tolist()
+    keys = [sum(mix64((b + seed * GOLDEN) & WORD) for b in row) & WORD for row in bits]
+    return sorted(range(len(X)), key=lambda i: keys[i])  # stable: equal rows keep their order
+
+
+class Rows:
+    """Rows of one step: raw values X, model inputs z, label codes y, weights w."""
+
+    def __init__(self, X, z, y, w):
+        self.X, self.z, self.y, self.w = X, z, y, w
+
+    def take(self, keep):
+        return Rows(self.X[keep], self.z[keep], self.y[keep], self.w[keep])
+
+    def __iter__(self):
+        return zip(self.z, self.y, self.w, strict=True)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A binary split; ``left`` marks the rows of the set C_t of the paper."""
+
+    feature: int
+    value: float
+    equality: bool
+    missing_left: bool
+
+    def left(self, X):
+        x = X[:, self.feature]
+        hit = (x == self.value) if self.equality else (x <= self.value)
+        return np.where(np.isnan(x), self.missing_left, hit)
+
+    def sides(self, X):
+        return [self.left(X), ~self.left(X)]
+
+
+class Scale:
+    """What has been seen of one numeric feature; turns raw values into model inputs."""
+
+    def __init__(self):
+        self.n = self.mean = self.m2 = 0.0
+        self.low, self.high, self.only_bits = math.inf, -math.inf, True
+
+    def see(self, x, w):
+        """Chan's merge of the chunk's moments, never faded; missing values are left out."""
+        x, w = x[~np.isnan(x)], w[~np.isnan(x)]
+        if w.sum() == 0:
+            return
+        n, mean = w.sum(), (w * x).sum() / w.sum()
+        delta = mean - self.mean
+        self.m2 += (w * (x - mean) ** 2).sum() + delta**2 * self.n * n / (self.n + n)
+        self.mean += delta * n / (self.n + n)
+        self.n += n
+        self.low, self.high = min(self.low, x.min()), max(self.high, x.max())
+        self.only_bits = self.only_bits and bool(np.isin(x, (0.0, 1.0)).all())
+
+    def standard(self, x):
+        """Spec, setting 2: clip((x - mean) / sd, -3, 3) / 2; constant -> 0; bits unchanged."""
+        if self.only_bits:
+            return x
+        if self.low == self.high or self.m2 == 0:  # constant, whatever rounding made of m2
+            return np.zeros(len(x))
+        return np.clip((x - self.mean) / math.sqrt(self.m2 / self.n), -3, 3) / 2
+
+    def unit(self, x):
+        """Spec, setting 1: min-max that is the identity on inputs within [0, 1]."""
+        low, high = min(0.0, self.low), max(1.0, self.high)
+        return (x - low) / (high - low)
+
+
+def sigmoid(t):
+    return math.exp(min(t, 0.0)) / (1.0 + math.exp(-abs(t)))
+
+
+def likelihood(logits, y, rho=None):
+    """Loss -log P(y | x) of ONE row, its residual per output, and the curvature h.
+
+    One logit: P(y) = rho_y + (1 - rho_0 - rho_1) s_y, plain if rho is None. Several: soft-max.
+    """
+    if len(logits) == 1:
+        t = logits[0] if y == 1 else -logits[0]  # log-odds of the label that came
+        s, wrong = sigmoid(t), sigmoid(-t)
+        loss, factor = float(np.logaddexp(0.0, -t)), 1.0
+        if rho is not None:
+            floored = rho[y] + (1.0 - rho.sum()) * s
+            loss, factor = -math.log(floored), (1.0 - rho.sum()) * s / floored
+        residual = np.array([-wrong if y == 1 else wrong]) * factor
+        return loss, residual, max(0.01, s * wrong * factor)
+    log_sum = logits.max() + math.log(np.exp(logits - logits.max()).sum())
+    p = np.exp(logits - log_sum)
+    residual = p - (np.arange(len(p)) == y)
+    return float(log_sum - logits[y]), residual, max(0.01, (p * (1 - p)).sum() / 2)
+
+
+def losses(logits, y, rho=None):
+    """Losses and residuals of many rows."""
+    each = [likelihood(row, label, rho) for row, label in zip(logits, y, strict=True)]
+    return np.array([e[0] for e in each]), np.array([e[1] for e in each])
+
+
+class SgdModel:
+    """Section "Simple Models": a (multinomial) logit model, SGD with a constant learning rate."""
+
+    rho = None
+
+    def __init__(self, shape, rate):
+        self.W, self.rate = np.zeros(shape), rate
+
+    def forward(self, rows):
+        """Loss and residual of each row BEFORE the batch is learnt (test, then train)."""
+        return losses(rows.z @ self.W.T, rows.y)
+
+    def learn(self, rows):
+        for z, y, w in rows:
+            self.W -= self.rate * w * np.outer(likelihood(self.W @ z, y)[1], z)
+
+
+class BlendModel:
+    """Spec, setting 2: Adagrad (a) and online Newton (b), mixed by their recent losses (D)."""
+
+    FLOOR_START, FLOOR_RATE, FLOOR_MAX = 0.01, 1e-4, 0.5
+
+    def __init__(self, shape, memory, floor=False):
+        self.memory, self.A, self.D = memory, 10.0 * np.eye(shape[1]), 0.0
+        self.Wa, self.Ga, self.Wb = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self.set_floor(floor)
+
+    def set_floor(self, floor):
+        self.rho = np.full(2, self.FLOOR_START) if floor else None
+
+    @property
+    def W(self):  # noqa: N802
+        """The ONE linear model that the node reports."""
+        return (1 - sigmoid(self.D)) * self.Wa + sigmoid(self.D) * self.Wb
+
+    def forward(self, rows):
+        """Losses of both learners and of the blend, residual of the blend; nothing learnt yet."""
+        self.loss_a, self.loss_b = (
+            losses(rows.z @ one.T, rows.y, self.rho)[0] for one in (self.Wa, self.Wb)
+        )
+        self.loss, residual = losses(rows.z @ self.W.T, rows.y, self.rho)
+        return self.loss, residual
+
+    def learn(self, rows):
+        """D, then 3 Adagrad passes, then one Newton pass, then EM of the floor."""
+        for a, b, w in zip(self.loss_a, self.loss_b, rows.w, strict=True):
+            self.D = min(8.0, max(-8.0, 0.998**w * self.D + w * (a - b)))
+        for _ in range(3):
+            for z, y, w in rows:
+                g = np.outer(likelihood(self.Wa @ z, y, self.rho)[1], z)
+                self.Ga += w * g * g
+                self.Wa -= w * g / (np.sqrt(self.Ga) + 1e-8)
+        for z, y, w in rows:
+            self.newton(z, y, w)
+        if self.rho is not None:
+            for loss, y, w in zip(self.loss, rows.y, rows.w, strict=True):
+                self.expect_noise(math.exp(-loss), y, w)
+
+    def newton(self, z, y, w):
+        """u = A z; q = f + h z'u; A <- (A - h u u' / q) / f; W_b -= residual u' / q."""
+        _, residual, h = likelihood(self.Wb @ z, y, self.rho)
+        f = (1.0 - 1.0 / max(self.memory, 20 * len(z))) ** w
+        u = self.A @ z
+        q = f + w * h * (z @ u)
+        self.A = (self.A - w * h * np.outer(u, u) / q) / f  # outer(u, u) is exactly symmetric
+        self.Wb -= w * np.outer(residual, u) / q
+        self.A *= min(1.0, 1000 * len(z) / np.trace(self.A))
+
+    def expect_noise(self, likelihood, y, w):
+        """Online EM: how probably was this label drawn from the floor?"""
+        e = np.zeros(2)
+        e[y] = self.rho[y] / likelihood
+        self.rho += w * self.FLOOR_RATE * (e - self.rho)
+        self.rho *= min(1.0, self.FLOOR_MAX / self.rho.sum())
+
+
+class Window:
+    """Setting 1: a candidate's n, loss and gradient per side since stored (Alg. 1, l. 7-10).
+
+    Both sides are summed, not "total minus left", so that an empty side is exactly empty.
+    """
+
+    def __init__(self, split, shape):
+        self.split = split
+        self.n, self.loss, self.gradient = np.zeros(2), np.zeros(2), np.zeros((2, *shape))
+
+    def add(self, rows, loss, residual):
+        for side, mask in enumerate(self.split.sides(rows.X)):
+            self.n[side] += rows.w[mask].sum()
+            self.loss[side] += (rows.w * loss)[mask].sum()
+            self.gradient[side] += (residual * rows.w[:, None])[mask].T @ rows.z[mask]
+
+    def gains(self, step):
+        """(7): lambda |gradient|^2 / n of each side; an empty side has none."""
+        squares = (self.gradient**2).sum(axis=(1, 2))
+        return np.where(self.n > 0, step * squares / np.where(self.n > 0, self.n, 1.0), 0.0)
+
+
+class Trial:
+    """Setting 2: a candidate that is really trained; discounted losses of the rows it saw."""
+
+    def __init__(self, split, slot, models, born):
+        self.split, self.slot, self.models, self.born = split, slot, models, born
+        self.node_loss = self.subtree_loss = self.trial_loss = 0.0
+        self.n = [0.0, 0.0]  # weight seen by each side, not discounted
+
+    @property
+    def gain(self):
+        return self.node_loss - self.trial_loss  # (3)
+
+    @property
+    def replacement_gain(self):
+        return self.subtree_loss - self.trial_loss  # (4)
+
+
+class FeatureGrid:
+    """Setting 2: discounted counts and gradients of one feature per slot; the last is missing."""
+
+    def __init__(self, edges, slots, shape):
+        self.edges = edges  # None: categorical, the slot is the code
+        self.count, self.gradient = np.zeros(slots), np.zeros((slots, *shape))
+
+    def slot(self, x):
+        if math.isnan(x):
+            return len(self.count) - 1
+        return int(x) if self.edges is None else sum(e < x for e in self.edges)
+
+
+class Node:
+    """A node: every node has a model, an inner node also a split and two children."""
+
+    def __init__(self, path, model, shape, now):
+        self.path, self.model, self.rows = path, model, 0
+        self.split = self.left = self.right = None
+        # setting 1: life sums (Alg. 1, l. 1-3) and candidates by (feature, value)
+        self.loss, self.n, self.gradient, self.store = 0.0, 0.0, np.zeros(shape), {}
+        # setting 2: discounted losses, grid, trials
+        self.T, self.own_loss, self.subtree_loss = now, 0.0, 0.0
+        self.buffer, self.grid, self.trials = [], [], []  # buffer: raw rows until edges are chosen
+        self.refreshed, self.barred = 0, {}  # (feature, slot) -> rows of the node until free
+
+    @property
+    def earned(self):
+        return self.own_loss - self.subtree_loss  # minus (5)
+
+    def nodes(self):
+        return [self] + ([] if self.split is None else self.left.nodes() + self.right.nodes())
+
+
+def digits(x, n):
+    """Return x rounded to n significant digits, so that rounding noise decides no ranking."""
+    return float(f"{x:.{n - 1}e}")
+
+
+def widen(holder, p):
+    """New model columns start with W = 0, G = 0, gradient 0, A_cc = 10."""
+    for name in {"W", "Wa", "Ga", "Wb", "gradient"} & vars(holder).keys():
+        old = getattr(holder, name)
+        setattr(holder, name, np.pad(old, [(0, 0)] * (old.ndim - 1) + [(0, p - old.shape[-1])]))
+    if isinstance(holder, BlendModel):
+        old, holder.A = holder.A, 10.0 * np.eye(p)
+        holder.A[: len(old), : len(old)] = old
+
+
+class NaiveTree:
+    """Dynamic Model Tree; override the capitals in a subclass to exercise short streams."""
+
+    CHUNK, WARM_UP, REFRESH, TRIAL_AGE, BAR = 200, 300, 200, 1000, 2000
+    MIN_SIDE, LEVELS, INNER_TRIALS, FLOOR_GATE = 20, 32, 1, 4
+
+    def __init__(self, n_features, n_classes=2, setting="measured", *, epsilon=None,
+                 evidence_window=20000, memory=1000, bins=64, trials=3, seed=1, max_nodes=None,
+                 max_depth=None, learning_rate=0.05, gain_step=None, candidates=3,
+                 replacement_rate=0.5, categorical=()):  # fmt: skip
+        self.measured = {"measured": True, "paper": False}[setting]
+        self.m, self.c, self.outputs = n_features, n_classes, 1 if n_classes <= 2 else n_classes
+        self.epsilon = epsilon or (1e-14 if self.measured else 1e-7)
+        self.window, self.memory, self.bins, self.n_trials = evidence_window, memory, bins, trials
+        self.seed, self.learning_rate = seed, learning_rate
+        self.gain_step = learning_rate if gain_step is None else gain_step
+        self.max_nodes, self.max_depth = max_nodes or math.inf, max_depth
+        self.store_size = candidates * n_features
+        self.replacements = math.floor(replacement_rate * self.store_size)
+        self.categorical = frozenset(categorical)
+        self.leveled = self.categorical if self.measured else frozenset()  # get level columns
+        self.scales = {j: Scale() for j in range(n_features) if j not in self.leveled}
+        self.columns = [("intercept",)] + [("numeric", j) for j in self.scales]
+        self.T, self.steps, self.events = 0.0, 0, []
+        self.root = Node((), self.new_model(), self.shape, 0.0)
+        has_floor = self.measured and n_classes <= 2
+        self.challenger = BlendModel(self.shape, memory, floor=True) if has_floor else None
+        self.tree_loss = self.challenger_loss = 0.0
+
+    @property
+    def shape(self):
+        return self.outputs, len(self.columns)
+
+    @property
+    def k(self):
+        """Free parameters of one simple model."""
+        return len(self.columns) * (1 if self.c <= 2 else self.c - 1)
+
+    @property
+    def tau(self):
+        """Spec, setting 2: the threshold of every measured gain, in nats."""
+        return -math.log(self.epsilon) + 0.1 * self.k
+
+    @property
+    def floor_gain(self):
+        return self.tree_loss - self.challenger_loss
+
+    def new_model(self):
+        if self.measured:
+            return BlendModel(self.shape, self.memory)
+        return SgdModel(self.shape, self.learning_rate)
+
+    def nodes(self):
+        return self.root.nodes()
+
+    # ------------------------------------------------------------------ inputs and outputs
+
+    def raw(self, X):
+        """A private copy; levels from number LEVELS on share one code."""
+        X = np.array(X, dtype=np.float64).reshape(-1, self.m)
+        for j in self.leveled:
+            X[:, j] = np.minimum(X[:, j], self.LEVELS)  # keeps NaN
+        return X
+
+    def inputs(self, X):
+        """Model inputs, one per live column; a missing value is 0 and its indicator 1."""
+        out = np.ones((len(X), len(self.columns)))
+        for i, (kind, j, *code) in enumerate(self.columns[1:], start=1):
+            x = X[:, j]
+            if kind == "level":
+                out[:, i] = x == code[0]
+            elif kind == "missing":
+                out[:, i] = np.isnan(x)
+            else:
+                z = self.scales[j].standard(x) if self.measured else self.scales[j].unit(x)
+                out[:, i] = np.where(np.isnan(x), 0.0, z)
+        return out
+
+    def awaken_columns(self, X):
+        """Level and missing columns come to life in order of arrival: by row, then feature."""
+        for row in X:
+            for j, x in enumerate(row):
+                column = ("missing", j) if math.isnan(x) else ("level", j, int(x))
+                known = column in self.columns or (column[0] == "level" and j not in self.leveled)
+                self.columns += [] if known else [column]
+        holders = [self.challenger] if self.challenger else []
+        for node in self.nodes():
+            holders += [node, node.model, *node.store.values(), *node.grid]
+            holders += [model for trial in node.trials for model in trial.models]
+        for holder in holders:
+            widen(holder, len(self.columns))
+
+    def leaf(self, x):
+        node = self.root
+        while node.split is not None:
+            node = node.left if node.split.left(x[None])[0] else node.right
+        return node
+
+    def logits(self, X):
+        """Linear logits [n, outputs] of the leaf that each row reaches."""
+        X = self.raw(X)
+        each = [self.leaf(x).model.W @ z for x, z in zip(X, self.inputs(X), strict=True)]
+        return np.array(each).reshape(-1, self.outputs)
+
+    def predict_proba(self, X):
+        """P(class | x) with the leaf's link; minus the log of it is the loss."""
+        out = np.zeros((len(X), max(2, self.c)))
+        for i, (x, logits) in enumerate(zip(self.raw(X), self.logits(X), strict=True)):
+            rho = self.leaf(x).model.rho
+            out[i] = [math.exp(-likelihood(logits, y, rho)[0]) for y in range(out.shape[1])]
+        return out
+
+    def structure(self, node=None):
+        node = node or self.root
+        if node.split is None:
+            return "leaf", node.model.W.tolist()
+        s = node.split
+        below = self.structure(node.left), self.structure(node.right)
+        return "split", s.feature, s.value, s.equality, s.missing_left, *below
+
+    # ------------------------------------------------------------------ learn
+
+    def learn(self, X, y, weight=None):
+        """Learn labelled rows: pieces of CHUNK rows, or the whole batch in the paper setting."""
+        X, y = self.raw(X), np.asarray(y, dtype=int)
+        w = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=float)
+        self.awaken_columns(X)
+        size = self.CHUNK if self.measured else max(1, len(X))
+        for start in range(0, len(X), size):
+            piece = slice(start, start + size)
+            self.step(X[piece], y[piece], w[piece])
+        return self
+
+    def step(self, X, y, w):
+        """One complete time step: update, then decide bottom-up (Section "Basic Algorithm")."""
+        order = visiting_order(X, self.seed)
+        X, y, w = X[order], y[order], w[order]
+        self.steps += 1
+        self.T += w.sum()
+        for j, scale in self.scales.items():
+            scale.see(X[:, j], w)
+        rows, visited = Rows(X, self.inputs(X), y, w), []
+        loss = self.update(self.root, rows, visited)
+        if self.challenger:
+            self.update_challenger(rows, loss)
+        for node in sorted(visited, key=lambda node: -len(node.path)):  # stable: left to right
+            if self.measured:
+                self.decide_measured(node)
+                self.refresh(node)
+            else:
+                self.decide_paper(node)
+        if self.challenger and self.floor_gain >= self.FLOOR_GATE * self.tau:
+            self.flip_floor()
+
+    def update(self, node, rows, visited):
+        """Update a node and all below it; returns the loss of each row at the leaf it reaches."""
+        visited.append(node)
+        loss, residual = node.model.forward(rows)
+        leaf_loss = loss.copy()
+        if node.split is not None:
+            for child, mask in zip((node.left, node.right), node.split.sides(rows.X), strict=True):
+                if mask.any():
+                    leaf_loss[mask] = self.update(child, rows.take(mask), visited)
+        node.model.learn(rows)
+        node.rows += rows.w.sum()
+        if self.measured:
+            self.gather_evidence(node, rows, loss, residual, leaf_loss)
+        else:
+            self.gather_windows(node, rows, loss, residual)
+        return leaf_loss
+
+    def record(self, kind, node, threshold, before, after, rows, split=None):
+        what = (split.feature, split.value) if split else (None, None)
+        sums = (float(x) for x in (before - after, threshold, before, after, rows))
+        self.events.append(Event(kind, self.steps, node.path, *sums, *what))
+
+    def may_split(self, node):
+        deep = self.max_depth is not None and len(node.path) >= self.max_depth
+        return not deep and len(self.nodes()) + 2 <= self.max_nodes
+
+    def branch(self, node, split, models):
+        node.split = split
+        node.left, node.right = (
+            Node((*node.path, side), model, self.shape, self.T)
+            for side, model in zip("LR", models, strict=True)
+        )
+
+    # ------------------------------------------------------------------ setting 1: the paper
+
+    def gather_windows(self, node, rows, loss, residual):
+        """Alg. 1, l. 1-3 and 6-10; then the store admits candidates of this batch."""
+        node.n += rows.w.sum()
+        node.loss += (rows.w * loss).sum()
+        node.gradient += (residual * rows.w[:, None]).T @ rows.z
+        for window in node.store.values():
+            window.add(rows, loss, residual)
+        new = {}
+        for j in range(self.m):
+            values = sorted({x for x in rows.X[:, j].tolist() if not math.isnan(x)})
+            if j not in self.categorical and len(values) > 1:
+                values.pop()  # x <= maximum leaves the right side empty
+            for key in ((j, value) for value in values if (j, value) not in node.store):
+                new[key] = Window(Split(*key, j in self.categorical, False), self.shape)
+                new[key].add(rows, loss, residual)
+        self.admit(node.store, new)
+
+    def rank(self, item):
+        """Best first: larger gain, then smaller feature, then smaller value."""
+        return -digits(item[1].gains(self.gain_step).sum(), 12), *item[0]
+
+    def admit(self, store, new):
+        """Section "Algorithmic Considerations": fill, then replace the worst, at most a share."""
+        old, new = (sorted(items.items(), key=self.rank) for items in (store, new))
+        free = self.store_size - len(old)
+        store.update(new[:free])
+        for item in new[free : free + self.replacements]:
+            if not old or self.rank(item)[0] >= self.rank(old[-1])[0]:  # not a larger gain
+                break
+            del store[old.pop()[0]]
+            store.update([item])
+
+    def decide_paper(self, node):
+        """Gains (3), (4), (5) against the AIC thresholds (Alg. 1, l. 18, with (11))."""
+        slack = -math.log(self.epsilon)
+        eligible = [item for item in node.store.items() if (item[1].n > 0).all()]
+        best = min(eligible, key=self.rank)[1] if eligible else None
+        gain = best.gains(self.gain_step).sum() if best else -math.inf  # (3) by (7)
+        if node.split is None:
+            if gain >= self.k + slack and self.may_split(node):
+                self.adopt_window("split", node, best, self.k + slack, node.loss)
+            return
+        leaves = [n.loss for n in node.nodes() if n.split is None]
+        prune, to_prune = sum(leaves) - node.loss, self.k * (1 - len(leaves)) + slack  # (5)
+        replace, to_replace = prune + gain, self.k * (2 - len(leaves)) + slack  # (4)
+        if prune >= to_prune and prune - to_prune >= replace - to_replace:
+            self.record("prune", node, to_prune, sum(leaves), node.loss, node.n, node.split)
+            node.split = node.left = node.right = None
+        elif replace >= to_replace:
+            self.adopt_window("replace", node, best, to_replace, sum(leaves))
+
+    def adopt_window(self, kind, node, window, threshold, before):
+        """(6): theta - lambda / n gradient; (7): a share of the loss minus the side's gain."""
+        gains, total = window.gains(self.gain_step), window.loss.sum()
+        after = node.loss - gains.sum()
+        self.record(kind, node, threshold, before, after, window.n.sum(), window.split)
+        self.branch(node, window.split, [copy.deepcopy(node.model) for _ in "LR"])
+        for side, child in enumerate((node.left, node.right)):
+            child.model.W -= self.gain_step / window.n[side] * window.gradient[side]
+            share = window.loss[side] / total if total > 0 else 0.5
+            child.loss = node.loss * share - gains[side]
+
+    # ------------------------------------------------------------------ setting 2: measured
+
+    def gather_evidence(self, node, rows, loss, residual, leaf_loss):
+        """Spec: fade by the stream's clock, then add to the node, its trials and its grid."""
+        fade = math.exp(-(self.T - node.T) / self.window)
+        node.T = self.T
+        own, below = (rows.w * loss).sum(), (rows.w * leaf_loss).sum()
+        node.own_loss = fade * node.own_loss + own
+        node.subtree_loss = fade * node.subtree_loss + below
+        for trial in node.trials:
+            trial.node_loss = fade * trial.node_loss + own
+            trial.subtree_loss = fade * trial.subtree_loss + below
+            trial.trial_loss *= fade
+            for side, mask in enumerate(trial.split.sides(rows.X)):
+                if mask.any():
+                    part = rows.take(mask)
+                    trial.trial_loss += (part.w * trial.models[side].forward(part)[0]).sum()
+                    trial.models[side].learn(part)
+                    trial.n[side] += part.w.sum()
+        if not node.grid:
+            node.buffer = (node.buffer + list(rows.X))[: self.WARM_UP]
+            if len(node.buffer) == self.WARM_UP:
+                node.grid = [self.new_grid(j, np.array(node.buffer)[:, j]) for j in range(self.m)]
+                node.refreshed = node.rows
+            return
+        for j, grid in enumerate(node.grid):
+            grid.count *= fade
+            grid.gradient *= fade
+            for x, r, (z, _, w) in zip(rows.X[:, j], residual, rows, strict=True):
+                grid.count[grid.slot(x)] += w
+                grid.gradient[grid.slot(x)] += w * np.outer(r, z)
+
+    def new_grid(self, j, x):
+        """Edges: distinct inverted quantiles i / bins of the values, without the maximum."""
+        if j in self.leveled:
+            return FeatureGrid(None, self.LEVELS + 2, self.shape)
+        v = sorted(x[~np.isnan(x)].tolist())
+        places = [-(-i * len(v) // self.bins) - 1 for i in range(1, self.bins)] if v else []
+        edges = sorted({v[place] for place in places} - {max(v, default=None)})
+        return FeatureGrid(edges, len(edges) + 2, self.shape)
+
+    def proposals(self, node):
+        """Candidates of the grid as (score, split, slot, n of both sides), best first."""
+        found = []
+        for j, grid in enumerate(node.grid):
+            slots, last = np.arange(len(grid.count)), len(grid.count) - 1
+            missing = slots == last
+            splits = [(missing, Split(j, -math.inf, False, True), last)]
+            if grid.edges is None:  # equality with a level; missing goes right
+                splits += [(slots == i, Split(j, float(i), True, False), i) for i in slots[:-2]]
+            for i, edge in enumerate(grid.edges or []):
+                low = slots <= i
+                both = [(low, Split(j, edge, False, False), i)]
+                both += [(low | missing, Split(j, edge, False, True), i)]
+                if grid.count[last] == 0:  # none counted: missing goes with the majority
+                    both = both[1:] if grid.count[low].sum() > grid.count[~low].sum() else both[:1]
+                splits += both
+            for mask, split, slot in splits:
+                n = [grid.count[side].sum() for side in (mask, ~mask)]
+                if min(n) > 0:
+                    g = [grid.gradient[side].sum(axis=0) for side in (mask, ~mask)]
+                    score = (g[0] ** 2).sum() / n[0] + (g[1] ** 2).sum() / n[1]
+                    found.append((digits(score, 9), split, slot, n))
+        return sorted(found, key=lambda f: (-f[0], f[1].feature, f[1].value, f[1].missing_left))
+
+    def refresh(self, node):
+        """Every REFRESH rows of the node: drop trials that lost, propose new ones."""
+        if not node.grid or node.rows - node.refreshed < self.REFRESH:
+            return
+        node.refreshed, leaf = node.rows, node.split is None
+        for trial in list(node.trials):
+            gain = trial.gain if leaf else trial.replacement_gain
+            if node.rows - trial.born > self.TRIAL_AGE and gain <= 0:
+                node.trials.remove(trial)
+                node.barred[trial.split.feature, trial.slot] = node.rows + self.BAR
+        room = self.n_trials * self.may_split(node) if leaf else self.INNER_TRIALS
+        taken = {trial.split.feature for trial in node.trials}
+        for _, split, slot, n in self.proposals(node):
+            if split.feature in taken or node.rows < node.barred.get((split.feature, slot), 0):
+                continue
+            taken.add(split.feature)  # only the best of a feature, and not the split that is there
+            present = not leaf and split.value == node.split.value
+            if len(node.trials) < room and not (present and split.feature == node.split.feature):
+                models = [copy.deepcopy(node.model) for _ in "LR"]
+                for model, side in zip(models, n, strict=True):
+                    model.A /= side / sum(n)
+                node.trials.append(Trial(split, slot, models, node.rows))
+
+    def decide_measured(self, node):
+        """Measured gains (3), (4), (5) against tau."""
+        tau = self.tau
+        ready = [t for t in node.trials if min(t.n) >= self.MIN_SIDE and t.gain >= tau]
+        if node.split is None:
+            if ready and self.may_split(node):
+                self.adopt_trial("split", node, max(ready, key=lambda t: t.gain))
+            return
+        ready = [t for t in ready if t.replacement_gain >= tau]
+        best = max(ready, key=lambda t: t.replacement_gain, default=None)
+        excess = best.replacement_gain - tau if best else -math.inf
+        if -node.earned >= -tau / 4 and -node.earned + tau / 4 >= excess:
+            sums = node.subtree_loss, node.own_loss, node.rows
+            self.record("prune", node, -tau / 4, *sums, node.split)
+            node.split = node.left = node.right = None
+            node.subtree_loss = node.own_loss
+        elif best:
+            self.adopt_trial("replace", node, best)
+
+    def adopt_trial(self, kind, node, trial):
+        """The trial becomes the split; its models become the children's."""
+        before = trial.node_loss if kind == "split" else trial.subtree_loss
+        self.record(kind, node, self.tau, before, trial.trial_loss, sum(trial.n), trial.split)
+        self.branch(node, trial.split, trial.models)
+        node.own_loss, node.subtree_loss, node.trials = trial.node_loss, trial.trial_loss, []
+
+    def update_challenger(self, rows, leaf_loss):
+        """Spec, noise floor: one root model with the other link competes with the whole tree."""
+        fade = math.exp(-rows.w.sum() / self.window)
+        loss, _ = self.challenger.forward(rows)
+        self.tree_loss = fade * self.tree_loss + (rows.w * leaf_loss).sum()
+        self.challenger_loss = fade * self.challenger_loss + (rows.w * loss).sum()
+        self.challenger.learn(rows)
+
+    def flip_floor(self):
+        """The challenger's model becomes a tree of one leaf; its copy takes the other link."""
+        sums = self.tree_loss, self.challenger_loss, self.T
+        self.record("floor", self.root, self.FLOOR_GATE * self.tau, *sums)
+        self.root = Node((), self.challenger, self.shape, self.T)
+        self.challenger = copy.deepcopy(self.challenger)
+        self.challenger.set_floor(self.root.model.rho is None)
+        self.tree_loss = self.challenger_loss = 0.0
