@@ -197,7 +197,9 @@ class BlendModel:
         q = f + w * h * (z @ u)
         self.A = (self.A - w * h * np.outer(u, u) / q) / f  # outer(u, u) is exactly symmetric
         self.Wb -= w * np.outer(residual, u) / q
-        self.A *= min(1.0, 1000 * len(z) / np.trace(self.A))
+        if np.trace(self.A) > 20 * len(z):  # no input becomes less certain than at the start, A = 10
+            shrink = np.sqrt(np.minimum(1.0, 10 / np.diag(self.A)))
+            self.A *= np.outer(shrink, shrink)
 
     def expect_noise(self, likelihood, y, w):
         """Online EM: how probably was this label drawn from the floor?"""

@@ -68,10 +68,10 @@ public:
         collect(needed);
         const auto wanted = std::min(fresh_.size(), static_cast<std::size_t>(room + replacements + store.n()));
         std::partial_sort(fresh_.begin(), fresh_.begin() + wanted, fresh_.end());
+        fresh_.resize(wanted);
+        std::erase_if(fresh_, [&](const Fresh& candidate) { return is_stored(store, candidate); });
         int filled = 0, replaced = 0;
-        for (std::size_t i = 0; i < wanted; i++) {
-            const Fresh& candidate = fresh_[i];
-            if (is_stored(store, candidate)) continue;
+        for (const Fresh& candidate : fresh_) {
             if (filled < room) {
                 put(store, append(store), candidate, before, node);
                 filled++;

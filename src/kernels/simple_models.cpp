@@ -199,6 +199,25 @@ void fold_scale(const Shape& s, double* matrix, Head& head) {
     }
 }
 
+// Forgetting makes A grow where no rows inform it (columns that stay zero): no input may become less certain than it
+// was at the start. Line and column shrink together, which keeps A symmetric and positive definite.
+void limit_diagonal(const Shape& s, double* matrix, Head& head) {
+    fold_scale(s, matrix, head);
+    for (int r = 0; r < s.columns; r++) {
+        double* line = matrix + static_cast<long>(r) * s.stride;
+        const double own = line[r];
+        if (!(own > kInitialCurvatureInverse)) continue;
+        const double factor = std::sqrt(kInitialCurvatureInverse / own);
+        for (int c = 0; c < s.columns; c++) {
+            if (c == r) continue;
+            line[c] *= factor;
+            matrix[static_cast<long>(c) * s.stride + r] = line[c];
+        }
+        line[r] = kInitialCurvatureInverse;
+        head.trace -= own - kInitialCurvatureInverse;
+    }
+}
+
 // product = matrix . z, as a sum of the matrix's lines (it is symmetric).
 void times(const Shape& s, const double* matrix, const double* z, const std::int32_t* active, int n_active,
            double* product) {
@@ -263,11 +282,7 @@ void newton_row(const Shape& s, double* model, const Rows& rows, int row, double
         const double v = u[r];
         for (int c = 0; c < s.stride; c += 8) at(line + c) -= v * at(u + c);
     }
-    const double cap = kTracePerColumn * s.columns;
-    if (head.trace > cap) {
-        head.scale *= cap / head.trace;
-        head.trace = cap;
-    }
+    if (head.trace > 2.0 * kInitialCurvatureInverse * s.columns) limit_diagonal(s, matrix, head);
     if (head.scale > 1e3 || head.scale < 1e-3) fold_scale(s, matrix, head);
 }
 

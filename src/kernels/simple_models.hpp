@@ -90,6 +90,5 @@ static inline double* weights_b(const Shape& s, double* model) { return model + 
 static inline double* matrix_b(const Shape& s, double* model) { return model + kHead + 3 * s.outputs * s.stride; }
 
 constexpr double kInitialCurvatureInverse = 10.0;
-constexpr double kTracePerColumn = 1000.0;
 
 }  // namespace driftree
