@@ -35,6 +35,7 @@ public:
     void operator()(const std::string& name, T& value) {
         arrays[(prefix_ + name).c_str()] = copied_array(&value, 1);
     }
+    void fixed(bool) {}
     template <class T, class Each>
     void each(const std::string& name, std::vector<T>& items, Each&& each) {
         std::int64_t n = static_cast<std::int64_t>(items.size());
@@ -57,6 +58,7 @@ public:
     template <class T>
     void operator()(const std::string& name, std::vector<T>& values) {
         const auto array = nb::cast<nb::ndarray<nb::numpy, const T, nb::ndim<1>, nb::c_contig>>(find(prefix_ + name));
+        if (is_fixed_ && array.shape(0) != values.size()) throw std::invalid_argument("'" + name + "' has a wrong length");
         values.assign(array.data(), array.data() + array.shape(0));
     }
     template <class T>
@@ -66,6 +68,8 @@ public:
         if (array.shape(0) != 1) throw std::invalid_argument("'" + name + "' must hold one value");
         value = array.data()[0];
     }
+    // Python holds views of the arrays visited meanwhile: they must keep their length, and so their place.
+    void fixed(bool is_fixed) { is_fixed_ = is_fixed; }
     template <class T, class Each>
     void each(const std::string& name, std::vector<T>& items, Each&& each) {
         std::int64_t n = 0;
@@ -86,6 +90,7 @@ private:
     }
     nb::dict arrays_;
     std::string prefix_;
+    bool is_fixed_ = false;
 };
 
 // Bytes held.
@@ -101,6 +106,7 @@ public:
     void operator()(const std::string&, T&) {
         bytes += sizeof(T);
     }
+    void fixed(bool) {}
     template <class T, class Each>
     void each(const std::string&, std::vector<T>& items, Each&& each) {
         bytes += items.capacity() * sizeof(T);

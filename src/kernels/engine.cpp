@@ -22,13 +22,13 @@ const Functions& choose_functions() {
     return baseline_functions;
 }
 
-Forward Engine::Buffers::fit(int n, const Shape& shape) {
-    const auto rows = static_cast<std::size_t>(n);
-    for (auto* values : {&loss, &loss_a, &loss_b})
-        if (values->size() < rows) values->resize(rows);
-    const auto wanted = (rows + 2) * shape.outputs + shape.stride;
-    if (residual.size() < wanted) residual.resize(wanted);
-    return {loss.data(), loss_a.data(), loss_b.data(), residual.data()};
+Forward Engine::Pupil::memory(const Shape& shape) {
+    const auto fit = [](std::vector<double>& values, std::size_t n) {
+        if (values.size() < n) values.resize(n);
+        return values.data();
+    };
+    return {fit(loss, rows.size()), fit(residual, rows.size() * shape.outputs), fit(advantage, rows.size()),
+            fit(scratch, scratch_size(shape))};
 }
 
 Engine::Engine(const Settings& given, int classes)
@@ -77,16 +77,30 @@ int Engine::copy_model(int from) {
     return to;
 }
 
-Forward Engine::forward(int model, const Visit& visit, Buffers& buffers) {
-    const Forward out = buffers.fit(visit.n, shape);
+Engine::Pupil& Engine::next_pupil(int model) {
+    if (n_pupils_ == static_cast<int>(pupils_.size())) pupils_.emplace_back();
+    Pupil& pupil = pupils_[n_pupils_++];
+    pupil.model = model;
+    pupil.rows.clear();
+    return pupil;
+}
+
+// What the model says of its rows before it learns them.
+Forward Engine::forward(Pupil& pupil) {
+    const Forward out = pupil.memory(shape);
     const auto run = settings.by_gradient ? f_->sgd_forward : f_->blend_forward;
-    run(shape, models[model].data(), chunk_.rows(), visit, out);
+    run(shape, models[pupil.model].data(), chunk_.rows(), pupil.visit(), out);
     return out;
 }
 
-void Engine::learn_model(int model, const Visit& visit, const Forward& before) {
+void Engine::learn_models() {
+    lessons_.clear();
+    for (int i = 0; i < n_pupils_; i++) {
+        Pupil& pupil = pupils_[i];
+        lessons_.push_back({models[pupil.model].data(), pupil.visit(), pupil.memory(shape)});
+    }
     const auto run = settings.by_gradient ? f_->sgd_learn : f_->blend_learn;
-    run(shape, models[model].data(), chunk_.rows(), visit, before, learning_);
+    run(shape, chunk_.rows(), lessons_.data(), n_pupils_, learning_);
 }
 
 void Engine::weights_of(int node, double* weights) const {
@@ -369,9 +383,11 @@ void Engine::learn(const double* X, const std::int32_t* y, const double* weights
     n_rows += n;
     n_steps++;
     leaf_loss_.resize(n);
+    n_pupils_ = 0;
     route();
     for (int s = n_stops_ - 1; s >= 0; s--) step_node(stops_[s]);  // children before parents
     if (challenger >= 0) step_challenger();
+    learn_models();
     for (int s = n_stops_ - 1; s >= 0; s--)
         if (is_due(stops_[s].node)) due_.push_back(stops_[s].node);
 }
@@ -401,10 +417,12 @@ void Engine::route() {
     }
 }
 
-void Engine::step_node(Stop& stop) {
+void Engine::step_node(const Stop& stop) {
     const int node = stop.node;
-    const Visit visit = {stop.rows.data(), static_cast<int>(stop.rows.size())};
-    const Forward before = forward(nodes.model[node], visit, own_);
+    Pupil& pupil = next_pupil(nodes.model[node]);
+    pupil.rows = stop.rows;
+    const Visit visit = pupil.visit();
+    const Forward before = forward(pupil);
     const double keep = settings.by_gradient ? 1.0 : std::exp(-(clock - nodes.clock[node]) / settings.evidence_window);
     nodes.clock[node] = clock;
     const bool is_leaf = nodes.left[node] < 0;
@@ -428,13 +446,12 @@ void Engine::step_node(Stop& stop) {
         step_grid(node, visit, before);
         step_trials(node, visit, before, keep);
     }
-    learn_model(nodes.model[node], visit, before);
 }
 
 void Engine::step_grid(int node, const Visit& visit, const Forward& before) {
     Grid& grid = grids[node];
     if (grid.is_ready()) {
-        grid.add(*f_, shape, schema, chunk_, visit, before.residual, single_);
+        grid.add(*f_, shape, schema, chunk_, visit, before.residual, single_, slots_);
     } else {
         for (int i = 0; i < visit.n; i++)
             grid.collect(chunk_.raw_row(visit.rows[i], schema.n_features), schema.n_features, settings.first_rows);
@@ -447,24 +464,24 @@ void Engine::step_trials(int node, const Visit& visit, const Forward& before, do
         const Condition goes_left = trials.condition(t);
         double own = 0.0, subtree = 0.0, tried = 0.0;
         for (const bool is_left : {true, false}) {
-            side_rows_.clear();
+            Pupil& side = next_pupil(is_left ? trials.left_model[t] : trials.right_model[t]);
             for (int i = 0; i < visit.n; i++) {
                 const int row = visit.rows[i];
                 if (goes_left.holds(chunk_.raw_row(row, schema.n_features)) != is_left) continue;
-                side_rows_.push_back(row);
+                side.rows.push_back(row);
                 own += chunk_.weights[row] * before.loss[i];
                 subtree += chunk_.weights[row] * leaf_loss_[row];
             }
-            if (side_rows_.empty()) continue;
-            const Visit side = {side_rows_.data(), static_cast<int>(side_rows_.size())};
-            const int model = is_left ? trials.left_model[t] : trials.right_model[t];
-            const Forward tried_before = forward(model, side, side_);
+            if (side.rows.empty()) {
+                n_pupils_--;
+                continue;
+            }
+            const Forward tried_before = forward(side);
             double& count = is_left ? trials.n_left[t] : trials.n_right[t];
-            for (int i = 0; i < side.n; i++) {
+            for (std::size_t i = 0; i < side.rows.size(); i++) {
                 tried += chunk_.weights[side.rows[i]] * tried_before.loss[i];
                 count += chunk_.weights[side.rows[i]];
             }
-            learn_model(model, side, tried_before);
         }
         trials.node_loss[t] = keep * trials.node_loss[t] + own;
         trials.subtree_loss[t] = keep * trials.subtree_loss[t] + subtree;
@@ -474,32 +491,30 @@ void Engine::step_trials(int node, const Visit& visit, const Forward& before, do
 
 void Engine::step_candidates(int node, const Visit& visit, const Forward& before) {
     std::vector<double>& gradient = node_gradient[node];
-    const std::vector<double> gradient_before = gradient;
+    gradient_before_ = gradient;
     double rows = 0.0, loss = 0.0;
     for (int i = 0; i < visit.n; i++) {
-        const int row = visit.rows[i];
-        rows += chunk_.weights[row];
-        loss += chunk_.weights[row] * before.loss[i];
-        f_->add_gradient(shape, chunk_.rows(), row, before.residual + static_cast<long>(i) * shape.outputs, gradient.data());
+        rows += chunk_.weights[visit.rows[i]];
+        loss += chunk_.weights[visit.rows[i]] * before.loss[i];
     }
+    candidate_step_.begin(*f_, shape, schema, chunk_, visit, before, settings.gain_step);
+    candidate_step_.add_all(gradient.data());
     const NodeSums now = {nodes.rows[node], nodes.own_loss[node], gradient.data()};
-    const NodeSums then = {now.n - rows, now.loss - loss, gradient_before.data()};
+    const NodeSums then = {now.n - rows, now.loss - loss, gradient_before_.data()};
     const int budget = settings.candidates_per_feature * schema.n_features;
-    CandidateStep step(*f_, shape, schema, chunk_, visit, before.loss, before.residual, settings.gain_step);
-    step.update(candidates[node], now);
-    step.propose(candidates[node], then, now, budget, static_cast<int>(settings.replacement_rate * budget));
+    candidate_step_.update(candidates[node], now);
+    candidate_step_.propose(candidates[node], then, now, budget, static_cast<int>(settings.replacement_rate * budget));
 }
 
 void Engine::step_challenger() {
-    all_rows_.resize(chunk_.n);
-    for (int i = 0; i < chunk_.n; i++) all_rows_[i] = i;
-    const Visit visit = {all_rows_.data(), chunk_.n};
-    const Forward before = forward(challenger, visit, own_);
+    Pupil& pupil = next_pupil(challenger);
+    pupil.rows.resize(chunk_.n);
+    for (int i = 0; i < chunk_.n; i++) pupil.rows[i] = i;
+    const Forward before = forward(pupil);
     double gain = 0.0;
     for (int i = 0; i < chunk_.n; i++) gain += chunk_.weights[i] * (leaf_loss_[i] - before.loss[i]);
     challenger_gain = std::exp(-(clock - challenger_clock) / settings.evidence_window) * challenger_gain + gain;
     challenger_clock = clock;
-    learn_model(challenger, visit, before);
 }
 
 // Has anything of the node crossed a level that Python set? A cheap filter; Python decides.

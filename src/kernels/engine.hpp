@@ -4,6 +4,7 @@
 // have crossed a level that Python set. What is split, replaced or pruned is decided in Python (learn/tree.py).
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,6 +83,8 @@ struct Trials {
 class Engine {
 public:
     Engine(const Settings& settings, int n_classes);
+    Engine(const Engine&) = delete;
+    Engine& operator=(const Engine&) = delete;
 
     // ---- schema
     int add_feature(bool categorical, bool has_value);
@@ -130,8 +133,10 @@ public:
         schema.visit(a);
         scaler.visit(a);
         a("n_classes", n_classes), a("columns", shape.columns), a("stride", shape.stride), a("outputs", shape.outputs);
+        a.fixed(true);
         nodes.visit(a);
         trials.visit(a);
+        a.fixed(false);
         a("challenger", challenger), a("challenger_gain", challenger_gain), a("challenger_clock", challenger_clock);
         a("challenger_level", challenger_level), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
         a.each("model", models, [](auto& inner, std::vector<double>& model) { inner("memory", model); });
@@ -148,9 +153,12 @@ private:
         int node;
         std::vector<std::int32_t> rows;
     };
-    struct Buffers {
-        std::vector<double> loss, loss_a, loss_b, residual;
-        Forward fit(int n, const Shape& shape);
+    struct Pupil {  // a model that learns in this step
+        int model;
+        std::vector<std::int32_t> rows;
+        std::vector<double> loss, residual, advantage, scratch;
+        Visit visit() const { return {rows.data(), static_cast<int>(rows.size())}; }
+        Forward memory(const Shape& shape);
     };
 
     int new_model();
@@ -165,10 +173,11 @@ private:
     void add_column();
     void restride(int stride, int outputs);
 
-    Forward forward(int model, const Visit& visit, Buffers& buffers);
-    void learn_model(int model, const Visit& visit, const Forward& before);
+    Pupil& next_pupil(int model);
+    Forward forward(Pupil& pupil);
+    void learn_models();
     void route();
-    void step_node(Stop& stop);
+    void step_node(const Stop& stop);
     void step_grid(int node, const Visit& visit, const Forward& before);
     void step_trials(int node, const Visit& visit, const Forward& before, double keep);
     void step_candidates(int node, const Visit& visit, const Forward& before);
@@ -181,9 +190,13 @@ private:
     std::vector<Stop> stops_;
     int n_stops_ = 0;
     std::vector<double> leaf_loss_;  // per row of the chunk: what its leaf paid
-    Buffers own_, side_;
-    std::vector<std::int32_t> all_rows_, side_rows_, side_places_;
+    std::deque<Pupil> pupils_;  // grows without moving what is there
+    int n_pupils_ = 0;
+    std::vector<Lesson> lessons_;
+    std::vector<std::int32_t> slots_;
     std::vector<float> single_;
+    std::vector<double> gradient_before_;
+    CandidateStep candidate_step_;
     std::vector<std::int32_t> due_;
 };
 

@@ -74,19 +74,6 @@ struct Grid {
         const auto nothing = Grid();
         *this = nothing;
     }
-    int slot_of(int j, double v, bool categorical) const {
-        const int begin = first_slot[j], last = first_slot[j + 1] - 1;
-        if (std::isnan(v)) return last;
-        if (categorical) return begin + static_cast<int>(v);
-        int low = begin, n = last - 1 - begin;  // edges in [begin, last - 1)
-        while (n > 0) {
-            const int half = n / 2;
-            const bool above = edges[low + half] < v;
-            low = above ? low + half + 1 : low;
-            n = above ? n - half - 1 : half;
-        }
-        return low;
-    }
     void fade(double factor) {
         scale *= factor;
         if (scale >= 1e-3) return;
@@ -95,24 +82,40 @@ struct Grid {
         for (float& g : gradients) g *= single;
         scale = 1.0;
     }
+    // Slots of feature j for rows [begin, begin + n) of the chunk, from the feature's first slot on.
+    void slots_of(const Functions& f, const Schema& schema, const Chunk& chunk, int j, int n, std::int32_t* slots) const {
+        const int begin = first_slot[j], last = first_slot[j + 1] - 1, m = schema.n_features;
+        const double* values = chunk.raw.data() + j;
+        if (!schema.is_categorical[j]) f.slots(edges.data() + begin, last - 1 - begin, values, m, n, slots);
+        for (int i = 0; i < n; i++) {
+            const double v = values[static_cast<long>(i) * m];
+            if (std::isnan(v)) {
+                slots[i] = last - begin;
+            } else if (schema.is_categorical[j]) {
+                slots[i] = static_cast<std::int32_t>(v);
+            }
+        }
+    }
     void add(const Functions& f, const Shape& shape, const Schema& schema, const Chunk& chunk, const Visit& visit,
-             const double* residual, std::vector<float>& scratch) {
+             const double* residual, std::vector<float>& gradient, std::vector<std::int32_t>& slots) {
         const int size = shape.outputs * shape.stride;
-        scratch.resize(static_cast<std::size_t>(visit.n) * size);
-        f.gradients(shape, chunk.rows(), visit, residual, scratch.data());
+        gradient.resize(static_cast<std::size_t>(visit.n) * size);
+        slots.resize(chunk.n);
+        f.gradients_single(shape, chunk.rows(), visit, residual, gradient.data());
         const double inverse = 1.0 / scale;
         if (inverse != 1.0) {
             const float single = static_cast<float>(inverse);
-            for (float& g : scratch) g *= single;
+            for (float& g : gradient) g *= single;
         }
-        for (int j = 0; j < schema.n_features; j++)
+        for (int j = 0; j < schema.n_features; j++) {
+            slots_of(f, schema, chunk, j, chunk.n, slots.data());
             for (int i = 0; i < visit.n; i++) {
-                const int row = visit.rows[i];
-                const int slot = slot_of(j, chunk.raw_row(row, schema.n_features)[j], schema.is_categorical[j]);
-                counts[slot] += chunk.weights[row] * inverse;
+                const int slot = first_slot[j] + slots[visit.rows[i]];
+                counts[slot] += chunk.weights[visit.rows[i]] * inverse;
                 f.add_single(gradients.data() + static_cast<long>(slot) * size,
-                             scratch.data() + static_cast<long>(i) * size, size);
+                             gradient.data() + static_cast<long>(i) * size, size);
             }
+        }
     }
 
     // The best proposal of feature j: |g_left|^2 / n_left + |g_right|^2 / n_right, both sides populated.
@@ -122,7 +125,7 @@ struct Grid {
         double n = 0.0, n_left = 0.0;
         for (int slot = begin; slot <= last; slot++) {
             n += counts[slot];
-            f.add_float(all.data(), gradients.data() + static_cast<long>(slot) * size, size);
+            f.add_mixed(all.data(), gradients.data() + static_cast<long>(slot) * size, size);
         }
         const double n_missing = counts[last];
         Proposal best;
@@ -134,7 +137,7 @@ struct Grid {
             if (score > best.score) best = {condition, score, count / n, 1.0 - count / n, slot};
         };
         if (n_missing > 0.0) {
-            f.add_float(with_missing.data(), gradients.data() + static_cast<long>(last) * size, size);
+            f.add_mixed(with_missing.data(), gradients.data() + static_cast<long>(last) * size, size);
             consider(with_missing, n_missing, last, {j, -std::numeric_limits<double>::infinity(), false, true});
         }
         for (int slot = begin; slot < last; slot++) {
@@ -142,12 +145,12 @@ struct Grid {
             if (categorical) {
                 if (slot - begin == kLevels - 1) break;  // "one of the other levels" is not a condition
                 std::fill(left.begin(), left.end(), 0.0);
-                f.add_float(left.data(), own, size);
+                f.add_mixed(left.data(), own, size);
                 consider(left, counts[slot], slot, {j, static_cast<double>(slot - begin), true, false});
                 continue;
             }
             if (slot == last - 1) break;  // the top slot has no edge
-            f.add_float(left.data(), own, size);
+            f.add_mixed(left.data(), own, size);
             n_left += counts[slot];
             if (n_missing == 0.0) {
                 consider(left, n_left, slot, {j, edges[slot], false, 2.0 * n_left > n});
@@ -155,7 +158,7 @@ struct Grid {
             }
             consider(left, n_left, slot, {j, edges[slot], false, false});
             with_missing = left;
-            f.add_float(with_missing.data(), gradients.data() + static_cast<long>(last) * size, size);
+            f.add_mixed(with_missing.data(), gradients.data() + static_cast<long>(last) * size, size);
             consider(with_missing, n_left + n_missing, slot, {j, edges[slot], false, true});
         }
         return best;

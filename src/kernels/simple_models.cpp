@@ -29,45 +29,37 @@ inline double dot(const double* a, const double* b, int n) {
 inline bool is_sparse(const Shape& s, int n_active) { return 4 * n_active < s.stride; }
 
 // ---------------------------------------------------------------- links
+// The loss is log(ratio) + hinge: logarithms are dear, and mostly only a difference of losses is wanted.
 struct Slope {
-    double loss, residual, curvature;
+    double ratio, hinge, residual, curvature;
+    double loss() const { return std::log(ratio) + hinge; }
 };
 
 // Log-odds to loss, residual and curvature; with a noise floor P(y) = rho_y + (1 - rho_0 - rho_1) s_y.
 inline Slope logit_slope(double logit, int label, const Head& head) {
-    const double e = std::exp(-std::fabs(logit));
-    const double large = 1.0 / (1.0 + e), small = e / (1.0 + e);
+    const double size = std::fabs(logit), e = std::exp(-size);
+    const double large = 1.0 / (1.0 + e), small = e * large;
     const bool agrees = (logit >= 0.0) == (label == 1);
     const double right = agrees ? large : small, wrong = agrees ? small : large;
-    Slope slope;
-    slope.residual = label == 1 ? -wrong : wrong;
-    slope.curvature = large * small;
-    if (head.has_floor == 0.0) {
-        slope.loss = std::log1p(e) + (agrees ? 0.0 : std::fabs(logit));
-        return slope;
-    }
+    const double residual = label == 1 ? -wrong : wrong;
+    if (head.has_floor == 0.0) return {1.0 + e, agrees ? 0.0 : size, residual, large * small};
     const double clean = 1.0 - head.floor[0] - head.floor[1];
     const double likelihood = head.floor[label] + clean * right;
     const double factor = clean * right / likelihood;
-    slope.loss = -std::log(likelihood);
-    slope.residual *= factor;
-    slope.curvature *= factor;
-    return slope;
+    return {1.0 / likelihood, 0.0, residual * factor, large * small * factor};
 }
 
 // Logits become residuals in place; the curvature is half of sum p (1 - p).
 inline Slope softmax_slope(double* logits, int n, int label) {
     double top = logits[0];
     for (int k = 1; k < n; k++) top = logits[k] > top ? logits[k] : top;
-    const double own = logits[label];
-    double sum = 0.0;
+    Slope slope = {0.0, top - logits[label], 0.0, 0.0};
     for (int k = 0; k < n; k++) {
         logits[k] = std::exp(logits[k] - top);
-        sum += logits[k];
+        slope.ratio += logits[k];
     }
-    Slope slope = {std::log(sum) - (own - top), 0.0, 0.0};
     for (int k = 0; k < n; k++) {
-        const double p = logits[k] / sum;
+        const double p = logits[k] / slope.ratio;
         slope.curvature += p * (1.0 - p);
         logits[k] = p;
     }
@@ -84,7 +76,7 @@ inline Slope slope_of(const Shape& s, const Head& head, double* residual, int la
     return slope;
 }
 
-void logits_of(const Shape& s, const double* weights, const double* inputs, double* logits) {
+inline void logits_of(const Shape& s, const double* weights, const double* inputs, double* logits) {
     for (int k = 0; k < s.outputs; k++) logits[k] = dot(weights + k * s.stride, inputs, s.stride);
 }
 
@@ -95,25 +87,26 @@ void sgd_forward(const Shape& s, const double* model, const Rows& rows, const Vi
         const int row = visit.rows[i];
         double* residual = out.residual + static_cast<long>(i) * s.outputs;
         logits_of(s, model + kHead, rows.inputs + static_cast<long>(row) * s.stride, residual);
-        out.loss[i] = slope_of(s, head, residual, rows.labels[row]).loss;
+        out.loss[i] = slope_of(s, head, residual, rows.labels[row]).loss();
     }
 }
 
-void sgd_learn(const Shape& s, double* model, const Rows& rows, const Visit& visit, const Forward& scratch,
-               const Learning& learning) {
+void sgd_row(const Shape& s, double* model, const Rows& rows, int row, double rate, double* residual) {
     const Head& head = *reinterpret_cast<const Head*>(model);
-    double* weights = model + kHead;
-    double* residual = scratch.residual;
-    for (int i = 0; i < visit.n; i++) {
-        const int row = visit.rows[i];
-        const double* z = rows.inputs + static_cast<long>(row) * s.stride;
-        logits_of(s, weights, z, residual);
-        slope_of(s, head, residual, rows.labels[row]);
-        for (int k = 0; k < s.outputs; k++) {
-            const double step = learning.rate * rows.weights[row] * residual[k];
-            double* w = weights + k * s.stride;
-            for (int c = 0; c < s.stride; c++) w[c] -= step * z[c];
-        }
+    const double* z = rows.inputs + static_cast<long>(row) * s.stride;
+    logits_of(s, model + kHead, z, residual);
+    slope_of(s, head, residual, rows.labels[row]);
+    for (int k = 0; k < s.outputs; k++) {
+        const double step = rate * rows.weights[row] * residual[k];
+        double* w = model + kHead + k * s.stride;
+        for (int c = 0; c < s.stride; c += 8) at(w + c) -= step * at(z + c);
+    }
+}
+
+void sgd_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const Learning& learning) {
+    for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
+        for (int i = 0; i < lesson->visit.n; i++)
+            sgd_row(s, lesson->model, rows, lesson->visit.rows[i], learning.rate, lesson->before.scratch);
     }
 }
 
@@ -122,41 +115,37 @@ void sgd_weights(const Shape& s, const double* model, double* weights) {
 }
 
 // ---------------------------------------------------------------- measured: Adagrad and Newton, blended
+// What one learner says of a row: its residuals and its curvature.
+struct Opinion {
+    double* residual;   // [outputs]
+    double* curvature;
+};
+inline Opinion opinion_a(const Shape&, double* scratch) { return {scratch, nullptr}; }
+inline Opinion opinion_b(const Shape& s, double* scratch) { return {scratch + s.outputs, scratch + 3 * s.outputs}; }
+
 void blend_forward(const Shape& s, const double* model, const Rows& rows, const Visit& visit, const Forward& out) {
     const Head& head = *reinterpret_cast<const Head*>(model);
     double* memory = const_cast<double*>(model);
-    const double* wa = weights_a(s, memory);
-    const double* wb = weights_b(s, memory);
     const double share_b = 1.0 / (1.0 + std::exp(-head.preference)), share_a = 1.0 - share_b;
-    double* other = out.residual + static_cast<long>(visit.n) * s.outputs;  // scratch for one row more
-    for (int i = 0; i < visit.n; i++) {
+    double* a = opinion_a(s, out.scratch).residual;
+    double* b = opinion_b(s, out.scratch).residual;
+    for (int i = visit.n - 1; i >= 0; i--) {  // backwards: the scratch keeps the first row
         const int row = visit.rows[i], label = rows.labels[row];
         const double* z = rows.inputs + static_cast<long>(row) * s.stride;
-        double* residual = out.residual + static_cast<long>(i) * s.outputs;
-        logits_of(s, wa, z, residual);
-        logits_of(s, wb, z, other);
-        if (s.outputs == 1) {
-            const double a = residual[0], b = other[0];
-            out.loss_a[i] = logit_slope(a, label, head).loss;
-            out.loss_b[i] = logit_slope(b, label, head).loss;
-            residual[0] = share_a * a + share_b * b;
-        } else {
-            double* blend = other + s.outputs;
-            for (int k = 0; k < s.outputs; k++) blend[k] = share_a * residual[k] + share_b * other[k];
-            out.loss_a[i] = softmax_slope(residual, s.outputs, label).loss;
-            out.loss_b[i] = softmax_slope(other, s.outputs, label).loss;
-            for (int k = 0; k < s.outputs; k++) residual[k] = blend[k];
-        }
-        out.loss[i] = slope_of(s, head, residual, label).loss;
+        double* blend = out.residual + static_cast<long>(i) * s.outputs;
+        logits_of(s, weights_a(s, memory), z, a);
+        logits_of(s, weights_b(s, memory), z, b);
+        for (int k = 0; k < s.outputs; k++) blend[k] = share_a * a[k] + share_b * b[k];
+        const Slope slope_a = slope_of(s, head, a, label), slope_b = slope_of(s, head, b, label);
+        *opinion_b(s, out.scratch).curvature = slope_b.curvature;
+        out.advantage[i] = std::log(slope_a.ratio / slope_b.ratio) + (slope_a.hinge - slope_b.hinge);
+        out.loss[i] = slope_of(s, head, blend, label).loss();
     }
 }
 
-void adagrad_row(const Shape& s, double* model, const Rows& rows, int row, double* residual) {
-    const Head& head = *reinterpret_cast<const Head*>(model);
+void adagrad_row(const Shape& s, double* model, const Rows& rows, int row, const double* residual) {
     const double* z = rows.inputs + static_cast<long>(row) * s.stride;
     const double weight = rows.weights[row];
-    logits_of(s, weights_a(s, model), z, residual);
-    slope_of(s, head, residual, rows.labels[row]);
     const int n_active = rows.n_active[row];
     const std::int32_t* active = rows.active + static_cast<long>(row) * s.stride;
     for (int k = 0; k < s.outputs; k++) {
@@ -246,7 +235,7 @@ void times(const Shape& s, const double* matrix, const double* z, const std::int
 
 // One row of online Newton:  u = A x;  q = f + h x'u;  A <- (A - h u u' / q) / f;  W -= residual u' / q,
 // with A = scale * matrix. The update v v' has the same bits on both sides of the diagonal.
-void newton_row(const Shape& s, double* model, const Rows& rows, int row, double keep, double* residual, double* u) {
+void newton_row(const Shape& s, double* model, const Rows& rows, int row, double keep, const Opinion& opinion, double* u) {
     Head& head = *reinterpret_cast<Head*>(model);
     double* matrix = matrix_b(s, model);
     const double* z = rows.inputs + static_cast<long>(row) * s.stride;
@@ -254,9 +243,7 @@ void newton_row(const Shape& s, double* model, const Rows& rows, int row, double
     const int n_active = rows.n_active[row];
     const double weight = rows.weights[row];
     const double fade = weight == 1.0 ? keep : std::pow(keep, weight);
-    logits_of(s, weights_b(s, model), z, residual);
-    const Slope slope = slope_of(s, head, residual, rows.labels[row]);
-    const double curvature = weight * (slope.curvature > 0.01 ? slope.curvature : 0.01);
+    const double curvature = weight * (*opinion.curvature > 0.01 ? *opinion.curvature : 0.01);
 
     times(s, matrix, z, active, n_active, u);
     double leverage = dot(z, u, s.stride);
@@ -269,7 +256,7 @@ void newton_row(const Shape& s, double* model, const Rows& rows, int row, double
     const double step = weight * head.scale / q;
     for (int k = 0; k < s.outputs; k++) {
         double* w = weights_b(s, model) + k * s.stride;
-        const double r = step * residual[k];
+        const double r = step * opinion.residual[k];
         for (int c = 0; c < s.stride; c += 8) at(w + c) -= r * at(u + c);
     }
     const double shrink = curvature * head.scale / q;
@@ -298,25 +285,65 @@ void learn_floor(Head& head, double loss, int label, double weight) {
     }
 }
 
-void blend_learn(const Shape& s, double* model, const Rows& rows, const Visit& visit, const Forward& before,
-                 const Learning& learning) {
-    Head& head = *reinterpret_cast<Head*>(model);
-    for (int i = 0; i < visit.n; i++) {
-        const int row = visit.rows[i];
-        const double weight = rows.weights[row];
+void learn_preference(const Rows& rows, const Lesson& lesson) {
+    Head& head = *reinterpret_cast<Head*>(lesson.model);
+    for (int i = 0; i < lesson.visit.n; i++) {
+        const double weight = rows.weights[lesson.visit.rows[i]];
         const double fade = weight == 1.0 ? 0.998 : std::pow(0.998, weight);
-        double d = fade * head.preference + weight * (before.loss_a[i] - before.loss_b[i]);
+        const double d = fade * head.preference + weight * lesson.before.advantage[i];
         head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);
     }
-    double* scratch = before.residual + static_cast<long>(visit.n) * s.outputs;
-    for (int pass = 0; pass < learning.passes; pass++)
-        for (int i = 0; i < visit.n; i++) adagrad_row(s, model, rows, visit.rows[i], scratch);
+}
+
+// One row of a lesson. Of the first row, both learners still think what they said in the forward pass.
+inline void learn_row(const Shape& s, const Rows& rows, const Lesson& lesson, int i, bool is_first, bool is_last, double keep) {
+    Head& head = *reinterpret_cast<Head*>(lesson.model);
+    const int row = lesson.visit.rows[i];
+    const double* z = rows.inputs + static_cast<long>(row) * s.stride;
+    const Opinion a = opinion_a(s, lesson.before.scratch), b = opinion_b(s, lesson.before.scratch);
+    if (!is_first) {
+        double* fresh = a.residual + 2 * s.outputs;  // b's opinion of the first row waits for its turn
+        logits_of(s, weights_a(s, lesson.model), z, fresh);
+        slope_of(s, head, fresh, rows.labels[row]);
+        adagrad_row(s, lesson.model, rows, row, fresh);
+    } else {
+        adagrad_row(s, lesson.model, rows, row, a.residual);
+    }
+    if (!is_last) return;
+    if (i > 0) {
+        logits_of(s, weights_b(s, lesson.model), z, b.residual);
+        *b.curvature = slope_of(s, head, b.residual, rows.labels[row]).curvature;
+    }
+    newton_row(s, lesson.model, rows, row, keep, b, b.curvature + 1);
+}
+
+// The models do not depend on each other: row by row in turn, one computes while the other waits for its exponential.
+void blend_learn_group(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const Learning& learning) {
     const double remembered = learning.memory > 20.0 * s.columns ? learning.memory : 20.0 * s.columns;
     const double keep = 1.0 - 1.0 / remembered;
-    double* u = scratch + 2 * s.outputs;
-    for (int i = 0; i < visit.n; i++) newton_row(s, model, rows, visit.rows[i], keep, scratch, u);
-    for (int i = 0; i < visit.n && head.has_floor != 0.0; i++)
-        learn_floor(head, before.loss[i], rows.labels[visit.rows[i]], rows.weights[visit.rows[i]]);
+    int longest = 0;
+    for (int l = 0; l < n; l++) {
+        learn_preference(rows, lessons[l]);
+        longest = lessons[l].visit.n > longest ? lessons[l].visit.n : longest;
+    }
+    for (int pass = 1; pass <= learning.passes; pass++)
+        for (int i = 0; i < longest; i++)
+            for (int l = 0; l < n; l++)
+                if (i < lessons[l].visit.n)
+                    learn_row(s, rows, lessons[l], i, pass == 1 && i == 0, pass == learning.passes, keep);
+    for (int l = 0; l < n; l++) {
+        Head& head = *reinterpret_cast<Head*>(lessons[l].model);
+        const Visit& visit = lessons[l].visit;
+        for (int i = 0; i < visit.n && head.has_floor != 0.0; i++)
+            learn_floor(head, lessons[l].before.loss[i], rows.labels[visit.rows[i]], rows.weights[visit.rows[i]]);
+    }
+}
+
+void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const Learning& learning) {
+    const int size = 8 * s.stride * (s.stride + 3 * s.outputs);  // bytes; a group should stay in the first cache
+    const int together = size < 2048 ? 8 : (size < 8192 ? 3 : 1);
+    for (int l = 0; l < n; l += together)
+        blend_learn_group(s, rows, lessons + l, n - l < together ? n - l : together, learning);
 }
 
 void blend_weights(const Shape& s, const double* model, double* weights) {
@@ -328,33 +355,37 @@ void blend_weights(const Shape& s, const double* model, double* weights) {
 }
 
 // ---------------------------------------------------------------- gradients
-void gradients(const Shape& s, const Rows& rows, const Visit& visit, const double* residual, float* gradient) {
+template <class T>
+inline void fill_gradients(const Shape& s, const Rows& rows, const Visit& visit, const double* residual, T* gradients) {
     for (int i = 0; i < visit.n; i++) {
         const int row = visit.rows[i];
         const double* z = rows.inputs + static_cast<long>(row) * s.stride;
         for (int k = 0; k < s.outputs; k++) {
             const double r = rows.weights[row] * residual[static_cast<long>(i) * s.outputs + k];
-            float* __restrict line = gradient + (static_cast<long>(i) * s.outputs + k) * s.stride;
-            for (int c = 0; c < s.stride; c++) line[c] = static_cast<float>(r * z[c]);
+            T* __restrict line = gradients + (static_cast<long>(i) * s.outputs + k) * s.stride;
+            for (int c = 0; c < s.stride; c++) line[c] = static_cast<T>(r * z[c]);
         }
     }
+}
+
+void gradients(const Shape& s, const Rows& rows, const Visit& visit, const double* residual, double* out) {
+    fill_gradients(s, rows, visit, residual, out);
+}
+
+void gradients_single(const Shape& s, const Rows& rows, const Visit& visit, const double* residual, float* out) {
+    fill_gradients(s, rows, visit, residual, out);
+}
+
+void add(double* __restrict sum, const double* __restrict term, int n) {
+    for (int i = 0; i < n; i++) sum[i] += term[i];
 }
 
 void add_single(float* __restrict sum, const float* __restrict term, int n) {
     for (int i = 0; i < n; i++) sum[i] += term[i];
 }
 
-void add_float(double* __restrict sum, const float* __restrict term, int n) {
+void add_mixed(double* __restrict sum, const float* __restrict term, int n) {
     for (int i = 0; i < n; i++) sum[i] += static_cast<double>(term[i]);
-}
-
-void add_gradient(const Shape& s, const Rows& rows, int row, const double* residual, double* sum) {
-    const double* z = rows.inputs + static_cast<long>(row) * s.stride;
-    for (int k = 0; k < s.outputs; k++) {
-        const double r = rows.weights[row] * residual[k];
-        double* line = sum + k * s.stride;
-        for (int c = 0; c < s.stride; c += 8) at(line + c) += r * at(z + c);
-    }
 }
 
 void norms(const double* left, const double* all, int n, double* left_norm, double* right_norm) {
@@ -368,11 +399,41 @@ void norms(const double* left, const double* all, int n, double* left_norm, doub
     *right_norm = total(r);
 }
 
+void scan(const double* all_gradients, const double* all, int size, const std::int32_t* order, int n, double* left,
+          double* left_norms, double* right_norms) {
+    for (int c = 0; c < size; c++) left[c] = 0.0;
+    for (int i = 0; i < n; i++) {
+        const double* own = all_gradients + static_cast<long>(order[i]) * size;
+        Vector l = {}, r = {};
+        for (int c = 0; c < size; c += 8) {
+            const Vector a = at(left + c) + at(own + c), b = at(all + c) - a;
+            at(left + c) = a;
+            l += a * a;
+            r += b * b;
+        }
+        left_norms[i] = total(l);
+        right_norms[i] = total(r);
+    }
+}
+
+void slots(const double* edges, int n_edges, const double* values, int step, int n, std::int32_t* out) {
+    typedef std::int64_t Mask __attribute__((vector_size(64), aligned(8)));
+    for (int i = 0; i < n; i++) {
+        const double v = values[static_cast<long>(i) * step];
+        Mask below = {};
+        int e = 0;
+        for (; e + 8 <= n_edges; e += 8) below += at(edges + e) < v;
+        std::int64_t count = -(below[0] + below[1] + below[2] + below[3] + below[4] + below[5] + below[6] + below[7]);
+        for (; e < n_edges; e++) count += edges[e] < v;
+        out[i] = static_cast<std::int32_t>(count);
+    }
+}
+
 }  // namespace
 
 extern const Functions DRIFTREE_JOIN(DRIFTREE_ISA, _functions) = {
     DRIFTREE_TEXT(DRIFTREE_ISA), blend_forward, blend_learn, blend_weights, sgd_forward, sgd_learn, sgd_weights,
-    logits_of, gradients, add_single, add_gradient, norms, add_float,
+    logits_of, gradients, gradients_single, add, add_single, add_mixed, norms, scan, slots,
 };
 
 }  // namespace driftree

@@ -47,34 +47,47 @@ struct Learning {
     int passes;        // Adagrad: passes over the rows of a step
 };
 
-// What the models said of the visited rows before learning them.
+// What a model said of the visited rows before learning them.
 struct Forward {
-    double* loss;      // [n] of the reported model
-    double* loss_a;    // [n] Adagrad's (measured setting only)
-    double* loss_b;    // [n] Newton's
-    double* residual;  // [n, outputs] derivative of the loss by the logits
+    double* loss;       // [n] of the reported model
+    double* residual;   // [n, outputs] derivative of the loss by the logits
+    double* advantage;  // [n] Adagrad's loss minus Newton's (measured setting)
+    double* scratch;    // [scratch_size]: for one row; on return, what both learners said of the first row
+};
+static inline int scratch_size(const Shape& s) { return 3 * s.outputs + 1 + s.stride; }
+
+// One model and the rows it is to learn; what it said of them before.
+struct Lesson {
+    double* model;
+    Visit visit;
+    Forward before;
 };
 
 struct Functions {
     const char* name;
     // Measured setting: Adagrad and online Newton, blended.
     void (*blend_forward)(const Shape&, const double* model, const Rows&, const Visit&, const Forward&);
-    void (*blend_learn)(const Shape&, double* model, const Rows&, const Visit&, const Forward&, const Learning&);
+    void (*blend_learn)(const Shape&, const Rows&, const Lesson* lessons, int n, const Learning&);
     void (*blend_weights)(const Shape&, const double* model, double* weights);
     // Paper's setting: stochastic gradient descent.
     void (*sgd_forward)(const Shape&, const double* model, const Rows&, const Visit&, const Forward&);
-    void (*sgd_learn)(const Shape&, double* model, const Rows&, const Visit&, const Forward&, const Learning&);
+    void (*sgd_learn)(const Shape&, const Rows&, const Lesson* lessons, int n, const Learning&);
     void (*sgd_weights)(const Shape&, const double* model, double* weights);
     // logits[k] = weights[k] . inputs
     void (*logits)(const Shape&, const double* weights, const double* inputs, double* logits);
-    // gradient[n, outputs, stride] = weight * residual x inputs, in single precision for the grid
-    void (*gradients)(const Shape&, const Rows&, const Visit&, const double* residual, float* gradient);
+    // gradients[n, outputs, stride] = weight * residual x inputs
+    void (*gradients)(const Shape&, const Rows&, const Visit&, const double* residual, double* gradients);
+    void (*gradients_single)(const Shape&, const Rows&, const Visit&, const double* residual, float* gradients);
+    void (*add)(double* sum, const double* term, int n);
     void (*add_single)(float* sum, const float* term, int n);
-    // sum[outputs, stride] += weight * residual x inputs of one row
-    void (*add_gradient)(const Shape&, const Rows&, int row, const double* residual, double* sum);
+    void (*add_mixed)(double* sum, const float* term, int n);
     // |left|^2 and |total - left|^2
     void (*norms)(const double* left, const double* total, int n, double* left_norm, double* right_norm);
-    void (*add_float)(double* sum, const float* term, int n);
+    // The same for the sums of the first 1, 2, ... of `n` gradients in the given order; left[size] is scratch.
+    void (*scan)(const double* gradients, const double* total, int size, const std::int32_t* order, int n, double* left,
+                 double* left_norms, double* right_norms);
+    // slots[i] = number of edges below values[i * step]
+    void (*slots)(const double* edges, int n_edges, const double* values, int step, int n, std::int32_t* slots);
 };
 
 extern const Functions baseline_functions;

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, Engine
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class GradientApproximation:
     def candidates(self, node: int) -> list[Candidate]:
         """Stored candidates with rows on both sides. Windows differ, so (4) is (5) plus the candidate's own gain."""
         engine = self.engine
-        own_loss, subtree_loss = engine.own_loss[node], engine.subtree_loss[node]
+        own_loss, subtree_loss = float(engine.own_loss[node]), float(engine.subtree_loss[node])
         found = []
         for place, (gain, feature, value, n_left, n_right, loss) in enumerate(
             engine.stored_candidates(node)
@@ -90,16 +93,16 @@ class GradientApproximation:
                 replacement_gain = subtree_loss - own_loss + gain
                 found.append(
                     Candidate(
-                        place,
-                        feature,
-                        value,
-                        equality,
-                        False,
-                        gain,
-                        replacement_gain,
-                        loss,
-                        subtree_loss,
-                        n_left + n_right,
+                        place=place,
+                        feature=feature,
+                        threshold=value,
+                        equality=equality,
+                        missing_left=False,
+                        gain=gain,
+                        replacement_gain=replacement_gain,
+                        node_loss=loss,
+                        subtree_loss=subtree_loss,
+                        rows=n_left + n_right,
                     )
                 )
         return found
@@ -128,6 +131,12 @@ class MeasuredTrials:
         self.margin = -math.log(epsilon)
         self.trials = trials
         self.bins = bins
+        # Views of the engine's arrays, which never move; making one costs more than reading it.
+        self._left, self._rows, self._refresh_at = engine.left, engine.rows, engine.refresh_at
+        self._feature, self._born = engine.trial_feature, engine.trial_born
+        self._node_loss, self._subtree_loss = engine.trial_node_loss, engine.trial_subtree_loss
+        self._trial_loss = engine.trial_trial_loss
+        self._n_left, self._n_right = engine.trial_n_left, engine.trial_n_right
 
     def levels(self, n_leaves: int) -> Levels:  # noqa: ARG002 (what a subtree earns does not depend on its size)
         """Thresholds: a split must prove tau nats, and goes when it earns a quarter of that or less."""
@@ -136,34 +145,31 @@ class MeasuredTrials:
 
     def _places(self, node: int) -> list[int]:
         first = node * self.trials
-        features = self.engine.trial_feature
-        return [t for t in range(first, first + self.trials) if features[t] >= 0]
+        return [t for t in range(first, first + self.trials) if self._feature[t] >= 0]
 
     def candidates(self, node: int) -> list[Candidate]:
         """Trials that saw enough rows on both sides; at an inner node only those that would also pass as a split."""
         engine = self.engine
-        is_inner = engine.left[node] >= 0
+        least = engine.split_level[node] if self._left[node] >= 0 else -math.inf
         found = []
         for t in self._places(node):
-            n_left, n_right = engine.trial_n_left[t], engine.trial_n_right[t]
-            node_loss, subtree_loss = engine.trial_node_loss[t], engine.trial_subtree_loss[t]
-            gain = node_loss - engine.trial_trial_loss[t]
-            if min(n_left, n_right) < self.SIDE_ROWS:
-                continue
-            if is_inner and gain < engine.split_level[node]:
+            n_left, n_right = float(self._n_left[t]), float(self._n_right[t])
+            node_loss, subtree_loss = float(self._node_loss[t]), float(self._subtree_loss[t])
+            trial_loss = float(self._trial_loss[t])
+            if min(n_left, n_right) < self.SIDE_ROWS or node_loss - trial_loss < least:
                 continue
             found.append(
                 Candidate(
-                    t,
-                    int(engine.trial_feature[t]),
-                    float(engine.trial_threshold[t]),
-                    bool(engine.trial_equality[t]),
-                    bool(engine.trial_missing_left[t]),
-                    float(gain),
-                    float(subtree_loss - engine.trial_trial_loss[t]),
-                    float(node_loss),
-                    float(subtree_loss),
-                    float(n_left + n_right),
+                    place=t,
+                    feature=int(self._feature[t]),
+                    threshold=float(engine.trial_threshold[t]),
+                    equality=bool(engine.trial_equality[t]),
+                    missing_left=bool(engine.trial_missing_left[t]),
+                    gain=node_loss - trial_loss,
+                    replacement_gain=subtree_loss - trial_loss,
+                    node_loss=node_loss,
+                    subtree_loss=subtree_loss,
+                    rows=n_left + n_right,
                 )
             )
         return found
@@ -175,30 +181,30 @@ class MeasuredTrials:
     def refresh(self, node: int, *, may_split: bool) -> None:
         """Drop trials that earn nothing, and start the most promising new ones."""
         engine = self.engine
-        rows = engine.rows[node]
+        rows = float(self._rows[node])
         if not engine.grid_is_ready(node):
             first_rows = engine.first_rows(node)
             if len(first_rows) >= self.FIRST_ROWS:
                 self._choose_grid(node, first_rows)
-                engine.refresh_at[node] = rows + self.REFRESH_ROWS
+                self._refresh_at[node] = rows + self.REFRESH_ROWS
             return
-        if rows < engine.refresh_at[node]:
+        if rows < self._refresh_at[node]:
             return
-        engine.refresh_at[node] = rows + self.REFRESH_ROWS
-        is_inner = engine.left[node] >= 0
-        rival_loss = engine.trial_subtree_loss if is_inner else engine.trial_node_loss
+        self._refresh_at[node] = rows + self.REFRESH_ROWS
+        is_inner = self._left[node] >= 0
+        rival_loss = self._subtree_loss if is_inner else self._node_loss
         for t in self._places(node):
-            is_old = rows - engine.trial_born[t] > self.TRIAL_ROWS
-            if is_old and rival_loss[t] - engine.trial_trial_loss[t] <= 0:
+            is_old = rows - self._born[t] > self.TRIAL_ROWS
+            if is_old and rival_loss[t] <= self._trial_loss[t]:
                 engine.drop_trial(t, rows + self.BARRED_ROWS)
-        wanted = 1 if is_inner else self.trials if may_split else 0
         running = self._places(node)
+        wanted = 1 if is_inner else self.trials if may_split else 0
         if len(running) < wanted:
             self._start_trials(node, running, wanted)
 
     def _start_trials(self, node: int, running: list[int], wanted: int) -> None:
         engine = self.engine
-        tried = {int(engine.trial_feature[t]) for t in running}
+        tried = {int(self._feature[t]) for t in running}
         first = node * self.trials
         free = [t for t in range(first, first + self.trials) if t not in running]
         ranked = sorted(engine.proposals(node), key=lambda proposal: (-proposal[0], proposal[1]))
@@ -207,7 +213,7 @@ class MeasuredTrials:
         for t, proposal in zip(free[: wanted - len(running)], fresh, strict=False):
             engine.start_trial(t, *proposal[1:])
 
-    def _choose_grid(self, node: int, first_rows: np.ndarray) -> None:
+    def _choose_grid(self, node: int, first_rows: NDArray[np.float64]) -> None:
         """Edges at up to `bins` quantiles of the node's first rows, as many as the memory of a node allows."""
         engine = self.engine
         slot_bytes = 4 * engine.n_outputs * engine.stride
@@ -225,7 +231,7 @@ class MeasuredTrials:
 
 
 
-def quantile_edges(values: np.ndarray, bins: int) -> np.ndarray:
+def quantile_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
     """Return distinct values at the quantiles i / bins, the largest value left out.
 
     Examples

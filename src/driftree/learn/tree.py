@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from driftree.learn.parameters import Parameters
 
 CHUNK_ROWS = 200
+MAX_STEP_ROWS = 2**24  # the paper's setting: a larger batch is several steps
 ADAGRAD_PASSES = 3
 FLOOR_FACTOR = 4  # the noise floor must prove this many times what a split must
 MAX_EVENTS = 1000
@@ -72,12 +73,16 @@ class Tree:
         )
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.names: Names | None = None
+        # Views of the engine's arrays, which never move; making one costs more than reading it.
+        self._alive, self._depth = self.engine.alive, self.engine.depth
+        self._parent, self._left = self.engine.parent, self.engine.left
+        self._split_level = self.engine.split_level
         self._set_levels()
 
     # ------------------------------------------------------------------ one time step
     def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
         """Learn rows: one step in the paper's setting, steps of at most 200 rows in ours."""
-        size = len(X) if self.parameters.setting == "paper" else CHUNK_ROWS
+        size = min(len(X), MAX_STEP_ROWS) if self.parameters.setting == "paper" else CHUNK_ROWS
         for start in range(0, len(X), max(1, size)):
             rows = slice(start, start + size)
             self.engine.learn(X[rows], y[rows], w[rows])
@@ -87,28 +92,28 @@ class Tree:
     def decide(self) -> None:
         """Decide the nodes that are due, children before parents, then the link of the whole tree."""
         engine = self.engine
-        queue = [(-int(engine.depth[node]), node) for node in engine.due]
+        queue = [(-int(self._depth[node]), node) for node in engine.due]
         heapq.heapify(queue)
         waiting = {node for _, node in queue}
         while queue:
             _, node = heapq.heappop(queue)
             waiting.discard(node)
-            if not engine.alive[node]:
+            if not self._alive[node]:
                 continue
-            is_leaf = engine.left[node] < 0
+            is_leaf = self._left[node] < 0
             changed = self._decide_leaf(node) if is_leaf else self._decide_inner(node)
             self.evidence.refresh(node, may_split=self._may_split(node))
-            parent = int(engine.parent[node])
+            parent = int(self._parent[node])
             if changed and parent >= 0 and parent not in waiting:  # its subtree is another now
                 waiting.add(parent)
-                heapq.heappush(queue, (-int(engine.depth[parent]), parent))
+                heapq.heappush(queue, (-int(self._depth[parent]), parent))
         if engine.challenger >= 0 and engine.challenger_gain >= engine.challenger_level:
             self._change_link()
 
     def _decide_leaf(self, node: int) -> bool:
         """Split if the best gain (3) reaches its threshold (line 18; Property 1)."""
         ranked = sorted(self.evidence.candidates(node), key=lambda c: (-c.gain, c.feature))
-        threshold = float(self.engine.split_level[node])
+        threshold = float(self._split_level[node])
         if not ranked or ranked[0].gain < threshold:
             return False
         best = ranked[0]
@@ -203,7 +208,7 @@ class Tree:
     # ------------------------------------------------------------------ thresholds and budgets
     def _may_split(self, node: int) -> bool:
         p = self.parameters
-        return self.n_nodes + 2 <= p.max_nodes and int(self.engine.depth[node]) < p.max_depth
+        return self.n_nodes + 2 <= p.max_nodes and int(self._depth[node]) < p.max_depth
 
     def _set_levels(self) -> None:
         """Tell the kernels what each node's gains must reach to be reported."""
@@ -228,7 +233,7 @@ class Tree:
     @property
     def n_nodes(self) -> int:
         """Number of nodes."""
-        return int(np.count_nonzero(self.engine.alive))
+        return int(np.count_nonzero(self._alive))
 
     def walk(self) -> Iterator[int]:
         """Yield the nodes from the root down, left before right."""
