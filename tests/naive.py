@@ -151,7 +151,7 @@ class SgdModel:
 class BlendModel:
     """Spec, setting 2: Adagrad (a) and online Newton (b), mixed by their recent losses (D)."""
 
-    FLOOR_START, FLOOR_RATE, FLOOR_MAX = 0.01, 1e-4, 0.5
+    FLOOR_START, FLOOR_FIRST, FLOOR_MEMORY, FLOOR_MAX = 0.1, 1000, 10_000, 0.5
 
     def __init__(self, shape, memory, floor=False):
         self.memory, self.A, self.D = memory, 10.0 * np.eye(shape[1]), 0.0
@@ -159,7 +159,7 @@ class BlendModel:
         self.set_floor(floor)
 
     def set_floor(self, floor):
-        self.rho = np.full(2, self.FLOOR_START) if floor else None
+        self.rho, self.floor_rows = np.full(2, self.FLOOR_START) if floor else None, 0.0
 
     @property
     def W(self):  # noqa: N802
@@ -197,7 +197,7 @@ class BlendModel:
         q = f + w * h * (z @ u)
         self.A = (self.A - w * h * np.outer(u, u) / q) / f  # outer(u, u) is exactly symmetric
         self.Wb -= w * np.outer(residual, u) / q
-        if np.trace(self.A) > 20 * len(z):  # no input becomes less certain than at the start, A = 10
+        if np.trace(self.A) > 20 * len(z):  # no input gets less certain than at the start, A = 10
             shrink = np.sqrt(np.minimum(1.0, 10 / np.diag(self.A)))
             self.A *= np.outer(shrink, shrink)
 
@@ -205,7 +205,9 @@ class BlendModel:
         """Online EM: how probably was this label drawn from the floor?"""
         e = np.zeros(2)
         e[y] = self.rho[y] / likelihood
-        self.rho += w * self.FLOOR_RATE * (e - self.rho)
+        self.floor_rows += w
+        rate = w / min(self.FLOOR_MEMORY, self.FLOOR_FIRST + self.floor_rows)
+        self.rho += rate * (e - self.rho)
         self.rho *= min(1.0, self.FLOOR_MAX / self.rho.sum())
 
 

@@ -56,7 +56,7 @@ int Engine::new_model() {
     place->assign(model_size(), 0.0);
     Head& head = *reinterpret_cast<Head*>(place->data());
     head.scale = 1.0;
-    head.floor[0] = head.floor[1] = 0.01;
+    head.floor[0] = head.floor[1] = kInitialFloor;
     if (!settings.by_gradient) {
         double* matrix = matrix_b(shape, place->data());
         for (int c = 0; c < shape.columns; c++)
@@ -364,7 +364,10 @@ void Engine::adopt_challenger() {
     const double had_floor = head(challenger).has_floor;
     challenger = copy_model(challenger);
     head(challenger).has_floor = 1.0 - had_floor;
-    if (had_floor == 0.0) head(challenger).floor[0] = head(challenger).floor[1] = 0.01;
+    if (had_floor == 0.0) {
+        head(challenger).floor[0] = head(challenger).floor[1] = kInitialFloor;
+        head(challenger).floor_rows = 0.0;
+    }
     challenger_gain = 0.0;
 }
 

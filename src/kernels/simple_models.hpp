@@ -37,7 +37,8 @@ struct Head {
     double trace;         // of the true matrix
     double floor[2];      // rho: share of labels that are noise, per class
     double has_floor;     // 0 or 1
-    double unused[2];
+    double floor_rows;    // rows that the floor has learnt from
+    double unused;
 };
 constexpr int kHead = sizeof(Head) / sizeof(double);
 
@@ -103,5 +104,6 @@ static inline double* weights_b(const Shape& s, double* model) { return model + 
 static inline double* matrix_b(const Shape& s, double* model) { return model + kHead + 3 * s.outputs * s.stride; }
 
 constexpr double kInitialCurvatureInverse = 10.0;
+constexpr double kInitialFloor = 0.1;
 
 }  // namespace driftree
