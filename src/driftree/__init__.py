@@ -1,5 +1,6 @@
-"""Dynamic Model Trees: small, readable trees that learn from data streams and say why they change."""
+"""Dynamic Model Trees: small, readable trees that learn from streams and say why they change."""
 
+from driftree.explain.describe import export_text as export_text
 from driftree.learn.estimators import DynamicModelTreeClassifier as DynamicModelTreeClassifier
 
 __version__ = "0.1.0"

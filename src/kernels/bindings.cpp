@@ -56,7 +56,7 @@ int learn_row(Engine& engine, RowReader& reader, nb::handle x, nb::handle label)
     const double* row = reader.read(x, engine.schema.n_features, true);
     if (!row) return kUnknown;
     for (int j = 0; j < engine.schema.n_features; j++)
-        if (std::isnan(row[j]) && engine.schema.missing_column[j] < 0) return kUnknown;
+        if (engine.schema.lacks_column(j, row[j])) return kUnknown;
     engine.learn(row, &code, nullptr, 1);
     return has_due(engine) ? kDue : kLearned;
 }
@@ -70,6 +70,22 @@ int predict_row(const Engine& engine, RowReader& reader, nb::handle x) {
     probabilities.resize(engine.n_classes);
     engine.probabilities_of(engine.logits_of(row, logits.data()), logits.data(), probabilities.data());
     return static_cast<int>(std::max_element(probabilities.begin(), probabilities.end()) - probabilities.begin());
+}
+
+// {label: probability} of a dict, or None when Python must read it.
+nb::object probabilities_row(const Engine& engine, RowReader& reader, nb::handle x) {
+    const double* row = reader.read(x, engine.schema.n_features, false);
+    if (!row) return nb::none();
+    thread_local std::vector<double> logits, probabilities;
+    logits.resize(engine.shape.outputs);
+    probabilities.resize(engine.n_classes);
+    engine.probabilities_of(engine.logits_of(row, logits.data()), logits.data(), probabilities.data());
+    nb::dict out;
+    PyObject *label, *code;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(reader.labels.ptr(), &position, &label, &code))
+        out[nb::handle(label)] = probabilities[PyLong_AsSsize_t(code)];
+    return out;
 }
 
 nb::object probabilities(const Engine& engine, Matrix X) {
@@ -214,10 +230,12 @@ NB_MODULE(_kernels, m) {
         .def("add_feature", &Engine::add_feature, "categorical"_a, "has_value"_a)
         .def("add_level", &Engine::add_level, "feature"_a, "code"_a)
         .def("add_missing", &Engine::add_missing, "feature"_a)
+        .def("make_categorical", &Engine::make_categorical, "feature"_a, "has_value"_a)
         .def("set_classes", &Engine::set_classes, "n_classes"_a)
         .def("learn", &learn, "X"_a, "y"_a, "weights"_a)
-        .def("learn_row", &learn_row, "reader"_a, "x"_a, "label"_a)
-        .def("predict_row", &predict_row, "reader"_a, "x"_a)
+        .def("learn_row", &learn_row, "reader"_a, "x"_a.none(), "label"_a.none())
+        .def("predict_row", &predict_row, "reader"_a, "x"_a.none())
+        .def("probabilities_row", &probabilities_row, "reader"_a, "x"_a.none())
         .def("probabilities", &probabilities, "X"_a)
         .def("logits", &logits, "X"_a)
         .def("leaves", &leaves, "X"_a)
@@ -259,7 +277,7 @@ NB_MODULE(_kernels, m) {
         .def_rw("challenger_level", &Engine::challenger_level)
         // clang-format off
         SCHEMA_VIEW(is_categorical) SCHEMA_VIEW(value_column) SCHEMA_VIEW(missing_column) SCHEMA_VIEW(level_column)
-        SCALER_VIEW(shift) SCALER_VIEW(factor)
+        SCALER_VIEW(weight) SCALER_VIEW(shift) SCALER_VIEW(factor)
         NODE_VIEW(parent) NODE_VIEW(left) NODE_VIEW(right) NODE_VIEW(feature) NODE_VIEW(depth) NODE_VIEW(model)
         NODE_VIEW(equality) NODE_VIEW(missing_left) NODE_VIEW(alive) NODE_VIEW(threshold) NODE_VIEW(rows)
         NODE_VIEW(own_loss) NODE_VIEW(subtree_loss) NODE_VIEW(born) NODE_VIEW(refresh_at) NODE_VIEW(evidence)

@@ -118,6 +118,14 @@ int Engine::add_feature(bool categorical, bool has_value) {
     return feature;
 }
 
+// A numeric feature that was always missing turns out to hold levels; its unused column becomes the first level's.
+void Engine::make_categorical(int feature, bool has_value) {
+    schema.is_categorical[feature] = 1;
+    if (!has_value) std::swap(schema.value_column[feature], schema.level_column[feature * kLevels]);
+    for (Grid& grid : grids) grid.restart();
+    std::fill(trials.slot.begin(), trials.slot.end(), -1);
+}
+
 int Engine::add_level(int feature, int code) {
     schema.level_column[feature * kLevels + code] = schema.n_columns++;
     add_column();

@@ -50,7 +50,7 @@ struct Nodes {
     void visit(Archive& a) {
         a("parent", parent), a("left", left), a("right", right), a("feature", feature), a("depth", depth);
         a("model", model), a("equality", equality), a("missing_left", missing_left), a("alive", alive);
-        a("threshold", threshold), a("rows", rows), a("clock", clock), a("own_loss", own_loss);
+        a("threshold", threshold), a("rows", rows), a("node_clock", clock), a("own_loss", own_loss);
         a("subtree_loss", subtree_loss), a("born", born), a("refresh_at", refresh_at), a("evidence", evidence);
         a("split_level", split_level), a("prune_level", prune_level), a("replace_level", replace_level);
     }
@@ -90,6 +90,7 @@ public:
     int add_feature(bool categorical, bool has_value);
     int add_level(int feature, int code);
     int add_missing(int feature);
+    void make_categorical(int feature, bool has_value);
     void set_classes(int n_classes);
 
     // ---- one step

@@ -79,6 +79,7 @@ private:
             PyErr_Clear();
             return false;
         }
+        if (!PyUnicode_Check(value) && !PyLong_Check(value) && !PyFloat_Check(value)) return false;  // missing?
         if (is_learning && PyDict_GET_SIZE(codes) < kLevels - 1) return false;
         out = kLevels - 1;
         return true;

@@ -34,6 +34,11 @@ struct Schema {
         level_column.insert(level_column.end(), kLevels, -1);
         return n_features++;
     }
+    // Is this value the first of its kind that needs an input column: missing, or one of the levels that share one?
+    bool lacks_column(int j, double value) const {
+        if (std::isnan(value)) return missing_column[j] < 0;
+        return value_column[j] < 0 && value == kLevels - 1 && level_column[j * kLevels + kLevels - 1] < 0;
+    }
     template <class Archive>
     void visit(Archive& archive) {
         archive("n_features", n_features);

@@ -1,20 +1,35 @@
 """Encoding: dicts, arrays and data frames to a float64 matrix, labels to codes.
 
-The encoder knows features by name and remembers the levels of categorical ones. A batch is read in two moves: `read`
-looks at everything and raises before anything has changed; `commit` then lets new features, levels and missing values
-take their place in the engine. NaN in the matrix means missing.
+The encoder knows features by name and remembers the levels of categorical ones. A batch is read in
+two moves: `read_*` looks at everything and raises before anything has changed; `commit` then lets
+new features, levels and missing values take their place in the engine. NaN in the matrix means
+missing.
+
+The first value of a feature says what it is: text or a truth value makes it categorical, a number
+numeric. NaN counts as a number as long as there is nothing else; None says nothing.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import narwhals.stable.v2 as nw
 import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, Engine, RowReader
+from driftree.learn.checks import (
+    array_names,
+    check_finite,
+    distinct_labels,
+    is_missing,
+    is_text,
+    label_array,
+    plain,
+    to_numbers,
+    unhashable,
+)
 from driftree.learn.events import Condition
 
 if TYPE_CHECKING:
@@ -22,7 +37,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-Values = Any  # a float64 array, or an object array
+    from driftree.learn.checks import Rows
+
+
+class Column(NamedTuple):
+    """One feature of a batch: numbers, or cells as they came."""
+
+    name: Hashable
+    values: NDArray[np.float64] | list[Any]
+    is_category: bool = False  # the data frame says so
 
 
 @dataclass(slots=True)
@@ -31,7 +54,9 @@ class Batch:
 
     matrix: NDArray[np.float64]
     new_features: list[tuple[Hashable, bool, bool]] = field(default_factory=list)
+    new_categorical: list[int] = field(default_factory=list)  # always missing until now
     new_levels: list[tuple[int, Hashable]] = field(default_factory=list)
+    new_shared: list[int] = field(default_factory=list)
     new_missing: list[int] = field(default_factory=list)
 
 
@@ -42,133 +67,193 @@ class Encoder:
     ----------
     engine : Engine
         Where new columns are registered.
-    categorical : iterable of names or positions
+    categorical : iterable of names or positions, or None
         Features whose values are categories although they may be numbers.
     indicators : bool
-        True: every level gets its own 0/1 input. False (the paper's setting): numbers stay numbers and strings become
-        numbers in order of appearance; only the splits treat them as categories.
+        True: every level gets its own 0/1 input. False (the paper's setting): numbers stay numbers
+        and strings become numbers in order of appearance; only the splits treat them as categories.
+
+    Attributes
+    ----------
+    names : dict
+        Feature names to places in the matrix.
+    levels : list
+        Per feature the codes of its levels, or None for a numeric one.
+    labels : dict
+        Labels to codes.
+    feature_names, label_list, classes : list, list, ndarray
+        Names and labels by place and by code.
     """
 
     def __init__(
-        self, engine: Engine, categorical: Iterable[Hashable], *, indicators: bool
+        self, engine: Engine, categorical: Iterable[Hashable] | None, *, indicators: bool
     ) -> None:
         self.engine = engine
-        self.categorical = frozenset(categorical)
+        self.categorical = _as_set(categorical)
         self.indicators = indicators
         self.names: dict[Hashable, int] = {}
         self.levels: list[dict[Hashable, int] | None] = []
         self.labels: dict[Hashable, int] = {}
-        self.attach()
-
-    def attach(self) -> None:
-        """Make the reader of single rows, which shares the dictionaries."""
         self.reader = RowReader(self.names, self.levels, self.labels)
+        self._look_up_features()
+        self._look_up_labels()
+
+    def restore(
+        self,
+        names: Mapping[Hashable, int],
+        levels: Iterable[dict[Hashable, int] | None],
+        labels: Mapping[Hashable, int],
+    ) -> None:
+        """Take over what another encoder knew."""
+        self.names.update(names)
+        self.levels.extend(None if codes is None else dict(codes) for codes in levels)
+        self.labels.update(labels)
+        self._look_up_features()
+        self._look_up_labels()
+
+    def _look_up_features(self) -> None:
+        self.feature_names: list[Hashable] = list(self.names)
+        self._has_array_names = self.feature_names == array_names(len(self.names))
+        self._is_numeric = all(codes is None for codes in self.levels)
+
+    def _look_up_labels(self) -> None:
+        self.label_list: list[Any] = list(self.labels)
+        self.classes = label_array(self.label_list)
 
     # ------------------------------------------------------------------ rows
-    def read_array(
-        self, X: NDArray[Any], names: Sequence[Hashable] | None = None, *, learning: bool
+    def read(
+        self,
+        X: NDArray[Any] | nw.DataFrame[Any],
+        names: Sequence[Hashable] | None = None,
+        *,
+        learning: bool,
+        rows: Rows = None,
     ) -> Batch:
-        """Read a two-dimensional array; without names its columns are called x0, x1, ..."""
-        is_plain = X.dtype == np.float64 and X.flags.c_contiguous
-        if is_plain and X.shape[1] == len(self.names) and self._all_numeric():
-            batch = Batch(X)
-            finite = np.isfinite(X)
-            if not finite.all():
-                for name, j in self.names.items():
-                    _check_infinity(name, X[:, j])
+        """Read an array or an eager data frame; the order of a frame's columns does not matter.
+
+        Parameters
+        ----------
+        X : ndarray or data frame
+            The batch.
+        names : sequence, optional
+            Names of the columns, if they are not the frame's own, or x0, x1, ... for an array.
+        learning : bool
+            Whether new features and levels are to be registered; otherwise they are ignored.
+        rows : array of int, optional
+            The rows that count; None is all of them.
+        """
+        if isinstance(X, np.ndarray):
+            return self._read_array(X, names, rows, learning=learning)
+        names = list(X.columns) if names is None else names
+        if all(dtype.is_numeric() for dtype in X.schema.dtypes()):
+            return self._read_array(_to_numpy(X), names, rows, learning=learning)
+        frame = X if rows is None else X[rows.tolist(), :]
+        columns = [
+            _to_column(name, series)
+            for name, series in zip(names, frame.iter_columns(), strict=True)
+        ]
+        return self._read(columns, len(frame), rows, learning=learning)
+
+    def _read_array(
+        self, X: NDArray[Any], names: Sequence[Hashable] | None, rows: Rows, *, learning: bool
+    ) -> Batch:
+        if rows is not None:
+            X = X[rows]
+        is_known = self._has_array_names if names is None else names == self.feature_names
+        is_plain = X.dtype == np.float64 and X.shape[1] == len(self.names)
+        if is_plain and is_known and self._is_numeric:
+            batch = Batch(np.ascontiguousarray(X))
+            if not np.isfinite(X).all():
+                for name, values in zip(self.feature_names, X.T, strict=True):
+                    check_finite(name, values, rows)
                 self._find_missing(batch, learning=learning)
             return batch
-        names = [f"x{j}" for j in range(X.shape[1])] if names is None else names
-        return self._read(zip(names, X.T, strict=True), len(X), learning=learning)
-
-    def read_frame(self, X: Any, *, learning: bool) -> Batch:
-        """Read any eager data frame that narwhals knows; the order of its columns does not matter."""
-        frame = nw.from_native(X, eager_only=True)
-        columns = ((name, _values_of(frame[name])) for name in frame.columns)
-        return self._read(columns, len(frame), learning=learning)
+        if names is None:
+            names = array_names(X.shape[1])
+            self._check_array_names(names)
+        is_number = X.dtype.kind in "fiu"
+        values = X.T.astype(np.float64, copy=False) if is_number else X.T.tolist()
+        return self._read(list(map(Column, names, values)), len(X), rows, learning=learning)
 
     def read_dict(self, x: Mapping[Hashable, Any], *, learning: bool) -> Batch:
         """Read one row."""
         if not hasattr(x, "items"):
             raise TypeError(f"a row must be a dict of feature names to values, got {x!r}")
-        columns = []
-        for name, value in x.items():
-            cell = np.empty(1, dtype=object)
-            cell[0] = value
-            columns.append((name, cell))
-        return self._read(columns, 1, learning=learning)
+        columns = [Column(name, [value]) for name, value in x.items()]
+        return self._read(columns, 1, None, learning=learning)
 
-    def _all_numeric(self) -> bool:
-        return all(codes is None for codes in self.levels)
-
-    def _is_declared(self, name: Hashable, position: int) -> bool:
-        return name in self.categorical or position in self.categorical
-
-    def _read(
-        self, columns: Iterable[tuple[Hashable, Values]], n_rows: int, *, learning: bool
-    ) -> Batch:
+    def _read(self, columns: Sequence[Column], n_rows: int, rows: Rows, *, learning: bool) -> Batch:
         known = len(self.names)
         batch = Batch(np.full((n_rows, known), math.nan))
         fresh: list[NDArray[np.float64]] = []
-        seen: set[Hashable] = set()
-        for position, (name, raw) in enumerate(columns):
-            if name in seen:
-                raise ValueError(f"column {name!r} appears twice: rename one of them")
-            seen.add(name)
-            values = _plain(name, raw)
-            j = self.names.get(name)
+        declared = self.declared([column.name for column in columns]) if learning else frozenset()
+        for column in columns:
+            j = self.names.get(column.name)
             if j is not None:
                 codes = self.levels[j]
+                if learning and codes is None and self._is_first_text(j, column):
+                    codes = {}
+                    batch.new_categorical.append(j)
                 batch.matrix[:, j] = (
-                    _numbers(name, values)
+                    to_numbers(column.name, column.values, rows)
                     if codes is None
-                    else self._codes(batch, j, codes, values, learning=learning)
+                    else self._codes(batch, j, codes, column, rows, learning=learning)
                 )
                 continue
-            if not learning or (values.dtype == object and all(map(_is_missing, values))):
+            text = is_text(column.values)
+            if text is None or not learning:
                 continue  # what kind of feature it is will be seen with its first value
-            declared = self._is_declared(name, position)
-            is_text = _is_categorical(values)
-            has_levels = is_text or (declared and self.indicators)
-            batch.new_features.append(
-                (name, declared or is_text, not (has_levels and self.indicators))
-            )
-            j = known + len(fresh)
+            is_category = text or column.is_category or column.name in declared
+            has_levels = text or (is_category and self.indicators)
+            has_value = not (has_levels and self.indicators)
+            batch.new_features.append((column.name, is_category, has_value))
             fresh.append(
-                self._codes(batch, j, {}, values, learning=True)
+                self._codes(batch, known + len(fresh), {}, column, rows, learning=True)
                 if has_levels
-                else _numbers(name, values)
+                else to_numbers(column.name, column.values, rows)
             )
         if fresh:
             batch.matrix = np.column_stack([batch.matrix, *fresh])
         self._find_missing(batch, learning=learning)
         return batch
 
+    def _is_first_text(self, j: int, column: Column) -> bool:
+        """Tell whether a numeric feature that was always missing turns out to be categorical."""
+        is_category = column.is_category or is_text(column.values)
+        return bool(is_category) and self.engine.scale_weight[j] == 0
+
     def _codes(
         self,
         batch: Batch,
         j: int,
         codes: dict[Hashable, int],
-        values: Values,
+        column: Column,
+        rows: Rows,
         *,
         learning: bool,
     ) -> NDArray[np.float64]:
         """Return the codes of a categorical column; levels beyond the last share one code."""
-        new: dict[Hashable, int] = {}
-        out = np.full(len(values), math.nan)
-        for i, value in enumerate(values.tolist()):
-            if _is_missing(value):
-                continue
-            code = codes.get(value, new.get(value))
-            if code is None:
-                code = len(codes) + len(new)
-                if learning and code < MAX_LEVELS:
-                    new[value] = code
-                else:
-                    code = MAX_LEVELS
-            out[i] = code
-        batch.new_levels.extend((j, value) for value in new)
-        return out
+        cells = column.values if isinstance(column.values, list) else column.values.tolist()
+        try:
+            distinct = dict.fromkeys(cells)
+        except TypeError:
+            raise unhashable(f"column {column.name!r}", cells, rows) from None
+        lookup: dict[Hashable, float] = {}
+        n_levels = len(codes)
+        for cell in distinct:
+            if is_missing(cell):
+                lookup[cell] = math.nan
+            elif cell in codes:
+                lookup[cell] = codes[cell]
+            elif learning and n_levels < MAX_LEVELS:
+                lookup[cell] = n_levels
+                n_levels += 1
+                batch.new_levels.append((j, plain(cell)))
+            else:
+                lookup[cell] = MAX_LEVELS
+        if learning and self.indicators and MAX_LEVELS in lookup.values():
+            batch.new_shared.append(j)
+        return np.fromiter(map(lookup.__getitem__, cells), np.float64, len(cells))
 
     def _find_missing(self, batch: Batch, *, learning: bool) -> None:
         if not learning:
@@ -186,57 +271,87 @@ class Encoder:
             j = engine.add_feature(categorical, has_value)
             self.names[name] = j
             self.levels.append({} if j in with_levels or not has_value else None)
+        for j in batch.new_categorical:
+            engine.make_categorical(j, not self.indicators)
+            self.levels[j] = {}
+        if batch.new_features or batch.new_categorical:
+            self._look_up_features()
         for j, value in batch.new_levels:
             codes = self.levels[j]
             assert codes is not None
             codes[value] = len(codes)
             if self.indicators:
-                engine.add_level(j, codes[value])
-        if self.indicators:
-            self._add_shared_levels(batch)
+                self._add_level(j, codes[value])
+        for j in batch.new_shared:
+            self._add_level(j, MAX_LEVELS)
         for j in batch.new_missing:
             engine.add_missing(j)
 
-    def _add_shared_levels(self, batch: Batch) -> None:
-        """Give the levels beyond the last one input that they share, when one of them comes."""
-        shared = self.engine.level_column
-        for j, codes in enumerate(self.levels):
-            if codes is None or shared[j * (MAX_LEVELS + 1) + MAX_LEVELS] >= 0:
-                continue
-            if (batch.matrix[:, j] == MAX_LEVELS).any():
-                self.engine.add_level(j, MAX_LEVELS)
+    def _add_level(self, j: int, code: int) -> None:
+        if self.engine.level_column[j * (MAX_LEVELS + 1) + code] < 0:
+            self.engine.add_level(j, code)
+
+    # ------------------------------------------------------------------ names
+    def declared(self, names: Sequence[Hashable]) -> frozenset[Hashable]:
+        """Return those that `categorical` names, or counts: a name wins over a position."""
+        found = self.categorical.intersection(names)
+        return found.union(
+            names[place]
+            for place in self.categorical - found
+            if isinstance(place, int) and 0 <= place < len(names)
+        )
+
+    def check_declared(self, names: Sequence[Hashable]) -> None:
+        """Raise if `categorical` speaks of a feature that is not among all there are."""
+        if len(self.declared(names)) < len(self.categorical):
+            for place in self.categorical:
+                is_position = isinstance(place, int) and 0 <= place < len(names)
+                if place not in names and not is_position:
+                    raise ValueError(
+                        f"`categorical` names {place!r}, but the features are "
+                        f"{_enumerate(names)}: use their names, or positions from 0"
+                    )
+
+    def _check_array_names(self, names: Sequence[Hashable]) -> None:
+        if self.names and self.names.keys().isdisjoint(names):
+            raise ValueError(
+                f"the model knows its features by name ({_enumerate(self.feature_names)}), but the "
+                "array's columns have none: give a data frame, or dicts to learn_one, predict_one"
+            )
 
     # ------------------------------------------------------------------ labels
-    def read_labels(self, y: Iterable[Any]) -> tuple[NDArray[np.int32], list[Hashable]]:
-        """Return the labels' codes, and the labels that are new, in order of appearance (sorted in an array)."""
-        if isinstance(y, np.ndarray) and y.dtype != object:
-            distinct, places = np.unique(y, return_inverse=True)
-            labels = distinct.tolist()
-        else:
-            items = y.tolist() if isinstance(y, np.ndarray) else list(y)
-            order: dict[Hashable, int] = {}
-            places = np.array([order.setdefault(_label(item), len(order)) for item in items], int)
-            labels = list(order)
-        new = [label for label in labels if label not in self.labels]
-        codes = {label: len(self.labels) + i for i, label in enumerate(new)}
-        lookup = np.array(
-            [self.labels[label] if label in self.labels else codes[label] for label in labels],
-            dtype=np.int32,
-        )
-        return np.ascontiguousarray(lookup[places.reshape(-1)], dtype=np.int32), new
+    def read_labels(
+        self, y: Iterable[Any], expected: Iterable[Any] | None = None, *, rows: Rows = None
+    ) -> tuple[NDArray[np.int32], list[Hashable]]:
+        """Return the labels' codes, and the new labels, sorted where they can be.
 
-    def commit_labels(self, new: Iterable[Hashable]) -> None:
+        Parameters
+        ----------
+        y : iterable
+            The labels.
+        expected : iterable, optional
+            Labels that get a code before those in `y`.
+        rows : array of int, optional
+            The rows that count.
+        """
+        distinct, places = distinct_labels(y, rows)
+        first = [] if expected is None else distinct_labels(expected)[0]
+        new = [label for label in dict.fromkeys(first + distinct) if label not in self.labels]
+        codes = self.labels
+        if new:
+            codes = codes | {label: len(codes) + i for i, label in enumerate(new)}
+        lookup = np.array([codes[label] for label in distinct], dtype=np.int32)
+        return lookup[places], new
+
+    def commit_labels(self, new: Sequence[Hashable]) -> None:
         """Register new labels."""
         for label in new:
-            self.labels.setdefault(label, len(self.labels))
-        self.engine.set_classes(len(self.labels))
+            self.labels[label] = len(self.labels)
+        if new:
+            self._look_up_labels()
+            self.engine.set_classes(len(self.labels))
 
     # ------------------------------------------------------------------ words
-    @property
-    def feature_names(self) -> list[Hashable]:
-        """Feature names in order of appearance."""
-        return list(self.names)
-
     def level(self, feature: int, code: float) -> Hashable:
         """Return the level that a code stands for."""
         codes = self.levels[feature]
@@ -271,70 +386,36 @@ class Encoder:
         return names
 
 
-# ---------------------------------------------------------------------- cells
-def _is_missing(value: object) -> bool:
-    return value is None or value != value or type(value).__name__ == "NAType"  # noqa: PLR0124
-
-
-def _label(label: Any) -> Hashable:
-    return label.item() if isinstance(label, np.generic) else label
-
-
-def _plain(name: Hashable, values: Values) -> Values:
-    """Return float64, or objects (text, bool, None) as they are."""
-    if values.dtype.kind in "fiu":
-        return np.asarray(values, dtype=np.float64)
-    if values.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: column {name!r}")
-    return np.asarray(values, dtype=object)
-
-
-def _is_categorical(values: Values) -> bool:
-    """Tell text and truth values from numbers."""
-    return values.dtype == object and any(
-        isinstance(value, (str, bytes, bool, np.bool_)) for value in values
-    )
-
-
-def _numbers(name: Hashable, values: Values) -> NDArray[np.float64]:
-    """Return a numeric column as float64, NaN where missing."""
-    if values.dtype != object:
-        _check_infinity(name, values)
-        return np.asarray(values, dtype=np.float64)
-    out = np.full(len(values), math.nan)
-    for i, value in enumerate(values):
-        if _is_missing(value):
-            continue
-        if isinstance(value, (str, bytes)):
-            raise ValueError(
-                f"column {name!r} is numeric, but row {i} holds {value!r}: "
-                "convert it to a number, or name the column in `categorical` from the start"
-            )
-        try:
-            out[i] = float(value)
-        except (TypeError, ValueError):
-            raise TypeError(
-                f"a value argument must be a string or a real number, not {type(value).__name__!r} "
-                f"(column {name!r}, row {i})"
-            ) from None
-    _check_infinity(name, out)
-    return out
-
-
-def _check_infinity(name: Hashable, values: NDArray[np.float64]) -> None:
-    infinite = np.isinf(values)
-    if infinite.any():
-        row = int(np.flatnonzero(infinite)[0])
-        raise ValueError(
-            f"Input contains infinity: column {name!r}, row {row}; use NaN for a missing value"
+# ---------------------------------------------------------------------- sources
+def _as_set(categorical: Iterable[Hashable] | None) -> frozenset[Hashable]:
+    if categorical is None:
+        return frozenset()
+    if isinstance(categorical, (str, bytes)) or not hasattr(categorical, "__iter__"):
+        raise TypeError(
+            "categorical must be a sequence of feature names or positions, or None, got "
+            f"{categorical!r}: write [{categorical!r}]"
         )
+    return frozenset(map(plain, categorical))
 
 
-def _values_of(series: nw.Series[Any]) -> Values:
-    """Return a frame's column as float64 or as an object array with None for missing."""
+def _to_numpy(data: Any) -> NDArray[np.float64]:
+    """Return a frame or series of numbers as float64, NaN where missing."""
+    if data.implementation.is_pandas_like():  # whose own missing value is no float
+        return np.asarray(data.to_native().to_numpy(dtype=np.float64, na_value=math.nan))
+    return np.asarray(data.to_numpy(), dtype=np.float64)
+
+
+def _to_column(name: Hashable, series: Any) -> Column:
     dtype = series.dtype
     if dtype.is_numeric():
-        return np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
-    values = np.empty(len(series), dtype=object)
-    values[:] = series.to_list()
-    return values
+        return Column(name, _to_numpy(series))
+    cells, is_category = series.to_list(), isinstance(dtype, (nw.Categorical, nw.Enum))
+    is_typed = str(getattr(series.to_native(), "dtype", "")) != "object"
+    if is_typed and series.null_count() == len(series):
+        cells = [None] * len(cells)  # pandas has NaN here, but text is no number
+    return Column(name, cells, is_category)
+
+
+def _enumerate(names: Sequence[Hashable], most: int = 8) -> str:
+    shown = ", ".join(map(repr, names[:most]))
+    return f"{shown}, ... ({len(names)} in all)" if len(names) > most else shown

@@ -26,7 +26,7 @@ class Condition:
     feature: str
     operator: str
     value: object
-    missing_passes: bool = False
+    missing_passes: bool | None = None  # None: nothing was ever missing
 
     def negated(self) -> Condition:
         """Return the test that the rows on the other side pass."""
@@ -38,9 +38,8 @@ class Condition:
             "is missing": "is present",
             "is present": "is missing",
         }
-        return Condition(
-            self.feature, opposite[self.operator], self.value, not self.missing_passes
-        )
+        passes = None if self.missing_passes is None else not self.missing_passes
+        return Condition(self.feature, opposite[self.operator], self.value, passes)
 
     def __str__(self) -> str:
         if self.operator in ("is missing", "is present"):
@@ -170,8 +169,21 @@ class LinkChange(Event):
 
 
 def join_path(path: tuple[Condition, ...]) -> str:
-    """Join conditions to one readable phrase."""
-    return " and ".join(str(condition) for condition in path)
+    """Join conditions to one readable phrase, without what a later condition implies.
+
+    Examples
+    --------
+    >>> age = Condition("age", "<=", 60.0)
+    >>> print(join_path((age, Condition("car", "==", "van"), Condition("age", "<=", 40.0))))
+    car == 'van' and age <= 40
+    """
+    latest: dict[tuple[object, ...], Condition] = {}
+    for condition in path:  # further down, a bound of the same kind is tighter
+        is_level = condition.operator == "!="
+        key = (condition.feature, condition.operator, condition.value if is_level else None)
+        latest.pop(key, None)
+        latest[key] = condition
+    return " and ".join(str(condition) for condition in latest.values())
 
 
 def format_number(value: float) -> str:

@@ -1,0 +1,308 @@
+"""The typed face of the compiled kernels (src/kernels).
+
+`Engine` holds the tree as parallel arrays and does one step of accumulation over them. It holds no
+policy: the thresholds are handed to it as plain numbers, and what is split, replaced or pruned is
+decided in `tree`. The arrays that its properties return are views: writing to them writes to the
+tree. Take them anew after `add_feature` and `restore`, which may move them.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Doubles: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
+_Ids: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
+_Flags: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
+_Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+
+LEARNED: int
+"""`Engine.learn_row`: done, nothing to decide."""
+DUE: int
+"""`Engine.learn_row`: done, and `Tree.decide` is due."""
+UNKNOWN: int
+"""`Engine.learn_row`: nothing done; something in the row is new, and Python must read it."""
+MAX_LEVELS: int
+"""Levels of a categorical feature with codes of their own; later ones share the code MAX_LEVELS."""
+
+def instruction_set() -> str:
+    """Name the instruction set in use: "baseline", "avx2" or "avx512" (DRIFTREE_ISA picks one)."""
+
+@final
+class RowReader:
+    """Reads dicts into rows with dictionaries that it shares with the encoder."""
+
+    def __init__(
+        self, names: dict[Any, int], levels: list[dict[Any, int] | None], labels: dict[Any, int]
+    ) -> None:
+        """Keep {name: feature}, per feature {level: code} or None, and {label: code}."""
+
+@final
+class Engine:
+    """The tree as arrays indexed by node id (root 0, none -1), and one step over them."""
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        by_gradient: bool,
+        evidence_window: float,
+        learning_rate: float,
+        memory: float,
+        passes: int,
+        first_rows: int,
+        gain_step: float,
+        candidates_per_feature: int,
+        replacement_rate: float,
+        seed: int,
+        max_nodes: int,
+        trials: int,
+    ) -> None:
+        """Make a tree of one leaf; `by_gradient` is the paper's setting."""
+
+    # ------------------------------------------------------------------ schema
+    def add_feature(self, categorical: bool, has_value: bool) -> int:
+        """Add a feature, with a numeric input column if it has a value; return its number."""
+    def add_level(self, feature: int, code: int) -> int:
+        """Add the indicator column of a level; return its number."""
+    def add_missing(self, feature: int) -> int:
+        """Add the column "is missing" of a feature; return its number."""
+    def make_categorical(self, feature: int, has_value: bool) -> None:
+        """Turn a numeric feature that was always missing into one with levels."""
+    def set_classes(self, n_classes: int) -> None:
+        """Grow to this many classes; fewer than there are is no change."""
+
+    # ------------------------------------------------------------------ rows
+    def learn(
+        self, X: NDArray[np.float64], y: NDArray[np.int32], weights: NDArray[np.float64]
+    ) -> None:
+        """Take one step with a set of rows: X [rows, features], NaN is missing; y class codes."""
+    def learn_row(self, reader: RowReader, x: object, label: object) -> int:
+        """Take one step with one dict; return LEARNED, DUE or UNKNOWN."""
+    def predict_row(self, reader: RowReader, x: object) -> int:
+        """Return the code of the most probable class of a dict, or -1 if Python must read it."""
+    def probabilities_row(self, reader: RowReader, x: object) -> dict[Any, float] | None:
+        """Return the probability of each label of a dict, or None if Python must read it."""
+    def probabilities(self, X: NDArray[np.float64]) -> _Matrix:
+        """Return the class probabilities, [rows, classes]."""
+    def logits(self, X: NDArray[np.float64]) -> _Matrix:
+        """Return the leaves' linear logits, [rows, outputs]."""
+    def leaves(self, X: NDArray[np.float64]) -> _Ids:
+        """Return the leaf that each row reaches."""
+
+    # ------------------------------------------------------------------ what is due, and changes
+    @property
+    def due(self) -> list[int]:
+        """Nodes of the last step whose sums reached a level or whose trials want a refresh."""
+    @property
+    def has_due(self) -> bool:
+        """Whether a node or the challenger is due."""
+    def split_by_trial(self, node: int, trial: int) -> None:
+        """Give a leaf two children that start as the trial's models."""
+    def split_by_candidate(self, node: int, candidate: int) -> None:
+        """Give a leaf two children by (6) and (7); `candidate`: its place in the store."""
+    def prune(self, node: int) -> None:
+        """Make an inner node a leaf and free all nodes below it."""
+    def adopt_challenger(self) -> None:
+        """Start again from the challenger's model; a copy with the other link challenges it."""
+
+    # ------------------------------------------------------------------ candidates
+    def first_rows(self, node: int) -> _Matrix:
+        """Return the raw rows kept to choose the node's grid, [rows, features]."""
+    def grid_is_ready(self, node: int) -> bool:
+        """Whether the node's grid has been chosen."""
+    def choose_grid(self, node: int, slots: Sequence[int], edges: Sequence[float]) -> None:
+        """Give each feature its slots, the last for missing; one edge per slot, NaN for none."""
+    def grid_sums(
+        self, node: int
+    ) -> tuple[list[int], _Doubles, np.ndarray[tuple[int, int, int], np.dtype[np.float64]]]:
+        """Return first slots (and the end), counts [slots], gradients [slots, outputs, columns]."""
+    def proposals(self, node: int) -> list[tuple[float, int, float, bool, bool, int, float]]:
+        """Return per feature (score, feature, threshold, equality, missing_left, slot, share)."""
+    def start_trial(
+        self,
+        trial: int,
+        feature: int,
+        threshold: float,
+        equality: bool,
+        missing_left: bool,
+        slot: int,
+        left_share: float,
+    ) -> None:
+        """Start a trial, a place from node * trials on, with two copies of the node's model."""
+    def drop_trial(self, trial: int, barred_until: float) -> None:
+        """Free a trial; its slot is not proposed again until the node has seen this many rows."""
+    def stored_candidates(self, node: int) -> list[tuple[float, int, float, float, float, float]]:
+        """Return (gain, feature, value, rows left, rows right, node's loss) over their windows."""
+
+    # ------------------------------------------------------------------ models
+    def weights(self, node: int) -> _Matrix:
+        """Return the one linear model that a node reports, [outputs, columns]."""
+    def curvature_inverse(self, model: int) -> _Matrix:
+        """Return the Newton matrix A of a model, [columns, columns] (measured setting only)."""
+    def floor(self, model: int) -> tuple[float, float]:
+        """Return the noise floor per class, zeros under the plain link."""
+
+    # ------------------------------------------------------------------ state
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return a copy of the whole state as one-dimensional arrays by name."""
+    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Take over a state made by `arrays` of an engine with the same settings."""
+    def memory_usage(self) -> int:
+        """Return the bytes held."""
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+    @property
+    def n_columns(self) -> int:
+        """Inputs of the simple models, the intercept included."""
+    @property
+    def n_outputs(self) -> int:
+        """Logits per model: 1 for up to two classes, else one per class."""
+    @property
+    def stride(self) -> int:
+        """Columns rounded up to whole vectors, as stored."""
+    @property
+    def n_steps(self) -> int:
+        """Steps taken."""
+    @property
+    def n_rows(self) -> int:
+        """Rows learnt."""
+    @property
+    def clock(self) -> float:
+        """Weight learnt: the stream's clock T."""
+    @property
+    def challenger(self) -> int:
+        """Model that competes with the tree under the other link, or -1."""
+    @property
+    def challenger_gain(self) -> float:
+        """Faded loss of the tree minus that of the challenger."""
+    challenger_level: float
+    """What `challenger_gain` must reach to be due; set by Python."""
+
+    # ------------------------------------------------------------------ views, per feature
+    @property
+    def is_categorical(self) -> _Flags:
+        """Whether the splits of a feature are equalities."""
+    @property
+    def value_column(self) -> _Ids:
+        """Numeric input column of a feature, or -1."""
+    @property
+    def missing_column(self) -> _Ids:
+        """Column "is missing" of a feature, or -1."""
+    @property
+    def level_column(self) -> _Ids:
+        """Columns of the levels, [features * (MAX_LEVELS + 1)], -1 for a level not seen."""
+    @property
+    def scale_weight(self) -> _Doubles:
+        """Weight of the values of a numeric feature so far; 0: it was always missing."""
+    @property
+    def scale_shift(self) -> _Doubles:
+        """Inputs are (x - shift) * factor: the shift."""
+    @property
+    def scale_factor(self) -> _Doubles:
+        """Inputs are (x - shift) * factor: the factor."""
+
+    # ------------------------------------------------------------------ views, per node
+    @property
+    def parent(self) -> _Ids:
+        """Parent, or -1."""
+    @property
+    def left(self) -> _Ids:
+        """Left child, or -1 at a leaf."""
+    @property
+    def right(self) -> _Ids:
+        """Right child, or -1 at a leaf."""
+    @property
+    def feature(self) -> _Ids:
+        """Feature of the split, or -1 at a leaf."""
+    @property
+    def depth(self) -> _Ids:
+        """Conditions above the node."""
+    @property
+    def model(self) -> _Ids:
+        """Place of the node's model."""
+    @property
+    def equality(self) -> _Flags:
+        """Whether the split is x == threshold instead of x <= threshold."""
+    @property
+    def missing_left(self) -> _Flags:
+        """Whether missing values go left."""
+    @property
+    def alive(self) -> _Flags:
+        """Whether the place is in use."""
+    @property
+    def threshold(self) -> _Doubles:
+        """Threshold or level code of the split; -inf is "is missing"."""
+    @property
+    def rows(self) -> _Doubles:
+        """Weight of the rows seen since the node was made."""
+    @property
+    def own_loss(self) -> _Doubles:
+        """Loss of the node's own model (faded in the measured setting)."""
+    @property
+    def subtree_loss(self) -> _Doubles:
+        """Loss of the leaves below on the same rows; at a leaf the own loss."""
+    @property
+    def born(self) -> _Doubles:
+        """The stream's clock when the node was made."""
+    @property
+    def refresh_at(self) -> _Doubles:
+        """Rows of the node at which its trials are looked at again; set by Python."""
+    @property
+    def evidence(self) -> _Doubles:
+        """Rows behind the two losses, faded like them."""
+    @property
+    def split_level(self) -> _Doubles:
+        """What a gain (3) must reach to be due; set by Python."""
+    @property
+    def prune_level(self) -> _Doubles:
+        """What the gain (5) must reach to be due; set by Python."""
+    @property
+    def replace_level(self) -> _Doubles:
+        """What a gain (4) must reach to be due; set by Python."""
+
+    # ------------------------------------------------------------------ views, per trial
+    @property
+    def trial_feature(self) -> _Ids:
+        """Feature, or -1 for a free place."""
+    @property
+    def trial_threshold(self) -> _Doubles:
+        """Threshold or level code."""
+    @property
+    def trial_equality(self) -> _Flags:
+        """Whether the split is an equality."""
+    @property
+    def trial_missing_left(self) -> _Flags:
+        """Whether missing values go left."""
+    @property
+    def trial_slot(self) -> _Ids:
+        """Slot of the node's grid that proposed the trial, or -1 if that grid is gone."""
+    @property
+    def trial_node_loss(self) -> _Doubles:
+        """Faded loss of the node's model on the rows of the trial."""
+    @property
+    def trial_subtree_loss(self) -> _Doubles:
+        """Faded loss of the present leaves on the rows of the trial."""
+    @property
+    def trial_trial_loss(self) -> _Doubles:
+        """Faded loss of the trial's two models."""
+    @property
+    def trial_n_left(self) -> _Doubles:
+        """Weight of the rows that went left."""
+    @property
+    def trial_n_right(self) -> _Doubles:
+        """Weight of the rows that went right."""
+    @property
+    def trial_born(self) -> _Doubles:
+        """Rows of the node when the trial started."""
+    @property
+    def trial_left_model(self) -> _Ids:
+        """Place of the left model."""
+    @property
+    def trial_right_model(self) -> _Ids:
+        """Place of the right model."""

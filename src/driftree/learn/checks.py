@@ -1,0 +1,363 @@
+"""Checks: what may come in as a cell, a label or a weight, and the words when it may not.
+
+Every error says where, what was given, and what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import TYPE_CHECKING, Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from narwhals.exceptions import DuplicateError
+from sklearn.utils import check_array
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Rows = NDArray[np.intp] | None  # the rows of the input that count; None is all of them
+
+MAX_COPIES = (
+    8  # an integer weight up to this is as many rows; a larger one is this many heavier rows
+)
+NUMBER_TYPES = frozenset({float, int, bool, np.float64, type(None)})
+SHORT = 64  # labels of so few rows are looked up one by one, which is faster than sorting them
+
+
+# ---------------------------------------------------------------------- cells
+def is_missing(cell: Any) -> bool:
+    """Tell None, NaN, NaT and pandas' NA from values.
+
+    Examples
+    --------
+    >>> [is_missing(cell) for cell in (None, float("nan"), 0.0, "")]
+    [True, True, False, False]
+    """
+    if cell is None or type(cell).__name__ == "NAType":
+        return True
+    differs = cell != cell  # noqa: PLR0124 (NaN is the value that is not itself)
+    return isinstance(differs, (bool, np.bool_)) and bool(differs)
+
+
+def is_text(cells: NDArray[np.float64] | list[Any]) -> bool | None:
+    """Tell text and truth values from numbers by the first value.
+
+    Without one, NaN counts as a number, and None says nothing.
+
+    Examples
+    --------
+    >>> is_text([None, "red"]), is_text([2.5, "red"]), is_text([None]), is_text([math.nan])
+    (True, False, None, False)
+    """
+    if isinstance(cells, np.ndarray):
+        return False
+    has_nan = False
+    for cell in cells:
+        if not is_missing(cell):
+            return isinstance(cell, (str, bytes, bool, np.bool_))
+        has_nan |= isinstance(cell, float)
+    return False if has_nan else None
+
+
+def plain(value: Any) -> Any:
+    """Return NumPy's scalars as Python's: what is kept does not depend on where it came from."""
+    return value.item() if isinstance(value, (np.bool_, np.number, np.character)) else value
+
+
+def to_numbers(
+    name: Hashable, cells: NDArray[np.float64] | list[Any], rows: Rows
+) -> NDArray[np.float64]:
+    """Return a numeric column as float64, NaN where missing."""
+    numbers = _to_floats(name, cells, rows) if isinstance(cells, list) else cells
+    check_finite(name, numbers, rows)
+    return numbers
+
+
+def _to_floats(name: Hashable, cells: list[Any], rows: Rows) -> NDArray[np.float64]:
+    if set(map(type, cells)) <= NUMBER_TYPES:
+        with contextlib.suppress(OverflowError):  # a whole number beyond float64
+            return np.array(cells, dtype=np.float64)
+    numbers = np.full(len(cells), math.nan)
+    for i, cell in enumerate(cells):
+        if isinstance(cell, (str, bytes)):
+            raise ValueError(
+                f"column {name!r} is numeric, but row {_row(i, rows)} holds {cell!r}: convert it "
+                "to a number, use None if it is missing, or name the column in `categorical` from "
+                "the start"
+            )
+        try:
+            numbers[i] = float(cell)
+        except OverflowError:
+            numbers[i] = math.inf
+        except (TypeError, ValueError):
+            if not is_missing(cell):
+                raise TypeError(
+                    f"column {name!r}, row {_row(i, rows)}: a value argument must be a string or a "
+                    f"real number, got {cell!r} of type {type(cell).__name__!r}: convert it (dates "
+                    "to days since some day, for example), or leave the column out"
+                ) from None
+    return numbers
+
+
+def check_finite(name: Hashable, numbers: NDArray[np.float64], rows: Rows) -> None:
+    """Raise if a number is infinite."""
+    infinite = np.isinf(numbers)
+    if infinite.any():
+        row = _row(int(infinite.argmax()), rows)
+        raise ValueError(
+            f"Input contains infinity or a value too large: column {name!r}, row {row}; "
+            "use NaN or None for a missing value, or clip it"
+        )
+
+
+def unhashable(what: str, cells: Iterable[Any], rows: Rows) -> TypeError:
+    """Return the error for the first cell that cannot be a key."""
+    for i, cell in enumerate(cells):
+        try:
+            hash(cell)
+        except TypeError:
+            return TypeError(
+                f"{what}, row {_row(i, rows)} holds {cell!r} of type {type(cell).__name__!r}, "
+                "which is not hashable: use text, numbers or tuples"
+            )
+    raise AssertionError("all are hashable")
+
+
+def _row(i: int, rows: Rows) -> int:
+    return i if rows is None else int(rows[i])
+
+
+# ---------------------------------------------------------------------- labels
+def check_labels(y: Any) -> NDArray[Any]:
+    """Return labels as an array by scikit-learn's rules: real numbers are no classes."""
+    if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "iub":
+        return y
+    if y is None:
+        raise ValueError("learning requires y to be passed, but the target y is None")
+    labels: NDArray[Any] = column_or_1d(_from_list(y) if isinstance(y, list) else y, warn=True)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        row = int(np.isfinite(labels).argmin())
+        raise _missing_label(labels[row].item(), row)
+    if labels.dtype.kind != "O":
+        check_classification_targets(labels)
+    return labels
+
+
+def _from_list(y: list[Any]) -> NDArray[Any]:
+    """Return the labels unchanged: NumPy would turn numbers beside text into text."""
+    kinds = {type(label) for label in y}
+    if len(kinds) <= 1 and tuple not in kinds:
+        with contextlib.suppress(ValueError):  # lists of several lengths
+            return np.asarray(y)
+    return _as_objects(y)
+
+
+def to_labels(y: Any) -> Any:
+    """Return the labels of a series of any data frame library, or what was given."""
+    for method in ("to_pylist", "to_list"):  # pyarrow's name, and everyone else's
+        if hasattr(y, method):
+            return getattr(y, method)()
+    return y
+
+
+def distinct_labels(y: Iterable[Any], rows: Rows = None) -> tuple[list[Any], NDArray[np.intp]]:
+    """Return the distinct labels, sorted if they can be, and each row's place among them.
+
+    Examples
+    --------
+    >>> distinct_labels(["no", "yes", "no", "maybe"])
+    (['maybe', 'no', 'yes'], array([1, 2, 1, 0]))
+    """
+    if isinstance(y, np.ndarray):
+        if y.dtype.kind in "biuf" and len(y) > SHORT:
+            unique, places = np.unique(y if rows is None else y[rows], return_inverse=True)
+            if y.dtype.kind != "f" or not np.isnan(unique).any():
+                return unique.tolist(), places
+        y = list(y) if y.dtype.kind in "mM" else y.tolist()
+    items = list(y)
+    if any(issubclass(kind, np.generic) for kind in set(map(type, items))):
+        items = list(map(plain, items))
+    if rows is not None:
+        items = [items[i] for i in rows]
+    try:
+        labels = list(dict.fromkeys(items))
+    except TypeError:
+        raise unhashable("y", items, rows) from None
+    if any(map(is_missing, labels)):
+        i = next(i for i, label in enumerate(items) if is_missing(label))
+        raise _missing_label(items[i], _row(i, rows))
+    try:
+        labels.sort()
+    except TypeError:  # of several kinds: in order of appearance
+        labels = list(dict.fromkeys(items))
+    order = {label: place for place, label in enumerate(labels)}
+    return labels, np.fromiter(map(order.__getitem__, items), np.intp, len(items))
+
+
+def _missing_label(label: Any, row: int) -> ValueError:
+    return ValueError(
+        f"Input y contains NaN, infinity or None: the label of row {row} is {label!r}; leave the "
+        "row out, or give such rows a label of their own"
+    )
+
+
+def label_array(labels: list[Any]) -> NDArray[Any]:
+    """Return labels as an array that holds them unchanged.
+
+    Examples
+    --------
+    >>> label_array(["a", "b"]), label_array([1, "b"])
+    (array(['a', 'b'], dtype='<U1'), array([1, 'b'], dtype=object))
+    """
+    if all(isinstance(label, (str, bytes, bool, int, float)) for label in labels):
+        array = np.asarray(labels)
+        if array.tolist() == labels:
+            return array
+    return _as_objects(labels)
+
+
+def _as_objects(values: list[Any]) -> NDArray[Any]:
+    array = np.empty(len(values), dtype=object)
+    for i, value in enumerate(values):
+        array[i] = value
+    return array
+
+
+# ---------------------------------------------------------------------- arrays and frames
+def array_names(n: int) -> list[Hashable]:
+    """Name the columns of an array."""
+    return [f"x{j}" for j in range(n)]
+
+
+def check_rows(
+    X: Any, estimator: Any, *, is_first: bool
+) -> tuple[NDArray[Any] | nw.DataFrame[Any], list[Hashable] | None]:
+    """Return an array or a frame by scikit-learn's rules, and names if they are not its own.
+
+    The features are those of the first call of `fit` or `partial_fit`. An estimator that knows only
+    River's calls has features by name, and not all of them need be here.
+    """
+    knows_river_only = not is_first and not hasattr(estimator, "n_features_in_")
+    is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
+    is_frame = not is_plain and nw.dependencies.is_into_dataframe(X)
+    checked = to_frame(X) if is_frame else X if is_plain else _to_rectangle(X, estimator)
+    if is_frame and 0 in checked.shape:
+        what = "sample" if checked.shape[0] == 0 else "feature"
+        raise ValueError(f"X has 0 {what}(s) (shape={checked.shape}), but needs at least 1")
+    if knows_river_only:
+        return checked, None
+    width = checked.shape[1]
+    if not is_first and width != estimator.n_features_in_:
+        raise ValueError(
+            f"X has {width} features, but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input: give the same columns as before, or "
+            "use learn_many, learn_one, predict_many, predict_one when features come and go"
+        )
+    names = getattr(estimator, "feature_names_in_", None)
+    if is_first or is_frame or names is not None:
+        validate_data(estimator, X if is_frame else checked, reset=is_first, skip_check_array=True)
+    names = getattr(estimator, "feature_names_in_", None)
+    if is_frame:
+        return checked, array_names(width) if names is None else None
+    return checked, None if names is None else names.tolist()
+
+
+def to_frame(X: Any) -> nw.DataFrame[Any]:
+    """Return a data frame of any library as narwhals' own."""
+    try:
+        frame: nw.DataFrame[Any] = nw.from_native(X, eager_only=True)
+    except DuplicateError:
+        names = list(X.columns if hasattr(X, "dtypes") else X.column_names)
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise ValueError(f"column {twice!r} appears twice: rename or drop one of them") from None
+    except TypeError:
+        raise TypeError(
+            f"a data frame (pandas, polars, pyarrow, ...) is needed, got {type(X).__name__!r}: "
+            "arrays go to partial_fit and predict, dicts to learn_one and predict_one"
+        ) from None
+    return frame
+
+
+def _to_rectangle(X: Any, estimator: object) -> NDArray[Any]:
+    """Return a two-dimensional array: float64, or objects where there is more than numbers."""
+    if not hasattr(X, "dtype"):
+        X = _from_sequence(X)
+    if X.dtype.kind in "mMV":
+        raise TypeError(
+            f"X holds values of type {X.dtype}: convert them to numbers (dates to days since some "
+            "day, for example)"
+        )
+    checked: NDArray[Any] = check_array(
+        X,
+        dtype=None if X.dtype.kind in "OUSb" else np.float64,
+        ensure_all_finite=False,  # the encoder says where
+        estimator=estimator,
+    )
+    return checked
+
+
+def _from_sequence(X: Any) -> NDArray[Any]:
+    """Return an array of numbers, or of objects: NumPy would turn numbers beside text into text."""
+    try:
+        array = np.asarray(X)
+    except ValueError:  # rows of several lengths
+        return np.asarray(X, dtype=object)
+    return array if array.dtype.kind in "fiuc" else np.asarray(X, dtype=object)
+
+
+# ---------------------------------------------------------------------- weights
+def check_weights(weights: ArrayLike | None, n_rows: int) -> NDArray[np.float64] | None:
+    """Return the weights as float64, one per row."""
+    if weights is None:
+        return None
+    try:
+        checked = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"sample_weight must hold numbers, got {weights!r}") from None
+    if checked.ndim == 0:
+        checked = np.full(n_rows, checked)
+    if checked.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight must hold one number per row, {n_rows} in all, got the shape "
+            f"{checked.shape}"
+        )
+    wrong = ~(np.isfinite(checked) & (checked >= 0))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            "Negative values in data passed to `sample_weight`, or values that are not finite: "
+            f"row {row} has the weight {checked[row]}; 0 leaves a row out"
+        )
+    return checked
+
+
+def apply_weights(
+    matrix: NDArray[np.float64], codes: NDArray[np.int32], weights: NDArray[np.float64] | None
+) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
+    """Turn weights into rows: weight 2.5 is two rows and one of weight 0.5; none may be 0.
+
+    Examples
+    --------
+    >>> rows, _, shares = apply_weights(
+    ...     np.array([[7.0], [8.0]]), np.array([0, 1]), np.array([1, 2.5])
+    ... )
+    >>> rows.T, shares
+    (array([[7., 8., 8., 8.]]), array([1. , 1. , 1. , 0.5]))
+    """
+    if weights is None:
+        return matrix, codes, np.ones(len(codes))
+    if (weights == 1.0).all():
+        return matrix, codes, weights
+    copies = np.minimum(np.ceil(weights), MAX_COPIES).astype(np.intp)
+    rows = np.repeat(np.arange(len(codes)), copies)
+    shares = np.where(weights > MAX_COPIES, weights / MAX_COPIES, 1.0)[rows]
+    rest = weights - np.floor(weights)
+    has_rest = (rest > 0) & (weights <= MAX_COPIES)
+    shares[np.cumsum(copies)[has_rest] - 1] = rest[has_rest]
+    return matrix[rows], codes[rows], shares

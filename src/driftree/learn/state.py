@@ -1,0 +1,219 @@
+"""State: what an estimator has learnt (a tree and an encoder), its size, and how it is copied."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from driftree.learn.checks import apply_weights, array_names, check_weights
+from driftree.learn.encoding import Encoder
+from driftree.learn.parameters import Parameters
+from driftree.learn.tree import Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+    import narwhals.stable.v2 as nw
+    from numpy.typing import ArrayLike, NDArray
+
+    from driftree.learn.encoding import Batch
+    from driftree.learn.events import Event
+
+
+class LearntState:
+    """What the estimators share; nothing is kept before something was learnt."""
+
+    categorical: Sequence[Hashable] | None
+    _tree: Tree | None = None
+    _encoder: Encoder | None = None
+
+    # ------------------------------------------------------------------ learning
+    def _parts(self) -> tuple[Tree, Encoder]:
+        """Return tree and encoder, or new ones; `_learn` keeps them when nothing can fail."""
+        if self._tree is not None and self._encoder is not None:
+            return self._tree, self._encoder
+        return _new_parts(Parameters.of(self), self.categorical)
+
+    def _learn(
+        self,
+        parts: tuple[Tree, Encoder],
+        batch: Batch,
+        labels: tuple[NDArray[np.int32], list[Hashable]],
+        weights: NDArray[np.float64] | None,
+        step_rows: int | None = None,
+    ) -> None:
+        """Learn what has been read and checked."""
+        tree, encoder = parts
+        codes, new_labels = labels
+        X, y, w = apply_weights(batch.matrix, codes, weights)
+        encoder.commit_labels(new_labels)
+        encoder.commit(batch)
+        tree.schema_grew()
+        self._tree, self._encoder = tree, encoder
+        for start in range(0, len(X), step_rows or len(X)):
+            rows = slice(start, start + (step_rows or len(X)))
+            tree.learn(X[rows], y[rows], w[rows])
+
+    def _learn_checked(
+        self,
+        X: NDArray[Any] | nw.DataFrame[Any],
+        names: list[Hashable] | None,
+        labels: Any,
+        sample_weight: ArrayLike | None,
+        *,
+        expected: Iterable[Any] | None = None,
+        is_first: bool = False,
+        step_rows: int | None = None,
+    ) -> None:
+        """Read rows, labels and weights; if all of them are right, learn."""
+        if len(labels) != len(X):
+            raise ValueError(
+                f"X has {len(X)} rows, but y has {len(labels)} labels: give one per row"
+            )
+        weights = check_weights(sample_weight, len(X))
+        rows = None
+        if weights is not None and not weights.all():
+            rows = np.flatnonzero(weights)
+            weights = weights[rows]
+            if is_first and not len(rows):
+                raise ValueError("Sample weights must contain at least one non-zero number.")
+        if len(X if rows is None else rows) == 0:
+            return
+        parts = self._parts()
+        encoder = parts[1]
+        if is_first:
+            own_names = array_names(X.shape[1]) if isinstance(X, np.ndarray) else X.columns
+            encoder.check_declared(names or own_names)
+        batch = encoder.read(X, names, learning=True, rows=rows)
+        codes = encoder.read_labels(labels, expected, rows=rows)
+        self._learn(parts, batch, codes, weights, step_rows)
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    # ------------------------------------------------------------------ what it knows
+    @property
+    def events_(self) -> list[Event]:
+        """Changes of the tree, oldest first."""
+        return [] if self._tree is None else list(self._tree.events)
+
+    @property
+    def n_nodes_(self) -> int:
+        """Number of nodes."""
+        return 1 if self._tree is None else self._tree.n_nodes
+
+    @property
+    def n_leaves_(self) -> int:
+        """Number of leaves."""
+        return (self.n_nodes_ + 1) // 2
+
+    @property
+    def depth_(self) -> int:
+        """Number of conditions on the longest path."""
+        if self._tree is None:
+            return 0
+        return max(int(self._tree.engine.depth[leaf]) for leaf in self._tree.leaves())
+
+    @property
+    def n_splits_(self) -> int:
+        """Splits as the paper counts them: inner nodes, plus 1 (two classes) or c per leaf."""
+        n_classes = 0 if self._encoder is None else len(self._encoder.labels)
+        per_leaf = n_classes if n_classes > 2 else 1
+        return self.n_leaves_ - 1 + self.n_leaves_ * per_leaf
+
+    @property
+    def n_parameters_(self) -> int:
+        """Parameters as the paper counts them: inner nodes, plus the weights of each leaf model."""
+        if self._tree is None:
+            return 0
+        engine = self._tree.engine
+        weights = (engine.n_columns - 1) * max(1, engine.n_classes - 1)
+        return self.n_leaves_ - 1 + self.n_leaves_ * int(weights)
+
+    @property
+    def n_rows_seen_(self) -> int:
+        """Rows learnt so far; a row of weight 2 counts twice."""
+        return 0 if self._tree is None else int(self._tree.engine.n_rows)
+
+    def memory_usage(self) -> int:
+        """Return the bytes that the tree's arrays hold."""
+        return 0 if self._tree is None else int(self._tree.engine.memory_usage())
+
+    # ------------------------------------------------------------------ copying
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        tree, encoder = state.pop("_tree", None), state.pop("_encoder", None)
+        if tree is not None and encoder is not None:
+            state["_learnt"] = {
+                "arrays": tree.engine.arrays(),
+                "events": list(tree.events),
+                "names": encoder.names,
+                "levels": encoder.levels,
+                "labels": encoder.labels,
+                "parameters": tree.parameters,
+                "categorical": sorted(encoder.categorical, key=repr),
+            }
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        learnt = state.pop("_learnt", None)
+        self.__dict__.update(state)
+        if learnt is None:
+            return
+        tree, encoder = _new_parts(learnt["parameters"], learnt["categorical"])
+        tree.engine.restore(learnt["arrays"])
+        tree.events.extend(learnt["events"])
+        encoder.restore(learnt["names"], learnt["levels"], learnt["labels"])
+        tree.schema_grew()
+        self._tree, self._encoder = tree, encoder
+
+    def _get_params(self) -> dict[str, Any]:
+        # River looks at the first item of every tuple: an empty one must not reach it.
+        params: dict[str, Any] = super()._get_params()  # type: ignore[misc]
+        return {
+            name: None if isinstance(value, tuple) and not value else value
+            for name, value in params.items()
+        }
+
+    def clone(
+        self,
+        new_params: dict[str, Any] | None = None,
+        include_attributes: bool = False,  # noqa: FBT001, FBT002 (River's signature)
+    ) -> Self:
+        """Return a learner with the same parameters, and on demand the same knowledge.
+
+        Parameters
+        ----------
+        new_params : dict, optional
+            Parameters to change.
+        include_attributes : bool, default=False
+            True copies what was learnt.
+        """
+        clone: Self = super().clone(new_params)  # type: ignore[misc]
+        if include_attributes:
+            known = copy.deepcopy(self.__getstate__())
+            clone.__setstate__({name: known[name] for name in known.keys() - self._get_params()})
+        return clone
+
+    @property
+    def _raw_memory_usage(self) -> int:
+        return int(super()._raw_memory_usage) + self.memory_usage()  # type: ignore[misc]
+
+
+def _new_parts(
+    parameters: Parameters, categorical: Sequence[Hashable] | None
+) -> tuple[Tree, Encoder]:
+    tree = Tree(parameters, n_classes=1)
+    encoder = Encoder(tree.engine, categorical, indicators=parameters.setting != "paper")
+    tree.names = encoder
+    return tree, encoder
