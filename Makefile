@@ -45,7 +45,7 @@ format: .venv/.dev-stamp ## let ruff format and fix
 	@$(BIN)/ruff format
 
 quality: .venv/.dev-stamp ## score the streams in DRIFTREE_DATA
-	@$(BIN)/python benchmarks/quality.py
+	@$(BIN)/python benchmarks/quality.py --jobs 2
 
 bench: .venv/.dev-stamp ## rows per second
 	@$(BIN)/python benchmarks/speed.py

@@ -367,9 +367,11 @@ class Encoder:
         name = str(self.feature_names[feature])
         if threshold == -math.inf:
             return Condition(name, "is missing", None, missing_passes=True)
+        was_missing = self.engine.missing_column[feature] >= 0
+        passes = missing_left if was_missing else None
         if equality:
-            return Condition(name, "==", self.level(feature, threshold), missing_left)
-        return Condition(name, "<=", float(threshold), missing_left)
+            return Condition(name, "==", self.level(feature, threshold), passes)
+        return Condition(name, "<=", float(threshold), passes)
 
     def column_names(self) -> list[str]:
         """Name the inputs of the simple models, the intercept first."""
@@ -382,7 +384,7 @@ class Encoder:
             if engine.missing_column[j] >= 0:
                 names[engine.missing_column[j]] = f"{name} is missing"
             for code in np.flatnonzero(levels[j] >= 0):
-                names[levels[j, code]] = f"{name} == {self.level(j, int(code))!r}"
+                names[levels[j, code]] = str(Condition(str(name), "==", self.level(j, int(code))))
         return names
 
 

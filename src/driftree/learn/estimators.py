@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from driftree.learn._kernels import DUE, LEARNED
 from driftree.learn.checks import check_labels, check_rows, check_weights, to_frame, to_labels
+from driftree.learn.evidence import MeasuredTrials
 from driftree.learn.state import LearntState
-from driftree.learn.tree import CHUNK_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -197,7 +197,9 @@ class DynamicModelTreeClassifier(LearntState, ClassifierMixin, BaseEstimator, Mi
         """
         with self._all_or_nothing():
             self._tree = self._encoder = None
-            return self._learn_rows(X, y, sample_weight, is_first=True, step_rows=CHUNK_ROWS)
+            return self._learn_rows(
+                X, y, sample_weight, is_first=True, step_rows=MeasuredTrials.STEP_ROWS
+            )
 
     def partial_fit(
         self,

@@ -1,7 +1,7 @@
 """Events: what the tree changed, when, and the figures that made it change.
 
-Every record is written at the moment of the decision from the very numbers that were compared. Losses and gains are in
-nats (natural-log likelihood) over the rows that the evidence rests on.
+Every record is written at the moment of the decision from the very numbers that were compared.
+Losses and gains are in nats (natural-log likelihood) over the rows that the evidence rests on.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class Replace(Event):
     def __str__(self) -> str:
         figures = self._figures("the old branch", "two models")
         return (
-            f"Row {self.n_rows:,}: replaced the split of {self._where()} on {self.old_condition} by "
-            f"{self.condition}: {figures}; {self.n_removed} nodes were removed."
+            f"Row {self.n_rows:,}: replaced the split of {self._where()} on {self.old_condition} "
+            f"by {self.condition}: {figures}; {self.n_removed} nodes were removed."
         )
 
 
@@ -145,9 +145,9 @@ class Prune(Event):
     def __str__(self) -> str:
         saved = self.loss_after - self.loss_before
         return (
-            f"Row {self.n_rows:,}: pruned the split of {self._where()} on {self.old_condition}: over the "
-            f"last {format_number(self.rows)} rows it saved {saved:,.1f} nats, not more than the "
-            f"{-self.threshold:,.1f} it must; {self.n_removed} nodes were removed."
+            f"Row {self.n_rows:,}: pruned the split of {self._where()} on {self.old_condition}: "
+            f"over the last {format_number(self.rows)} rows it saved {saved:,.1f} nats, not more "
+            f"than the {-self.threshold:,.1f} it must; {self.n_removed} nodes were removed."
         )
 
 
@@ -161,7 +161,9 @@ class LinkChange(Event):
     def __str__(self) -> str:
         share = sum(self.floor)
         what = f"{share:.0%} of labels look random" if share else "labels no longer look random"
-        figures = self._figures("the tree", "one model that allows for it" if share else "one model")
+        figures = self._figures(
+            "the tree", "one model that allows for it" if share else "one model"
+        )
         return (
             f"Row {self.n_rows:,}: {what}: {figures}; "
             f"the tree starts again from one leaf ({self.n_removed} nodes were removed)."

@@ -1,8 +1,9 @@
 """Evidence: where a candidate's loss comes from. This is one of the two seams between the settings.
 
-`MeasuredTrials` (ours) trains two child models for the most promising candidates on the rows that follow, and compares
-the losses paid. `GradientApproximation` (the paper) estimates the candidates' losses by one gradient step, (6) and (7).
-The tree asks both the same four questions and does not know which one answers.
+`MeasuredTrials` (ours) trains two child models for the most promising candidates on the rows that
+follow, and compares the losses paid. `GradientApproximation` (the paper) estimates the candidates'
+losses by one gradient step, (6) and (7). The tree asks both the same four questions and does not
+know which one answers.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 class Candidate:
     """A possible split of a node, with its losses.
 
-    `gain` is (3), the node's loss minus that of the two children; `replacement_gain` is (4), the loss of the present
-    subtree minus that of the two children.
+    `gain` is (3), the node's loss minus that of the two children; `replacement_gain` is (4), the
+    loss of the present subtree minus that of the two children.
     """
 
     place: int
@@ -51,6 +52,9 @@ class Levels:
 class Evidence(Protocol):
     """The questions that the tree asks."""
 
+    STEP_ROWS: int
+    """Rows of a batch that make one time step."""
+
     def levels(self, n_leaves: int) -> Levels:
         """Thresholds of a node with `n_leaves` leaves below it."""
 
@@ -67,12 +71,14 @@ class Evidence(Protocol):
 class GradientApproximation:
     """The paper's candidate store: gains by (7), thresholds from the AIC (11)."""
 
+    STEP_ROWS = 2**24  # the whole batch, as far as a row's number has 24 bits in the kernels
+
     def __init__(self, engine: Engine, epsilon: float) -> None:
         self.engine = engine
         self.margin = -math.log(epsilon)
 
     def levels(self, n_leaves: int) -> Levels:
-        """Thresholds (11): what the Akaike Information Criterion asks for the change in free parameters."""
+        """Thresholds (11): what the AIC asks for the change in free parameters."""
         k = free_parameters(self.engine)
         return Levels(
             split=k + self.margin,
@@ -81,7 +87,10 @@ class GradientApproximation:
         )
 
     def candidates(self, node: int) -> list[Candidate]:
-        """Stored candidates with rows on both sides. Windows differ, so (4) is (5) plus the candidate's own gain."""
+        """Return the stored candidates with rows on both sides.
+
+        A candidate's window is not the node's, so (4) is (5) plus the candidate's own gain.
+        """
         engine = self.engine
         own_loss, subtree_loss = float(engine.own_loss[node]), float(engine.subtree_loss[node])
         found = []
@@ -116,8 +125,9 @@ class GradientApproximation:
 
 
 class MeasuredTrials:
-    """Trials: gains are differences of losses really paid in advance, so a threshold is a log Bayes factor."""
+    """Trials: a gain is a difference of losses really paid in advance, a log Bayes factor."""
 
+    STEP_ROWS = 200
     FIRST_ROWS = 300
     REFRESH_ROWS = 200
     TRIAL_ROWS = 1000
@@ -138,8 +148,8 @@ class MeasuredTrials:
         self._trial_loss = engine.trial_trial_loss
         self._n_left, self._n_right = engine.trial_n_left, engine.trial_n_right
 
-    def levels(self, n_leaves: int) -> Levels:  # noqa: ARG002 (what a subtree earns does not depend on its size)
-        """Thresholds: a split must prove tau nats, and goes when it earns a quarter of that or less."""
+    def levels(self, n_leaves: int) -> Levels:
+        """Thresholds: a split must prove tau nats, and goes when it earns a quarter or less."""
         tau = self.margin + 0.1 * free_parameters(self.engine)
         return Levels(split=tau, prune=-tau / 4, replace=tau)
 
@@ -148,7 +158,10 @@ class MeasuredTrials:
         return [t for t in range(first, first + self.trials) if self._feature[t] >= 0]
 
     def candidates(self, node: int) -> list[Candidate]:
-        """Trials that saw enough rows on both sides; at an inner node only those that would also pass as a split."""
+        """Return the trials that saw enough rows on both sides.
+
+        At an inner node only those that would also pass as a split.
+        """
         engine = self.engine
         least = engine.split_level[node] if self._left[node] >= 0 else -math.inf
         found = []
@@ -214,21 +227,21 @@ class MeasuredTrials:
             engine.start_trial(t, *proposal[1:])
 
     def _choose_grid(self, node: int, first_rows: NDArray[np.float64]) -> None:
-        """Edges at up to `bins` quantiles of the node's first rows, as many as the memory of a node allows."""
+        """Choose edges at up to `bins` quantiles of the node's first rows, as memory allows."""
         engine = self.engine
         slot_bytes = 4 * engine.n_outputs * engine.stride
         categorical = engine.is_categorical.astype(bool)
         n_numeric = max(1, int((~categorical).sum()))
         room = self.GRID_BYTES // slot_bytes - (MAX_LEVELS + 2) * int(categorical.sum())
         bins = int(np.clip(room // n_numeric - 1, self.LEAST_BINS, self.bins))
-        slots, edges = [], []
+        slots: list[int] = []
+        edges: list[float] = []
         for j, is_category in enumerate(categorical):
             own = np.empty(0) if is_category else quantile_edges(first_rows[:, j], bins)
             slots.append(MAX_LEVELS + 2 if is_category else len(own) + 2)
             edges.extend(own)
             edges.extend([math.nan] * (slots[-1] - len(own)))
         engine.choose_grid(node, slots, edges)
-
 
 
 def quantile_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
@@ -244,7 +257,7 @@ def quantile_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64
         return present
     places = -(-np.arange(1, bins) * present.size // bins) - 1
     edges = np.unique(present[places])
-    return edges[edges < present[-1]]
+    return np.asarray(edges[edges < present[-1]])
 
 
 def free_parameters(engine: Engine) -> int:

@@ -1,8 +1,9 @@
 """The Dynamic Model Tree: accumulate, then decide.
 
-One time step is `Tree.learn`: the kernels route the rows, sum losses and gradients and train the simple models (lines 1
-to 17 of Algorithm 1); then the nodes that are due are decided bottom-up (lines 18 and 19, and the gains (4) and (5) at
-inner nodes). Decisions are all in this file; where a candidate's loss comes from is the business of `evidence`.
+One time step is `Tree.learn`: the kernels route the rows, sum losses and gradients and train the
+simple models (lines 1 to 17 of Algorithm 1); then the nodes that are due are decided bottom-up
+(lines 18 and 19, and the gains (4) and (5) at inner nodes). Decisions are all in this file; where a
+candidate's loss comes from is the business of `evidence`.
 """
 
 from __future__ import annotations
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
     from driftree.learn.parameters import Parameters
 
-CHUNK_ROWS = 200
-MAX_STEP_ROWS = 2**24  # the paper's setting: a larger batch is several steps
 ADAGRAD_PASSES = 3
 FLOOR_FACTOR = 4  # the noise floor must prove this many times what a split must
 MAX_EVENTS = 1000
@@ -82,15 +81,15 @@ class Tree:
     # ------------------------------------------------------------------ one time step
     def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
         """Learn rows: one step in the paper's setting, steps of at most 200 rows in ours."""
-        size = min(len(X), MAX_STEP_ROWS) if self.parameters.setting == "paper" else CHUNK_ROWS
-        for start in range(0, len(X), max(1, size)):
+        size = self.evidence.STEP_ROWS
+        for start in range(0, len(X), size):
             rows = slice(start, start + size)
             self.engine.learn(X[rows], y[rows], w[rows])
             if self.engine.has_due:
                 self.decide()
 
     def decide(self) -> None:
-        """Decide the nodes that are due, children before parents, then the link of the whole tree."""
+        """Decide the nodes that are due, children before parents, then the link of the tree."""
         engine = self.engine
         queue = [(-int(self._depth[node]), node) for node in engine.due]
         heapq.heapify(queue)
@@ -133,7 +132,10 @@ class Tree:
         return True
 
     def _decide_inner(self, node: int) -> bool:
-        """Prune by (5) or replace by (4), whichever exceeds its threshold by more; a tie makes a leaf (Property 2)."""
+        """Prune by (5) or replace by (4), whichever exceeds its threshold by more (Property 2).
+
+        A tie makes a leaf, the smaller tree.
+        """
         engine = self.engine
         ranked = sorted(
             self.evidence.candidates(node), key=lambda c: (-c.replacement_gain, c.feature)
@@ -187,7 +189,7 @@ class Tree:
         self.evidence.split(node, best)
 
     def _change_link(self) -> None:
-        """Start again from the challenger: one model that allows for random labels, or no longer does."""
+        """Start again from the challenger, which allows for random labels, or no longer does."""
         engine = self.engine
         gain = float(engine.challenger_gain)
         tree_loss = float(engine.subtree_loss[0])
@@ -225,7 +227,7 @@ class Tree:
         self._shape = (engine.n_columns, engine.n_classes)
 
     def schema_grew(self) -> None:
-        """Set the thresholds anew when columns or classes were added: the models have more parameters now."""
+        """Set the thresholds anew when columns or classes have made the models larger."""
         if self._shape != (self.engine.n_columns, self.engine.n_classes):
             self._set_levels()
 

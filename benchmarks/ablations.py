@@ -1,0 +1,174 @@
+"""What does each deviation bring? Every one is undone by an edit of the source, built and scored.
+
+Each row of the table is this repository with one edit (below, in ABLATIONS), installed into a folder
+of its own and scored by quality.py: F1 and splits, and the difference to the unchanged source. An
+edit that no longer fits stops with an error, so that the table cannot silently measure nothing.
+
+    DRIFTREE_DATA=folder python benchmarks/ablations.py --jobs 2
+    DRIFTREE_DATA=folder python benchmarks/ablations.py --only arrival-order --rows 100000
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+STREAMS = ("electricity", "bank", "covertype", "sea", "agrawal", "hyperplane")
+
+
+class Edit(NamedTuple):
+    """Text in a file of src, and what takes its place."""
+
+    file: str
+    old: str
+    new: str
+
+
+class Ablation(NamedTuple):
+    """A deviation, undone."""
+
+    name: str
+    setting: str
+    edits: tuple[Edit, ...]
+
+
+# fmt: off
+# ruff: noqa: E501
+ABLATIONS = (
+    Ablation("none", "default", ()),
+    Ablation("arrival-order", "default", (
+        Edit("kernels/rows.hpp", "if (n > 1) {", "if (n > 1 && seed == ~0ull) {"),)),
+    Ablation("trace-cap", "default", (
+        Edit("kernels/simple_models.cpp",
+             "if (head.trace > 2.0 * kInitialCurvatureInverse * s.columns) limit_diagonal(s, matrix, head);",
+             "if (head.trace > 1000.0 * s.columns) {\n"
+             "        head.scale *= 1000.0 * s.columns / head.trace;\n"
+             "        head.trace = 1000.0 * s.columns;\n    }"),
+        Edit("kernels/simple_models.cpp", "void limit_diagonal(", "[[maybe_unused]] void limit_diagonal("),)),
+    Ablation("slow-floor", "default", (
+        Edit("kernels/simple_models.hpp", "kInitialFloor = 0.1;", "kInitialFloor = 0.01;"),
+        Edit("kernels/simple_models.cpp", "head.floor_rows < 9000.0 ? 1000.0 + head.floor_rows : 10000.0", "10000.0"),)),
+    Ablation("no-floor", "default", (
+        Edit("driftree/learn/tree.py", "FLOOR_FACTOR = 4 ", "FLOOR_FACTOR = 1e300 "),)),
+    Ablation("prune-first", "default", (
+        Edit("driftree/learn/tree.py", "if prune_excess >= replace_excess:", "if prune_excess >= 0:"),)),
+    Ablation("present-split-on-trial", "default", (
+        Edit("driftree/learn/evidence.py", "and (p[1], p[2]) != present", ""),)),
+    Ablation("one-trial", "default", (
+        Edit("driftree/learn/estimators.py", "trials: int = 3", "trials: int = 1"),)),
+    Ablation("ten-bins", "default", (
+        Edit("driftree/learn/estimators.py", "bins: int = 64", "bins: int = 10"),)),
+    Ablation("newton-alone", "default", (
+        Edit("kernels/simple_models.cpp", "head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);",
+             "head.preference = d > 8.0 ? 8.0 : 8.0;"),)),
+    Ablation("adagrad-alone", "default", (
+        Edit("kernels/simple_models.cpp", "head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);",
+             "head.preference = d > 8.0 ? -8.0 : -8.0;"),)),
+    Ablation("one-adagrad-pass", "default", (
+        Edit("driftree/learn/tree.py", "ADAGRAD_PASSES = 3", "ADAGRAD_PASSES = 1"),)),
+    Ablation("tau-16", "default", (
+        Edit("driftree/learn/estimators.py", "epsilon: float = 1e-14", "epsilon: float = 1e-7"),)),
+    Ablation("no-fading", "default", (
+        Edit("driftree/learn/estimators.py", "evidence_window: float = 20000", "evidence_window: float = 1e12"),)),
+    Ablation("none", "paper", ()),
+    Ablation("arrival-order", "paper", (
+        Edit("kernels/rows.hpp", "if (n > 1) {", "if (n > 1 && seed == ~0ull) {"),)),
+    Ablation("gain-step-0.5", "paper", (
+        Edit("driftree/learn/tree.py", "gain_step=p.learning_rate if p.gain_step is None else p.gain_step", "gain_step=0.5"),)),
+)
+# fmt: on
+
+
+def install(edits: tuple[Edit, ...], folder: Path) -> Path:
+    """Build an edited copy of the source; return the folder to import it from."""
+    source = folder / "source"
+    for name in ("CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE"):
+        source.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, source / name)
+    shutil.copytree(
+        ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    for edit in edits:
+        path = source / "src" / edit.file
+        text = path.read_text()
+        if text.count(edit.old) != 1:
+            sys.exit(f"{edit.file} does not hold this text exactly once: {edit.old!r}")
+        path.write_text(text.replace(edit.old, edit.new))
+    site = folder / "site"
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-qq",
+        "--disable-pip-version-check",
+        "--no-deps",
+    ]
+    subprocess.run([*pip, "--target", str(site), str(source)], check=True)
+    return site
+
+
+def score(ablation: Ablation, options: argparse.Namespace) -> dict[str, tuple[float, float]]:
+    """Build and score one ablation; return F1 and splits per stream."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        site = install(ablation.edits, folder)
+        command = [sys.executable, str(ROOT / "benchmarks" / "quality.py")]
+        command += ["--streams", ",".join(options.streams), "--settings", ablation.setting]
+        command += ["--jobs", str(options.jobs), "--json", str(folder / "result.json")]
+        command += ["--rows", str(options.rows)] if options.rows else []
+        environment = {**os.environ, "PYTHONPATH": str(site)}
+        subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+        results = json.loads((folder / "result.json").read_text())["results"]
+    return {result["stream"]: (result["f1"], result["n_splits"]) for result in results}
+
+
+def tabulate(scores: dict[tuple[str, str], dict[str, tuple[float, float]]]) -> Table:
+    """Lay out F1 / splits, and the mean with its difference to the unchanged source."""
+    streams = list(next(iter(scores.values())))
+    table = Table(title="F1 / splits when a deviation is undone", title_justify="left")
+    table.add_column("setting")
+    table.add_column("undone")
+    for stream in (*streams, "mean F1", "difference"):
+        table.add_column(stream, justify="right", no_wrap=True)
+    for (setting, name), figures in scores.items():
+        mean = sum(f1 for f1, _ in figures.values()) / len(figures)
+        whole = scores.get((setting, "none"), figures)
+        difference = mean - sum(f1 for f1, _ in whole.values()) / len(whole)
+        cells = [f"{f1:.3f} / {splits:.1f}" for f1, splits in figures.values()]
+        table.add_row(setting, name, *cells, f"{mean:.4f}", f"{difference:+.4f}")
+    return table
+
+
+def main() -> None:
+    """Run the ablations."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--streams", type=lambda text: text.split(","), default=list(STREAMS))
+    parser.add_argument("--only", type=lambda text: text.split(","), help="names of ablations")
+    parser.add_argument("--rows", type=int, help="only the first rows of each stream")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    options = parser.parse_args()
+    scores = {}
+    for ablation in ABLATIONS:
+        if options.only and ablation.name not in ("none", *options.only):
+            continue
+        Console(stderr=True).print(f"{ablation.setting}: {ablation.name}")
+        scores[ablation.setting, ablation.name] = score(ablation, options)
+    Console(width=150).print(tabulate(scores))
+
+
+if __name__ == "__main__":
+    main()
