@@ -99,7 +99,7 @@ class DynamicModelTreeClassifier(LearntState, ClassifierMixin, BaseEstimator, Mi
 
     Examples
     --------
-    An exclusive or is not linear; two splits make it so:
+    An exclusive or is not linear, but one split makes both sides linear:
 
     >>> import numpy as np
     >>> from driftree import DynamicModelTreeClassifier
