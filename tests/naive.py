@@ -37,7 +37,10 @@ def visiting_order(X, seed):
 
 
 class Rows:
-    """Rows of one step: raw values X, model inputs z, label codes y, weights w."""
+    """Rows of one step: raw values X, model inputs z, label codes y, weights w.
+
+    The models learn with the weight, at most 1 (``steps``); sums take all of it.
+    """
 
     def __init__(self, X, z, y, w):
         self.X, self.z, self.y, self.w = X, z, y, w
@@ -45,8 +48,12 @@ class Rows:
     def take(self, keep):
         return Rows(self.X[keep], self.z[keep], self.y[keep], self.w[keep])
 
+    @property
+    def steps(self):
+        return np.minimum(self.w, 1.0)
+
     def __iter__(self):
-        return zip(self.z, self.y, self.w, strict=True)
+        return zip(self.z, self.y, self.steps, strict=True)
 
 
 @dataclass(frozen=True)
@@ -176,7 +183,7 @@ class BlendModel:
 
     def learn(self, rows):
         """D, then 3 Adagrad passes, then one Newton pass, then EM of the floor."""
-        for a, b, w in zip(self.loss_a, self.loss_b, rows.w, strict=True):
+        for a, b, w in zip(self.loss_a, self.loss_b, rows.steps, strict=True):
             self.D = min(8.0, max(-8.0, 0.998**w * self.D + w * (a - b)))
         for _ in range(3):
             for z, y, w in rows:
@@ -186,7 +193,7 @@ class BlendModel:
         for z, y, w in rows:
             self.newton(z, y, w)
         if self.rho is not None:
-            for loss, y, w in zip(self.loss, rows.y, rows.w, strict=True):
+            for loss, y, w in zip(self.loss, rows.y, rows.steps, strict=True):
                 self.expect_noise(math.exp(-loss), y, w)
 
     def newton(self, z, y, w):
@@ -207,7 +214,7 @@ class BlendModel:
         e[y] = self.rho[y] / likelihood
         self.floor_rows += w
         rate = w / min(self.FLOOR_MEMORY, self.FLOOR_FIRST + self.floor_rows)
-        self.rho += rate * (e - self.rho)
+        self.rho = np.maximum(1e-6, self.rho + rate * (e - self.rho))
         self.rho *= min(1.0, self.FLOOR_MAX / self.rho.sum())
 
 
@@ -578,7 +585,7 @@ class NaiveTree:
         for j, grid in enumerate(node.grid):
             grid.count *= fade
             grid.gradient *= fade
-            for x, r, (z, _, w) in zip(rows.X[:, j], residual, rows, strict=True):
+            for x, r, z, w in zip(rows.X[:, j], residual, rows.z, rows.w, strict=True):
                 grid.count[grid.slot(x)] += w
                 grid.gradient[grid.slot(x)] += w * np.outer(r, z)
 

@@ -6,7 +6,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <mutex>
+#include <shared_mutex>
 #include <tuple>
+#include <utility>
 
 #include "archive.hpp"
 #include "engine.hpp"
@@ -31,26 +34,65 @@ nb::object new_array(std::vector<T>&& values, std::initializer_list<std::size_t>
     return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size(), shape.begin(), owner));
 }
 
+// A call that has the interpreter's lock (GIL) also takes the engine's. It never waits for it with the GIL in its hands,
+// and whoever has released the GIL lets go of the engine before it asks for the GIL again: no deadlock.
+template <class Lock>
+class Holding {
+public:
+    explicit Holding(const Engine& engine) : lock_(engine.mutex, std::try_to_lock) {
+        if (lock_.owns_lock()) return;
+        nb::gil_scoped_release release;
+        lock_.lock();
+    }
+
+private:
+    Lock lock_;
+};
+using Writing = Holding<std::unique_lock<std::shared_mutex>>;
+using Reading = Holding<std::shared_lock<std::shared_mutex>>;
+
+template <class Result, class... Arguments>
+auto writing(Result (Engine::*method)(Arguments...)) {
+    return [method](Engine& engine, Arguments... arguments) -> Result {
+        const Writing lock(engine);
+        return (engine.*method)(std::move(arguments)...);
+    };
+}
+
+int checked_node(const Engine& engine, int node) {
+    if (node < 0 || node >= engine.settings.max_nodes || !engine.nodes.alive[node])
+        throw nb::index_error("there is no such node");
+    return node;
+}
+
+int checked_model(const Engine& engine, int model) {
+    if (model < 0 || model >= static_cast<int>(engine.models.size()) || engine.models[model].empty())
+        throw nb::index_error("there is no such model");
+    return model;
+}
+
 void check_rows(const Engine& engine, const Matrix& X) {
     if (static_cast<int>(X.shape(1)) != engine.schema.n_features)
         throw nb::value_error("the rows must have one value per feature");
 }
 
 void learn(Engine& engine, Matrix X, Codes y, Doubles weights) {
-    check_rows(engine, X);
     if (y.shape(0) != X.shape(0) || weights.shape(0) != X.shape(0))
         throw nb::value_error("rows, labels and weights must have the same length");
+    nb::gil_scoped_release release;
+    const std::unique_lock lock(engine.mutex);
+    check_rows(engine, X);
     for (std::size_t i = 0; i < y.shape(0); i++)
         if (y.data()[i] < 0 || y.data()[i] >= engine.n_classes) throw nb::value_error("a label code is out of range");
-    nb::gil_scoped_release release;
     engine.learn(X.data(), y.data(), weights.data(), static_cast<int>(X.shape(0)));
 }
 
 bool has_due(const Engine& engine) {
-    return !engine.due().empty() || (engine.challenger >= 0 && engine.challenger_gain >= engine.challenger_level);
+    return !engine.due().empty() || (engine.challenger >= 0 && engine.challenger_gain() >= engine.challenger_level);
 }
 
 int learn_row(Engine& engine, RowReader& reader, nb::handle x, nb::handle label) {
+    const Writing lock(engine);
     const std::int32_t code = reader.code_of(label);
     if (code < 0) return kUnknown;
     const double* row = reader.read(x, engine.schema.n_features, true);
@@ -61,68 +103,77 @@ int learn_row(Engine& engine, RowReader& reader, nb::handle x, nb::handle label)
     return has_due(engine) ? kDue : kLearned;
 }
 
-// The most probable class of a dict, or -1 when Python must read it.
-int predict_row(const Engine& engine, RowReader& reader, nb::handle x) {
-    const double* row = reader.read(x, engine.schema.n_features, false);
-    if (!row) return -1;
+// Class probabilities of a dict, or nullptr when Python must read it.
+const std::vector<double>* read_probabilities(const Engine& engine, RowReader& reader, nb::handle x) {
     thread_local std::vector<double> logits, probabilities;
+    const Reading lock(engine);
+    const double* row = reader.read(x, engine.schema.n_features, false);
+    if (!row) return nullptr;
     logits.resize(engine.shape.outputs);
     probabilities.resize(engine.n_classes);
     engine.probabilities_of(engine.logits_of(row, logits.data()), logits.data(), probabilities.data());
+    return &probabilities;
+}
+
+// The most probable class of a dict, or -1 when Python must read it.
+int predict_row(const Engine& engine, RowReader& reader, nb::handle x) {
+    const std::vector<double>* found = read_probabilities(engine, reader, x);
+    if (!found) return -1;
+    const std::vector<double>& probabilities = *found;
     return static_cast<int>(std::max_element(probabilities.begin(), probabilities.end()) - probabilities.begin());
 }
 
 // {label: probability} of a dict, or None when Python must read it.
 nb::object probabilities_row(const Engine& engine, RowReader& reader, nb::handle x) {
-    const double* row = reader.read(x, engine.schema.n_features, false);
-    if (!row) return nb::none();
-    thread_local std::vector<double> logits, probabilities;
-    logits.resize(engine.shape.outputs);
-    probabilities.resize(engine.n_classes);
-    engine.probabilities_of(engine.logits_of(row, logits.data()), logits.data(), probabilities.data());
+    const std::vector<double>* found = read_probabilities(engine, reader, x);
+    if (!found) return nb::none();
     nb::dict out;
     PyObject *label, *code;
     Py_ssize_t position = 0;
     while (PyDict_Next(reader.labels.ptr(), &position, &label, &code))
-        out[nb::handle(label)] = probabilities[PyLong_AsSsize_t(code)];
+        out[nb::handle(label)] = (*found)[PyLong_AsSsize_t(code)];
     return out;
 }
 
-nb::object probabilities(const Engine& engine, Matrix X) {
-    check_rows(engine, X);
-    const std::size_t n = X.shape(0), c = engine.n_classes;
-    std::vector<double> out(n * c), logits(engine.shape.outputs);
+// Calls each(row, place) for all rows while nobody learns, without the GIL; [rows, width()] values of type T.
+template <class T, class Width, class Each>
+nb::object for_rows(const Engine& engine, const Matrix& X, Width&& width, Each&& each) {
+    std::vector<T> out;
+    std::size_t columns = 0;
     {
         nb::gil_scoped_release release;
-        for (std::size_t i = 0; i < n; i++) {
-            const int leaf = engine.logits_of(X.data() + i * X.shape(1), logits.data());
-            engine.probabilities_of(leaf, logits.data(), out.data() + i * c);
-        }
+        const std::shared_lock lock(engine.mutex);
+        check_rows(engine, X);
+        columns = static_cast<std::size_t>(width());
+        out.resize(X.shape(0) * columns);
+        for (std::size_t i = 0; i < X.shape(0); i++) each(X.data() + i * X.shape(1), out.data() + i * columns);
     }
-    return new_array(std::move(out), {n, c});
+    return new_array(std::move(out), {X.shape(0), columns});
+}
+
+nb::object probabilities(const Engine& engine, Matrix X) {
+    std::vector<double> logits;
+    return for_rows<double>(engine, X, [&] { logits.resize(engine.shape.outputs); return engine.n_classes; },
+                            [&](const double* row, double* out) {
+                                const int leaf = engine.logits_of(row, logits.data());
+                                engine.probabilities_of(leaf, logits.data(), out);
+                            });
 }
 
 nb::object logits(const Engine& engine, Matrix X) {
-    check_rows(engine, X);
-    const std::size_t n = X.shape(0), outputs = engine.shape.outputs;
-    std::vector<double> out(n * outputs);
-    {
-        nb::gil_scoped_release release;
-        for (std::size_t i = 0; i < n; i++) engine.logits_of(X.data() + i * X.shape(1), out.data() + i * outputs);
-    }
-    return new_array(std::move(out), {n, outputs});
+    return for_rows<double>(engine, X, [&] { return engine.shape.outputs; },
+                            [&](const double* row, double* out) { engine.logits_of(row, out); });
 }
 
 nb::object leaves(const Engine& engine, Matrix X) {
-    check_rows(engine, X);
-    std::vector<std::int32_t> out(X.shape(0));
-    for (std::size_t i = 0; i < out.size(); i++) out[i] = engine.leaf_of(X.data() + i * X.shape(1));
-    return new_array(std::move(out), {X.shape(0)});
+    const nb::object column = for_rows<std::int32_t>(engine, X, [] { return 1; },
+                                                     [&](const double* row, std::int32_t* out) { *out = engine.leaf_of(row); });
+    return column.attr("reshape")(-1);
 }
 
 nb::object weights(const Engine& engine, int node) {
     std::vector<double> all(static_cast<std::size_t>(engine.shape.outputs) * engine.shape.stride);
-    engine.weights_of(node, all.data());
+    engine.weights_of(checked_node(engine, node), all.data());
     const std::size_t outputs = engine.shape.outputs, columns = engine.shape.columns;
     std::vector<double> out;
     for (std::size_t k = 0; k < outputs; k++)
@@ -132,7 +183,7 @@ nb::object weights(const Engine& engine, int node) {
 
 nb::list proposals(const Engine& engine, int node) {
     nb::list out;
-    for (const Proposal& p : engine.proposals(node))
+    for (const Proposal& p : engine.proposals(checked_node(engine, node)))
         out.append(nb::make_tuple(p.score, p.condition.feature, p.condition.threshold, p.condition.equality,
                                   p.condition.missing_left, p.slot, p.n_left));
     return out;
@@ -145,16 +196,19 @@ void start_trial(Engine& engine, int trial, int feature, double threshold, bool 
     proposal.slot = slot;
     proposal.n_left = left_share;
     proposal.n_right = 1.0 - left_share;
+    const Writing lock(engine);
     engine.start_trial(trial, proposal);
 }
 
 nb::object first_rows(const Engine& engine, int node) {
-    std::vector<double> rows = engine.grids[node].first_rows;
+    std::vector<double> rows = engine.grids[checked_node(engine, node)].first_rows;
     const std::size_t n = engine.grids[node].n_first_rows, m = engine.schema.n_features;
     return new_array(std::move(rows), {n, m});
 }
 
 nb::object curvature_inverse(Engine& engine, int model) {
+    if (engine.settings.by_gradient) throw nb::value_error("models of the paper's setting have no such matrix");
+    checked_model(engine, model);
     const Shape& shape = engine.shape;
     const std::size_t columns = shape.columns;
     std::vector<double> out;
@@ -165,7 +219,7 @@ nb::object curvature_inverse(Engine& engine, int model) {
 }
 
 nb::tuple grid_sums(const Engine& engine, int node) {
-    const Grid& grid = engine.grids[node];
+    const Grid& grid = engine.grids[checked_node(engine, node)];
     const std::size_t slots = grid.n_slots(), outputs = engine.shape.outputs, columns = engine.shape.columns;
     std::vector<double> counts, gradients;
     for (std::size_t s = 0; s < slots; s++) {
@@ -180,7 +234,7 @@ nb::tuple grid_sums(const Engine& engine, int node) {
 
 nb::list stored_candidates(const Engine& engine, int node) {
     nb::list out;
-    const Candidates& store = engine.candidates[node];
+    const Candidates& store = engine.candidates[checked_node(engine, node)];
     for (int k = 0; k < store.n(); k++) {
         double rows = engine.nodes.rows[node] - store.n_before[k];
         if (rows - store.n_left[k] < 1e-9 * rows) rows = store.n_left[k];  // only rounding is left of the right side
@@ -227,11 +281,11 @@ NB_MODULE(_kernels, m) {
             "n_classes"_a, nb::kw_only(), "by_gradient"_a, "evidence_window"_a, "learning_rate"_a, "memory"_a, "passes"_a,
             "first_rows"_a, "gain_step"_a, "candidates_per_feature"_a, "replacement_rate"_a, "seed"_a, "max_nodes"_a,
             "trials"_a)
-        .def("add_feature", &Engine::add_feature, "categorical"_a, "has_value"_a)
-        .def("add_level", &Engine::add_level, "feature"_a, "code"_a)
-        .def("add_missing", &Engine::add_missing, "feature"_a)
-        .def("make_categorical", &Engine::make_categorical, "feature"_a, "has_value"_a)
-        .def("set_classes", &Engine::set_classes, "n_classes"_a)
+        .def("add_feature", writing(&Engine::add_feature), "categorical"_a, "has_value"_a)
+        .def("add_level", writing(&Engine::add_level), "feature"_a, "code"_a)
+        .def("add_missing", writing(&Engine::add_missing), "feature"_a)
+        .def("make_categorical", writing(&Engine::make_categorical), "feature"_a, "has_value"_a)
+        .def("set_classes", writing(&Engine::set_classes), "n_classes"_a)
         .def("learn", &learn, "X"_a, "y"_a, "weights"_a)
         .def("learn_row", &learn_row, "reader"_a, "x"_a.none(), "label"_a.none())
         .def("predict_row", &predict_row, "reader"_a, "x"_a.none())
@@ -242,27 +296,27 @@ NB_MODULE(_kernels, m) {
         .def("weights", &weights, "node"_a)
         .def_prop_ro("due", [](const Engine& e) { return e.due(); })
         .def_prop_ro("has_due", &has_due)
-        .def("split_by_trial", &Engine::split_by_trial, "node"_a, "trial"_a)
-        .def("split_by_candidate", &Engine::split_by_candidate, "node"_a, "candidate"_a)
-        .def("prune", &Engine::prune, "node"_a)
+        .def("split_by_trial", writing(&Engine::split_by_trial), "node"_a, "trial"_a)
+        .def("split_by_candidate", writing(&Engine::split_by_candidate), "node"_a, "candidate"_a)
+        .def("prune", writing(&Engine::prune), "node"_a)
         .def("first_rows", &first_rows, "node"_a)
-        .def("grid_is_ready", [](const Engine& e, int node) { return e.grids[node].is_ready(); }, "node"_a)
-        .def("choose_grid", &Engine::choose_grid, "node"_a, "slots"_a, "edges"_a)
+        .def("grid_is_ready", [](const Engine& e, int node) { return e.grids[checked_node(e, node)].is_ready(); }, "node"_a)
+        .def("choose_grid", writing(&Engine::choose_grid), "node"_a, "slots"_a, "edges"_a)
         .def("grid_sums", &grid_sums, "node"_a)
         .def("proposals", &proposals, "node"_a)
         .def("start_trial", &start_trial, "trial"_a, "feature"_a, "threshold"_a, "equality"_a, "missing_left"_a, "slot"_a,
              "left_share"_a)
-        .def("drop_trial", &Engine::drop_trial, "trial"_a, "barred_until"_a)
+        .def("drop_trial", writing(&Engine::drop_trial), "trial"_a, "barred_until"_a)
         .def("stored_candidates", &stored_candidates, "node"_a)
-        .def("adopt_challenger", &Engine::adopt_challenger)
+        .def("adopt_challenger", writing(&Engine::adopt_challenger))
         .def("curvature_inverse", &curvature_inverse, "model"_a)
         .def("floor",
              [](Engine& e, int model) {
-                 const Head& head = e.head(model);
+                 const Head& head = e.head(checked_model(e, model));
                  return std::make_tuple(head.has_floor != 0.0 ? head.floor[0] : 0.0, head.has_floor != 0.0 ? head.floor[1] : 0.0);
              }, "model"_a)
         .def("arrays", [](Engine& e) { Saver saver; e.visit(saver); return saver.arrays; })
-        .def("restore", [](Engine& e, nb::dict arrays) { Loader loader(arrays); e.visit(loader); }, "arrays"_a)
+        .def("restore", [](Engine& e, nb::dict arrays) { Loader loader(arrays); const Writing lock(e); e.visit(loader); }, "arrays"_a)
         .def("memory_usage", [](Engine& e) { Sizer sizer; e.visit(sizer); return sizer.bytes + sizeof(Engine); })
         .def_prop_ro("n_classes", [](const Engine& e) { return e.n_classes; })
         .def_prop_ro("n_features", [](const Engine& e) { return e.schema.n_features; })
@@ -273,7 +327,9 @@ NB_MODULE(_kernels, m) {
         .def_prop_ro("n_rows", [](const Engine& e) { return e.n_rows; })
         .def_prop_ro("clock", [](const Engine& e) { return e.clock; })
         .def_prop_ro("challenger", [](const Engine& e) { return e.challenger; })
-        .def_prop_ro("challenger_gain", [](const Engine& e) { return e.challenger_gain; })
+        .def_prop_ro("challenger_loss", [](const Engine& e) { return e.challenger_loss; })
+        .def_prop_ro("rival_loss", [](const Engine& e) { return e.rival_loss; })
+        .def_prop_ro("challenger_gain", [](const Engine& e) { return e.challenger_gain(); })
         .def_rw("challenger_level", &Engine::challenger_level)
         // clang-format off
         SCHEMA_VIEW(is_categorical) SCHEMA_VIEW(value_column) SCHEMA_VIEW(missing_column) SCHEMA_VIEW(level_column)

@@ -269,7 +269,7 @@ void Engine::split_by_trial(int node, int trial) {
     const int left = std::exchange(trials.left_model[trial], -1), right = std::exchange(trials.right_model[trial], -1);
     nodes.own_loss[node] = trials.node_loss[trial];
     nodes.subtree_loss[node] = trials.trial_loss[trial];
-    nodes.evidence[node] = trials.n_left[trial] + trials.n_right[trial];
+    nodes.evidence[node] = trials.evidence[trial];
     for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++)
         if (trials.feature[t] >= 0) drop_trial(t, 0.0);
     add_children(node, condition, left, right);
@@ -344,7 +344,8 @@ void Engine::start_trial(int t, const Proposal& proposal) {
     trials.equality[t] = condition.equality;
     trials.missing_left[t] = condition.missing_left;
     trials.slot[t] = proposal.slot;
-    for (auto* sum : {&trials.node_loss, &trials.subtree_loss, &trials.trial_loss, &trials.n_left, &trials.n_right})
+    for (auto* sum : {&trials.node_loss, &trials.subtree_loss, &trials.trial_loss, &trials.n_left, &trials.n_right,
+                      &trials.evidence})
         (*sum)[t] = 0.0;
     trials.born[t] = nodes.rows[node];
     trials.left_model[t] = copy_model(nodes.model[node]);
@@ -376,7 +377,7 @@ void Engine::adopt_challenger() {
         head(challenger).floor[0] = head(challenger).floor[1] = kInitialFloor;
         head(challenger).floor_rows = 0.0;
     }
-    challenger_gain = 0.0;
+    challenger_loss = rival_loss = 0.0;
 }
 
 void Engine::drop_challenger() { free_model(challenger); }
@@ -473,7 +474,7 @@ void Engine::step_trials(int node, const Visit& visit, const Forward& before, do
     for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++) {
         if (trials.feature[t] < 0) continue;
         const Condition goes_left = trials.condition(t);
-        double own = 0.0, subtree = 0.0, tried = 0.0;
+        double own = 0.0, subtree = 0.0, tried = 0.0, rows = 0.0;
         for (const bool is_left : {true, false}) {
             Pupil& side = next_pupil(is_left ? trials.left_model[t] : trials.right_model[t]);
             for (int i = 0; i < visit.n; i++) {
@@ -482,6 +483,7 @@ void Engine::step_trials(int node, const Visit& visit, const Forward& before, do
                 side.rows.push_back(row);
                 own += chunk_.weights[row] * before.loss[i];
                 subtree += chunk_.weights[row] * leaf_loss_[row];
+                rows += chunk_.weights[row];
             }
             if (side.rows.empty()) {
                 n_pupils_--;
@@ -497,6 +499,7 @@ void Engine::step_trials(int node, const Visit& visit, const Forward& before, do
         trials.node_loss[t] = keep * trials.node_loss[t] + own;
         trials.subtree_loss[t] = keep * trials.subtree_loss[t] + subtree;
         trials.trial_loss[t] = keep * trials.trial_loss[t] + tried;
+        trials.evidence[t] = keep * trials.evidence[t] + rows;
     }
 }
 
@@ -522,9 +525,14 @@ void Engine::step_challenger() {
     pupil.rows.resize(chunk_.n);
     for (int i = 0; i < chunk_.n; i++) pupil.rows[i] = i;
     const Forward before = forward(pupil);
-    double gain = 0.0;
-    for (int i = 0; i < chunk_.n; i++) gain += chunk_.weights[i] * (leaf_loss_[i] - before.loss[i]);
-    challenger_gain = std::exp(-(clock - challenger_clock) / settings.evidence_window) * challenger_gain + gain;
+    const double keep = std::exp(-(clock - challenger_clock) / settings.evidence_window);
+    double own = 0.0, rival = 0.0;
+    for (int i = 0; i < chunk_.n; i++) {
+        own += chunk_.weights[i] * before.loss[i];
+        rival += chunk_.weights[i] * leaf_loss_[i];
+    }
+    challenger_loss = keep * challenger_loss + own;
+    rival_loss = keep * rival_loss + rival;
     challenger_clock = clock;
 }
 
@@ -539,15 +547,13 @@ bool Engine::is_due(int node) const {
         const double best = *std::max_element(store.gain.begin(), store.gain.end());
         return is_leaf ? best >= nodes.split_level[node] : prune_gain + best >= nodes.replace_level[node];
     }
-    const Grid& grid = grids[node];
-    if (!grid.is_ready()) return grid.n_first_rows >= settings.first_rows;
-    if (nodes.rows[node] >= nodes.refresh_at[node]) return true;
     for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++) {
         if (trials.feature[t] < 0) continue;
         if (trials.node_loss[t] - trials.trial_loss[t] < nodes.split_level[node]) continue;
         if (is_leaf || trials.subtree_loss[t] - trials.trial_loss[t] >= nodes.replace_level[node]) return true;
     }
-    return false;
+    const Grid& grid = grids[node];
+    return grid.is_ready() ? nodes.rows[node] >= nodes.refresh_at[node] : grid.n_first_rows >= settings.first_rows;
 }
 
 // ---------------------------------------------------------------- prediction

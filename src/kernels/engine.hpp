@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,11 +62,13 @@ struct Trials {
     std::vector<std::int32_t> feature, slot, left_model, right_model;
     std::vector<std::uint8_t> equality, missing_left;
     std::vector<double> threshold, node_loss, subtree_loss, trial_loss, n_left, n_right, born;
+    std::vector<double> evidence;  // rows behind the losses, faded like them
 
     explicit Trials(int n) {
         for (auto* ids : {&feature, &slot, &left_model, &right_model}) ids->assign(n, -1);
         for (auto* flags : {&equality, &missing_left}) flags->assign(n, 0);
-        for (auto* values : {&threshold, &node_loss, &subtree_loss, &trial_loss, &n_left, &n_right, &born})
+        for (auto* values : {&threshold, &node_loss, &subtree_loss, &trial_loss, &n_left, &n_right, &born,
+                             &evidence})
             values->assign(n, 0.0);
     }
     Condition condition(int t) const {
@@ -77,6 +80,7 @@ struct Trials {
         a("trial_right_model", right_model), a("trial_equality", equality), a("trial_missing_left", missing_left);
         a("trial_threshold", threshold), a("trial_node_loss", node_loss), a("trial_subtree_loss", subtree_loss);
         a("trial_loss", trial_loss), a("trial_n_left", n_left), a("trial_n_right", n_right), a("trial_born", born);
+        a("trial_evidence", evidence);
     }
 };
 
@@ -124,7 +128,8 @@ public:
     std::vector<std::vector<double>> models;         // empty: free
     int n_classes;
     int challenger = -1;
-    double challenger_gain = 0.0, challenger_clock = 0.0;
+    double challenger_loss = 0.0, rival_loss = 0.0;  // the challenger's and the tree's, on the same rows
+    double challenger_clock = 0.0;
     double challenger_level = 0.0;                   // set by Python
     double clock = 0.0;
     std::int64_t n_steps = 0, n_rows = 0;
@@ -138,7 +143,8 @@ public:
         nodes.visit(a);
         trials.visit(a);
         a.fixed(false);
-        a("challenger", challenger), a("challenger_gain", challenger_gain), a("challenger_clock", challenger_clock);
+        a("challenger", challenger), a("challenger_loss", challenger_loss), a("rival_loss", rival_loss);
+        a("challenger_clock", challenger_clock);
         a("challenger_level", challenger_level), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
         a.each("model", models, [](auto& inner, std::vector<double>& model) { inner("memory", model); });
         a.each("grid", grids, [](auto& inner, Grid& grid) { grid.visit(inner); });
@@ -146,7 +152,9 @@ public:
         a.each("node_gradient", node_gradient, [](auto& inner, std::vector<double>& g) { inner("sum", g); });
     }
 
+    double challenger_gain() const { return rival_loss - challenger_loss; }
     const Functions& functions() const { return *f_; }
+    mutable std::shared_mutex mutex;  // one learns, or many predict
     Head& head(int model) { return *reinterpret_cast<Head*>(models[model].data()); }
 
 private:

@@ -153,7 +153,7 @@ struct Grid {
             f.add_mixed(left.data(), own, size);
             n_left += counts[slot];
             if (n_missing == 0.0) {
-                consider(left, n_left, slot, {j, edges[slot], false, 2.0 * n_left > n});
+                consider(left, n_left, slot, {j, edges[slot], false, 2.0 * n_left > n * (1.0 + 1e-9)});
                 continue;
             }
             consider(left, n_left, slot, {j, edges[slot], false, false});

@@ -98,9 +98,8 @@ struct Scaler {
     }
     // The input of the simple models: a z-score clipped at 3 and halved, or the place in the range seen.
     double apply(int j, double x, bool by_range) const {
-        const double z = (x - shift[j]) * factor[j];
-        if (by_range || is_indicator[j]) return z;
-        return std::isnan(z) ? 0.0 : std::clamp(z, -1.5, 1.5);
+        const double z = (x - shift[j]) * factor[j], limit = by_range || is_indicator[j] ? 1e6 : 1.5;
+        return std::isnan(z) ? 0.0 : std::clamp(z, -limit, limit);
     }
     template <class Archive>
     void visit(Archive& archive) {
@@ -126,10 +125,11 @@ inline std::uint64_t mix64(std::uint64_t z) {  // splitmix64's finaliser
 class Chunk {
 public:
     int n = 0;
-    std::vector<double> raw, inputs, weights;
+    std::vector<double> raw, inputs, weights, steps;
     std::vector<std::int32_t> labels, active, n_active;
 
-    Rows rows() const { return {inputs.data(), active.data(), n_active.data(), labels.data(), weights.data()}; }
+    Rows rows() const { return {inputs.data(), active.data(), n_active.data(), labels.data(), weights.data(),
+                                    steps.data()}; }
     const double* raw_row(int i, int n_features) const { return raw.data() + static_cast<long>(i) * n_features; }
 
     // Copies the rows in the order in which the step visits them.
@@ -138,6 +138,7 @@ public:
         raw.resize(static_cast<std::size_t>(n) * m);
         labels.resize(n);
         weights.resize(n);
+        steps.resize(n);
         order_.resize(n);
         for (int i = 0; i < n; i++) order_[i] = {0, i};
         if (n > 1) {
@@ -155,6 +156,7 @@ public:
             std::copy_n(X + static_cast<long>(from) * m, m, raw.data() + static_cast<long>(i) * m);
             labels[i] = y ? y[from] : 0;
             weights[i] = w ? w[from] : 1.0;
+            steps[i] = std::min(weights[i], 1.0);
         }
     }
     // Computes the inputs of the simple models from the raw values.

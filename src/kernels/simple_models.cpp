@@ -97,7 +97,7 @@ void sgd_row(const Shape& s, double* model, const Rows& rows, int row, double ra
     logits_of(s, model + kHead, z, residual);
     slope_of(s, head, residual, rows.labels[row]);
     for (int k = 0; k < s.outputs; k++) {
-        const double step = rate * rows.weights[row] * residual[k];
+        const double step = rate * rows.steps[row] * residual[k];
         double* w = model + kHead + k * s.stride;
         for (int c = 0; c < s.stride; c += 8) at(w + c) -= step * at(z + c);
     }
@@ -145,7 +145,7 @@ void blend_forward(const Shape& s, const double* model, const Rows& rows, const 
 
 void adagrad_row(const Shape& s, double* model, const Rows& rows, int row, const double* residual) {
     const double* z = rows.inputs + static_cast<long>(row) * s.stride;
-    const double weight = rows.weights[row];
+    const double weight = rows.steps[row];
     const int n_active = rows.n_active[row];
     const std::int32_t* active = rows.active + static_cast<long>(row) * s.stride;
     for (int k = 0; k < s.outputs; k++) {
@@ -241,7 +241,7 @@ void newton_row(const Shape& s, double* model, const Rows& rows, int row, double
     const double* z = rows.inputs + static_cast<long>(row) * s.stride;
     const std::int32_t* active = rows.active + static_cast<long>(row) * s.stride;
     const int n_active = rows.n_active[row];
-    const double weight = rows.weights[row];
+    const double weight = rows.steps[row];
     const double fade = weight == 1.0 ? keep : std::pow(keep, weight);
     const double curvature = weight * (*opinion.curvature > 0.01 ? *opinion.curvature : 0.01);
 
@@ -278,7 +278,10 @@ void learn_floor(Head& head, double loss, int label, double weight) {
     head.floor_rows += weight;
     const double rate = weight / (head.floor_rows < 9000.0 ? 1000.0 + head.floor_rows : 10000.0);
     const double blame = head.floor[label] / std::exp(-loss);
-    for (int k = 0; k < 2; k++) head.floor[k] += rate * ((k == label ? blame : 0.0) - head.floor[k]);
+    for (int k = 0; k < 2; k++) {
+        const double share = head.floor[k] + rate * ((k == label ? blame : 0.0) - head.floor[k]);
+        head.floor[k] = share > 1e-6 ? share : 1e-6;  // never 0: no label may become impossible
+    }
     const double sum = head.floor[0] + head.floor[1];
     if (sum > 0.5) {
         head.floor[0] *= 0.5 / sum;
@@ -289,7 +292,7 @@ void learn_floor(Head& head, double loss, int label, double weight) {
 void learn_preference(const Rows& rows, const Lesson& lesson) {
     Head& head = *reinterpret_cast<Head*>(lesson.model);
     for (int i = 0; i < lesson.visit.n; i++) {
-        const double weight = rows.weights[lesson.visit.rows[i]];
+        const double weight = rows.steps[lesson.visit.rows[i]];
         const double fade = weight == 1.0 ? 0.998 : std::pow(0.998, weight);
         const double d = fade * head.preference + weight * lesson.before.advantage[i];
         head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);
@@ -336,7 +339,7 @@ void blend_learn_group(const Shape& s, const Rows& rows, const Lesson* lessons, 
         Head& head = *reinterpret_cast<Head*>(lessons[l].model);
         const Visit& visit = lessons[l].visit;
         for (int i = 0; i < visit.n && head.has_floor != 0.0; i++)
-            learn_floor(head, lessons[l].before.loss[i], rows.labels[visit.rows[i]], rows.weights[visit.rows[i]]);
+            learn_floor(head, lessons[l].before.loss[i], rows.labels[visit.rows[i]], rows.steps[visit.rows[i]]);
     }
 }
 

@@ -21,7 +21,8 @@ struct Rows {
     const std::int32_t* active;   // [n, stride]: which inputs of the row are not zero
     const std::int32_t* n_active; // [n]
     const std::int32_t* labels;   // [n] class codes
-    const double* weights;        // [n]
+    const double* weights;        // [n] in the sums
+    const double* steps;          // [n] in the models' updates: the weight, at most 1
 };
 
 // A choice of rows, in the order in which they are visited.

@@ -59,7 +59,7 @@ def model():
 
 def logit_of(leaf, label, row):
     """The linear model by hand: one number per numeric feature, 0 or 1 for a level."""
-    inputs = {"x0": row[0], "x1": row[1], "x3": row[3], f"x2 == {row[2]!r}": 1.0}
+    inputs = {"x0": row[0], "x1": row[1], "x3": row[3], f"x2 == {row[2]:g}": 1.0}
     weights = leaf.weights[label]
     return leaf.intercept[label] + sum(weights[name] * value for name, value in inputs.items())
 

@@ -179,6 +179,12 @@ class Engine:
     def challenger(self) -> int:
         """Model that competes with the tree under the other link, or -1."""
     @property
+    def challenger_loss(self) -> float:
+        """Faded loss of the challenger."""
+    @property
+    def rival_loss(self) -> float:
+        """Faded loss of the tree on the rows that the challenger saw."""
+    @property
     def challenger_gain(self) -> float:
         """Faded loss of the tree minus that of the challenger."""
     challenger_level: float

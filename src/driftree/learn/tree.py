@@ -145,7 +145,7 @@ class Tree:
         replace_excess = (
             ranked[0].replacement_gain - float(engine.replace_level[node]) if ranked else -np.inf
         )
-        if max(prune_excess, replace_excess) < 0:
+        if not (prune_excess >= 0 or replace_excess >= 0):
             return False
         if prune_excess >= replace_excess:
             self._prune(node, prune_gain, ranked)
@@ -191,15 +191,13 @@ class Tree:
     def _change_link(self) -> None:
         """Start again from the challenger, which allows for random labels, or no longer does."""
         engine = self.engine
-        gain = float(engine.challenger_gain)
-        tree_loss = float(engine.subtree_loss[0])
         self._record(
             LinkChange,
             0,
-            gain=gain,
+            gain=float(engine.challenger_gain),
             threshold=float(engine.challenger_level),
-            loss_before=tree_loss,
-            loss_after=tree_loss - gain,
+            loss_before=float(engine.rival_loss),
+            loss_after=float(engine.challenger_loss),
             rows=float(engine.evidence[0]),
             floor=engine.floor(engine.challenger),
             n_removed=self._n_below(0),

@@ -1,0 +1,237 @@
+"""Events: sentences in the user's words, figures that add up, and a log that can be replayed."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+
+from driftree import DynamicModelTreeClassifier
+from driftree.learn.events import Condition, LinkChange, Prune, Replace, RunnerUp, Split
+from driftree.learn.tree import MAX_EVENTS
+from quick import PARAMETERS, SETTINGS, examples, make_stream, moods, streams
+
+pytestmark = pytest.mark.usefixtures("quick_pace")
+
+FIGURES = {
+    "step": 7,
+    "n_rows": 12_345,
+    "node": 4,
+    "path": (Condition("age", "<=", 40.5), Condition("car", "!=", "van")),
+    "gain": 54.0,
+    "threshold": 32.25,
+    "loss_before": 1654.0,
+    "loss_after": 1600.0,
+    "rows": 2345.0,
+}
+OLD = Condition("income", "<=", 51_000.0)
+NEW = Condition("car", "==", "bus")
+SECOND = RunnerUp(Condition("town", "is missing", None), 31.0)
+
+
+# ---------------------------------------------------------------------- sentences
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (
+            Split(**FIGURES, condition=NEW, runner_up=SECOND),
+            ["split", "car == 'bus'", "town is missing"],
+        ),
+        (
+            Replace(**FIGURES, condition=NEW, old_condition=OLD, n_removed=6),
+            ["replaced", "income <= 51,000", "car == 'bus'", "6 nodes"],
+        ),
+        (
+            Prune(**FIGURES, old_condition=OLD, n_removed=6),
+            ["pruned", "income <= 51,000", "6 nodes"],
+        ),
+        (LinkChange(**FIGURES, floor=(0.06, 0.11), n_removed=6), ["17%", "random", "6 nodes"]),
+        (LinkChange(**FIGURES, floor=(0.0, 0.0), n_removed=6), ["no longer", "random", "6 nodes"]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_sentence_says_what_where_and_why(event, words):
+    sentence = str(event)
+    assert sentence.startswith("Row 12,345: ")
+    assert sentence.endswith(".")
+    for word in words:
+        assert word in sentence
+    if not isinstance(event, LinkChange):  # the whole tree has no path
+        assert "age <= 40.5 and car != 'van'" in sentence
+    if isinstance(event, Prune):
+        assert "saved -54.0 nats" in sentence
+    else:
+        for figure in ("2,345 rows", "1,654.0", "1,600.0", "54.0", "32.2"):
+            assert figure in sentence
+
+
+@pytest.mark.parametrize(
+    ("condition", "text", "opposite"),
+    [
+        (Condition("age", "<=", 40.0), "age <= 40", "age > 40"),
+        (Condition("size", "<=", 1.23456e-7), "size <= 1.235e-07", "size > 1.235e-07"),
+        (Condition("debt", "<=", -1_234_567.8), "debt <= -1,234,568", "debt > -1,234,568"),
+        (Condition("car", "==", "van"), "car == 'van'", "car != 'van'"),
+        (Condition("flag", "==", True), "flag == True", "flag != True"),
+        (Condition("car", "is missing", None, True), "car is missing", "car is present"),
+    ],
+    ids=str,
+)
+def test_conditions_read_well_both_ways(condition, text, opposite):
+    assert str(condition) == text
+    assert str(condition.negated()).removesuffix(" or missing") == opposite
+    assert condition.negated().negated() == condition
+    passing = dataclasses.replace(condition, missing_passes=True)
+    assert str(passing).startswith(text)
+    assert passing.negated().missing_passes is False
+    assert str(passing.negated()) == opposite
+
+
+def test_events_speak_of_the_users_features_and_units():
+    """Scaled inside, but not in words: incomes in dollars, cars by their names."""
+    rng = np.random.default_rng(1)
+    n = 6000
+    frame = pd.DataFrame(
+        {
+            "income": rng.uniform(20_000, 80_000, n),
+            "age": rng.uniform(20, 80, n),
+            "car": rng.choice(["van", "bus", "tram"], n),
+        }
+    )
+    is_rich = frame["income"] / 1000 + frame["age"] > 100
+    model = DynamicModelTreeClassifier()
+    model.learn_many(frame, (is_rich ^ (frame["car"] == "bus")).tolist())
+    first = model.events_[0]
+    assert as_test(first.condition) == ("car", "==", "bus")
+    assert "on car == 'bus'" in str(first)
+
+    is_old = frame["age"] > 50
+    model = DynamicModelTreeClassifier()
+    model.learn_many(frame[["income", "age"]], (is_old ^ (frame["income"] > 50_000)).tolist())
+    for event in model.events_:
+        column = frame[event.condition.feature]
+        assert column.min() <= event.condition.value <= column.max()
+        assert event.condition.feature in str(event)
+    assert model.events_
+
+
+# ---------------------------------------------------------------------- figures
+def learn_with_events(setting, stream, mood, size=20):
+    """Yield the learner and its new events after every step."""
+    X, y = make_stream(**stream)
+    categorical = (1,) if stream["categorical"] else ()
+    parameters = {**PARAMETERS, **mood, "setting": setting, "categorical": categorical}
+    model = DynamicModelTreeClassifier(**parameters)
+    known = 0
+    for start in range(0, len(X), size):
+        rows = slice(start, start + size)
+        model.partial_fit(X[rows], y[rows], classes=range(stream["n_classes"]))
+        yield model, model.events_[known:]
+        known = len(model.events_)
+
+
+def numbers_in(record):
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield field.name, value
+        elif isinstance(value, RunnerUp):
+            yield from numbers_in(value)
+        elif isinstance(value, tuple) and value and isinstance(value[0], float):
+            yield from ((field.name, share) for share in value)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@examples(20)
+@given(stream=streams, mood=moods)
+def test_figures_add_up(setting, stream, mood):
+    for model, events in learn_with_events(setting, stream, mood):
+        engine = model._tree.engine
+        for event in events:
+            assert all(math.isfinite(number) for _, number in numbers_in(event)), event
+            assert event.gain >= event.threshold
+            assert event.loss_before - event.loss_after == pytest.approx(event.gain, abs=1e-9)
+            assert 0 < event.rows <= event.n_rows == engine.n_rows
+            assert event.step == engine.n_steps
+            if event.runner_up is not None and isinstance(event, (Split, Replace)):
+                assert event.runner_up.gain <= event.gain
+            assert str(event).startswith(f"Row {event.n_rows:,}: ")
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@examples(20)
+@given(stream=streams, mood=moods)
+def test_the_log_replays_to_the_tree(setting, stream, mood):
+    """Every path leads to the node that changed, and all changes together make the tree."""
+    root = []  # [] is a leaf, [test, left, right] an inner node
+    for model, events in learn_with_events(setting, stream, mood):
+        tree = model._tree
+        for event in events:
+            node = follow(root, event.path)
+            if isinstance(event, (Prune, Replace)):
+                assert node[0] == as_test(event.old_condition)
+            if not isinstance(event, Split):
+                assert event.n_removed == count(node) - 1
+                node.clear()
+            if isinstance(event, (Split, Replace)):
+                assert node == []
+                node[:] = [as_test(event.condition), [], []]
+        if events and not isinstance(events[-1], LinkChange):
+            assert tree.path(events[-1].node) == events[-1].path
+        paths = [tuple(map(as_test, tree.path(leaf))) for leaf in tree.leaves()]
+        assert sorted(leaf_paths(root), key=repr) == sorted(paths, key=repr)
+
+
+def as_test(condition):
+    """The test alone: whether missing values pass is not known before one has come."""
+    return condition.feature, condition.operator, condition.value
+
+
+def opposite_of(test):
+    return as_test(Condition(*test).negated())
+
+
+def follow(node, path):
+    for condition in path:
+        test, left, right = node
+        assert as_test(condition) in (test, opposite_of(test))
+        node = left if as_test(condition) == test else right
+    return node
+
+
+def count(node):
+    return 1 + (count(node[1]) + count(node[2]) if node else 0)
+
+
+def leaf_paths(node, path=()):
+    if not node:
+        return [path]
+    test, left, right = node
+    return leaf_paths(left, (*path, test)) + leaf_paths(right, (*path, opposite_of(test)))
+
+
+# ---------------------------------------------------------------------- the log
+def test_the_log_is_bounded():
+    X, y = make_stream(seed=1, n_features=2, n_classes=2)
+    model = DynamicModelTreeClassifier().partial_fit(X, y)
+    events = [Split(**{**FIGURES, "step": i}, condition=NEW) for i in range(MAX_EVENTS + 50)]
+    model._tree.events.extend(events)
+    assert model.events_ == events[-MAX_EVENTS:]
+    assert MAX_EVENTS == 1000
+
+
+def test_events_cannot_be_changed_from_outside():
+    X, y = make_stream(seed=1, n_features=2, n_classes=2)
+    model = DynamicModelTreeClassifier(**PARAMETERS).partial_fit(X, y)
+    before = model.events_
+    assert before
+    model.events_.clear()
+    assert model.events_ == before
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        before[0].gain = 0.0
+
+
+def test_no_events_before_anything_was_learnt():
+    assert DynamicModelTreeClassifier().events_ == []

@@ -1,0 +1,174 @@
+"""The tree and its oracle at a quick pace, streams for them, and both trees node by node.
+
+A test module asks for the pace with ``pytestmark = pytest.mark.usefixtures("quick_pace")``.
+"""
+
+import numpy as np
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+
+from driftree import DynamicModelTreeClassifier
+from driftree.learn import tree as tree_module
+from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.evidence import MeasuredTrials
+from naive import NaiveTree
+
+SETTINGS = ("measured", "paper")
+N_ROWS = 360
+
+
+class QuickNaiveTree(NaiveTree):
+    """The oracle with small numbers; it notes when a choice is too close to call.
+
+    The kernels sum gradients in single precision: where scores differ by less than that, but are
+    not the same split in other words (those tie, and have an order), both choices are right. So
+    they are where as many rows go left as right, and missing values are to go with the majority.
+    """
+
+    CHUNK, WARM_UP, REFRESH, TRIAL_AGE, BAR = 20, 15, 10, 40, 60
+    MIN_SIDE, FLOOR_GATE = 4, 1
+    too_close = False
+
+    def proposals(self, node):
+        found = super().proposals(node)
+        best = {}
+        for score, split, _, (n_left, n_right) in found:
+            scores = best.setdefault(split.feature, [])
+            follows = not scores and not split.equality and not node.grid[split.feature].count[-1]
+            self.too_close |= bool(follows and abs(n_left - n_right) < 1e-9 * n_left)
+            scores.append(score)
+        firsts = sorted((scores[0] for scores in best.values()), reverse=True)
+        for scores in (*best.values(), firsts):
+            steps = 1 - np.array(scores[1:]) / np.maximum(scores[:-1], 1e-300)
+            self.too_close |= bool(((steps > 1e-9) & (steps < 1e-5)).any())
+        return found
+
+
+def set_pace(patch):
+    """Give the learner the numbers of `QuickNaiveTree`."""
+    quick = QuickNaiveTree
+    patch.setattr(MeasuredTrials, "FIRST_ROWS", quick.WARM_UP)
+    patch.setattr(MeasuredTrials, "REFRESH_ROWS", quick.REFRESH)
+    patch.setattr(MeasuredTrials, "TRIAL_ROWS", quick.TRIAL_AGE)
+    patch.setattr(MeasuredTrials, "BARRED_ROWS", quick.BAR)
+    patch.setattr(MeasuredTrials, "SIDE_ROWS", quick.MIN_SIDE)
+    patch.setattr(MeasuredTrials, "STEP_ROWS", quick.CHUNK)
+    patch.setattr(tree_module, "FLOOR_FACTOR", quick.FLOOR_GATE)
+
+
+PARAMETERS = {
+    "epsilon": 0.05,
+    "memory": 60,
+    "bins": 8,
+    "evidence_window": 200,
+    "max_nodes": 9,
+    "max_depth": 3,
+    "gain_step": 0.5,
+}
+# From careful to rash: the rash ones replace and prune all the time.
+moods = st.sampled_from([{}, {"epsilon": 1.0}, {"epsilon": 1.0, "gain_step": 2.0}])
+
+
+def examples(n):
+    """So many examples, as many more as the profile says; a seed is not worth shrinking."""
+    phases = [Phase.explicit, Phase.generate]
+    return settings(max_examples=max(1, n * settings().max_examples // 100), phases=phases)
+
+
+# ---------------------------------------------------------------------- streams
+streams = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 10**6),
+        "n_features": st.integers(2, 4),
+        "n_classes": st.sampled_from([2, 2, 3]),
+        "missing": st.booleans(),
+        "categorical": st.booleans(),
+        "noise": st.sampled_from([0.0, 0.1, 0.4]),
+    }
+)
+
+
+def make_stream(seed, n_features, n_classes, *, missing=False, categorical=False, noise=0.0):
+    """A stream whose concept changes twice: an exclusive or, a line, and a line elsewhere.
+
+    With `categorical`, feature 1 has four levels, coded in order of appearance.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N_ROWS, n_features)) * 10.0 ** rng.integers(-2, 3, size=n_features)
+    signs = (X > 0).astype(int)
+    concepts = [signs[:, 0] ^ signs[:, 1], signs[:, -1], signs[:, 0] + signs[:, 1]]
+    first = rng.integers(3)
+    thirds = np.split(np.arange(N_ROWS), 3)
+    y = np.concatenate([concepts[(first + i) % 3][rows] for i, rows in enumerate(thirds)])
+    y = np.where(rng.random(N_ROWS) < noise, rng.integers(0, n_classes, N_ROWS), y) % n_classes
+    if categorical:
+        X[:, 1] = np.clip(X[:, 1] / X[:, 1].std() + 2, 0, 3).astype(int)
+    if missing:
+        X[rng.random(X.shape) < 0.1] = np.nan
+    if categorical:
+        X[:, 1] = number_levels(X[:, 1])
+    return X, y
+
+
+def number_levels(values):
+    """Number the levels in order of appearance; NaN stays."""
+    codes = {}
+    return [v if np.isnan(v) else codes.setdefault(v, len(codes)) for v in values.tolist()]
+
+
+def make_weights(seed, n_rows):
+    """Weights in quarters, whose sums are exact."""
+    return np.random.default_rng(seed).integers(1, 5, n_rows) / 4
+
+
+def make_pair(setting, stream, **parameters):
+    """A learner and its oracle for a stream."""
+    parameters = {**PARAMETERS, "setting": setting, **parameters}
+    parameters["categorical"] = (1,) if stream["categorical"] else ()
+    oracle = QuickNaiveTree(stream["n_features"], stream["n_classes"], **parameters)
+    return DynamicModelTreeClassifier(**parameters), oracle
+
+
+# ---------------------------------------------------------------------- both trees, node by node
+def engine_of(model):
+    return model._tree.engine
+
+
+def split_of(engine, node):
+    """A node's split as (feature, threshold, equality, missing_left), None at a leaf."""
+    if engine.left[node] < 0:
+        return None
+    fields = (engine.feature, engine.threshold, engine.equality, engine.missing_left)
+    return tuple(field[node].item() for field in fields)
+
+
+def structure(engine, node=0):
+    """The tree's splits in nested tuples."""
+    split = split_of(engine, node)
+    if split is None:
+        return "leaf"
+    return split, structure(engine, engine.left[node]), structure(engine, engine.right[node])
+
+
+def node_pairs(engine, oracle):
+    """(node id, oracle's node) from the root down; fails where the structures differ."""
+    rest = [(0, oracle.root)]
+    while rest:
+        node, twin = rest.pop()
+        yield node, twin
+        split = twin.split and tuple(vars(twin.split).values())
+        assert split_of(engine, node) == split
+        if split:
+            rest += [(int(engine.right[node]), twin.right), (int(engine.left[node]), twin.left)]
+
+
+def columns_in_order(engine, oracle):
+    """The engine's input columns in the order of the oracle's."""
+    levels = engine.level_column.reshape(-1, MAX_LEVELS + 1)
+    places = {
+        "intercept": lambda: 0,
+        "numeric": lambda j: engine.value_column[j],
+        "missing": lambda j: engine.missing_column[j],
+        "level": lambda j, code: levels[j, code],
+    }
+    return np.array([places[kind](*which) for kind, *which in oracle.columns])
