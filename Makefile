@@ -23,7 +23,7 @@ version_of = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")'
 OLD_PYTHONS := 2.% 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 3.10
 need_python = $(if $(filter-out $(OLD_PYTHONS),$(call version_of,$(PYTHON))),,$(error driftree needs Python 3.11 or newer, and $(PYTHON) is not: name one that is, such as make PYTHON=python3.12 $(MAKECMDGOALS)))
 
-.PHONY: help demo test lint format quality bench sanitize wheels clean FORCE
+.PHONY: help demo test lint format quality ablations bench sanitize wheels clean FORCE
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name words; do printf '  make %-9s %s\n' "$$name" "$$words"; done
@@ -46,6 +46,9 @@ format: .venv/.dev-stamp ## let ruff format and fix
 
 quality: .venv/.dev-stamp ## score the streams in DRIFTREE_DATA
 	@$(BIN)/python benchmarks/quality.py --jobs 2
+
+ablations: .venv/.dev-stamp ## what each deviation from the paper brings
+	@$(BIN)/python benchmarks/ablations.py --rows 100000 --jobs 2
 
 bench: .venv/.dev-stamp ## rows per second
 	@$(BIN)/python benchmarks/speed.py

@@ -56,6 +56,12 @@ def exclusive_or_elsewhere(n_rows=20_000):
     return X, np.where(np.arange(n_rows) < n_rows // 2, first, second)
 
 
+def flipped_line(n_rows=20_000):
+    """A line of which a fifth of the labels are flipped."""
+    X = uniform(n_rows, 2)
+    return X, (X.sum(axis=1) > 0) ^ (draw(n_rows) < 0.2)
+
+
 def noisy_sea(n_rows=60_000, *, noise=0.09):
     X, y = zip(*streams.sea(n_rows, seed=2, noise=noise), strict=True)
     return np.concatenate(X), np.concatenate(y)
@@ -156,6 +162,9 @@ CASES = {
         leaves=(2, 12),
         events=kinds("Split", "Replace"),
         words=("x0", "x2"),
+    ),
+    "many flipped labels switch it on, too": Case(
+        stream=flipped_line, accuracy=0.79, leaves=(1, 1), events=kinds("LinkChange")
     ),
     "random labels switch on the noise floor": Case(
         stream=noisy_sea, accuracy=0.89, leaves=(1, 3), events=kinds("LinkChange")

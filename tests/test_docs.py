@@ -1,0 +1,49 @@
+"""Every `file::name` that the documentation mentions exists, and no marked spot was left empty."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
+REFERENCE = re.compile(r"`((?:learn|explain|streams|kernels)/\w+\.\w+|cli\.py)(?:::([\w:.]+))?`")
+
+
+def python_names(path):
+    """Qualified names of all functions, classes and assigned names of a module."""
+    names, rest = set(), [("", ast.parse(path.read_text()))]
+    while rest:
+        prefix, parent = rest.pop()
+        for item in ast.iter_child_nodes(parent):
+            if isinstance(item, (ast.FunctionDef, ast.ClassDef)):
+                names.add(prefix + item.name)
+                rest.append((f"{prefix}{item.name}.", item))
+            targets = item.targets if isinstance(item, ast.Assign) else [getattr(item, "target", 0)]
+            names.update(prefix + t.id for t in targets if isinstance(t, ast.Name))
+    return names
+
+
+def is_defined(path, name):
+    if path.suffix == ".py":
+        return name in python_names(path)
+    word = name.split("::")[-1]
+    return re.search(rf"\b{word}\s*[({{]|(?:struct|class) {word}\b", path.read_text()) is not None
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_references_exist(document):
+    text = (ROOT / document).read_text()
+    for file, name in REFERENCE.findall(text):
+        path = ROOT / "src" / ("" if file.startswith("kernels") else "driftree") / file
+        assert path.exists(), f"{document} speaks of {file}"
+        assert not name or is_defined(path, name), f"{document} speaks of {file}::{name}"
+    cpp = "".join(p.read_text() for p in (ROOT / "src" / "kernels").glob("*.[ch]pp"))
+    for name in re.findall(r"`[A-Z]\w+::(\w+)`", text):
+        assert re.search(rf"\b{name}\(", cpp), f"{document} speaks of {name}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_nothing_is_left_to_fill_in(document):
+    assert "<!--" not in (ROOT / document).read_text()
