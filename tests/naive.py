@@ -451,14 +451,15 @@ class NaiveTree:
         loss = self.update(self.root, rows, visited)
         if self.challenger:
             self.update_challenger(rows, loss)
+        if self.challenger and self.floor_gain >= self.FLOOR_GATE * self.tau:
+            self.flip_floor()
+            return
         for node in sorted(visited, key=lambda node: -len(node.path)):  # stable: left to right
             if self.measured:
                 self.decide_measured(node)
                 self.refresh(node)
             else:
                 self.decide_paper(node)
-        if self.challenger and self.floor_gain >= self.FLOOR_GATE * self.tau:
-            self.flip_floor()
 
     def update(self, node, rows, visited):
         """Update a node and all below it; returns the loss of each row at the leaf it reaches."""

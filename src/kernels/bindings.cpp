@@ -131,7 +131,8 @@ nb::object probabilities_row(const Engine& engine, RowReader& reader, nb::handle
     PyObject *label, *code;
     Py_ssize_t position = 0;
     while (PyDict_Next(reader.labels.ptr(), &position, &label, &code))
-        out[nb::handle(label)] = (*found)[PyLong_AsSsize_t(code)];
+        if (const auto k = PyLong_AsSsize_t(code); k < static_cast<Py_ssize_t>(found->size()))  // a label may just have come
+            out[nb::handle(label)] = (*found)[k];
     return out;
 }
 
@@ -172,6 +173,7 @@ nb::object leaves(const Engine& engine, Matrix X) {
 }
 
 nb::object weights(const Engine& engine, int node) {
+    const Reading lock(engine);
     std::vector<double> all(static_cast<std::size_t>(engine.shape.outputs) * engine.shape.stride);
     engine.weights_of(checked_node(engine, node), all.data());
     const std::size_t outputs = engine.shape.outputs, columns = engine.shape.columns;
@@ -182,6 +184,7 @@ nb::object weights(const Engine& engine, int node) {
 }
 
 nb::list proposals(const Engine& engine, int node) {
+    const Reading lock(engine);
     nb::list out;
     for (const Proposal& p : engine.proposals(checked_node(engine, node)))
         out.append(nb::make_tuple(p.score, p.condition.feature, p.condition.threshold, p.condition.equality,
@@ -201,12 +204,14 @@ void start_trial(Engine& engine, int trial, int feature, double threshold, bool 
 }
 
 nb::object first_rows(const Engine& engine, int node) {
+    const Reading lock(engine);
     std::vector<double> rows = engine.grids[checked_node(engine, node)].first_rows;
     const std::size_t n = engine.grids[node].n_first_rows, m = engine.schema.n_features;
     return new_array(std::move(rows), {n, m});
 }
 
 nb::object curvature_inverse(Engine& engine, int model) {
+    const Reading lock(engine);
     if (engine.settings.by_gradient) throw nb::value_error("models of the paper's setting have no such matrix");
     checked_model(engine, model);
     const Shape& shape = engine.shape;
@@ -219,6 +224,7 @@ nb::object curvature_inverse(Engine& engine, int model) {
 }
 
 nb::tuple grid_sums(const Engine& engine, int node) {
+    const Reading lock(engine);
     const Grid& grid = engine.grids[checked_node(engine, node)];
     const std::size_t slots = grid.n_slots(), outputs = engine.shape.outputs, columns = engine.shape.columns;
     std::vector<double> counts, gradients;
@@ -233,6 +239,7 @@ nb::tuple grid_sums(const Engine& engine, int node) {
 }
 
 nb::list stored_candidates(const Engine& engine, int node) {
+    const Reading lock(engine);
     nb::list out;
     const Candidates& store = engine.candidates[checked_node(engine, node)];
     for (int k = 0; k < store.n(); k++) {
@@ -294,13 +301,13 @@ NB_MODULE(_kernels, m) {
         .def("logits", &logits, "X"_a)
         .def("leaves", &leaves, "X"_a)
         .def("weights", &weights, "node"_a)
-        .def_prop_ro("due", [](const Engine& e) { return e.due(); })
+        .def_prop_ro("due", [](const Engine& e) { const Reading lock(e); return e.due(); })
         .def_prop_ro("has_due", &has_due)
         .def("split_by_trial", writing(&Engine::split_by_trial), "node"_a, "trial"_a)
         .def("split_by_candidate", writing(&Engine::split_by_candidate), "node"_a, "candidate"_a)
         .def("prune", writing(&Engine::prune), "node"_a)
         .def("first_rows", &first_rows, "node"_a)
-        .def("grid_is_ready", [](const Engine& e, int node) { return e.grids[checked_node(e, node)].is_ready(); }, "node"_a)
+        .def("grid_is_ready", [](const Engine& e, int node) { const Reading lock(e); return e.grids[checked_node(e, node)].is_ready(); }, "node"_a)
         .def("choose_grid", writing(&Engine::choose_grid), "node"_a, "slots"_a, "edges"_a)
         .def("grid_sums", &grid_sums, "node"_a)
         .def("proposals", &proposals, "node"_a)
@@ -312,12 +319,13 @@ NB_MODULE(_kernels, m) {
         .def("curvature_inverse", &curvature_inverse, "model"_a)
         .def("floor",
              [](Engine& e, int model) {
+                 const Reading lock(e);
                  const Head& head = e.head(checked_model(e, model));
                  return std::make_tuple(head.has_floor != 0.0 ? head.floor[0] : 0.0, head.has_floor != 0.0 ? head.floor[1] : 0.0);
              }, "model"_a)
-        .def("arrays", [](Engine& e) { Saver saver; e.visit(saver); return saver.arrays; })
+        .def("arrays", [](Engine& e) { const Reading lock(e); Saver saver; e.visit(saver); return saver.arrays; })
         .def("restore", [](Engine& e, nb::dict arrays) { Loader loader(arrays); const Writing lock(e); e.visit(loader); }, "arrays"_a)
-        .def("memory_usage", [](Engine& e) { Sizer sizer; e.visit(sizer); return sizer.bytes + sizeof(Engine); })
+        .def("memory_usage", [](Engine& e) { const Reading lock(e); Sizer sizer; e.visit(sizer); return sizer.bytes + sizeof(Engine); })
         .def_prop_ro("n_classes", [](const Engine& e) { return e.n_classes; })
         .def_prop_ro("n_features", [](const Engine& e) { return e.schema.n_features; })
         .def_prop_ro("n_columns", [](const Engine& e) { return e.shape.columns; })
@@ -327,6 +335,7 @@ NB_MODULE(_kernels, m) {
         .def_prop_ro("n_rows", [](const Engine& e) { return e.n_rows; })
         .def_prop_ro("clock", [](const Engine& e) { return e.clock; })
         .def_prop_ro("challenger", [](const Engine& e) { return e.challenger; })
+        .def_prop_ro("challenger_rows", [](const Engine& e) { return e.challenger_rows; })
         .def_prop_ro("challenger_loss", [](const Engine& e) { return e.challenger_loss; })
         .def_prop_ro("rival_loss", [](const Engine& e) { return e.rival_loss; })
         .def_prop_ro("challenger_gain", [](const Engine& e) { return e.challenger_gain(); })
@@ -340,6 +349,6 @@ NB_MODULE(_kernels, m) {
         NODE_VIEW(split_level) NODE_VIEW(prune_level) NODE_VIEW(replace_level)
         TRIAL_VIEW(feature) TRIAL_VIEW(threshold) TRIAL_VIEW(equality) TRIAL_VIEW(missing_left) TRIAL_VIEW(slot)
         TRIAL_VIEW(node_loss) TRIAL_VIEW(subtree_loss) TRIAL_VIEW(trial_loss) TRIAL_VIEW(n_left) TRIAL_VIEW(n_right)
-        TRIAL_VIEW(born) TRIAL_VIEW(left_model) TRIAL_VIEW(right_model);
+        TRIAL_VIEW(born) TRIAL_VIEW(evidence) TRIAL_VIEW(left_model) TRIAL_VIEW(right_model);
         // clang-format on
 }

@@ -8,6 +8,8 @@
 
 namespace driftree {
 
+constexpr int kScratchRows = 4096;
+
 const Functions& choose_functions() {
     const char* wish = std::getenv("DRIFTREE_ISA");
     const std::string_view name = wish ? wish : "";
@@ -377,7 +379,7 @@ void Engine::adopt_challenger() {
         head(challenger).floor[0] = head(challenger).floor[1] = kInitialFloor;
         head(challenger).floor_rows = 0.0;
     }
-    challenger_loss = rival_loss = 0.0;
+    challenger_loss = rival_loss = challenger_rows = 0.0;
 }
 
 void Engine::drop_challenger() { free_model(challenger); }
@@ -402,6 +404,13 @@ void Engine::learn(const double* X, const std::int32_t* y, const double* weights
     learn_models();
     for (int s = n_stops_ - 1; s >= 0; s--)
         if (is_due(stops_[s].node)) due_.push_back(stops_[s].node);
+    if (n > kScratchRows) {  // do not keep the memory that a huge batch needed
+        candidate_step_ = {};
+        chunk_ = {};
+        pupils_.clear();
+        stops_.clear();
+        n_pupils_ = n_stops_ = 0;
+    }
 }
 
 // Sends the rows down the tree; stops_[0 .. n_stops_) are the visited nodes, parents before children.
@@ -526,13 +535,15 @@ void Engine::step_challenger() {
     for (int i = 0; i < chunk_.n; i++) pupil.rows[i] = i;
     const Forward before = forward(pupil);
     const double keep = std::exp(-(clock - challenger_clock) / settings.evidence_window);
-    double own = 0.0, rival = 0.0;
+    double own = 0.0, rival = 0.0, rows = 0.0;
     for (int i = 0; i < chunk_.n; i++) {
+        rows += chunk_.weights[i];
         own += chunk_.weights[i] * before.loss[i];
         rival += chunk_.weights[i] * leaf_loss_[i];
     }
     challenger_loss = keep * challenger_loss + own;
     rival_loss = keep * rival_loss + rival;
+    challenger_rows = keep * challenger_rows + rows;
     challenger_clock = clock;
 }
 
@@ -543,8 +554,12 @@ bool Engine::is_due(int node) const {
     if (!is_leaf && prune_gain >= nodes.prune_level[node]) return true;
     if (settings.by_gradient) {
         const Candidates& store = candidates[node];
-        if (store.n() == 0) return false;
-        const double best = *std::max_element(store.gain.begin(), store.gain.end());
+        double best = -1.0;
+        for (int k = 0; k < store.n(); k++) {
+            const double n_right = nodes.rows[node] - store.n_before[k] - store.n_left[k];
+            if (store.n_left[k] > 0.0 && n_right > 0.0) best = std::max(best, store.gain[k]);
+        }
+        if (best < 0.0) return false;
         return is_leaf ? best >= nodes.split_level[node] : prune_gain + best >= nodes.replace_level[node];
     }
     for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++) {

@@ -129,7 +129,7 @@ public:
     int n_classes;
     int challenger = -1;
     double challenger_loss = 0.0, rival_loss = 0.0;  // the challenger's and the tree's, on the same rows
-    double challenger_clock = 0.0;
+    double challenger_clock = 0.0, challenger_rows = 0.0;
     double challenger_level = 0.0;                   // set by Python
     double clock = 0.0;
     std::int64_t n_steps = 0, n_rows = 0;
@@ -144,7 +144,7 @@ public:
         trials.visit(a);
         a.fixed(false);
         a("challenger", challenger), a("challenger_loss", challenger_loss), a("rival_loss", rival_loss);
-        a("challenger_clock", challenger_clock);
+        a("challenger_clock", challenger_clock), a("challenger_rows", challenger_rows);
         a("challenger_level", challenger_level), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
         a.each("model", models, [](auto& inner, std::vector<double>& model) { inner("memory", model); });
         a.each("grid", grids, [](auto& inner, Grid& grid) { grid.visit(inner); });
@@ -153,7 +153,6 @@ public:
     }
 
     double challenger_gain() const { return rival_loss - challenger_loss; }
-    const Functions& functions() const { return *f_; }
     mutable std::shared_mutex mutex;  // one learns, or many predict
     Head& head(int model) { return *reinterpret_cast<Head*>(models[model].data()); }
 

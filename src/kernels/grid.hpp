@@ -64,6 +64,7 @@ struct Grid {
         clear_gradients(shape);
         first_rows.clear();
         first_rows.shrink_to_fit();
+        n_first_rows = 0;
     }
     void clear_gradients(const Shape& shape) {
         counts.assign(n_slots(), 0.0);

@@ -20,7 +20,8 @@ public:
 
     // The row, or nullptr when only Python can tell: a new feature or level, a value of a wrong type, infinity.
     const double* read(nb::handle x, int n_features, bool is_learning) {
-        row_.assign(n_features, std::numeric_limits<double>::quiet_NaN());
+        static thread_local std::vector<double> row;  // reading a number may run Python, and let another thread in
+        row.assign(n_features, std::numeric_limits<double>::quiet_NaN());
         if (!PyDict_Check(x.ptr())) return nullptr;
         PyObject *key, *value;
         Py_ssize_t position = 0;
@@ -33,10 +34,10 @@ public:
             }
             const auto j = PyLong_AsSsize_t(place);
             PyObject* codes = PyList_GET_ITEM(levels.ptr(), j);
-            if (!(codes == Py_None ? read_number(value, row_[j]) : read_level(codes, value, is_learning, row_[j])))
+            if (!(codes == Py_None ? read_number(value, row[j]) : read_level(codes, value, is_learning, row[j])))
                 return nullptr;
         }
-        return row_.data();
+        return row.data();
     }
     // The label's code, or -1 when it is new.
     int code_of(nb::handle label) const {
@@ -84,8 +85,6 @@ private:
         out = kLevels - 1;
         return true;
     }
-
-    std::vector<double> row_;
 };
 
 }  // namespace driftree

@@ -188,8 +188,8 @@ void fold_scale(const Shape& s, double* matrix, Head& head) {
     }
 }
 
-// Forgetting makes A grow where no rows inform it (columns that stay zero): no input may become less certain than it
-// was at the start. Line and column shrink together, which keeps A symmetric and positive definite.
+// Forgetting makes A grow where no rows inform it (columns that stay zero). When A as a whole is twice what it was at
+// the start, no input may stay less certain than it was then. Line and column shrink together, which keeps A symmetric and positive definite.
 void limit_diagonal(const Shape& s, double* matrix, Head& head) {
     fold_scale(s, matrix, head);
     for (int r = 0; r < s.columns; r++) {
@@ -344,7 +344,7 @@ void blend_learn_group(const Shape& s, const Rows& rows, const Lesson* lessons, 
 }
 
 void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const Learning& learning) {
-    const int size = 8 * s.stride * (s.stride + 3 * s.outputs);  // bytes; a group should stay in the first cache
+    const long size = 8L * s.stride * (s.stride + 3 * s.outputs);  // bytes; a group should stay in the first cache
     const int together = size < 2048 ? 8 : (size < 8192 ? 3 : 1);
     for (int l = 0; l < n; l += together)
         blend_learn_group(s, rows, lessons + l, n - l < together ? n - l : together, learning);

@@ -2,7 +2,7 @@
 //
 // simple_models.cpp is compiled once per instruction set and reached through a table of functions.
 // It uses no template of the standard library, so that no AVX code can leak into the other objects.
-// Every sum has a fixed order of eight lanes and no fused multiply-add: all builds give the same bits.
+// Every sum has a fixed order of eight lanes and no fused multiply-add: on one machine all builds give the same bits.
 #pragma once
 #include <cstdint>
 

@@ -61,7 +61,7 @@ def test_a_sentence_says_what_where_and_why(event, words):
     if not isinstance(event, LinkChange):  # the whole tree has no path
         assert "age <= 40.5 and car != 'van'" in sentence
     if isinstance(event, Prune):
-        assert "saved -54.0 nats" in sentence
+        assert "one model lost 1,600.0 nats where the branch lost 1,654.0" in sentence
     else:
         for figure in ("2,345 rows", "1,654.0", "1,600.0", "54.0", "32.2"):
             assert figure in sentence
@@ -235,3 +235,28 @@ def test_events_cannot_be_changed_from_outside():
 
 def test_no_events_before_anything_was_learnt():
     assert DynamicModelTreeClassifier().events_ == []
+
+
+def test_a_pruned_split_that_earned_too_little_says_so():
+    figures = FIGURES | {
+        "loss_before": 1600.0,
+        "loss_after": 1605.0,
+        "gain": -5.0,
+        "threshold": -8.0,
+    }
+    sentence = str(Prune(**figures, old_condition=OLD, n_removed=2))
+    assert "it saved 5.0 nats, not more than the 8.0 it must" in sentence
+
+
+def test_a_third_label_ends_the_noise_floor_and_says_so():
+    """The floor is for two labels; the plain challenger takes over, not weights of another link."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(12_000, 2))
+    y = (X.sum(axis=1) > 0) ^ (rng.random(12_000) < 0.15)
+    model = DynamicModelTreeClassifier().partial_fit(X, y.astype(int))
+    assert isinstance(model.events_[-1], LinkChange)
+    model.learn_one({"x0": 0.0, "x1": 0.0}, 2)
+    assert model.events_[-1].third_label == 2
+    assert "a third label, 2, has come" in str(model.events_[-1])
+    proba = model.predict_proba(X)[np.arange(12_000), y.astype(int)]
+    assert -np.log(proba).mean() < 0.55

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftree import DynamicModelTreeClassifier
-from driftree.learn import _kernels
+from driftree.learn import _kernels, tree
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.parameters import Parameters
 from driftree.learn.tree import Tree
@@ -540,7 +540,7 @@ def test_an_unknown_instruction_set_is_refused():
 
 
 def test_the_typed_face_names_what_the_module_has():
-    stub = ast.parse(Path(_kernels.__file__).with_name("_kernels.pyi").read_text())
+    stub = ast.parse(Path(tree.__file__).with_name("_kernels.pyi").read_text())
     classes = {item.name: item for item in stub.body if isinstance(item, ast.ClassDef)}
     assert classes.keys() == {
         name

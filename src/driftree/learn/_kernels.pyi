@@ -179,6 +179,9 @@ class Engine:
     def challenger(self) -> int:
         """Model that competes with the tree under the other link, or -1."""
     @property
+    def challenger_rows(self) -> float:
+        """Rows behind the challenger's and the rival's loss, faded like them."""
+    @property
     def challenger_loss(self) -> float:
         """Faded loss of the challenger."""
     @property
@@ -306,6 +309,9 @@ class Engine:
     @property
     def trial_born(self) -> _Doubles:
         """Rows of the node when the trial started."""
+    @property
+    def trial_evidence(self) -> _Doubles:
+        """Rows behind the trial's losses, faded like them."""
     @property
     def trial_left_model(self) -> _Ids:
         """Place of the left model."""

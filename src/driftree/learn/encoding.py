@@ -269,8 +269,8 @@ class Encoder:
         with_levels = {j for j, _ in batch.new_levels}
         for name, categorical, has_value in batch.new_features:
             j = engine.add_feature(categorical, has_value)
-            self.names[name] = j
             self.levels.append({} if j in with_levels or not has_value else None)
+            self.names[name] = j  # last: whoever finds the name looks up its levels
         for j in batch.new_categorical:
             engine.make_categorical(j, not self.indicators)
             self.levels[j] = {}

@@ -7,6 +7,10 @@ Losses and gains are in nats (natural-log likelihood) over the rows that the evi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +148,14 @@ class Prune(Event):
 
     def __str__(self) -> str:
         saved = self.loss_after - self.loss_before
-        return (
-            f"Row {self.n_rows:,}: pruned the split of {self._where()} on {self.old_condition}: "
-            f"over the last {format_number(self.rows)} rows it saved {saved:,.1f} nats, not more "
-            f"than the {-self.threshold:,.1f} it must; {self.n_removed} nodes were removed."
+        why = (
+            self._figures("the branch", "one model")
+            if self.threshold > 0
+            else f"over {format_number(self.rows)} rows it saved {saved:,.1f} nats, not more than "
+            f"the {-self.threshold:,.1f} it must"
         )
+        what = f"pruned the split of {self._where()} on {self.old_condition}"
+        return f"Row {self.n_rows:,}: {what}: {why}; {self.n_removed} nodes were removed."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +164,16 @@ class LinkChange(Event):
 
     floor: tuple[float, float]
     n_removed: int
+    third_label: Hashable = None
 
     def __str__(self) -> str:
         share = sum(self.floor)
+        if self.third_label is not None:
+            return (
+                f"Row {self.n_rows:,}: a third label, {self.third_label!r}, has come, and allowing "
+                f"for random labels is for two: the tree starts again from one leaf "
+                f"({self.n_removed} nodes were removed)."
+            )
         what = f"{share:.0%} of labels look random" if share else "labels no longer look random"
         figures = self._figures(
             "the tree", "one model that allows for it" if share else "one model"

@@ -38,6 +38,9 @@ class Candidate:
     node_loss: float
     subtree_loss: float
     rows: float
+    """Rows behind `gain`."""
+    subtree_rows: float
+    """Rows behind `replacement_gain`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ class GradientApproximation:
                         node_loss=loss,
                         subtree_loss=subtree_loss,
                         rows=n_left + n_right,
+                        subtree_rows=float(engine.evidence[node]),
                     )
                 )
         return found
@@ -182,7 +186,8 @@ class MeasuredTrials:
                     replacement_gain=subtree_loss - trial_loss,
                     node_loss=node_loss,
                     subtree_loss=subtree_loss,
-                    rows=n_left + n_right,
+                    rows=float(engine.trial_evidence[t]),
+                    subtree_rows=float(engine.trial_evidence[t]),
                 )
             )
         return found

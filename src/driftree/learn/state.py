@@ -49,6 +49,7 @@ class LearntState:
         tree, encoder = parts
         codes, new_labels = labels
         X, y, w = apply_weights(batch.matrix, codes, weights)
+        tree.expect_classes([*encoder.labels, *new_labels])
         encoder.commit_labels(new_labels)
         encoder.commit(batch)
         tree.schema_grew()
@@ -141,7 +142,7 @@ class LearntState:
 
     @property
     def n_rows_seen_(self) -> int:
-        """Rows learnt so far; a row of weight 2 counts twice."""
+        """Rows learnt so far; a weight counts as the rows it was turned into, at most 8."""
         return 0 if self._tree is None else int(self._tree.engine.n_rows)
 
     def memory_usage(self) -> int:

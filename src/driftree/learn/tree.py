@@ -24,7 +24,7 @@ from driftree.learn.evidence import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -89,8 +89,11 @@ class Tree:
                 self.decide()
 
     def decide(self) -> None:
-        """Decide the nodes that are due, children before parents, then the link of the tree."""
+        """Decide the link of the whole tree, or else the nodes that are due, children first."""
         engine = self.engine
+        if engine.challenger >= 0 and engine.challenger_gain >= engine.challenger_level:
+            self._change_link()
+            return
         queue = [(-int(self._depth[node]), node) for node in engine.due]
         heapq.heapify(queue)
         waiting = {node for _, node in queue}
@@ -106,12 +109,12 @@ class Tree:
             if changed and parent >= 0 and parent not in waiting:  # its subtree is another now
                 waiting.add(parent)
                 heapq.heappush(queue, (-int(self._depth[parent]), parent))
-        if engine.challenger >= 0 and engine.challenger_gain >= engine.challenger_level:
-            self._change_link()
 
     def _decide_leaf(self, node: int) -> bool:
         """Split if the best gain (3) reaches its threshold (line 18; Property 1)."""
-        ranked = sorted(self.evidence.candidates(node), key=lambda c: (-c.gain, c.feature))
+        ranked = sorted(
+            self.evidence.candidates(node), key=lambda c: (-c.gain, c.feature, c.threshold)
+        )
         threshold = float(self._split_level[node])
         if not ranked or ranked[0].gain < threshold:
             return False
@@ -138,7 +141,8 @@ class Tree:
         """
         engine = self.engine
         ranked = sorted(
-            self.evidence.candidates(node), key=lambda c: (-c.replacement_gain, c.feature)
+            self.evidence.candidates(node),
+            key=lambda c: (-c.replacement_gain, c.feature, c.threshold),
         )
         prune_gain = float(engine.subtree_loss[node] - engine.own_loss[node])
         prune_excess = prune_gain - float(engine.prune_level[node])
@@ -179,7 +183,7 @@ class Tree:
             threshold=float(self.engine.replace_level[node]),
             loss_before=best.subtree_loss,
             loss_after=best.subtree_loss - best.replacement_gain,
-            rows=best.rows,
+            rows=best.subtree_rows,
             runner_up=self._runner_up(ranked[1:], "replacement_gain"),
             condition=self._condition_of(best),
             old_condition=self._condition(node),
@@ -188,7 +192,13 @@ class Tree:
         self.engine.prune(node)
         self.evidence.split(node, best)
 
-    def _change_link(self) -> None:
+    def expect_classes(self, labels: Sequence[Hashable]) -> None:
+        """Make ready for labels to come: the noise floor is for two, and goes with the third."""
+        engine = self.engine
+        if len(labels) > 2 and engine.challenger >= 0 and any(engine.floor(int(engine.model[0]))):
+            self._change_link(third_label=labels[2])
+
+    def _change_link(self, third_label: Hashable = None) -> None:
         """Start again from the challenger, which allows for random labels, or no longer does."""
         engine = self.engine
         self._record(
@@ -198,7 +208,8 @@ class Tree:
             threshold=float(engine.challenger_level),
             loss_before=float(engine.rival_loss),
             loss_after=float(engine.challenger_loss),
-            rows=float(engine.evidence[0]),
+            rows=float(engine.challenger_rows),
+            third_label=third_label,
             floor=engine.floor(engine.challenger),
             n_removed=self._n_below(0),
         )
