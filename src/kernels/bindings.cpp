@@ -217,7 +217,7 @@ nb::object curvature_inverse(Engine& engine, int model) {
     const Shape& shape = engine.shape;
     const std::size_t columns = shape.columns;
     std::vector<double> out;
-    const double* matrix = matrix_b(shape, engine.models[model].data());
+    const double* matrix = newton_matrix(shape, engine.models[model].data());
     for (std::size_t r = 0; r < columns; r++)
         for (std::size_t c = 0; c < columns; c++) out.push_back(engine.head(model).scale * matrix[r * shape.stride + c]);
     return new_array(std::move(out), {columns, columns});

@@ -136,7 +136,7 @@ private:
     }
     const double* column(int j) const { return columns_.data() + static_cast<std::size_t>(j) * n_; }
 
-    // The same for all candidates places_[begin .. end) of a numeric feature, in one walk along its values.
+    // Adds the rows to the left sides of places_[begin .. end), all of one numeric feature, in one walk along its values.
     void add_left_of_all(Candidates& store, int j, int begin, int end) {
         std::fill(left_.begin(), left_.end(), 0.0);
         double n = 0.0, loss = 0.0;

@@ -2,7 +2,7 @@
 //
 // Schema says which input columns a feature has, Scaler brings numbers of any size to a common scale, Chunk holds
 // the rows of one step. The rows of a step are a set: they are visited in an order that depends on their values
-// and the seed, not on the order of arrival.
+// and the seed, not on the order of arrival (which only rows of equal values keep among themselves).
 #pragma once
 #include <algorithm>
 #include <bit>

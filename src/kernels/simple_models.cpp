@@ -120,24 +120,24 @@ struct Opinion {
     double* residual;   // [outputs]
     double* curvature;
 };
-inline Opinion opinion_a(const Shape&, double* scratch) { return {scratch, nullptr}; }
-inline Opinion opinion_b(const Shape& s, double* scratch) { return {scratch + s.outputs, scratch + 3 * s.outputs}; }
+inline Opinion adagrad_opinion(const Shape&, double* scratch) { return {scratch, nullptr}; }
+inline Opinion newton_opinion(const Shape& s, double* scratch) { return {scratch + s.outputs, scratch + 3 * s.outputs}; }
 
 void blend_forward(const Shape& s, const double* model, const Rows& rows, const Visit& visit, const Forward& out) {
     const Head& head = *reinterpret_cast<const Head*>(model);
     double* memory = const_cast<double*>(model);
     const double share_b = 1.0 / (1.0 + std::exp(-head.preference)), share_a = 1.0 - share_b;
-    double* a = opinion_a(s, out.scratch).residual;
-    double* b = opinion_b(s, out.scratch).residual;
+    double* a = adagrad_opinion(s, out.scratch).residual;
+    double* b = newton_opinion(s, out.scratch).residual;
     for (int i = visit.n - 1; i >= 0; i--) {  // backwards: the scratch keeps the first row
         const int row = visit.rows[i], label = rows.labels[row];
         const double* z = rows.inputs + static_cast<long>(row) * s.stride;
         double* blend = out.residual + static_cast<long>(i) * s.outputs;
-        logits_of(s, weights_a(s, memory), z, a);
-        logits_of(s, weights_b(s, memory), z, b);
+        logits_of(s, adagrad_weights(s, memory), z, a);
+        logits_of(s, newton_weights(s, memory), z, b);
         for (int k = 0; k < s.outputs; k++) blend[k] = share_a * a[k] + share_b * b[k];
         const Slope slope_a = slope_of(s, head, a, label), slope_b = slope_of(s, head, b, label);
-        *opinion_b(s, out.scratch).curvature = slope_b.curvature;
+        *newton_opinion(s, out.scratch).curvature = slope_b.curvature;
         out.advantage[i] = std::log(slope_a.ratio / slope_b.ratio) + (slope_a.hinge - slope_b.hinge);
         out.loss[i] = slope_of(s, head, blend, label).loss();
     }
@@ -149,8 +149,8 @@ void adagrad_row(const Shape& s, double* model, const Rows& rows, int row, const
     const int n_active = rows.n_active[row];
     const std::int32_t* active = rows.active + static_cast<long>(row) * s.stride;
     for (int k = 0; k < s.outputs; k++) {
-        double* __restrict w = weights_a(s, model) + k * s.stride;
-        double* __restrict squares = squares_a(s, model) + k * s.stride;
+        double* __restrict w = adagrad_weights(s, model) + k * s.stride;
+        double* __restrict squares = adagrad_squares(s, model) + k * s.stride;
         const double r = residual[k];
         if (is_sparse(s, n_active)) {
             for (int i = 0; i < n_active; i++) {
@@ -237,7 +237,7 @@ void times(const Shape& s, const double* matrix, const double* z, const std::int
 // with A = scale * matrix. The update v v' has the same bits on both sides of the diagonal.
 void newton_row(const Shape& s, double* model, const Rows& rows, int row, double keep, const Opinion& opinion, double* u) {
     Head& head = *reinterpret_cast<Head*>(model);
-    double* matrix = matrix_b(s, model);
+    double* matrix = newton_matrix(s, model);
     const double* z = rows.inputs + static_cast<long>(row) * s.stride;
     const std::int32_t* active = rows.active + static_cast<long>(row) * s.stride;
     const int n_active = rows.n_active[row];
@@ -255,7 +255,7 @@ void newton_row(const Shape& s, double* model, const Rows& rows, int row, double
     const double q = fade + curvature * head.scale * leverage;
     const double step = weight * head.scale / q;
     for (int k = 0; k < s.outputs; k++) {
-        double* w = weights_b(s, model) + k * s.stride;
+        double* w = newton_weights(s, model) + k * s.stride;
         const double r = step * opinion.residual[k];
         for (int c = 0; c < s.stride; c += 8) at(w + c) -= r * at(u + c);
     }
@@ -304,10 +304,10 @@ inline void learn_row(const Shape& s, const Rows& rows, const Lesson& lesson, in
     Head& head = *reinterpret_cast<Head*>(lesson.model);
     const int row = lesson.visit.rows[i];
     const double* z = rows.inputs + static_cast<long>(row) * s.stride;
-    const Opinion a = opinion_a(s, lesson.before.scratch), b = opinion_b(s, lesson.before.scratch);
+    const Opinion a = adagrad_opinion(s, lesson.before.scratch), b = newton_opinion(s, lesson.before.scratch);
     if (!is_first) {
         double* fresh = a.residual + 2 * s.outputs;  // b's opinion of the first row waits for its turn
-        logits_of(s, weights_a(s, lesson.model), z, fresh);
+        logits_of(s, adagrad_weights(s, lesson.model), z, fresh);
         slope_of(s, head, fresh, rows.labels[row]);
         adagrad_row(s, lesson.model, rows, row, fresh);
     } else {
@@ -315,7 +315,7 @@ inline void learn_row(const Shape& s, const Rows& rows, const Lesson& lesson, in
     }
     if (!is_last) return;
     if (i > 0) {
-        logits_of(s, weights_b(s, lesson.model), z, b.residual);
+        logits_of(s, newton_weights(s, lesson.model), z, b.residual);
         *b.curvature = slope_of(s, head, b.residual, rows.labels[row]).curvature;
     }
     newton_row(s, lesson.model, rows, row, keep, b, b.curvature + 1);
@@ -355,7 +355,7 @@ void blend_weights(const Shape& s, const double* model, double* weights) {
     double* memory = const_cast<double*>(model);
     const double share_b = 1.0 / (1.0 + std::exp(-head.preference)), share_a = 1.0 - share_b;
     for (int c = 0; c < s.outputs * s.stride; c++)
-        weights[c] = share_a * weights_a(s, memory)[c] + share_b * weights_b(s, memory)[c];
+        weights[c] = share_a * adagrad_weights(s, memory)[c] + share_b * newton_weights(s, memory)[c];
 }
 
 // ---------------------------------------------------------------- gradients

@@ -98,11 +98,11 @@ extern const Functions avx2_functions;
 extern const Functions avx512_functions;
 #endif
 
-// Where the parts of a model lie behind its head.
-static inline double* weights_a(const Shape&, double* model) { return model + kHead; }
-static inline double* squares_a(const Shape& s, double* model) { return model + kHead + s.outputs * s.stride; }
-static inline double* weights_b(const Shape& s, double* model) { return model + kHead + 2 * s.outputs * s.stride; }
-static inline double* matrix_b(const Shape& s, double* model) { return model + kHead + 3 * s.outputs * s.stride; }
+// Where the parts of a model lie behind its head; SGD keeps its only weights where Adagrad does.
+static inline double* adagrad_weights(const Shape&, double* model) { return model + kHead; }
+static inline double* adagrad_squares(const Shape& s, double* model) { return model + kHead + s.outputs * s.stride; }
+static inline double* newton_weights(const Shape& s, double* model) { return model + kHead + 2 * s.outputs * s.stride; }
+static inline double* newton_matrix(const Shape& s, double* model) { return model + kHead + 3 * s.outputs * s.stride; }
 
 constexpr double kInitialCurvatureInverse = 10.0;
 constexpr double kInitialFloor = 0.1;

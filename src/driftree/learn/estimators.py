@@ -55,7 +55,7 @@ class DynamicModelTreeClassifier(LearntState, ClassifierMixin, BaseEstimator, Mi
     bins : int, default=64
         Thresholds considered per numeric feature and node. Fewer: less memory, coarser splits.
     trials : int, default=3
-        Candidate splits that a leaf trains at the same time. One takes half the time, and finds
+        Candidate splits that a leaf trains at the same time. One is faster, and finds
         splits later.
     setting : {"measured", "paper"}, default="measured"
         Which of the two settings; see `paper`.
