@@ -103,7 +103,7 @@ class Event:
 
     def _figures(self, before: str, after: str) -> str:
         text = (
-            f"over {format_number(self.rows)} rows {after} lost {self.loss_after:,.1f} nats where "
+            f"over {self.rows:,.0f} rows {after} lost {self.loss_after:,.1f} nats where "
             f"{before} lost {self.loss_before:,.1f}, a gain of {self.gain:,.1f} "
             f"({self.threshold:,.1f} needed)"
         )
@@ -151,7 +151,7 @@ class Prune(Event):
         why = (
             self._figures("the branch", "one model")
             if self.threshold > 0
-            else f"over {format_number(self.rows)} rows it saved {saved:,.1f} nats, not more than "
+            else f"over {self.rows:,.0f} rows it saved {saved:,.1f} nats, not more than "
             f"the {-self.threshold:,.1f} it must"
         )
         what = f"pruned the split of {self._where()} on {self.old_condition}"
