@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from options import names
 from rich.console import Console
 from rich.table import Table
 
@@ -156,8 +157,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--streams", type=lambda text: text.split(","), default=list(STREAMS))
-    parser.add_argument("--only", type=lambda text: text.split(","), help="names of ablations")
+    parser.add_argument("--streams", type=names(STREAMS), default=list(STREAMS))
+    known = sorted({ablation.name for ablation in ABLATIONS})
+    parser.add_argument("--only", type=names(known), help="some of: " + ", ".join(known))
     parser.add_argument("--rows", type=int, help="only the first rows of each stream")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args()

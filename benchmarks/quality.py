@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 from numpy.typing import NDArray
+from options import names
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -328,17 +329,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-
-    def names(allowed: Sequence[str]) -> Callable[[str], list[str]]:
-        def parse(text: str) -> list[str]:
-            unknown = sorted(set(text.split(",")) - set(allowed))
-            if unknown:
-                raise argparse.ArgumentTypeError(
-                    f"unknown: {', '.join(unknown)}; allowed: {', '.join(allowed)}"
-                )
-            return text.split(",")
-
-        return parse
 
     def pair(text: str) -> tuple[str, Any]:
         name, equals, value = text.partition("=")

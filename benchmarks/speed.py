@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from options import names
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -306,17 +307,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-
-    def names(allowed: Sequence[str]) -> Callable[[str], list[str]]:
-        def parse(text: str) -> list[str]:
-            unknown = sorted(set(text.split(",")) - set(allowed))
-            if unknown:
-                raise argparse.ArgumentTypeError(
-                    f"unknown: {', '.join(unknown)}; allowed: {', '.join(allowed)}"
-                )
-            return text.split(",")
-
-        return parse
 
     parser.add_argument("--streams", type=names(list(STREAMS)), default=list(STREAMS))
     parser.add_argument("--modes", type=names(MODES), default=list(MODES))

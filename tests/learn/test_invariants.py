@@ -444,8 +444,6 @@ def overdue(model):
 
 def test_a_new_feature_does_not_put_off_a_split(setting):
     """Grids start again when a feature comes; trials that are under way go on and count."""
-    if setting == "paper":
-        pytest.skip("the paper's setting has no trials")
     rng = np.random.default_rng(6)
     model = make_model(setting)
     for i in range(200):
@@ -453,4 +451,4 @@ def test_a_new_feature_does_not_put_off_a_split(setting):
         x = {f"x{j}": value for j, value in enumerate(rng.uniform(-1, 1, n_features))}
         model.learn_one(x, bool((x["x0"] > 0) ^ (x["x1"] > 0)))
         assert not list(overdue(model))
-    assert model.events_
+    assert model.events_ or setting == "paper"  # which has no trials
