@@ -90,7 +90,7 @@ def paper_agrawal(n_rows: int = 1_000_000) -> tuple[Features, Labels]:
     functions = (0, 1, 2, 3)
     drifts = [(100_000, 100_000), (100_000, 200_000), (300_000, 100_000)]
     concept, source = _choose_concepts(n_rows, drifts)
-    features, draws = _draw_applicants(source.max(initial=-1) + 1)
+    features, draws = _draw_applicants(int(source.max(initial=-1)) + 1)
     labels = np.array([1 - label_agrawal(features, function) for function in functions])
     _perturb(features, draws, perturbation=0.1)
     return _normalise(features[source]), labels[concept, source]
