@@ -7,7 +7,7 @@ linear model in the user's names and units. `export_text` writes it down.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -160,8 +160,7 @@ def export_text(
     for node in tree.walk():
         depth = int(engine.depth[node])
         if depth:
-            condition = _say(tree.path(node)[-1], encoder)
-            lines.append(f"{INDENT * (depth - 1)}{BRANCH}{condition}")
+            lines.append(f"{INDENT * (depth - 1)}{BRANCH}{tree.path(node)[-1]}")
         if engine.left[node] < 0:
             leaf = _leaf_model(tree, encoder, node, shares[node])
             lines.append(f"{INDENT * depth}{BRANCH}{_describe_leaf(leaf)}")
@@ -253,17 +252,6 @@ def _level_groups(tree: Tree) -> list[NDArray[np.int32]]:
 
 
 # ---------------------------------------------------------------------- words
-def _say(condition: Condition, encoder: Encoder) -> str:
-    """Say a condition; missing values are not mentioned for a feature that never had one."""
-    missing_column = encoder.engine.missing_column
-    may_miss = any(
-        missing_column[j] >= 0
-        for name, j in encoder.names.items()
-        if str(name) == condition.feature
-    )
-    return str(condition if may_miss else replace(condition, missing_passes=False))
-
-
 def _describe_leaf(leaf: LeafModel) -> str:
     share = "no rows yet" if math.isnan(leaf.share) else f"{leaf.share:.0%} of rows"
     noise = f", {sum(leaf.floor):.0%} of labels look random" if any(leaf.floor) else ""
