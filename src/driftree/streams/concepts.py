@@ -1,6 +1,7 @@
 """Concepts of the synthetic streams: pure functions from features to labels, kept in tables.
 
-`SEA_THRESHOLDS` and `AGRAWAL_RULES` hold one concept per place; a function's number is its place.
+`SEA_THRESHOLDS`, `AGRAWAL_RULES`, `STAGGER_RULES` and `SINE_RULES` hold one concept per place; a
+function's number is its place. `LED_DIGITS` holds the segments of one digit per row.
 """
 
 from collections.abc import Callable
@@ -98,6 +99,47 @@ AGRAWAL_RULES: tuple[Callable[[Features], Mask], ...] = (
     lambda X: _earnings(X) - 5_000 * X[:, EDUCATION] + _equity(X) / 5 - 10_000 <= 1,
 )
 
+STAGGER_FEATURES = ("size", "color", "shape")
+SIZE, COLOR, SHAPE = range(3)
+STAGGER_RULES: tuple[Callable[[Features], Mask], ...] = (
+    lambda X: (X[:, SIZE] == 0) & (X[:, COLOR] == 0),
+    lambda X: (X[:, COLOR] == 2) | (X[:, SHAPE] == 0),
+    lambda X: X[:, SIZE] >= 1,
+)
+
+
+def _below_sine(X: Features) -> Mask:
+    return X[:, 0] < np.sin(X[:, 1])
+
+
+def _below_waves(X: Features) -> Mask:
+    return X[:, 0] < 0.5 + 0.3 * np.sin(3 * np.pi * X[:, 1])
+
+
+SINE_RULES: tuple[Callable[[Features], Mask], ...] = (
+    _below_sine,
+    lambda X: ~_below_sine(X),
+    _below_waves,
+    lambda X: ~_below_waves(X),
+)
+
+# Segments from top to bottom, left before right.
+LED_DIGITS = np.array(
+    [
+        [1, 1, 1, 0, 1, 1, 1],
+        [0, 0, 1, 0, 0, 1, 0],
+        [1, 0, 1, 1, 1, 0, 1],
+        [1, 0, 1, 1, 0, 1, 1],
+        [0, 1, 1, 1, 0, 1, 0],
+        [1, 1, 0, 1, 0, 1, 1],
+        [1, 1, 0, 1, 1, 1, 1],
+        [1, 0, 1, 0, 0, 1, 0],
+        [1, 1, 1, 1, 1, 1, 1],
+        [1, 1, 1, 1, 0, 1, 1],
+    ],
+    dtype=np.float64,
+)
+
 
 def label_sea(X: Features, function: int) -> Labels:
     """Label rows by a concept of SEA: 1 where ``X[:, 0] + X[:, 1]`` is above its threshold.
@@ -147,6 +189,81 @@ def label_agrawal(X: Features, function: int) -> Labels:
     """
     check_function(function, len(AGRAWAL_RULES))
     return AGRAWAL_RULES[function](X).astype(np.int64)
+
+
+def label_stagger(X: Features, function: int) -> Labels:
+    """Label rows by a concept of STAGGER.
+
+    Parameters
+    ----------
+    X : array of shape (n_rows, 3)
+        Features in the order of `STAGGER_FEATURES`: size (0 small, 1 medium, 2 large), color
+        (0 red, 1 blue, 2 green) and shape (0 circle, 1 square, 2 triangle).
+    function : int
+        Concept, 0 to 2: small and red; green or a circle; medium or large.
+
+    Returns
+    -------
+    array of int64
+        Labels without noise.
+
+    Examples
+    --------
+    >>> label_stagger(np.array([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0]]), function=0)
+    array([1, 0])
+    """
+    check_function(function, len(STAGGER_RULES))
+    return STAGGER_RULES[function](X).astype(np.int64)
+
+
+def label_sine(X: Features, function: int) -> Labels:
+    """Label rows by a concept of Sine: a curve over the second feature, the first below it or not.
+
+    Parameters
+    ----------
+    X : array of shape (n_rows, 2) or wider
+        Features; only the first two count.
+    function : int
+        Concept, 0 to 3: below ``sin(v)``; not below it; below ``0.5 + 0.3 sin(3 pi v)``; not below
+        it.
+
+    Returns
+    -------
+    array of int64
+        Labels without noise.
+
+    Examples
+    --------
+    >>> label_sine(np.array([[0.2, 0.5], [0.9, 0.5]]), function=0)
+    array([1, 0])
+    """
+    check_function(function, len(SINE_RULES))
+    return SINE_RULES[function](X).astype(np.int64)
+
+
+def label_led(X: Features) -> Labels:
+    """Read the digit on a display of seven segments.
+
+    Parameters
+    ----------
+    X : array of shape (n_rows, 7) or wider
+        Segments, 0 or 1, from top to bottom and left before right; further columns do not count.
+
+    Returns
+    -------
+    array of int64
+        The digit, 0 to 9, that differs in the fewest segments; the smallest one of several.
+
+    Examples
+    --------
+    >>> label_led(np.array([[0.0, 0, 1, 0, 0, 1, 0], [1.0, 1, 1, 1, 1, 1, 1]]))
+    array([1, 8])
+    """
+    n_segments = LED_DIGITS.shape[1]
+    # For zeros and ones the number of differences is sum(x) + sum(digit) - 2 sum(x * digit).
+    differences: Features = LED_DIGITS.sum(axis=1) - 2 * X[:, :n_segments] @ LED_DIGITS.T
+    digits: Labels = differences.argmin(axis=1).astype(np.int64)
+    return digits
 
 
 def check_function(function: int, n_functions: int) -> None:

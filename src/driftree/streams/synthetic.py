@@ -61,10 +61,10 @@ def sea(
     ([5.1, 9.5, 1.4], [1, 0, 0, 1])
     """
     check_function(function, len(SEA_THRESHOLDS))
-    _check_share("noise", noise)
+    check_share("noise", noise)
 
     def batches() -> Batches:
-        for _, draws in _draw_rows(n_rows, batch_rows, 4, np.random.default_rng(seed)):
+        for _, draws in draw_rows(n_rows, batch_rows, 4, np.random.default_rng(seed)):
             X = 10 * draws[:, :3]
             yield X, label_sea(X, function) ^ (draws[:, 3] < noise)
 
@@ -145,11 +145,11 @@ def drifting_agrawal(
     """
     for function in functions:
         check_function(function, len(AGRAWAL_RULES))
-    _check_share("perturbation", perturbation)
+    check_share("perturbation", perturbation)
     positions = np.arange(1, len(functions)) * n_rows / len(functions)
 
     def batches() -> Batches:
-        for start, draws in _draw_rows(n_rows, batch_rows, 16, np.random.default_rng(seed)):
+        for start, draws in draw_rows(n_rows, batch_rows, 16, np.random.default_rng(seed)):
             distance = np.arange(start, start + len(draws))[:, None] - positions
             chance = 0.5 + 0.5 * np.tanh(2 * distance / width) if width else distance >= 0
             concept = (draws[:, 15:] < chance).sum(axis=1)
@@ -237,14 +237,14 @@ def hyperplane(
         raise ValueError(
             f"n_drifting must be from 0 to n_features={n_features}, but is {n_drifting}"
         )
-    _check_share("reversal", reversal)
-    _check_share("noise", noise)
+    check_share("reversal", reversal)
+    check_share("noise", noise)
 
     def batches() -> Batches:
         generator = np.random.default_rng(seed)
         plane = MovingPlane(generator.random(n_features), n_drifting, magnitude)
         n_draws = n_features + 1 + n_drifting
-        for _, draws in _draw_rows(n_rows, batch_rows, n_draws, generator):
+        for _, draws in draw_rows(n_rows, batch_rows, n_draws, generator):
             X = draws[:, :n_features].copy()
             y = plane.label(X, draws[:, n_features + 1 :] < reversal)
             yield X, y ^ (draws[:, n_features] < noise)
@@ -293,7 +293,7 @@ class MovingPlane:
         return above.astype(np.int64)
 
 
-def _draw_rows(
+def draw_rows(
     n_rows: int, batch_rows: int, n_draws: int, generator: np.random.Generator
 ) -> Iterator[tuple[int, Features]]:
     """Yield the number of a batch's first row, and uniform draws for each of its rows."""
@@ -301,6 +301,7 @@ def _draw_rows(
         yield start, generator.random((min(batch_rows, n_rows - start), n_draws))
 
 
-def _check_share(name: str, value: float) -> None:
+def check_share(name: str, value: float) -> None:
+    """Raise an error unless `value` is a share, 0 to 1."""
     if not 0.0 <= value <= 1.0:
         raise ValueError(f"{name} must be from 0 to 1, but is {value}")

@@ -1,0 +1,243 @@
+"""More synthetic streams in batches: LED, RandomRBF with moving centres, STAGGER and Sine.
+
+As in `synthetic`, one batch is in memory and the size of the batches never changes the rows.
+"""
+
+import numpy as np
+
+from driftree.streams.concepts import (
+    LED_DIGITS,
+    SINE_RULES,
+    STAGGER_RULES,
+    Features,
+    check_function,
+    label_sine,
+    label_stagger,
+)
+from driftree.streams.synthetic import Batches, check_share, draw_rows
+
+
+def led(
+    n_rows: int,
+    *,
+    batch_rows: int = 1000,
+    seed: int = 1,
+    noise: float = 0.0,
+    n_irrelevant: int = 0,
+    n_swapped: int = 0,
+) -> Batches:
+    """Yield batches of digits on a display of seven segments (Breiman et al., 1984).
+
+    Parameters
+    ----------
+    n_rows, batch_rows, seed
+        As in `sea`.
+    noise : float, default=0.0
+        Share of segments that are inverted.
+    n_irrelevant : int, default=0
+        Number of random features, 0 or 1, after the segments; 17 is usual.
+    n_swapped : int, default=0
+        How many segments, the first ones, change places with the first irrelevant features.
+        Streams that differ in it are different concepts, for use in `drift`.
+
+    Yields
+    ------
+    tuple of (X, y)
+        Features, float64 of shape (n, 7 + n_irrelevant), and digits, int64; see `label_led`.
+
+    Examples
+    --------
+    >>> X, y = next(led(1000, batch_rows=2))
+    >>> X.astype(int).tolist(), y.tolist()
+    ([[1, 1, 0, 1, 0, 1, 1], [1, 1, 0, 1, 0, 1, 1]], [5, 5])
+    """
+    n_digits, n_segments = LED_DIGITS.shape
+    check_share("noise", noise)
+    _check_least("n_irrelevant", n_irrelevant, 0)
+    most = min(n_segments, n_irrelevant)
+    if not 0 <= n_swapped <= most:
+        raise ValueError(
+            f"n_swapped must be from 0 to {most} with n_irrelevant={n_irrelevant}, "
+            f"but is {n_swapped}"
+        )
+    columns = np.arange(n_segments + n_irrelevant)
+    first, second = columns[:n_swapped].copy(), columns[n_segments : n_segments + n_swapped].copy()
+    columns[first], columns[second] = second, first
+
+    def batches() -> Batches:
+        n_draws = 1 + len(columns)
+        for _, draws in draw_rows(n_rows, batch_rows, n_draws, np.random.default_rng(seed)):
+            y = (n_digits * draws[:, 0]).astype(np.int64)
+            X = (draws[:, 1:] < 0.5).astype(np.float64)
+            inverted = draws[:, 1 : 1 + n_segments] < noise
+            X[:, :n_segments] = np.abs(LED_DIGITS[y] - inverted)
+            yield X[:, columns], y
+
+    return batches()
+
+
+def random_rbf(
+    n_rows: int,
+    *,
+    batch_rows: int = 1000,
+    seed: int = 1,
+    n_features: int = 10,
+    n_classes: int = 2,
+    n_centres: int = 50,
+    n_moving: int | None = None,
+    speed: float = 0.0,
+) -> Batches:
+    """Yield batches of points around random centres, each with a class, that may move.
+
+    Centres lie in the unit cube, with a random weight and standard deviation; a row lies in a
+    random direction from one of them, at a normally distributed distance.
+
+    Parameters
+    ----------
+    n_rows, batch_rows, seed
+        As in `sea`. The seed also places the centres.
+    n_features : int, default=10
+        Number of features.
+    n_classes : int, default=2
+        Number of classes.
+    n_centres : int, default=50
+        Number of centres, at least one per class.
+    n_moving : int, optional
+        How many of the centres, the first ones, move; all by default.
+    speed : float, default=0.0
+        Way of each moving centre per row, straight and reflected by the walls of the unit cube.
+
+    Yields
+    ------
+    tuple of (X, y)
+        Features, float64 of shape (n, n_features), and labels, int64.
+
+    Examples
+    --------
+    >>> X, y = next(random_rbf(1000, batch_rows=4, n_features=3, n_classes=4, speed=0.001))
+    >>> X.shape, y.tolist()
+    ((4, 3), [1, 2, 0, 0])
+    """
+    _check_least("n_features", n_features, 1)
+    _check_least("n_classes", n_classes, 1)
+    if n_centres < n_classes:
+        raise ValueError(f"n_centres must be at least n_classes={n_classes}, but is {n_centres}")
+    n_moving = n_centres if n_moving is None else n_moving
+    if not 0 <= n_moving <= n_centres:
+        raise ValueError(f"n_moving must be from 0 to n_centres={n_centres}, but is {n_moving}")
+    _check_least("speed", speed, 0.0)
+
+    def batches() -> Batches:
+        places, choices, offsets = np.random.default_rng(seed).spawn(3)
+        centres = places.random((n_centres, n_features))
+        spreads = places.random(n_centres)
+        shares = places.random(n_centres).cumsum()
+        shares /= shares[-1]
+        velocities = speed * _to_unit_length(places.standard_normal((n_centres, n_features)))
+        velocities[n_moving:] = 0.0
+        for start, draws in draw_rows(n_rows, batch_rows, 1, choices):
+            centre = np.searchsorted(shares, draws[:, 0], side="right")
+            time = np.arange(start, start + len(draws))[:, None]
+            position = _reflect(centres[centre] + time * velocities[centre])
+            normal = offsets.standard_normal((len(draws), n_features + 1))
+            distance = spreads[centre] * normal[:, -1]
+            X = position + distance[:, None] * _to_unit_length(normal[:, :-1])
+            yield X, centre.astype(np.int64) % n_classes
+
+    return batches()
+
+
+def _to_unit_length(vectors: Features) -> Features:
+    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    unit: Features = vectors / lengths
+    return unit
+
+
+def _reflect(positions: Features) -> Features:
+    """Fold straight ways back into [0, 1]."""
+    folded: Features = 1 - np.abs(positions % 2 - 1)
+    return folded
+
+
+def stagger(
+    n_rows: int, *, batch_rows: int = 1000, seed: int = 1, function: int = 0, noise: float = 0.0
+) -> Batches:
+    """Yield batches of STAGGER (Schlimmer and Granger, 1986): size, color and shape of objects.
+
+    Parameters
+    ----------
+    n_rows, batch_rows, seed, noise
+        As in `sea`; without noise by default.
+    function : int, default=0
+        Concept, 0 to 2; see `label_stagger`.
+
+    Yields
+    ------
+    tuple of (X, y)
+        Features 0, 1 or 2, float64 of shape (n, 3), in the order of `STAGGER_FEATURES`, and
+        labels, int64.
+
+    Examples
+    --------
+    >>> X, y = next(stagger(1000, batch_rows=4, function=1))
+    >>> X.tolist()[0], y.tolist()
+    ([1.0, 2.0, 0.0], [1, 0, 0, 1])
+    """
+    check_function(function, len(STAGGER_RULES))
+    check_share("noise", noise)
+
+    def batches() -> Batches:
+        for _, draws in draw_rows(n_rows, batch_rows, 4, np.random.default_rng(seed)):
+            X = np.floor(3 * draws[:, :3])
+            yield X, label_stagger(X, function) ^ (draws[:, 3] < noise)
+
+    return batches()
+
+
+def sine(
+    n_rows: int,
+    *,
+    batch_rows: int = 1000,
+    seed: int = 1,
+    function: int = 0,
+    noise: float = 0.0,
+    n_irrelevant: int = 0,
+) -> Batches:
+    """Yield batches of Sine (Gama et al., 2004): points in the unit square, below a curve or not.
+
+    Parameters
+    ----------
+    n_rows, batch_rows, seed, noise
+        As in `sea`; without noise by default.
+    function : int, default=0
+        Concept, 0 to 3; see `label_sine`. 1 reverses 0, and 3 reverses 2.
+    n_irrelevant : int, default=0
+        Number of features after the first two that say nothing; 2 is usual.
+
+    Yields
+    ------
+    tuple of (X, y)
+        Features in [0, 1], float64 of shape (n, 2 + n_irrelevant), and labels, int64.
+
+    Examples
+    --------
+    >>> X, y = next(sine(1000, batch_rows=4))
+    >>> X.round(1).tolist()[0], y.tolist()
+    ([0.5, 1.0], [1, 0, 0, 1])
+    """
+    check_function(function, len(SINE_RULES))
+    check_share("noise", noise)
+    _check_least("n_irrelevant", n_irrelevant, 0)
+
+    def batches() -> Batches:
+        n_draws = 3 + n_irrelevant
+        for _, draws in draw_rows(n_rows, batch_rows, n_draws, np.random.default_rng(seed)):
+            X = draws[:, :-1].copy()
+            yield X, label_sine(X, function) ^ (draws[:, -1] < noise)
+
+    return batches()
+
+
+def _check_least(name: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise ValueError(f"{name} must be at least {least}, but is {value}")
