@@ -143,7 +143,7 @@ void Engine::step_node(const Stop& stop) {
     nodes.rows[node] += rows;
     nodes.evidence[node] = keep * nodes.evidence[node] + rows;
     if (settings.by_gradient) {
-        step_candidates(node, visit, before);
+        step_candidates(node, visit, before, rows, own);
     } else {
         grids[node].fade(keep);
         step_grid(node, visit, before);
@@ -154,7 +154,7 @@ void Engine::step_node(const Stop& stop) {
 void Engine::step_grid(int node, const Visit& visit, const Forward& before) {
     Grid& grid = grids[node];
     if (grid.is_ready()) {
-        grid.add(*f_, shape, schema, chunk_, visit, before.residual, single_, slots_);
+        grid.add(*f_, shape, schema, chunk_, visit, before.residual, grid_scratch_);
     } else {
         for (int i = 0; i < visit.n; i++)
             grid.collect(chunk_.raw_row(visit.rows[i], schema.n_features), schema.n_features, settings.first_rows);
@@ -194,14 +194,9 @@ void Engine::step_trials(int node, const Visit& visit, const Forward& before, do
     }
 }
 
-void Engine::step_candidates(int node, const Visit& visit, const Forward& before) {
+void Engine::step_candidates(int node, const Visit& visit, const Forward& before, double rows, double loss) {
     std::vector<double>& gradient = node_gradient[node];
     gradient_before_ = gradient;
-    double rows = 0.0, loss = 0.0;
-    for (int i = 0; i < visit.n; i++) {
-        rows += chunk_.weights[visit.rows[i]];
-        loss += chunk_.weights[visit.rows[i]] * before.loss[i];
-    }
     candidate_step_.begin(*f_, shape, schema, chunk_, visit, before, settings.gain_step);
     candidate_step_.add_all(gradient.data());
     const NodeSums now = {nodes.rows[node], nodes.own_loss[node], gradient.data()};

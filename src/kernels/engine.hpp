@@ -113,7 +113,6 @@ public:
     void start_trial(int trial, const Proposal& proposal);
     void drop_trial(int trial, double barred_until);
     void adopt_challenger();
-    void drop_challenger();
     void weights_of(int node, double* weights) const;                // [outputs, stride]
 
     Settings settings;
@@ -179,6 +178,7 @@ private:
     Condition condition(int node) const;
     void set_subtree_loss(int node, double loss);
     void add_column();
+    void restart_grids();
     void restride(int stride, int outputs);
 
     Pupil& next_pupil(int model);
@@ -188,7 +188,7 @@ private:
     void step_node(const Stop& stop);
     void step_grid(int node, const Visit& visit, const Forward& before);
     void step_trials(int node, const Visit& visit, const Forward& before, double keep);
-    void step_candidates(int node, const Visit& visit, const Forward& before);
+    void step_candidates(int node, const Visit& visit, const Forward& before, double rows, double loss);
     void step_challenger();
     bool is_due(int node) const;
 
@@ -201,8 +201,7 @@ private:
     std::deque<Pupil> pupils_;  // grows without moving what is there
     int n_pupils_ = 0;
     std::vector<Lesson> lessons_;
-    std::vector<std::int32_t> slots_;
-    std::vector<float> single_;
+    GridScratch grid_scratch_;
     std::vector<double> gradient_before_;
     CandidateStep candidate_step_;
     std::vector<std::int32_t> due_;

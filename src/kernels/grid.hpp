@@ -36,6 +36,12 @@ inline double rounded(double value) {
     return static_cast<double>(static_cast<float>(value));
 }
 
+struct GridScratch {
+    std::vector<float> gradient;
+    std::vector<double> values;
+    std::vector<std::int32_t> slots;
+};
+
 struct Grid {
     std::vector<double> first_rows;     // raw rows, until the edges are chosen
     int n_first_rows = 0;
@@ -83,25 +89,25 @@ struct Grid {
         for (float& g : gradients) g *= single;
         scale = 1.0;
     }
-    // Slots of feature j for rows [begin, begin + n) of the chunk, from the feature's first slot on.
-    void slots_of(const Functions& f, const Schema& schema, const Chunk& chunk, int j, int n, std::int32_t* slots) const {
-        const int begin = first_slot[j], last = first_slot[j + 1] - 1, m = schema.n_features;
-        const double* values = chunk.raw.data() + j;
-        if (!schema.is_categorical[j]) f.slots(edges.data() + begin, last - 1 - begin, values, m, n, slots);
+    // Slots of the visited rows' values of feature j, from the feature's first slot on.
+    void slots_of(const Functions& f, const Schema& schema, int j, const double* values, int n, std::int32_t* slots) const {
+        const int begin = first_slot[j], last = first_slot[j + 1] - 1;
+        if (!schema.is_categorical[j]) f.slots(edges.data() + begin, last - 1 - begin, values, n, slots);
         for (int i = 0; i < n; i++) {
-            const double v = values[static_cast<long>(i) * m];
-            if (std::isnan(v)) {
+            if (std::isnan(values[i])) {
                 slots[i] = last - begin;
             } else if (schema.is_categorical[j]) {
-                slots[i] = static_cast<std::int32_t>(v);
+                slots[i] = static_cast<std::int32_t>(values[i]);
             }
         }
     }
     void add(const Functions& f, const Shape& shape, const Schema& schema, const Chunk& chunk, const Visit& visit,
-             const double* residual, std::vector<float>& gradient, std::vector<std::int32_t>& slots) {
+             const double* residual, GridScratch& scratch) {
         const int size = shape.outputs * shape.stride;
+        auto& [gradient, values, slots] = scratch;
         gradient.resize(static_cast<std::size_t>(visit.n) * size);
-        slots.resize(chunk.n);
+        values.resize(visit.n);
+        slots.resize(visit.n);
         f.gradients_single(shape, chunk.rows(), visit, residual, gradient.data());
         const double inverse = 1.0 / scale;
         if (inverse != 1.0) {
@@ -109,9 +115,10 @@ struct Grid {
             for (float& g : gradient) g *= single;
         }
         for (int j = 0; j < schema.n_features; j++) {
-            slots_of(f, schema, chunk, j, chunk.n, slots.data());
+            for (int i = 0; i < visit.n; i++) values[i] = chunk.raw_row(visit.rows[i], schema.n_features)[j];
+            slots_of(f, schema, j, values.data(), visit.n, slots.data());
             for (int i = 0; i < visit.n; i++) {
-                const int slot = first_slot[j] + slots[visit.rows[i]];
+                const int slot = first_slot[j] + slots[i];
                 counts[slot] += chunk.weights[visit.rows[i]] * inverse;
                 f.add_single(gradients.data() + static_cast<long>(slot) * size,
                              gradient.data() + static_cast<long>(i) * size, size);

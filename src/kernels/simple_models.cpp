@@ -420,10 +420,10 @@ void scan(const double* all_gradients, const double* all, int size, const std::i
     }
 }
 
-void slots(const double* edges, int n_edges, const double* values, int step, int n, std::int32_t* out) {
+void slots(const double* edges, int n_edges, const double* values, int n, std::int32_t* out) {
     typedef std::int64_t Mask __attribute__((vector_size(64), aligned(8)));
     for (int i = 0; i < n; i++) {
-        const double v = values[static_cast<long>(i) * step];
+        const double v = values[i];
         Mask below = {};
         int e = 0;
         for (; e + 8 <= n_edges; e += 8) below += at(edges + e) < v;

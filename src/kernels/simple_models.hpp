@@ -88,8 +88,8 @@ struct Functions {
     // The same for the sums of the first 1, 2, ... of `n` gradients in the given order; left[size] is scratch.
     void (*scan)(const double* gradients, const double* total, int size, const std::int32_t* order, int n, double* left,
                  double* left_norms, double* right_norms);
-    // slots[i] = number of edges below values[i * step]
-    void (*slots)(const double* edges, int n_edges, const double* values, int step, int n, std::int32_t* slots);
+    // slots[i] = number of edges below values[i]
+    void (*slots)(const double* edges, int n_edges, const double* values, int n, std::int32_t* slots);
 };
 
 extern const Functions baseline_functions;

@@ -59,17 +59,20 @@ int Engine::add_feature(bool categorical, bool has_value) {
     const int feature = schema.add_feature(categorical, has_value);
     scaler.add_feature(settings.by_gradient);
     if (has_value) add_column();
+    restart_grids();
+    return feature;
+}
+
+void Engine::restart_grids() {
     for (Grid& grid : grids) grid.restart();
     std::fill(trials.slot.begin(), trials.slot.end(), -1);  // slots of grids that are gone
-    return feature;
 }
 
 // A numeric feature that was always missing turns out to hold levels; its unused column becomes the first level's.
 void Engine::make_categorical(int feature, bool has_value) {
     schema.is_categorical[feature] = 1;
     if (!has_value) std::swap(schema.value_column[feature], schema.level_column[feature * kLevels]);
-    for (Grid& grid : grids) grid.restart();
-    std::fill(trials.slot.begin(), trials.slot.end(), -1);
+    restart_grids();
 }
 
 int Engine::add_level(int feature, int code) {
@@ -102,7 +105,7 @@ void Engine::set_classes(int classes) {
     const int known = n_classes;
     n_classes = classes;
     if (classes <= 2) return;
-    drop_challenger();
+    free_model(challenger);
     for (auto& memory : models)
         if (!memory.empty()) reinterpret_cast<Head*>(memory.data())->has_floor = 0.0;
     restride(shape.stride, classes);
@@ -326,6 +329,5 @@ void Engine::adopt_challenger() {
     challenger_loss = rival_loss = challenger_rows = 0.0;
 }
 
-void Engine::drop_challenger() { free_model(challenger); }
 
 }  // namespace driftree

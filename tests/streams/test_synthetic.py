@@ -12,6 +12,10 @@ STREAMS = {
     "agrawal": (streams.agrawal, {"function": 4, "perturbation": 0.1}, 9),
     "drifting_agrawal": (streams.drifting_agrawal, {"functions": (0, 5), "width": 100}, 9),
     "hyperplane": (streams.hyperplane, {"n_features": 7, "n_drifting": 3, "magnitude": 0.1}, 7),
+    "led": (streams.led, {"noise": 0.1, "n_irrelevant": 17, "n_swapped": 4}, 24),
+    "random_rbf": (streams.random_rbf, {"n_features": 5, "n_classes": 3, "speed": 0.01}, 5),
+    "stagger": (streams.stagger, {"function": 1, "noise": 0.1}, 3),
+    "sine": (streams.sine, {"function": 2, "noise": 0.1, "n_irrelevant": 2}, 4),
 }
 
 
