@@ -2,5 +2,6 @@
 
 from driftree.explain.describe import export_text as export_text
 from driftree.learn.estimators import DynamicModelTreeClassifier as DynamicModelTreeClassifier
+from driftree.learn.fimtdd import FIMTDDClassifier as FIMTDDClassifier
 
 __version__ = "0.1.0"

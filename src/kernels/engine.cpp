@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "layout.hpp"
+
 namespace driftree {
 
 constexpr int kScratchRows = 4096;
@@ -271,18 +273,8 @@ int Engine::logits_of(const double* x, double* logits) const {
 }
 
 void Engine::probabilities_of(int leaf, const double* logits, double* out) const {
-    if (shape.outputs == 1) {
-        const Head& head = *reinterpret_cast<const Head*>(models[nodes.model[leaf]].data());
-        double p = 1.0 / (1.0 + std::exp(-logits[0]));
-        if (head.has_floor != 0.0) p = head.floor[1] + (1.0 - head.floor[0] - head.floor[1]) * p;
-        out[0] = n_classes < 2 ? 1.0 : 1.0 - p;
-        if (n_classes > 1) out[1] = p;
-        return;
-    }
-    const double top = *std::max_element(logits, logits + shape.outputs);
-    double sum = 0.0;
-    for (int k = 0; k < shape.outputs; k++) sum += out[k] = std::exp(logits[k] - top);
-    for (int k = 0; k < shape.outputs; k++) out[k] /= sum;
+    const Head& head = *reinterpret_cast<const Head*>(models[nodes.model[leaf]].data());
+    fill_probabilities(shape, head, logits, n_classes, out);
 }
 
 }  // namespace driftree

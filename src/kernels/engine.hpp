@@ -100,9 +100,12 @@ public:
     // ---- one step
     void learn(const double* X, const std::int32_t* y, const double* weights, int n);
     const std::vector<std::int32_t>& due() const { return due_; }
+    bool has_due() const { return !due_.empty() || (challenger >= 0 && challenger_gain() >= challenger_level); }
     int leaf_of(const double* x) const;
     int logits_of(const double* x, double* logits) const;            // returns the leaf
     void probabilities_of(int leaf, const double* logits, double* out) const;
+    int n_outputs() const { return shape.outputs; }
+    bool has_model(int node) const { return nodes.model[node] >= 0; }
 
     // ---- structure, for Python's decisions
     void split_by_trial(int node, int trial);

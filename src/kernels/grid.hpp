@@ -12,18 +12,6 @@
 
 namespace driftree {
 
-struct Condition {  // which rows go left
-    std::int32_t feature = -1;
-    double threshold = 0.0;
-    bool equality = false;
-    bool missing_left = false;
-    bool holds(const double* x) const {
-        const double v = x[feature];
-        if (std::isnan(v)) return missing_left;
-        return equality ? v == threshold : v <= threshold;
-    }
-};
-
 struct Proposal {
     Condition condition;
     double score = -1.0;

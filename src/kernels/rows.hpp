@@ -1,8 +1,8 @@
 // Rows: from the user's values to the inputs of the simple models.
 //
-// Schema says which input columns a feature has, Scaler brings numbers of any size to a common scale, Chunk holds
-// the rows of one step. The rows of a step are a set: they are visited in an order that depends on their values
-// and the seed, not on the order of arrival (which only rows of equal values keep among themselves).
+// Schema says which input columns a feature has, Scaler brings numbers of any size to a common scale, Condition is a
+// split, Chunk holds the rows of one step. The rows of a step are a set: they are visited in an order that depends on
+// their values and the seed, not on the order of arrival (which only rows of equal values keep among themselves).
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -111,6 +111,18 @@ struct Scaler {
         archive("scale_is_indicator", is_indicator);
         archive("scale_shift", shift);
         archive("scale_factor", factor);
+    }
+};
+
+struct Condition {  // which rows go left
+    std::int32_t feature = -1;
+    double threshold = 0.0;
+    bool equality = false;
+    bool missing_left = false;
+    bool holds(const double* x) const {
+        const double v = x[feature];
+        if (std::isnan(v)) return missing_left;
+        return equality ? v == threshold : v <= threshold;
     }
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine.hpp"
+#include "layout.hpp"
 
 namespace driftree {
 
@@ -117,38 +118,19 @@ void Engine::set_classes(int classes) {
     }
 }
 
-template <class T>
-static void widen(std::vector<T>& lines, int old_stride, int stride) {
-    const std::size_t n = lines.size() / old_stride;
-    std::vector<T> wide(n * stride, T(0));
-    for (std::size_t i = 0; i < n; i++) std::copy_n(lines.data() + i * old_stride, old_stride, wide.data() + i * stride);
-    lines.swap(wide);
-}
-
 // Moves all models to a wider stride or more outputs; sums of gradients of fewer outputs start afresh.
 void Engine::restride(int stride, int outputs) {
     const Shape old = shape;
     shape.stride = stride;
     shape.outputs = outputs;
-    auto move_weights = [&](const double* from, double* to, bool squares) {
-        for (int k = 0; k < old.outputs; k++) {
-            const int target = old.outputs == 1 && outputs > 1 ? 1 : k;
-            std::copy_n(from + k * old.stride, old.columns, to + target * stride);
-        }
-        if (old.outputs > 1 || outputs == 1) return;
-        for (int c = 0; c < old.columns; c++) {  // log-odds w become the logits -w/2, w/2
-            to[c] = squares ? to[stride + c] : -0.5 * to[stride + c];
-            if (!squares) to[stride + c] *= 0.5;
-        }
-    };
     for (auto& memory : models) {
         if (memory.empty()) continue;
         std::vector<double> fresh(model_size(), 0.0);
         std::copy_n(memory.data(), kHead, fresh.data());
-        move_weights(adagrad_weights(old, memory.data()), adagrad_weights(shape, fresh.data()), false);
+        move_weights(old, adagrad_weights(old, memory.data()), shape, adagrad_weights(shape, fresh.data()), false);
         if (!settings.by_gradient) {
-            move_weights(adagrad_squares(old, memory.data()), adagrad_squares(shape, fresh.data()), true);
-            move_weights(newton_weights(old, memory.data()), newton_weights(shape, fresh.data()), false);
+            move_weights(old, adagrad_squares(old, memory.data()), shape, adagrad_squares(shape, fresh.data()), true);
+            move_weights(old, newton_weights(old, memory.data()), shape, newton_weights(shape, fresh.data()), false);
             for (int c = 0; c < old.columns; c++)
                 std::copy_n(newton_matrix(old, memory.data()) + static_cast<long>(c) * old.stride, old.columns,
                             newton_matrix(shape, fresh.data()) + static_cast<long>(c) * stride);

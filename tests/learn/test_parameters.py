@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from driftree import DynamicModelTreeClassifier
-from driftree.learn.parameters import Parameters
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from driftree.learn.parameters import FIMTDDParameters, Parameters
 
 X, Y = [[0.0, 1.0], [1.0, 0.0]], [0, 1]
 
@@ -27,25 +27,47 @@ NUMBERS = {
     "replacement_rate": ("from 0 to 1", [0, 0.0, 1.0], [-0.1, 1.1, math.nan, math.inf]),
     "seed": ("from 0 to 2**64 - 1", [0, 2**63], [-1, 2**64, 10**30]),
 }
-WHOLE = ["max_nodes", "max_depth", "bins", "trials", "candidates", "seed"]
+FIMTDD_NUMBERS = {
+    "learning_rate": NUMBERS["learning_rate"],
+    "delta": ("above 0 and at most 1", [1e-300, 1.0], [0.0, -0.1, 1.5, math.nan]),
+    "tie_threshold": ("from 0 to 1", [0, 1.0], [-0.1, 1.1, math.nan]),
+    "grace_period": ("from 1 to 1e9", [1, 10**9], [0, -5, 10**10]),
+    "drift_tolerance": ("from 0 to 1", [0.0, 1], [-0.1, 1.1, math.nan]),
+    "drift_threshold": ("above 0", [1e-300, 1e12, math.inf], [0.0, -50.0, math.nan]),
+    "max_nodes": NUMBERS["max_nodes"],
+    "max_depth": NUMBERS["max_depth"],
+}
+TABLES = {DynamicModelTreeClassifier: NUMBERS, FIMTDDClassifier: FIMTDD_NUMBERS}
+WHOLE = ["max_nodes", "max_depth", "bins", "trials", "candidates", "seed", "grace_period"]
 NOT_NUMBERS = ["5", [5], True, 1j]
 
 
+every_number = pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, table in TABLES.items() for name in table]
+)
+
+
 def every(place):
-    return [(name, value) for name, row in NUMBERS.items() for value in row[place]]
+    return [
+        (kind, name, value)
+        for kind, table in TABLES.items()
+        for name, row in table.items()
+        for value in row[place]
+    ]
 
 
-@pytest.mark.parametrize(("name", "value"), every(1))
-def test_values_at_the_edges_are_fine(name, value):
-    setting = "paper" if name in ("learning_rate", "gain_step", "candidates") else "measured"
-    model = DynamicModelTreeClassifier(setting=setting, **{name: value})
+@pytest.mark.parametrize(("kind", "name", "value"), every(1))
+def test_values_at_the_edges_are_fine(kind, name, value):
+    model = kind(**{name: value})
+    if hasattr(kind, "paper") and name in ("learning_rate", "gain_step", "candidates"):
+        model.setting = "paper"
     assert np.isfinite(model.partial_fit(X, Y).predict_proba(X)).all()
 
 
-@pytest.mark.parametrize(("name", "value"), every(2))
-def test_an_error_names_the_parameter_the_range_and_the_value(name, value):
-    model = DynamicModelTreeClassifier(**{name: value})  # scikit-learn: nothing is checked here
-    words = f"{name} must be .*{re.escape(NUMBERS[name][0])}.*{re.escape(repr(value))}"
+@pytest.mark.parametrize(("kind", "name", "value"), every(2))
+def test_an_error_names_the_parameter_the_range_and_the_value(kind, name, value):
+    model = kind(**{name: value})  # scikit-learn: nothing is checked here
+    words = f"{name} must be .*{re.escape(TABLES[kind][name][0])}.*{re.escape(repr(value))}"
     with pytest.raises(ValueError, match=words):
         model.partial_fit(X, Y)
     with pytest.raises(ValueError, match=words):
@@ -53,24 +75,25 @@ def test_an_error_names_the_parameter_the_range_and_the_value(name, value):
     assert model.n_rows_seen_ == 0
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@every_number
 @pytest.mark.parametrize("value", NOT_NUMBERS, ids=repr)
-def test_a_value_of_another_type_is_refused(name, value):
-    words = f"{name} must be a (whole )?number .*{re.escape(NUMBERS[name][0])}"
+def test_a_value_of_another_type_is_refused(kind, name, value):
+    words = f"{name} must be a (whole )?number .*{re.escape(TABLES[kind][name][0])}"
     with pytest.raises(TypeError, match=words):
-        DynamicModelTreeClassifier(**{name: value}).partial_fit(X, Y)
+        kind(**{name: value}).partial_fit(X, Y)
 
 
-@pytest.mark.parametrize("name", WHOLE)
-def test_a_whole_number_is_needed(name):
-    with pytest.raises(TypeError, match=f"{name} must be a whole number"):
-        DynamicModelTreeClassifier(**{name: 2.5}).partial_fit(X, Y)
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_whole_number_is_needed_for_counts(kind):
+    for name in set(WHOLE) & TABLES[kind].keys():
+        with pytest.raises(TypeError, match=f"{name} must be a whole number"):
+            kind(**{name: 2.5}).partial_fit(X, Y)
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_of_numpy_are_numbers(name):
+@every_number
+def test_numbers_of_numpy_are_numbers(kind, name):
     value = np.int64(3) if name in WHOLE else np.float32(0.5 if "rate" in name else 1.0)
-    assert DynamicModelTreeClassifier(**{name: value}).partial_fit(X, Y).n_rows_seen_ == 2
+    assert kind(**{name: value}).partial_fit(X, Y).n_rows_seen_ == 2
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "gain_step"])
@@ -105,9 +128,10 @@ def documented(docstring):
     return dict(re.findall(r"^(\w+) : (.+)$", section, flags=re.MULTILINE))
 
 
-def test_documented_parameters_equal_the_signature():
-    signature = inspect.signature(DynamicModelTreeClassifier).parameters
-    docs = documented(DynamicModelTreeClassifier.__doc__)
+@pytest.mark.parametrize("kind", TABLES)
+def test_documented_parameters_equal_the_signature(kind):
+    signature = inspect.signature(kind).parameters
+    docs = documented(kind.__doc__)
     assert list(docs) == list(signature)
     for name, parameter in signature.items():
         default = parameter.default
@@ -121,3 +145,6 @@ def test_every_parameter_is_checked_and_has_a_row_in_this_file():
     parameters = set(inspect.signature(DynamicModelTreeClassifier).parameters)
     assert parameters == {*NUMBERS, "setting", "categorical"}
     assert set(Parameters.__dataclass_fields__) == {*NUMBERS, "setting"}
+    parameters = set(inspect.signature(FIMTDDClassifier).parameters)
+    assert parameters == {*FIMTDD_NUMBERS, "categorical"}
+    assert set(FIMTDDParameters.__dataclass_fields__) == {*FIMTDD_NUMBERS}

@@ -10,17 +10,19 @@ import pytest
 from river import checks, compose, datasets, ensemble, evaluate, metrics, preprocessing
 from river.base import Classifier, MiniBatchClassifier
 
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
 from driftree.learn.encoding import Encoder
 
 MODELS = {
     "measured": DynamicModelTreeClassifier,
     "paper": DynamicModelTreeClassifier.paper,
+    "FIMT-DD": FIMTDDClassifier,
 }
-SKIPPED = {
+BATCH_IS_A_STEP = {
     "check_learn_many_matches_learn_one": "a batch is one time step in the paper, a set of rows",
 }
-both_settings = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+SKIPPED = {"measured": BATCH_IS_A_STEP, "paper": BATCH_IS_A_STEP, "FIMT-DD": {}}
+every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
 
 def state_of(model):
@@ -29,10 +31,10 @@ def state_of(model):
     return {name: (array.dtype, array.tobytes()) for name, array in arrays.items()}, learnt
 
 
-@both_settings
-def test_rivers_own_checks(make):
-    model = make()
-    assert model._unit_test_skips() == set(SKIPPED)
+@pytest.mark.parametrize("name", MODELS)
+def test_rivers_own_checks(name):
+    model = MODELS[name]()
+    assert model._unit_test_skips() == set(SKIPPED[name])
     checks.check_estimator(model)
 
 
@@ -40,7 +42,7 @@ def test_rivers_test_parameters_are_the_two_settings():
     settings = [
         DynamicModelTreeClassifier(**p) for p in DynamicModelTreeClassifier._unit_test_params()
     ]
-    expected = [make() for make in MODELS.values()]
+    expected = [MODELS[name]() for name in ("measured", "paper")]
     assert [m.get_params() for m in settings] == [m.get_params() for m in expected]
 
 
@@ -98,8 +100,9 @@ def test_before_anything_was_learnt():
     assert proba.index.tolist() == ["u", "v"]
 
 
-def test_a_known_row_never_leaves_the_kernels(monkeypatch):
-    model = DynamicModelTreeClassifier()
+@every_model
+def test_a_known_row_never_leaves_the_kernels(make, monkeypatch):
+    model = make()
     rows = [{"a": 1.0, "b": "red"}, {"a": None, "b": "blue"}, {"b": None}, {"a": 2, "b": True}]
     for i in range(8):
         model.learn_one(rows[i % 4], i % 3)
@@ -115,8 +118,9 @@ def test_a_known_row_never_leaves_the_kernels(monkeypatch):
     assert model.predict_one({"b": "never seen", "c": "unknown"}) in (0, 1, 2)
 
 
-def test_weights_of_single_rows():
-    model, twin = DynamicModelTreeClassifier(), DynamicModelTreeClassifier()
+@every_model
+def test_weights_of_single_rows(make):
+    model, twin = make(), make()
     model.learn_one({"a": 1.0}, "x", w=3)
     twin.learn_many(pd.DataFrame({"a": [1.0] * 3}), ["x"] * 3)
     assert state_of(model) == state_of(twin)
@@ -140,7 +144,7 @@ WRONG_ROWS = {
 }
 
 
-@both_settings
+@every_model
 @pytest.mark.parametrize(("x", "y", "words"), WRONG_ROWS.values(), ids=WRONG_ROWS)
 def test_a_wrong_row_changes_nothing(make, x, y, words):
     model = make()
@@ -187,7 +191,7 @@ def reverse(data):
     return {name: data[name] for name in reversed(data)}
 
 
-@both_settings
+@every_model
 @every_backend
 def test_frames_go_in_and_come_out_as_they_are(make, build, frame_type, series_type):
     data, y = draw()

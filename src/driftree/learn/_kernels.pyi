@@ -38,28 +38,8 @@ class RowReader:
     ) -> None:
         """Keep {name: feature}, per feature {level: code} or None, and {label: code}."""
 
-@final
-class Engine:
-    """The tree as arrays indexed by node id (root 0, none -1), and one step over them."""
-
-    def __init__(
-        self,
-        n_classes: int,
-        *,
-        by_gradient: bool,
-        evidence_window: float,
-        learning_rate: float,
-        memory: float,
-        passes: int,
-        first_rows: int,
-        gain_step: float,
-        candidates_per_feature: int,
-        replacement_rate: float,
-        seed: int,
-        max_nodes: int,
-        trials: int,
-    ) -> None:
-        """Make a tree of one leaf; `by_gradient` is the paper's setting."""
+class _TreeEngine:
+    """What both engines offer to the faces. Only type checkers know this class."""
 
     # ------------------------------------------------------------------ schema
     def add_feature(self, categorical: bool, has_value: bool) -> int:
@@ -74,10 +54,6 @@ class Engine:
         """Grow to this many classes; fewer than there are is no change."""
 
     # ------------------------------------------------------------------ rows
-    def learn(
-        self, X: NDArray[np.float64], y: NDArray[np.int32], weights: NDArray[np.float64]
-    ) -> None:
-        """Take one step with a set of rows: X [rows, features], NaN is missing; y class codes."""
     def learn_row(self, reader: RowReader, x: object, label: object) -> int:
         """Take one step with one dict; return LEARNED, DUE or UNKNOWN."""
     def predict_row(self, reader: RowReader, x: object) -> int:
@@ -90,59 +66,14 @@ class Engine:
         """Return the leaves' linear logits, [rows, outputs]."""
     def leaves(self, X: NDArray[np.float64]) -> _Ids:
         """Return the leaf that each row reaches."""
-
-    # ------------------------------------------------------------------ what is due, and changes
-    @property
-    def due(self) -> list[int]:
-        """Nodes of the last step whose sums reached a level or whose trials want a refresh."""
-    @property
-    def has_due(self) -> bool:
-        """Whether a node or the challenger is due."""
-    def split_by_trial(self, node: int, trial: int) -> None:
-        """Give a leaf two children that start as the trial's models."""
-    def split_by_candidate(self, node: int, candidate: int) -> None:
-        """Give a leaf two children by (6) and (7); `candidate`: its place in the store."""
-    def prune(self, node: int) -> None:
-        """Make an inner node a leaf and free all nodes below it."""
-    def adopt_challenger(self) -> None:
-        """Start again from the challenger's model; a copy with the other link challenges it."""
-
-    # ------------------------------------------------------------------ candidates
-    def first_rows(self, node: int) -> _Matrix:
-        """Return the raw rows kept to choose the node's grid, [rows, features]."""
-    def grid_is_ready(self, node: int) -> bool:
-        """Whether the node's grid has been chosen."""
-    def choose_grid(self, node: int, slots: Sequence[int], edges: Sequence[float]) -> None:
-        """Give each feature its slots, the last for missing; one edge per slot, NaN for none."""
-    def grid_sums(
-        self, node: int
-    ) -> tuple[list[int], _Doubles, np.ndarray[tuple[int, int, int], np.dtype[np.float64]]]:
-        """Return first slots (and the end), counts [slots], gradients [slots, outputs, columns]."""
-    def proposals(self, node: int) -> list[tuple[float, int, float, bool, bool, int, float]]:
-        """Return per feature (score, feature, threshold, equality, missing_left, slot, share)."""
-    def start_trial(
-        self,
-        trial: int,
-        feature: int,
-        threshold: float,
-        equality: bool,
-        missing_left: bool,
-        slot: int,
-        left_share: float,
-    ) -> None:
-        """Start a trial, a place from node * trials on, with two copies of the node's model."""
-    def drop_trial(self, trial: int, barred_until: float) -> None:
-        """Free a trial; its slot is not proposed again until the node has seen this many rows."""
-    def stored_candidates(self, node: int) -> list[tuple[float, int, float, float, float, float]]:
-        """Return (gain, feature, value, rows left, rows right, node's loss) over their windows."""
-
-    # ------------------------------------------------------------------ models
     def weights(self, node: int) -> _Matrix:
         """Return the one linear model that a node reports, [outputs, columns]."""
-    def curvature_inverse(self, model: int) -> _Matrix:
-        """Return the Newton matrix A of a model, [columns, columns] (measured setting only)."""
-    def floor(self, model: int) -> tuple[float, float]:
-        """Return the noise floor per class, zeros under the plain link."""
+    @property
+    def due(self) -> list[int]:
+        """Nodes of the last step at which Python has something to decide."""
+    @property
+    def has_due(self) -> bool:
+        """Whether anything is due."""
 
     # ------------------------------------------------------------------ state
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -167,31 +98,11 @@ class Engine:
     def stride(self) -> int:
         """Columns rounded up to whole vectors, as stored."""
     @property
-    def n_steps(self) -> int:
-        """Steps taken."""
-    @property
     def n_rows(self) -> int:
         """Rows learnt."""
     @property
     def clock(self) -> float:
         """Weight learnt: the stream's clock T."""
-    @property
-    def challenger(self) -> int:
-        """Model that competes with the tree under the other link, or -1."""
-    @property
-    def challenger_rows(self) -> float:
-        """Rows behind the challenger's and the rival's loss, faded like them."""
-    @property
-    def challenger_loss(self) -> float:
-        """Faded loss of the challenger."""
-    @property
-    def rival_loss(self) -> float:
-        """Faded loss of the tree on the rows that the challenger saw."""
-    @property
-    def challenger_gain(self) -> float:
-        """Faded loss of the tree minus that of the challenger."""
-    challenger_level: float
-    """What `challenger_gain` must reach to be due; set by Python."""
 
     # ------------------------------------------------------------------ views, per feature
     @property
@@ -233,9 +144,6 @@ class Engine:
     def depth(self) -> _Ids:
         """Conditions above the node."""
     @property
-    def model(self) -> _Ids:
-        """Place of the node's model."""
-    @property
     def equality(self) -> _Flags:
         """Whether the split is x == threshold instead of x <= threshold."""
     @property
@@ -249,7 +157,108 @@ class Engine:
         """Threshold or level code of the split; -inf is "is missing"."""
     @property
     def rows(self) -> _Doubles:
-        """Weight of the rows seen since the node was made."""
+        """Weight of the rows since the node was made (FIMT-DD: since it became leaf or inner)."""
+
+@final
+class Engine(_TreeEngine):
+    """The tree as arrays indexed by node id (root 0, none -1), and one step over them."""
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        by_gradient: bool,
+        evidence_window: float,
+        learning_rate: float,
+        memory: float,
+        passes: int,
+        first_rows: int,
+        gain_step: float,
+        candidates_per_feature: int,
+        replacement_rate: float,
+        seed: int,
+        max_nodes: int,
+        trials: int,
+    ) -> None:
+        """Make a tree of one leaf; `by_gradient` is the paper's setting."""
+
+    # ------------------------------------------------------------------ rows
+    def learn(
+        self, X: NDArray[np.float64], y: NDArray[np.int32], weights: NDArray[np.float64]
+    ) -> None:
+        """Take one step with a set of rows: X [rows, features], NaN is missing; y class codes."""
+
+    # ------------------------------------------------------------------ what is due, and changes
+    def split_by_trial(self, node: int, trial: int) -> None:
+        """Give a leaf two children that start as the trial's models."""
+    def split_by_candidate(self, node: int, candidate: int) -> None:
+        """Give a leaf two children by (6) and (7); `candidate`: its place in the store."""
+    def prune(self, node: int) -> None:
+        """Make an inner node a leaf and free all nodes below it."""
+    def adopt_challenger(self) -> None:
+        """Start again from the challenger's model; a copy with the other link challenges it."""
+
+    # ------------------------------------------------------------------ candidates
+    def first_rows(self, node: int) -> _Matrix:
+        """Return the raw rows kept to choose the node's grid, [rows, features]."""
+    def grid_is_ready(self, node: int) -> bool:
+        """Whether the node's grid has been chosen."""
+    def choose_grid(self, node: int, slots: Sequence[int], edges: Sequence[float]) -> None:
+        """Give each feature its slots, the last for missing; one edge per slot, NaN for none."""
+    def grid_sums(
+        self, node: int
+    ) -> tuple[list[int], _Doubles, np.ndarray[tuple[int, int, int], np.dtype[np.float64]]]:
+        """Return first slots (and the end), counts [slots], gradients [slots, outputs, columns]."""
+    def proposals(self, node: int) -> list[tuple[float, int, float, bool, bool, int, float]]:
+        """Return per feature (score, feature, threshold, equality, missing_left, slot, share)."""
+    def start_trial(
+        self,
+        trial: int,
+        feature: int,
+        threshold: float,
+        equality: bool,
+        missing_left: bool,
+        slot: int,
+        left_share: float,
+    ) -> None:
+        """Start a trial, a place from node * trials on, with two copies of the node's model."""
+    def drop_trial(self, trial: int, barred_until: float) -> None:
+        """Free a trial; its slot is not proposed again until the node has seen this many rows."""
+    def stored_candidates(self, node: int) -> list[tuple[float, int, float, float, float, float]]:
+        """Return (gain, feature, value, rows left, rows right, node's loss) over their windows."""
+
+    # ------------------------------------------------------------------ models
+    def curvature_inverse(self, model: int) -> _Matrix:
+        """Return the Newton matrix A of a model, [columns, columns] (measured setting only)."""
+    def floor(self, model: int) -> tuple[float, float]:
+        """Return the noise floor per class, zeros under the plain link."""
+
+    # ------------------------------------------------------------------ state
+    @property
+    def n_steps(self) -> int:
+        """Steps taken."""
+    @property
+    def challenger(self) -> int:
+        """Model that competes with the tree under the other link, or -1."""
+    @property
+    def challenger_rows(self) -> float:
+        """Rows behind the challenger's and the rival's loss, faded like them."""
+    @property
+    def challenger_loss(self) -> float:
+        """Faded loss of the challenger."""
+    @property
+    def rival_loss(self) -> float:
+        """Faded loss of the tree on the rows that the challenger saw."""
+    @property
+    def challenger_gain(self) -> float:
+        """Faded loss of the tree minus that of the challenger."""
+    challenger_level: float
+    """What `challenger_gain` must reach to be due; set by Python."""
+
+    # ------------------------------------------------------------------ views, per node
+    @property
+    def model(self) -> _Ids:
+        """Place of the node's model."""
     @property
     def own_loss(self) -> _Doubles:
         """Loss of the node's own model (faded in the measured setting)."""
@@ -318,3 +327,49 @@ class Engine:
     @property
     def trial_right_model(self) -> _Ids:
         """Place of the right model."""
+
+MAX_KEYS: int
+"""Thresholds that a leaf of FIMT-DD keeps per feature."""
+
+def page_hinkley(errors: NDArray[np.float64], tolerance: float) -> _Doubles:
+    """Return the Page-Hinkley statistic after each error, as the inner nodes of FIMT-DD keep it."""
+
+@final
+class FimtddEngine(_TreeEngine):
+    """The FIMT-DD tree as arrays indexed by node id (root 0, none -1), and the work per row."""
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        learning_rate: float,
+        grace_period: float,
+        drift_tolerance: float,
+        drift_threshold: float,
+        drift_rows: float,
+        max_nodes: int,
+    ) -> None:
+        """Make a tree of one leaf."""
+    def learn(
+        self, X: NDArray[np.float64], y: NDArray[np.int32], weights: NDArray[np.float64]
+    ) -> int:
+        """Learn rows up to the first after which a node is due; return how many."""
+    def best_splits(self, leaf: int) -> list[tuple[float, int, float, bool, bool]]:
+        """Return per feature the best (SDR, feature, threshold, equality, missing_left)."""
+    def split_points(self, leaf: int, feature: int) -> tuple[_Doubles, _Matrix]:
+        """Return the keys of a feature and the class weights (as they came) of rows not above."""
+    def split(
+        self, leaf: int, feature: int, threshold: float, equality: bool, missing_left: bool
+    ) -> None:
+        """Give a leaf two children that start with its model."""
+    def delete_branch(self, node: int) -> None:
+        """Make an inner node a leaf that starts with the mean model of the leaves below it."""
+    @property
+    def error_mean(self) -> _Doubles:
+        """Page-Hinkley at inner nodes: mean error."""
+    @property
+    def error_sum(self) -> _Doubles:
+        """Page-Hinkley at inner nodes: sum of (error - mean - tolerance)."""
+    @property
+    def least_sum(self) -> _Doubles:
+        """Page-Hinkley at inner nodes: the least that this sum has been."""

@@ -9,12 +9,9 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
-from narwhals.exceptions import DuplicateError
-from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -227,88 +224,6 @@ def _as_objects(values: list[Any]) -> NDArray[Any]:
     for i, value in enumerate(values):
         array[i] = value
     return array
-
-
-# ---------------------------------------------------------------------- arrays and frames
-def array_names(n: int) -> list[Hashable]:
-    """Name the columns of an array."""
-    return [f"x{j}" for j in range(n)]
-
-
-def check_rows(
-    X: Any, estimator: Any, *, is_first: bool
-) -> tuple[NDArray[Any] | nw.DataFrame[Any], list[Hashable] | None]:
-    """Return an array or a frame by scikit-learn's rules, and names if they are not its own.
-
-    The features are those of the first call of `fit` or `partial_fit`. An estimator that knows only
-    River's calls has features by name, and not all of them need be here.
-    """
-    knows_river_only = not is_first and not hasattr(estimator, "n_features_in_")
-    is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
-    is_frame = not is_plain and nw.dependencies.is_into_dataframe(X)
-    checked = to_frame(X) if is_frame else X if is_plain else _to_rectangle(X, estimator)
-    if is_frame and 0 in checked.shape:
-        what = "sample" if checked.shape[0] == 0 else "feature"
-        raise ValueError(f"X has 0 {what}(s) (shape={checked.shape}), but needs at least 1")
-    if knows_river_only:
-        return checked, None
-    width = checked.shape[1]
-    if not is_first and width != estimator.n_features_in_:
-        raise ValueError(
-            f"X has {width} features, but {type(estimator).__name__} is expecting "
-            f"{estimator.n_features_in_} features as input: give the same columns as before, or "
-            "use learn_many, learn_one, predict_many, predict_one when features come and go"
-        )
-    names = getattr(estimator, "feature_names_in_", None)
-    if is_first or is_frame or names is not None:
-        validate_data(estimator, X if is_frame else checked, reset=is_first, skip_check_array=True)
-    names = getattr(estimator, "feature_names_in_", None)
-    if is_frame:
-        return checked, array_names(width) if names is None else None
-    return checked, None if names is None else names.tolist()
-
-
-def to_frame(X: Any) -> nw.DataFrame[Any]:
-    """Return a data frame of any library as narwhals' own."""
-    try:
-        frame: nw.DataFrame[Any] = nw.from_native(X, eager_only=True)
-    except DuplicateError:
-        names = list(X.columns if hasattr(X, "dtypes") else X.column_names)
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise ValueError(f"column {twice!r} appears twice: rename or drop one of them") from None
-    except TypeError:
-        raise TypeError(
-            f"a data frame (pandas, polars, pyarrow, ...) is needed, got {type(X).__name__!r}: "
-            "arrays go to partial_fit and predict, dicts to learn_one and predict_one"
-        ) from None
-    return frame
-
-
-def _to_rectangle(X: Any, estimator: object) -> NDArray[Any]:
-    """Return a two-dimensional array: float64, or objects where there is more than numbers."""
-    if not hasattr(X, "dtype"):
-        X = _from_sequence(X)
-    if X.dtype.kind in "mMV":
-        raise TypeError(
-            f"X holds values of type {X.dtype}: convert them to numbers (dates to days since some "
-            "day, for example)"
-        )
-    checked: NDArray[Any] = check_array(
-        X,
-        dtype=None if X.dtype.kind in "OUSb" else np.float64,
-        ensure_all_finite=False,  # the encoder says where
-        estimator=estimator,
-    )
-    return checked
-
-
-def _from_sequence(X: Any) -> NDArray[Any]:
-    """Return an array of numbers, or of objects: NumPy would turn numbers beside text into text."""
-    try:
-        array = np.asarray(X)
-    except ValueError:  # rows of several lengths
-        return np.asarray(X, dtype=object)
-    return array if array.dtype.kind in "fiuc" else np.asarray(X, dtype=object)
 
 
 # ---------------------------------------------------------------------- weights

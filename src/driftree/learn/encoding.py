@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from driftree.learn._kernels import MAX_LEVELS, Engine, RowReader
+from driftree.learn._kernels import MAX_LEVELS, RowReader
 from driftree.learn.checks import (
-    array_names,
     check_finite,
     distinct_labels,
     is_missing,
@@ -31,13 +30,16 @@ from driftree.learn.checks import (
     unhashable,
 )
 from driftree.learn.events import Condition
+from driftree.learn.tables import Columns, array_names
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from driftree.learn._kernels import _TreeEngine
     from driftree.learn.checks import Rows
+    from driftree.learn.tables import Table
 
 
 class Column(NamedTuple):
@@ -65,7 +67,7 @@ class Encoder:
 
     Parameters
     ----------
-    engine : Engine
+    engine : Engine or FimtddEngine
         Where new columns are registered.
     categorical : iterable of names or positions, or None
         Features whose values are categories although they may be numbers.
@@ -86,7 +88,7 @@ class Encoder:
     """
 
     def __init__(
-        self, engine: Engine, categorical: Iterable[Hashable] | None, *, indicators: bool
+        self, engine: _TreeEngine, categorical: Iterable[Hashable] | None, *, indicators: bool
     ) -> None:
         self.engine = engine
         self.categorical = _as_set(categorical)
@@ -123,17 +125,17 @@ class Encoder:
     # ------------------------------------------------------------------ rows
     def read(
         self,
-        X: NDArray[Any] | nw.DataFrame[Any],
+        X: Table,
         names: Sequence[Hashable] | None = None,
         *,
         learning: bool,
         rows: Rows = None,
     ) -> Batch:
-        """Read an array or an eager data frame; the order of a frame's columns does not matter.
+        """Read an array, a frame or columns; the order of a frame's columns does not matter.
 
         Parameters
         ----------
-        X : ndarray or data frame
+        X : ndarray, data frame or Columns
             The batch.
         names : sequence, optional
             Names of the columns, if they are not the frame's own, or x0, x1, ... for an array.
@@ -145,6 +147,8 @@ class Encoder:
         if isinstance(X, np.ndarray):
             return self._read_array(X, names, rows, learning=learning)
         names = list(X.columns) if names is None else names
+        if isinstance(X, Columns):
+            return self._read_columns(X, names, rows, learning=learning)
         if all(dtype.is_numeric() for dtype in X.schema.dtypes()):
             return self._read_array(_to_numpy(X), names, rows, learning=learning)
         frame = X if rows is None else X[rows.tolist(), :]
@@ -153,6 +157,21 @@ class Encoder:
             for name, series in zip(names, frame.iter_columns(), strict=True)
         ]
         return self._read(columns, len(frame), rows, learning=learning)
+
+    def _read_columns(
+        self, X: Columns, names: Sequence[Hashable], rows: Rows, *, learning: bool
+    ) -> Batch:
+        arrays = list(X.arrays.values())
+        if all(array.dtype.kind in "fiu" for array in arrays):
+            matrix = np.column_stack(arrays).astype(np.float64, copy=False)
+            return self._read_array(matrix, names, rows, learning=learning)
+        chosen = arrays if rows is None else [array[rows] for array in arrays]
+        columns = [
+            Column(name, array.astype(np.float64) if array.dtype.kind in "fiu" else array.tolist())
+            for name, array in zip(names, chosen, strict=True)
+        ]
+        n_rows = len(X) if rows is None else len(rows)
+        return self._read(columns, n_rows, rows, learning=learning)
 
     def _read_array(
         self, X: NDArray[Any], names: Sequence[Hashable] | None, rows: Rows, *, learning: bool

@@ -1,10 +1,11 @@
-"""The learner's parameters as one checked, immutable record."""
+"""The learners' parameters as checked, immutable records."""
 
 from __future__ import annotations
 
 import math
 import numbers
 from dataclasses import dataclass, fields
+from typing import Self
 
 SETTINGS = ("measured", "paper")
 
@@ -43,12 +44,35 @@ RANGES = {
     "gain_step": Range(0, 1e6, "above 0 and at most 1e6, or None", open_low=True),
     "candidates": Range(1, 1024, "from 1 to 1024", whole=True),
     "replacement_rate": Range(0, 1, "from 0 to 1"),
+    "delta": Range(0, 1, "above 0 and at most 1", open_low=True),
+    "tie_threshold": Range(0, 1, "from 0 to 1"),
+    "grace_period": Range(1, 1e9, "from 1 to 1e9", whole=True),
+    "drift_tolerance": Range(0, 1, "from 0 to 1"),
+    "drift_threshold": Range(0, math.inf, "above 0", open_low=True),
     "seed": Range(0, 2**64 - 1, "from 0 to 2**64 - 1", whole=True),
 }
 
 
+class CheckedParameters:
+    """Base of the records: every field that has a range is checked when the record is made."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.name not in RANGES or (field.name == "gain_step" and value is None):
+                continue
+            RANGES[field.name].check(field.name, value)
+
+    @classmethod
+    def of(cls, source: object) -> Self:
+        """Read the parameters off an object that has attributes of these names."""
+        return cls(**{field.name: getattr(source, field.name) for field in fields(cls)})  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(CheckedParameters):
     """Checked parameters of a tree; `DynamicModelTreeClassifier` explains each of them."""
 
     setting: str
@@ -68,13 +92,18 @@ class Parameters:
     def __post_init__(self) -> None:
         if self.setting not in SETTINGS:
             raise ValueError(f"setting must be 'measured' or 'paper', got {self.setting!r}")
-        for name, allowed in RANGES.items():
-            value = getattr(self, name)
-            if name == "gain_step" and value is None:
-                continue
-            allowed.check(name, value)
+        CheckedParameters.__post_init__(self)  # `super()` does not know a class with slots
 
-    @classmethod
-    def of(cls, source: object) -> Parameters:
-        """Read the parameters off an object that has attributes of these names."""
-        return cls(**{field.name: getattr(source, field.name) for field in fields(cls)})
+
+@dataclass(frozen=True, slots=True)
+class FIMTDDParameters(CheckedParameters):
+    """Checked parameters of a FIMT-DD tree; `FIMTDDClassifier` explains each of them."""
+
+    learning_rate: float
+    delta: float
+    tie_threshold: float
+    grace_period: int
+    drift_tolerance: float
+    drift_threshold: float
+    max_nodes: int
+    max_depth: int

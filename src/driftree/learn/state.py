@@ -4,42 +4,88 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from driftree.learn.checks import apply_weights, array_names, check_weights
-from driftree.learn.encoding import Encoder
-from driftree.learn.parameters import Parameters
-from driftree.learn.tree import Tree
+from driftree.learn.checks import apply_weights, check_weights
+from driftree.learn.tables import array_names
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-    import narwhals.stable.v2 as nw
     from numpy.typing import ArrayLike, NDArray
 
-    from driftree.learn.encoding import Batch
-    from driftree.learn.events import Event
+    from driftree.learn._kernels import _TreeEngine
+    from driftree.learn.encoding import Batch, Encoder
+    from driftree.learn.tables import Table
+
+
+class LearningTree(Protocol):
+    """What the estimators need of a tree; all else about it is its own business."""
+
+    @property
+    def parameters(self) -> Any:
+        """The checked parameters that made it."""
+
+    @property
+    def engine(self) -> _TreeEngine:
+        """The kernels that hold its arrays."""
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+
+    def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
+        """Learn rows."""
+
+    def decide(self) -> None:
+        """Decide the nodes that are due."""
+
+    def leaves(self) -> list[int]:
+        """Return the leaves from left to right."""
+
+    def expect_classes(self, labels: Sequence[Hashable]) -> None:
+        """Make ready for labels to come."""
+
+    def schema_grew(self) -> None:
+        """Notice that there may be new columns or classes."""
+
+    def knowledge(self) -> dict[str, Any]:
+        """Return a copy of all that was learnt."""
+
+    def restore(self, knowledge: dict[str, Any]) -> None:
+        """Take over the knowledge of another tree."""
 
 
 class LearntState:
     """What the estimators share; nothing is kept before something was learnt."""
 
     categorical: Sequence[Hashable] | None
-    _tree: Tree | None = None
+    _tree: LearningTree | None = None
     _encoder: Encoder | None = None
 
+    def _read_parameters(self) -> Any:
+        """Return the parameters, checked."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _new_parts(
+        parameters: Any, categorical: Sequence[Hashable] | None
+    ) -> tuple[LearningTree, Encoder]:
+        """Return a new tree and its encoder."""
+        raise NotImplementedError
+
     # ------------------------------------------------------------------ learning
-    def _parts(self) -> tuple[Tree, Encoder]:
+    def _parts(self) -> tuple[LearningTree, Encoder]:
         """Return tree and encoder, or new ones; `_learn` keeps them when nothing can fail."""
         if self._tree is not None and self._encoder is not None:
             return self._tree, self._encoder
-        return _new_parts(Parameters.of(self), self.categorical)
+        return self._new_parts(self._read_parameters(), self.categorical)
 
     def _learn(
         self,
-        parts: tuple[Tree, Encoder],
+        parts: tuple[LearningTree, Encoder],
         batch: Batch,
         labels: tuple[NDArray[np.int32], list[Hashable]],
         weights: NDArray[np.float64] | None,
@@ -60,7 +106,7 @@ class LearntState:
 
     def _learn_checked(
         self,
-        X: NDArray[Any] | nw.DataFrame[Any],
+        X: Table,
         names: list[Hashable] | None,
         labels: Any,
         sample_weight: ArrayLike | None,
@@ -102,11 +148,6 @@ class LearntState:
             raise
 
     # ------------------------------------------------------------------ what it knows
-    @property
-    def events_(self) -> list[Event]:
-        """Changes of the tree, oldest first."""
-        return [] if self._tree is None else list(self._tree.events)
-
     @property
     def n_nodes_(self) -> int:
         """Number of nodes."""
@@ -155,8 +196,7 @@ class LearntState:
         tree, encoder = state.pop("_tree", None), state.pop("_encoder", None)
         if tree is not None and encoder is not None:
             state["_learnt"] = {
-                "arrays": tree.engine.arrays(),
-                "events": list(tree.events),
+                **tree.knowledge(),
                 "names": encoder.names,
                 "levels": encoder.levels,
                 "labels": encoder.labels,
@@ -171,9 +211,8 @@ class LearntState:
         self.__dict__.update(state)
         if learnt is None:
             return
-        tree, encoder = _new_parts(learnt["parameters"], learnt["categorical"])
-        tree.engine.restore(learnt["arrays"])
-        tree.events.extend(learnt["events"])
+        tree, encoder = self._new_parts(learnt["parameters"], learnt["categorical"])
+        tree.restore(learnt)
         encoder.restore(learnt["names"], learnt["levels"], learnt["labels"])
         tree.schema_grew()
         self._tree, self._encoder = tree, encoder
@@ -209,12 +248,3 @@ class LearntState:
     @property
     def _raw_memory_usage(self) -> int:
         return int(super()._raw_memory_usage) + self.memory_usage()  # type: ignore[misc]
-
-
-def _new_parts(
-    parameters: Parameters, categorical: Sequence[Hashable] | None
-) -> tuple[Tree, Encoder]:
-    tree = Tree(parameters, n_classes=1)
-    encoder = Encoder(tree.engine, categorical, indicators=parameters.setting != "paper")
-    tree.names = encoder
-    return tree, encoder

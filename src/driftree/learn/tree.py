@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,9 +22,10 @@ from driftree.learn.evidence import (
     GradientApproximation,
     MeasuredTrials,
 )
+from driftree.learn.shape import TreeShape
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,17 +36,10 @@ FLOOR_FACTOR = 4  # the noise floor must prove this many times what a split must
 MAX_EVENTS = 1000
 
 
-class Names(Protocol):
-    """Whoever can say a condition in the user's words."""
-
-    def condition(
-        self, feature: int, threshold: float, *, equality: bool, missing_left: bool
-    ) -> Condition:
-        """Return the condition in the user's names and units."""
-
-
-class Tree:
+class Tree(TreeShape):
     """Node arrays (in the engine), the decisions over them, and the log of events."""
+
+    engine: Engine
 
     def __init__(self, parameters: Parameters, n_classes: int) -> None:
         p = parameters
@@ -71,10 +65,7 @@ class Tree:
             else MeasuredTrials(self.engine, p.epsilon, p.trials, p.bins)
         )
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
-        self.names: Names | None = None
-        # Views of the engine's arrays, which never move; making one costs more than reading it.
-        self._alive, self._depth = self.engine.alive, self.engine.depth
-        self._parent, self._left = self.engine.parent, self.engine.left
+        super().__init__(self.engine)
         self._split_level = self.engine.split_level
         self._set_levels()
 
@@ -240,57 +231,18 @@ class Tree:
         if self._shape != (self.engine.n_columns, self.engine.n_classes):
             self._set_levels()
 
-    # ------------------------------------------------------------------ looking at the tree
-    @property
-    def n_nodes(self) -> int:
-        """Number of nodes."""
-        return int(np.count_nonzero(self._alive))
+    def knowledge(self) -> dict[str, Any]:
+        """Return a copy of all that was learnt."""
+        return {"arrays": self.engine.arrays(), "events": list(self.events)}
 
-    def walk(self) -> Iterator[int]:
-        """Yield the nodes from the root down, left before right."""
-        left, right = self.engine.left, self.engine.right
-        rest = [0]
-        while rest:
-            node = rest.pop()
-            yield node
-            if left[node] >= 0:
-                rest += [int(right[node]), int(left[node])]
+    def restore(self, knowledge: dict[str, Any]) -> None:
+        """Take over the knowledge of another tree with the same parameters."""
+        self.engine.restore(knowledge["arrays"])
+        self.events.extend(knowledge["events"])
 
-    def leaves(self) -> list[int]:
-        """Return the leaves from left to right."""
-        left = self.engine.left
-        return [node for node in self.walk() if left[node] < 0]
-
-    def leaves_below(self) -> dict[int, int]:
-        """Return the number of leaves below each node; a leaf counts itself."""
-        engine = self.engine
-        counts: dict[int, int] = {}
-        for node in reversed(list(self.walk())):
-            left, right = int(engine.left[node]), int(engine.right[node])
-            counts[node] = 1 if left < 0 else counts[left] + counts[right]
-        return counts
-
-    def path(self, node: int) -> tuple[Condition, ...]:
-        """Return the conditions from the root to a node."""
-        engine = self.engine
-        conditions = []
-        while (parent := int(engine.parent[node])) >= 0:
-            condition = self._condition(parent)
-            conditions.append(condition if engine.left[parent] == node else condition.negated())
-            node = parent
-        return tuple(reversed(conditions))
-
+    # ------------------------------------------------------------------ events
     def _n_below(self, node: int) -> int:
         return 2 * (self.leaves_below()[node] - 1)
-
-    def _condition(self, node: int) -> Condition:
-        engine = self.engine
-        return self._words(
-            int(engine.feature[node]),
-            float(engine.threshold[node]),
-            equality=bool(engine.equality[node]),
-            missing_left=bool(engine.missing_left[node]),
-        )
 
     def _condition_of(self, candidate: Candidate) -> Condition:
         return self._words(
@@ -300,16 +252,6 @@ class Tree:
             missing_left=candidate.missing_left,
         )
 
-    def _words(
-        self, feature: int, threshold: float, *, equality: bool, missing_left: bool
-    ) -> Condition:
-        if self.names is None:
-            return Condition(f"x{feature}", "==" if equality else "<=", threshold, missing_left)
-        return self.names.condition(
-            feature, threshold, equality=equality, missing_left=missing_left
-        )
-
-    # ------------------------------------------------------------------ events
     def _runner_up(self, ranked: list[Candidate], gain: str) -> RunnerUp | None:
         if not ranked:
             return None

@@ -1,0 +1,264 @@
+"""Faces: what scikit-learn and River see of every stream classifier of this library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from river.base import MiniBatchClassifier
+from river.utils import dataframe
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from driftree.learn._kernels import DUE, LEARNED
+from driftree.learn.checks import check_labels, check_weights, to_labels
+from driftree.learn.state import LearntState
+from driftree.learn.tables import check_rows, to_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+
+class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchClassifier):
+    """The faces of scikit-learn and River over a tree and an encoder (`LearntState`)."""
+
+    # ------------------------------------------------------------------ scikit-learn: learning
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._tree is not None
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Forget everything, then learn the rows in their order.
+
+        Parameters
+        ----------
+        X : array, data frame or dict of columns, of shape (n_rows, n_features)
+            Numbers, text or truth values; None and NaN are missing.
+        y : array of shape (n_rows,)
+            Labels of any hashable type.
+        sample_weight : array of shape (n_rows,), optional
+            Weight 2 is the row twice, weight 0 is no row.
+
+        Returns
+        -------
+        self
+            If anything in the input is wrong, an error is raised and the model is what it was
+            before.
+        """
+        with self._all_or_nothing():
+            self._tree = self._encoder = None
+            return self._learn_rows(
+                X, y, sample_weight, is_first=True, step_rows=self._fit_step_rows()
+            )
+
+    @staticmethod
+    def _fit_step_rows() -> int | None:
+        """Return how many rows `fit` learns at a time; None is all of them."""
+        return None
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Learn a batch.
+
+        Parameters
+        ----------
+        X : array, data frame or dict of columns, of shape (n_rows, n_features)
+            The same features in every call; use `learn_many` or `learn_one` when features come and
+            go.
+        y : array of shape (n_rows,)
+            Labels of any hashable type.
+        classes : array, optional
+            Labels to expect. Others may still come later.
+        sample_weight : array of shape (n_rows,), optional
+            Weight 2 is the row twice, weight 0 is no row.
+
+        Returns
+        -------
+        self
+            If anything in the input is wrong, an error is raised and the model is what it was
+            before.
+        """
+        if self._tree is not None and "n_features_in_" in self.__dict__:
+            return self._learn_rows(X, y, sample_weight, classes)
+        with self._all_or_nothing():
+            return self._learn_rows(X, y, sample_weight, classes, is_first=True)
+
+    def _learn_rows(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None,
+        classes: ArrayLike | None = None,
+        *,
+        is_first: bool = False,
+        step_rows: int | None = None,
+    ) -> Self:
+        labels = check_labels(y)
+        if not is_first and len(labels) == 0 and np.shape(X)[:1] == (0,):
+            return self
+        rows, names = check_rows(X, self, is_first=is_first)
+        self._learn_checked(
+            rows,
+            names,
+            labels,
+            sample_weight,
+            expected=to_labels(classes),
+            is_first=is_first,
+            step_rows=step_rows,
+        )
+        return self
+
+    # ------------------------------------------------------------------ scikit-learn: predicting
+    def _matrix(self, X: Any) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        assert self._encoder is not None
+        rows, names = check_rows(X, self, is_first=False)
+        return self._encoder.read(rows, names, learning=False).matrix
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable label of each row."""
+        codes = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[codes])
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probability of each label (in the order of `classes_`) for each row."""
+        matrix = self._matrix(X)
+        assert self._tree is not None
+        return self._tree.engine.probabilities(matrix)
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X)))
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Return the log-odds of `classes_[1]` (two classes) or one logit per label."""
+        matrix = self._matrix(X)
+        assert self._tree is not None
+        engine = self._tree.engine
+        logits = engine.logits(matrix)
+        return logits if engine.n_outputs > 1 else logits[:, 0]
+
+    def apply(self, X: Any) -> NDArray[np.int32]:
+        """Return the id of the leaf that each row reaches."""
+        matrix = self._matrix(X)
+        assert self._tree is not None
+        return self._tree.engine.leaves(matrix)
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels, in the order of the columns of `predict_proba`."""
+        if self._encoder is None:
+            raise AttributeError("classes_ is known once something was learnt")
+        return self._encoder.classes
+
+    # ------------------------------------------------------------------ River: rows
+    def learn_one(self, x: Mapping[Hashable, Any], y: Hashable, w: float = 1.0) -> None:
+        """Learn one row.
+
+        Parameters
+        ----------
+        x : dict
+            Feature names to values; what is absent, None or NaN is missing.
+        y : hashable
+            The label.
+        w : float, default=1.0
+            Weight; 2 is a batch of the row twice, 0 is no row.
+        """
+        if self._tree is not None and w == 1.0:
+            status = self._tree.engine.learn_row(self._encoder.reader, x, y)  # type: ignore[union-attr]
+            if status == LEARNED:
+                return
+            if status == DUE:
+                self._tree.decide()
+                return
+        weights = check_weights([w], 1)
+        parts = self._parts()
+        if w > 0:  # something in the row is new, wrong or weighted
+            batch = parts[1].read_dict(x, learning=True)
+            self._learn(parts, batch, parts[1].read_labels([y]), weights)
+
+    def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
+        """Return the most probable label of one row, or None before anything was learnt."""
+        if self._tree is None:
+            return None
+        encoder = self._encoder
+        code = self._tree.engine.predict_row(encoder.reader, x)  # type: ignore[union-attr]
+        if code < 0:
+            proba = self.predict_proba_one(x)
+            return max(proba, key=proba.__getitem__)
+        return encoder.label_list[code]  # type: ignore[union-attr]
+
+    def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[Any, float]:
+        """Return the probability of each label for one row; empty before anything was learnt."""
+        if self._tree is None or self._encoder is None:
+            return {}
+        known = self._tree.engine.probabilities_row(self._encoder.reader, x)
+        if known is not None:
+            return known
+        matrix = self._encoder.read_dict(x, learning=False).matrix
+        proba = self._tree.engine.probabilities(matrix)[0]
+        return dict(zip(self._encoder.label_list, proba.tolist(), strict=True))
+
+    # ------------------------------------------------------------------ River: frames
+    def learn_many(self, X: Any, y: Any, w: ArrayLike | None = None) -> None:
+        """Learn a data frame (pandas, polars, pyarrow, ...); its columns may come and go.
+
+        Parameters
+        ----------
+        X : data frame
+            Columns are known by name, in any order.
+        y : series or sequence
+            Labels of any hashable type.
+        w : sequence of float, optional
+            Weight 2 is the row twice, weight 0 is no row.
+        """
+        self._learn_checked(to_frame(X), None, to_labels(y), w)
+
+    def predict_many(self, X: Any) -> Any:
+        """Return the labels as a series of the same kind as the frame."""
+        frame, proba = self._proba_many(X)
+        if self._encoder is None:
+            return dataframe.to_native_series([None] * len(frame), name=None, like=frame)
+        labels = self._encoder.label_list
+        if not frame.implementation.is_pandas_like() and len(set(map(type, labels))) > 1:
+            raise TypeError(
+                f"labels of several types ({labels[:8]!r}, ...) fit into no column of {type(X)!r}: "
+                "give a pandas data frame, or use predict_one or predict"
+            )
+        chosen = [labels[code] for code in proba.argmax(axis=1)]
+        return dataframe.to_native_series(chosen, name=None, like=frame)
+
+    def predict_proba_many(self, X: Any) -> Any:
+        """Return the probabilities as a frame of the same kind, one column per label.
+
+        Only pandas has columns whose names are not text; elsewhere the names are `str(label)`.
+        """
+        frame, proba = self._proba_many(X)
+        labels = [] if self._encoder is None else self._encoder.label_list
+        columns = {label: proba[:, code] for code, label in enumerate(labels)}
+        return dataframe.to_native_frame(columns, like=frame)
+
+    def _proba_many(self, X: Any) -> tuple[nw.DataFrame[Any], NDArray[np.float64]]:
+        frame = to_frame(X)
+        if self._tree is None or self._encoder is None:
+            return frame, np.empty((len(frame), 0))
+        matrix = self._encoder.read(frame, learning=False).matrix
+        return frame, self._tree.engine.probabilities(matrix)
+
+    # ------------------------------------------------------------------ River: checking
+    @property
+    def _multiclass(self) -> bool:
+        return True

@@ -1,0 +1,92 @@
+"""Shape: looking at a tree that an engine holds as arrays, in the user's words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from driftree.learn.events import Condition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from driftree.learn._kernels import _TreeEngine
+
+
+class Names(Protocol):
+    """Whoever can say a condition in the user's words."""
+
+    def condition(
+        self, feature: int, threshold: float, *, equality: bool, missing_left: bool
+    ) -> Condition:
+        """Return the condition in the user's names and units."""
+
+
+class TreeShape:
+    """Nodes, leaves and paths; `names` says conditions in the user's words once it is set."""
+
+    engine: _TreeEngine
+
+    def __init__(self, engine: _TreeEngine) -> None:
+        self.names: Names | None = None
+        # Views of the engine's arrays, which never move; making one costs more than reading it.
+        self._alive, self._depth = engine.alive, engine.depth
+        self._parent, self._left = engine.parent, engine.left
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return int(np.count_nonzero(self._alive))
+
+    def walk(self) -> Iterator[int]:
+        """Yield the nodes from the root down, left before right."""
+        left, right = self.engine.left, self.engine.right
+        rest = [0]
+        while rest:
+            node = rest.pop()
+            yield node
+            if left[node] >= 0:
+                rest += [int(right[node]), int(left[node])]
+
+    def leaves(self) -> list[int]:
+        """Return the leaves from left to right."""
+        left = self.engine.left
+        return [node for node in self.walk() if left[node] < 0]
+
+    def leaves_below(self) -> dict[int, int]:
+        """Return the number of leaves below each node; a leaf counts itself."""
+        engine = self.engine
+        counts: dict[int, int] = {}
+        for node in reversed(list(self.walk())):
+            left, right = int(engine.left[node]), int(engine.right[node])
+            counts[node] = 1 if left < 0 else counts[left] + counts[right]
+        return counts
+
+    def path(self, node: int) -> tuple[Condition, ...]:
+        """Return the conditions from the root to a node."""
+        engine = self.engine
+        conditions = []
+        while (parent := int(engine.parent[node])) >= 0:
+            condition = self._condition(parent)
+            conditions.append(condition if engine.left[parent] == node else condition.negated())
+            node = parent
+        return tuple(reversed(conditions))
+
+    def _condition(self, node: int) -> Condition:
+        engine = self.engine
+        return self._words(
+            int(engine.feature[node]),
+            float(engine.threshold[node]),
+            equality=bool(engine.equality[node]),
+            missing_left=bool(engine.missing_left[node]),
+        )
+
+    def _words(
+        self, feature: int, threshold: float, *, equality: bool, missing_left: bool
+    ) -> Condition:
+        if self.names is None:
+            return Condition(f"x{feature}", "==" if equality else "<=", threshold, missing_left)
+        return self.names.condition(
+            feature, threshold, equality=equality, missing_left=missing_left
+        )

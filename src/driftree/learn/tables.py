@@ -1,0 +1,157 @@
+"""Tables: what may come in as features (arrays, data frames, dicts of columns), and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from narwhals.exceptions import DuplicateError
+from numpy.typing import NDArray
+from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+
+class Columns:
+    """A dict of columns: the data frame of those who have no library for data frames.
+
+    Examples
+    --------
+    >>> columns = Columns({"age": [31, 47], "car": ["van", None]})
+    >>> columns.shape, columns.columns
+    ((2, 2), ['age', 'car'])
+    """
+
+    def __init__(self, columns: Mapping[Hashable, Any]) -> None:
+        for name in columns:
+            if not isinstance(name, str):
+                raise TypeError(f"names in a dict of columns must be text, got {name!r}")
+        self.arrays = {name: self._to_array(name, cells) for name, cells in columns.items()}
+        lengths = {name: len(array) for name, array in self.arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"all columns must have the same number of rows, but have {lengths}")
+        self.shape = (next(iter(lengths.values()), 0), len(lengths))
+
+    @staticmethod
+    def _to_array(name: Hashable, cells: Any) -> NDArray[Any]:
+        array = cells if isinstance(cells, np.ndarray) else _from_sequence(cells)
+        if array.ndim != 1:
+            raise TypeError(
+                f"column {name!r} of a dict of columns must hold one cell per row, got {cells!r}: "
+                "a single row goes to learn_one and predict_one"
+            )
+        return array
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def columns(self) -> list[Hashable]:
+        """Names of the columns."""
+        return list(self.arrays)
+
+    def check_names(self, estimator: Any, *, is_first: bool) -> None:
+        """Let an estimator remember the names, or compare them with those it remembers."""
+        if is_first:
+            estimator.n_features_in_ = len(self.arrays)
+            estimator.feature_names_in_ = np.array(self.columns, dtype=object)
+            return
+        known = getattr(estimator, "feature_names_in_", None)
+        if known is not None and known.tolist() != self.columns:
+            raise ValueError(
+                "The feature names should match those that were passed during fit: the columns "
+                f"were {known.tolist()}, now they are {self.columns}"
+            )
+
+
+Table = NDArray[Any] | nw.DataFrame[Any] | Columns
+
+
+def array_names(n: int) -> list[Hashable]:
+    """Name the columns of an array."""
+    return [f"x{j}" for j in range(n)]
+
+
+def check_rows(X: Any, estimator: Any, *, is_first: bool) -> tuple[Table, list[Hashable] | None]:
+    """Return an array or a frame by scikit-learn's rules, and names if they are not its own.
+
+    The features are those of the first call of `fit` or `partial_fit`. An estimator that knows only
+    River's calls has features by name, and not all of them need be here.
+    """
+    knows_river_only = not is_first and not hasattr(estimator, "n_features_in_")
+    is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
+    if isinstance(X, Mapping):
+        X = Columns(X)
+    is_columns = isinstance(X, Columns)
+    is_frame = is_columns or (not is_plain and nw.dependencies.is_into_dataframe(X))
+    checked: Table = X
+    if not is_plain and not is_columns:
+        checked = to_frame(X) if is_frame else _to_rectangle(X, estimator)
+    if is_frame and 0 in checked.shape:
+        what = "sample" if checked.shape[0] == 0 else "feature"
+        raise ValueError(f"X has 0 {what}(s) (shape={checked.shape}), but needs at least 1")
+    if knows_river_only:
+        return checked, None
+    width = checked.shape[1]
+    if not is_first and width != estimator.n_features_in_:
+        raise ValueError(
+            f"X has {width} features, but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input: give the same columns as before, or "
+            "use learn_many, learn_one, predict_many, predict_one when features come and go"
+        )
+    names = getattr(estimator, "feature_names_in_", None)
+    if isinstance(checked, Columns):
+        checked.check_names(estimator, is_first=is_first)
+    elif is_first or is_frame or names is not None:
+        validate_data(estimator, X if is_frame else checked, reset=is_first, skip_check_array=True)
+    names = getattr(estimator, "feature_names_in_", None)
+    if is_frame:
+        return checked, array_names(width) if names is None else None
+    return checked, None if names is None else names.tolist()
+
+
+def to_frame(X: Any) -> nw.DataFrame[Any]:
+    """Return a data frame of any library as narwhals' own."""
+    try:
+        frame: nw.DataFrame[Any] = nw.from_native(X, eager_only=True)
+    except DuplicateError:
+        names = list(X.columns if hasattr(X, "dtypes") else X.column_names)
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise ValueError(f"column {twice!r} appears twice: rename or drop one of them") from None
+    except TypeError:
+        raise TypeError(
+            f"a data frame (pandas, polars, pyarrow, ...) is needed, got {type(X).__name__!r}: "
+            "arrays go to partial_fit and predict, dicts to learn_one and predict_one"
+        ) from None
+    return frame
+
+
+def _to_rectangle(X: Any, estimator: object) -> NDArray[Any]:
+    """Return a two-dimensional array: float64, or objects where there is more than numbers."""
+    if not hasattr(X, "dtype"):
+        X = _from_sequence(X)
+    if X.dtype.kind in "mMV":
+        raise TypeError(
+            f"X holds values of type {X.dtype}: convert them to numbers (dates to days since some "
+            "day, for example)"
+        )
+    checked: NDArray[Any] = check_array(
+        X,
+        dtype=None if X.dtype.kind in "OUSb" else np.float64,
+        ensure_all_finite=False,  # the encoder says where
+        estimator=estimator,
+    )
+    return checked
+
+
+def _from_sequence(X: Any) -> NDArray[Any]:
+    """Return an array of numbers, or of objects: NumPy would turn numbers beside text into text."""
+    try:
+        array = np.asarray(X)
+    except ValueError:  # rows of several lengths
+        return np.asarray(X, dtype=object)
+    return array if array.dtype.kind in "fiuc" else np.asarray(X, dtype=object)

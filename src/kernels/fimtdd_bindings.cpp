@@ -1,0 +1,85 @@
+// The typed face of FIMT-DD's engine: see src/driftree/learn/_kernels.pyi.
+#include "binding_rows.hpp"
+#include "fimtdd.hpp"
+
+namespace driftree {
+
+namespace {
+
+int checked_leaf(const FimtddEngine& engine, int node) {
+    if (engine.nodes.left[checked_node(engine, node)] >= 0) throw nb::index_error("the node is no leaf");
+    return node;
+}
+
+nb::list best_splits(const FimtddEngine& engine, int leaf) {
+    const Reading lock(engine);
+    nb::list out;
+    for (const SplitPoint& p : engine.best_splits(checked_leaf(engine, leaf)))
+        out.append(nb::make_tuple(p.reduction, p.condition.feature, p.condition.threshold, p.condition.equality,
+                                  p.condition.missing_left));
+    return out;
+}
+
+nb::tuple split_points(const FimtddEngine& engine, int leaf, int feature) {
+    const Reading lock(engine);
+    if (feature < 0 || feature >= engine.schema.n_features) throw nb::index_error("there is no such feature");
+    const SplitPoints& points = engine.split_points[checked_leaf(engine, leaf)];
+    std::vector<double> keys, counts;
+    points.walk(feature, [&](double key, const double* left) {
+        keys.push_back(key);
+        counts.insert(counts.end(), left, left + points.n_classes);
+    });
+    const std::size_t n = keys.size(), classes = points.n_classes;
+    return nb::make_tuple(new_array(std::move(keys), {n}), new_array(std::move(counts), {n, classes}));
+}
+
+void split(FimtddEngine& engine, int leaf, int feature, double threshold, bool equality, bool missing_left) {
+    const Writing lock(engine);
+    if (feature < 0 || feature >= engine.schema.n_features) throw nb::index_error("there is no such feature");
+    engine.split(checked_leaf(engine, leaf), {feature, threshold, equality, missing_left});
+}
+
+void delete_branch(FimtddEngine& engine, int node) {
+    const Writing lock(engine);
+    engine.delete_branch(checked_node(engine, node));
+}
+
+nb::object page_hinkley(Doubles errors, double tolerance) {
+    double n = 0.0, mean = 0.0, sum = 0.0, least = 0.0;
+    std::vector<double> out(errors.shape(0));
+    for (std::size_t i = 0; i < out.size(); i++) {
+        page_hinkley_step(errors.data()[i], 1.0, tolerance, n, mean, sum, least);
+        out[i] = sum - least;
+    }
+    const std::size_t size = out.size();
+    return new_array(std::move(out), {size});
+}
+
+}  // namespace
+
+void bind_fimtdd(nb::module_& m) {
+    using Engine = FimtddEngine;
+    m.attr("MAX_KEYS") = static_cast<int>(SplitPoints::kMaxKeys);
+    m.def("page_hinkley", &page_hinkley, "errors"_a, "tolerance"_a);
+    auto engine = nb::class_<Engine>(m, "FimtddEngine");
+    engine
+        .def(
+            "__init__",
+            [](Engine* self, int n_classes, double learning_rate, double grace_period, double drift_tolerance,
+               double drift_threshold, double drift_rows, int max_nodes) {
+                new (self) Engine({learning_rate, grace_period, drift_tolerance, drift_threshold, drift_rows, max_nodes},
+                                  n_classes);
+            },
+            "n_classes"_a, nb::kw_only(), "learning_rate"_a, "grace_period"_a, "drift_tolerance"_a, "drift_threshold"_a,
+            "drift_rows"_a, "max_nodes"_a)
+        .def("best_splits", &best_splits, "leaf"_a)
+        .def("split_points", &split_points, "leaf"_a, "feature"_a)
+        .def("split", &split, "leaf"_a, "feature"_a, "threshold"_a, "equality"_a, "missing_left"_a)
+        .def("delete_branch", &delete_branch, "node"_a)
+        // clang-format off
+        VIEW(error_mean, nodes) VIEW(error_sum, nodes) VIEW(least_sum, nodes);
+        // clang-format on
+    bind_common(engine);
+}
+
+}  // namespace driftree

@@ -1,0 +1,79 @@
+"""A dict of columns is as good as a data frame."""
+
+import numpy as np
+import pytest
+
+from driftree import DynamicModelTreeClassifier
+
+pandas = pytest.importorskip("pandas")
+
+
+def make_columns(n_rows=2000, seed=1):
+    rng = np.random.default_rng(seed)
+    columns = {
+        "age": rng.normal(size=n_rows),
+        "car": rng.choice(np.array(["van", "bus", None], dtype=object), size=n_rows),
+        "children": rng.integers(0, 5, n_rows),
+    }
+    columns["age"][::17] = np.nan
+    return columns, np.where((columns["age"] > 0) | (columns["car"] == "van"), "yes", "no")
+
+
+@pytest.mark.parametrize("names", [["age", "car", "children"], ["age", "children"]])
+def test_the_model_is_that_of_the_data_frame(names):
+    columns, y = make_columns()
+    columns = {name: columns[name] for name in names}
+    frame = pandas.DataFrame(columns)
+    ours = DynamicModelTreeClassifier().partial_fit(columns, y)
+    theirs = DynamicModelTreeClassifier().partial_fit(frame, y)
+    assert ours.feature_names_in_.tolist() == theirs.feature_names_in_.tolist() == names
+    assert ours.n_features_in_ == len(names)
+    np.testing.assert_array_equal(ours.predict_proba(columns), theirs.predict_proba(frame))
+    np.testing.assert_array_equal(ours.predict_proba(frame), theirs.predict_proba(columns))
+
+
+def test_lists_are_columns_too():
+    columns, y = make_columns(300)
+    lists = {name: column.tolist() for name, column in columns.items()}
+    ours = DynamicModelTreeClassifier().fit(lists, y)
+    np.testing.assert_array_equal(ours.predict(lists), ours.predict(columns))
+
+
+def test_rows_of_no_weight_are_left_out():
+    columns, y = make_columns(300)
+    weights = np.ones(300)
+    weights[:100] = 0
+    kept = {name: column[100:] for name, column in columns.items()}
+    ours = DynamicModelTreeClassifier().partial_fit(columns, y, sample_weight=weights)
+    theirs = DynamicModelTreeClassifier().partial_fit(kept, y[100:])
+    np.testing.assert_array_equal(ours.predict_proba(columns), theirs.predict_proba(columns))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda columns: {"age": columns["age"]}, ValueError, "X has 1 features"),
+        (lambda columns: dict(reversed(columns.items())), ValueError, "names should match"),
+        (lambda columns: columns | {"age": columns["age"][:5]}, ValueError, "'age': 5"),
+        (lambda _: {"age": 1.0, "car": "van", "children": 2}, TypeError, "learn_one"),
+        (lambda columns: {1: columns["age"]}, TypeError, "must be text, got 1"),
+        (lambda _: {}, ValueError, "0 sample"),
+    ],
+)
+def test_mistakes_are_named_and_change_nothing(change, error, words):
+    columns, y = make_columns(300)
+    model = DynamicModelTreeClassifier().partial_fit(columns, y)
+    before = model.predict_proba(columns)
+    with pytest.raises(error, match=words):
+        model.predict(change(columns))
+    with pytest.raises(error, match=words):
+        model.partial_fit(change(columns), y)
+    np.testing.assert_array_equal(model.predict_proba(columns), before)
+
+
+def test_text_in_a_column_of_numbers_is_named():
+    columns, y = make_columns(300)
+    model = DynamicModelTreeClassifier().partial_fit(columns, y)
+    wrong = columns | {"age": np.array(["old"] * 300, dtype=object)}
+    with pytest.raises((TypeError, ValueError), match="age"):
+        model.partial_fit(wrong, y)
