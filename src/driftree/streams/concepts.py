@@ -141,6 +141,12 @@ LED_DIGITS = np.array(
 )
 
 
+def exceed_sea(X: Features, function: int) -> Mask:
+    """Tell which rows are above a concept's threshold."""
+    above: Mask = X[:, 0] + X[:, 1] > SEA_THRESHOLDS[function]
+    return above
+
+
 def label_sea(X: Features, function: int) -> Labels:
     """Label rows by a concept of SEA: 1 where ``X[:, 0] + X[:, 1]`` is above its threshold.
 
@@ -162,7 +168,7 @@ def label_sea(X: Features, function: int) -> Labels:
     array([1, 0])
     """
     check_function(function, len(SEA_THRESHOLDS))
-    return (X[:, 0] + X[:, 1] > SEA_THRESHOLDS[function]).astype(np.int64)
+    return exceed_sea(X, function).astype(np.int64)
 
 
 def label_agrawal(X: Features, function: int) -> Labels:

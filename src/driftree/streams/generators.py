@@ -1,6 +1,6 @@
 """More synthetic streams in batches: LED, RandomRBF with moving centres, STAGGER and Sine.
 
-As in `synthetic`, one batch is in memory and the size of the batches never changes the rows.
+As in `synthetic`, one block is in memory and the size of the batches never changes the rows.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from driftree.streams.concepts import (
     label_sine,
     label_stagger,
 )
-from driftree.streams.synthetic import Batches, check_share, draw_rows
+from driftree.streams.synthetic import Batches, check_share, cut_batches, draw_rows
 
 
 def led(
@@ -73,7 +73,7 @@ def led(
             X[:, :n_segments] = np.abs(LED_DIGITS[y] - inverted)
             yield X[:, columns], y
 
-    return batches()
+    return cut_batches(batches(), batch_rows)
 
 
 def random_rbf(
@@ -144,7 +144,7 @@ def random_rbf(
             X = position + distance[:, None] * _to_unit_length(normal[:, :-1])
             yield X, centre.astype(np.int64) % n_classes
 
-    return batches()
+    return cut_batches(batches(), batch_rows)
 
 
 def _to_unit_length(vectors: Features) -> Features:
@@ -191,7 +191,7 @@ def stagger(
             X = np.floor(3 * draws[:, :3])
             yield X, label_stagger(X, function) ^ (draws[:, 3] < noise)
 
-    return batches()
+    return cut_batches(batches(), batch_rows)
 
 
 def sine(
@@ -235,7 +235,7 @@ def sine(
             X = draws[:, :-1].copy()
             yield X, label_sine(X, function) ^ (draws[:, -1] < noise)
 
-    return batches()
+    return cut_batches(batches(), batch_rows)
 
 
 def _check_least(name: str, value: float, least: float) -> None:

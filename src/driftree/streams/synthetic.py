@@ -1,7 +1,7 @@
 """Synthetic streams in batches: SEA, Agrawal and Hyperplane, with known drift.
 
-The streams are vectorised and hold one batch in memory. Every row takes the same number of draws,
-so that the size of the batches never changes the rows.
+The streams are vectorised and hold one block of rows in memory: a batch, or several small ones.
+Every row takes the same number of draws, so that the size of the batches never changes the rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,11 +24,13 @@ from driftree.streams.concepts import (
     Labels,
     Mask,
     check_function,
+    exceed_sea,
     label_agrawal,
-    label_sea,
 )
 
 Batches = Iterator[tuple[Features, Labels]]
+
+BLOCK_DRAWS = 32_768  # so many in one go: few calls of NumPy, and the cache still holds them
 
 
 def sea(
@@ -65,10 +67,13 @@ def sea(
 
     def batches() -> Batches:
         for _, draws in draw_rows(n_rows, batch_rows, 4, np.random.default_rng(seed)):
-            X = 10 * draws[:, :3]
-            yield X, label_sea(X, function) ^ (draws[:, 3] < noise)
+            X = np.empty((len(draws), 3))
+            for j in range(3):  # NumPy is slow where its innermost loop has three steps
+                np.multiply(draws[:, j], 10, out=X[:, j])
+            swapped = draws[:, 3] < noise
+            yield X, (exceed_sea(X, function) ^ swapped).astype(np.int64)
 
-    return batches()
+    return cut_batches(batches(), batch_rows)
 
 
 def agrawal(
@@ -158,7 +163,7 @@ def drifting_agrawal(
             _perturb(X, draws[:, 9:15], perturbation)
             yield X, y
 
-    return batches()
+    return cut_batches(batches(), batch_rows)
 
 
 def _place_applicants(draws: Features) -> Features:
@@ -249,7 +254,7 @@ def hyperplane(
             y = plane.label(X, draws[:, n_features + 1 :] < reversal)
             yield X, y ^ (draws[:, n_features] < noise)
 
-    return batches()
+    return cut_batches(batches(), batch_rows)
 
 
 class MovingPlane:
@@ -296,9 +301,23 @@ class MovingPlane:
 def draw_rows(
     n_rows: int, batch_rows: int, n_draws: int, generator: np.random.Generator
 ) -> Iterator[tuple[int, Features]]:
-    """Yield the number of a batch's first row, and uniform draws for each of its rows."""
-    for start in range(0, n_rows, batch_rows):
-        yield start, generator.random((min(batch_rows, n_rows - start), n_draws))
+    """Yield the number of a block's first row, and uniform draws for each of its rows.
+
+    A block is one batch, or as many small ones as `BLOCK_DRAWS` allows: see `cut_batches`. The
+    next block overwrites its draws.
+    """
+    block_rows = batch_rows * max(1, BLOCK_DRAWS // (n_draws * batch_rows))
+    draws = np.empty((min(block_rows, n_rows), n_draws))
+    for start in range(0, n_rows, block_rows):
+        yield start, generator.random(out=draws[: n_rows - start])
+
+
+def cut_batches(blocks: Batches, batch_rows: int) -> Batches:
+    """Cut blocks of `draw_rows` into their batches."""
+    for X, y in blocks:
+        for start in range(0, len(y), batch_rows):
+            rows = slice(start, start + batch_rows)
+            yield X[rows], y[rows]
 
 
 def check_share(name: str, value: float) -> None:

@@ -1,0 +1,136 @@
+"""Columns of a CSV file: what kind of cells they hold, and cells to arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MISSING = frozenset({"", "NA", "NaN", "nan", "null", "?"})
+
+
+def is_missing(cell: str) -> bool:
+    """Tell whether a cell stands for a missing value.
+
+    Examples
+    --------
+    >>> [is_missing(cell) for cell in ("NA", " ", "0", "none")]
+    [True, True, False, False]
+    """
+    return cell.strip() in MISSING
+
+
+def is_number(cell: str) -> bool:
+    """Tell whether a cell holds a number; 1_000 is one in Python only."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell
+
+
+# ---------------------------------------------------------------------- one cell
+def parse_number(cell: str) -> float:
+    """Return a feature that is a number, NaN where missing; raise an error that says why not."""
+    if is_missing(cell):
+        return math.nan
+    if not is_number(cell):
+        raise ValueError(f"expected a number, got {cell!r}")
+    number = float(cell)
+    if math.isinf(number):
+        raise ValueError(f"expected a finite number, got {cell!r}")
+    return number
+
+
+def parse_text(cell: str) -> str | None:
+    """Return a feature that is text, None where missing."""
+    if is_missing(cell):
+        return None
+    try:
+        cell.encode()
+    except UnicodeEncodeError:  # bytes that were no UTF-8 came in as lone surrogates
+        raise ValueError(f"{cell!r} is not UTF-8: save the file as UTF-8") from None
+    return cell
+
+
+def parse_whole_label(cell: str) -> int:
+    """Return a label that is a whole number, 1.0 included."""
+    number = parse_number_label(cell)
+    if not number.is_integer() or abs(number) >= 2**63:
+        raise ValueError(f"expected a whole number, as in the first rows, got {cell!r}")
+    return int(cell) if is_whole(cell) else int(number)
+
+
+def parse_number_label(cell: str) -> float:
+    """Return a label that is a number."""
+    number = parse_number(cell)
+    if math.isnan(number):
+        raise ValueError(f"the label is missing, got {cell!r}")
+    return number
+
+
+def parse_text_label(cell: str) -> str:
+    """Return a label that is text."""
+    text = parse_text(cell)
+    if text is None:
+        raise ValueError(f"the label is missing, got {cell!r}")
+    return text
+
+
+def is_whole(cell: str) -> bool:
+    """Tell whether a cell holds a whole number in whole-number form."""
+    with contextlib.suppress(ValueError):
+        return is_number(cell) and abs(int(cell)) < 2**63
+    return False
+
+
+# ---------------------------------------------------------------------- whole columns
+class Column(NamedTuple):
+    """A column's name, how its cells are read, and whether few different ones come again."""
+
+    name: str
+    parse: Callable[[str], Any]
+    dtype: type
+    is_repetitive: bool
+
+    def read(self, cells: Sequence[str]) -> NDArray[Any]:
+        """Return the cells as an array; raise ValueError if one of them is malformed."""
+        parse = self.parse
+        if self.is_repetitive:
+            parse = {cell: self.parse(cell) for cell in set(cells)}.__getitem__
+        elif parse is parse_number and "_" not in "".join(cells):
+            with contextlib.suppress(ValueError):  # something is missing or malformed
+                numbers = np.fromiter(map(float, cells), np.float64, len(cells))
+                if not np.isinf(numbers).any():
+                    return numbers
+        return np.fromiter(map(parse, cells), self.dtype, len(cells))
+
+
+def decide_column(name: str, cells: Sequence[str], *, is_target: bool, is_category: bool) -> Column:
+    """Decide by the first cells what a column holds.
+
+    Most of them count: in a column of numbers, text is malformed, even among the first rows.
+
+    Examples
+    --------
+    >>> column = decide_column("age", ["31", "NA", "40.5"], is_target=False, is_category=False)
+    >>> column.read(["7", "?"])
+    array([ 7., nan])
+    """
+    values = [cell for cell in cells if not is_missing(cell)]
+    numbers = [cell for cell in values if is_number(cell)]
+    is_repetitive = 2 * len(set(cells)) < len(cells)
+    if is_category or (values and 2 * len(numbers) <= len(values)):
+        parse = parse_text_label if is_target else parse_text
+        return Column(name, parse, object, is_repetitive)
+    if not is_target:
+        return Column(name, parse_number, np.float64, is_repetitive)
+    if all(map(is_whole, numbers)):
+        return Column(name, parse_whole_label, np.int64, is_repetitive)
+    return Column(name, parse_number_label, np.float64, is_repetitive)

@@ -1,0 +1,305 @@
+"""CSV in bounded memory: plain or gzipped files, file objects and standard input.
+
+Rows are read in blocks. The first block decides what a column holds, so that the size of the
+batches has no influence on it. Whole columns are converted at once; only where that fails are the
+cells looked at one by one, to say which row is malformed and why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Collection, Hashable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from driftree.streams.bad_rows import BadRow, BadRowError, BadRows
+from driftree.streams.csv_columns import Column, decide_column, is_number
+from driftree.streams.sources import Source, list_names, pick_target
+
+if TYPE_CHECKING:
+    from driftree.streams.batching import Block, Blocks
+
+    Reader = Any  # csv.reader's own type has no public name
+
+FIRST_ROWS = 1000  # which decide what a column holds
+BLOCK_ROWS = 500  # at 700 new lists Python would look for garbage, at 15 % of the time
+DELIMITERS = ",;\t"
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows as text with their line numbers, what was malformed among them, and how they ended."""
+
+    rows: list[list[str]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    faults: dict[int, BadRow] = field(default_factory=dict)  # by line
+    error: OSError | None = None
+    is_last: bool = True
+
+
+class CsvFile(Source):
+    """A CSV file with a header line.
+
+    Parameters
+    ----------
+    file : Path, or file object of text or bytes
+        Where the rows are. A path is opened anew each time; gzip is recognised by its first bytes.
+    name : str
+        What errors call the file.
+    target : str or None
+        Column of the labels.
+    categorical : collection of str
+        Columns to read as text although they may hold numbers.
+    skips_bad_rows : bool
+        Whether malformed rows are counted and left out, or stop the reading.
+    """
+
+    def __init__(
+        self,
+        file: Path | IO[Any],
+        name: str,
+        *,
+        target: Hashable | None,
+        categorical: Collection[str],
+        skips_bad_rows: bool,
+    ) -> None:
+        self.file = file
+        self.name = name
+        self.target = target
+        self.categorical = categorical
+        self.skips_bad_rows = skips_bad_rows
+        self.is_repeatable = isinstance(file, Path)
+        self.bad_rows = BadRows()
+        self.header: list[str] = []
+        if self.is_repeatable:  # whose errors need not wait for the first batch
+            with self._open() as lines:
+                self._read_header(lines)
+
+    # ------------------------------------------------------------------ rows
+    def blocks(self, skip_rows: int, batch_rows: int) -> Blocks:
+        """Yield the rows after the first `skip_rows` that are not malformed."""
+        self.bad_rows = BadRows()
+        columns: list[Column] = []
+        with self._open() as lines:
+            for part in self._read_rows(self._read_header(lines)):
+                columns = columns or self._decide(part)
+                for X, y in self._convert(part, columns):
+                    n_skipped = min(skip_rows, len(y))
+                    skip_rows -= n_skipped
+                    if n_skipped < len(y):
+                        rows = slice(n_skipped, None)
+                        yield {name: cells[rows] for name, cells in X.items()}, y[rows]
+
+    def count_rows(self) -> int | None:
+        """Count the rows of a file, malformed ones included, in a pass of its own."""
+        if not self.is_repeatable:
+            return None
+        n_rows = 0
+        with self._open() as lines:
+            for part in self._read_rows(self._read_header(lines)):
+                n_rows += len(part.rows) + len(part.faults)
+                if part.error:
+                    raise part.error
+        return n_rows
+
+    def _convert(self, part: _Rows, columns: list[Column]) -> Iterator[Block]:
+        """Yield the good rows of a part; then raise what ended it, if anything did."""
+        rows, faults = part.rows, part.faults
+        try:
+            block = self._to_block(rows, columns)
+        except ValueError:
+            faults |= self._find_faults(part, columns)
+        if faults:
+            first = min(faults)
+            is_good = (
+                [line not in faults for line in part.lines]
+                if self.skips_bad_rows
+                else [line < first for line in part.lines]
+            )
+            rows = [row for row, good in zip(rows, is_good, strict=True) if good]
+            block = self._to_block(rows, columns)
+            if self.skips_bad_rows:
+                self.bad_rows.add([faults[line] for line in sorted(faults)])
+        if rows:
+            yield block
+        if faults and not self.skips_bad_rows:
+            raise BadRowError(faults[first])
+        if part.error:
+            raise part.error
+
+    def _to_block(self, rows: list[list[str]], columns: list[Column]) -> Block:
+        cells = zip(*rows, strict=True) if rows else [()] * len(columns)
+        X = {
+            column.name: column.read(values) for column, values in zip(columns, cells, strict=True)
+        }
+        y = X.pop(self._target_name())
+        return X, y
+
+    def _find_faults(self, part: _Rows, columns: list[Column]) -> dict[int, BadRow]:
+        """Look for malformed cells; a row's first one counts."""
+        faults: dict[int, BadRow] = {}
+        for line, row in zip(part.lines, part.rows, strict=True):
+            for column, cell in zip(columns, row, strict=True):
+                try:
+                    column.parse(cell)
+                except ValueError as error:
+                    faults[line] = BadRow(self.name, line, column.name, str(error))
+                    break
+        return faults
+
+    def _decide(self, first: _Rows) -> list[Column]:
+        cells = zip(*first.rows, strict=True) if first.rows else [()] * len(self.header)
+        return [
+            decide_column(
+                name,
+                values,
+                is_target=name == self._target_name(),
+                is_category=name in self.categorical,
+            )
+            for name, values in zip(self.header, cells, strict=True)
+        ]
+
+    # ------------------------------------------------------------------ text to rows
+    def _read_rows(self, reader: Reader) -> Iterator[_Rows]:
+        """Yield rows that have as many cells as the header, a block at a time."""
+        part = self._read_part(reader, FIRST_ROWS)
+        if not (part.rows or part.faults or part.error):
+            raise ValueError(f"{self.name} holds a header, but no rows")
+        yield part
+        while not part.is_last:
+            part = self._read_part(reader, BLOCK_ROWS)
+            yield part
+
+    def _read_part(self, reader: Reader, n_rows: int) -> _Rows:
+        part = _Rows()
+        rows, lines = part.rows, part.lines
+        width = len(self.header)
+        start = reader.line_num + 1
+        while len(rows) + len(part.faults) < n_rows:
+            try:
+                for row in reader:
+                    if len(row) == width:
+                        rows.append(row)
+                        lines.append(start)
+                    elif row:  # a blank line is no row
+                        part.faults[start] = self._miscounted(start, row)
+                    start = reader.line_num + 1
+                    if len(rows) + len(part.faults) == n_rows:
+                        break
+                else:
+                    return part
+            except csv.Error as error:
+                reason = f"cannot be cut into cells: {error}"
+                if reader.line_num > start:
+                    reason += f" (a quote was opened; read up to line {reader.line_num})"
+                part.faults[start] = BadRow(self.name, start, None, reason)
+                start = reader.line_num + 1
+            except (EOFError, OSError, zlib.error) as error:
+                part.error = self._name_damage(error, start - 1)
+                return part
+        part.is_last = False
+        return part
+
+    def _miscounted(self, line: int, row: list[str]) -> BadRow:
+        width = len(self.header)
+        column = self.header[len(row)] if len(row) < width else width + 1
+        return BadRow(self.name, line, column, f"expected {width} cells, got {len(row)}")
+
+    def _name_damage(self, error: Exception, line: int) -> OSError:
+        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+            return error  # of the system, and it says what
+        damage = OSError(
+            f"{self.name} is cut off or damaged after line {line}, up to which it was read "
+            f"({error}): get the compressed file again"
+        )
+        damage.__cause__ = error
+        return damage
+
+    # ------------------------------------------------------------------ header
+    def _read_header(self, lines: Iterator[str]) -> Reader:
+        """Read the header and return a reader of the rows after it."""
+        try:
+            first = next(lines, "").removeprefix("\ufeff")
+            if not first.strip():
+                raise ValueError(
+                    f"{self.name} {'begins with a blank line' if first else 'is empty'}: a header "
+                    "line with the names of the columns is needed, then one line per row"
+                )
+            unquoted = re.sub('"[^"]*"', "", first)
+            delimiter = max(DELIMITERS, key=unquoted.count)
+            reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
+            header = next(reader)
+        except csv.Error as error:
+            raise ValueError(f"the header of {self.name} is malformed: {error}") from None
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise self._name_damage(error, 0) from error
+        self._check_header(header)
+        self.header = header
+        target = self._target_name()
+        self.feature_names = [name for name in header if name != target]
+        return reader
+
+    def _check_header(self, header: list[str]) -> None:
+        words = f"the header of {self.name}"
+        if any("\0" in name for name in header):
+            raise ValueError(f"{self.name} is no text in UTF-8: save it as CSV in UTF-8")
+        if all(map(is_number, header)):
+            raise ValueError(
+                f"{words} holds numbers only ({list_names(header)}): "
+                "put a line with the names of the columns before the first row"
+            )
+        if len(header) == 1:
+            raise ValueError(
+                f"{words} has one column only, {header[0]!r}: features and a label are needed, "
+                "with a comma, a semicolon or a tab between them"
+            )
+        for i, name in enumerate(header):
+            if not name.strip():
+                raise ValueError(
+                    f"{words} has no name for column {i + 1}: give it one, or leave it out (an "
+                    "index that pandas wrote goes with to_csv(index=False))"
+                )
+            if name in header[:i]:
+                raise ValueError(f"{words} has column {name!r} twice: rename one of them")
+        unknown = [name for name in self.categorical if name not in header]
+        if unknown:
+            raise ValueError(
+                f"categorical names {unknown[0]!r}, but the columns of {self.name} are "
+                f"{list_names(header)}"
+            )
+        pick_target(header, self.target, self.name)
+
+    def _target_name(self) -> str:
+        return self.header[pick_target(self.header, self.target, self.name)]
+
+    # ------------------------------------------------------------------ bytes to text
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[Iterator[str]]:
+        """Open the file as lines of text; a file object of the user stays open."""
+        with contextlib.ExitStack() as stack:
+            if isinstance(self.file, Path):
+                file: Any = stack.enter_context(self.file.open("rb"))
+            else:
+                file = self.file
+                if isinstance(file.read(0), str):
+                    yield iter(file)
+                    return
+            if not hasattr(file, "peek"):
+                file = io.BufferedReader(file)
+                stack.callback(file.detach)
+            if file.peek(2)[:2] == GZIP_MAGIC:
+                file = stack.enter_context(gzip.GzipFile(fileobj=file))
+            # Bytes that are no UTF-8 become lone surrogates: the cell that holds them is named.
+            text = io.TextIOWrapper(
+                file, encoding="utf-8-sig", errors="surrogateescape", newline=""
+            )
+            stack.callback(text.detach)
+            yield text

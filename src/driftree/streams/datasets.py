@@ -1,0 +1,355 @@
+"""The paper's data sets by name: found, downloaded or drawn, and made ready.
+
+``DRIFTREE_DATA=<folder>`` with ``<name>.csv.gz`` in it (features first, last column `target`) comes
+first, then the cache, then a download. What is read from text is kept as arrays in the cache, so
+that only the first load takes long.
+"""
+
+import csv
+import json
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from driftree.streams.cache import cache_folder, data_folder, digest_of, hold, write_whole
+from driftree.streams.catalogue import (
+    DATA_SETS,
+    ByHand,
+    CSVFile,
+    DataSet,
+    Generated,
+    OpenMLFile,
+    find_data_set,
+)
+from driftree.streams.columns import (
+    TARGET,
+    Column,
+    count,
+    factorise,
+    keep_columns,
+    kept_columns,
+    narrow,
+    read_columns,
+    scale_as_in_paper,
+)
+from driftree.streams.convert import checksum_file, convert, write_checksum
+from driftree.streams.download import DownloadError, Progress, download, fetch
+
+
+class DataSetUnavailable(RuntimeError):  # noqa: N818
+    """A data set is not here and cannot be downloaded; the message says what to put where."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedData:
+    """A data set in memory.
+
+    Attributes
+    ----------
+    name : str
+        Name of the data set.
+    X : array of float64, shape (n_rows, n_features), or dict of str to array
+        Features: a matrix with the paper's preprocessing, else one array per column, float64 for
+        numbers (missing ones are not-a-number) and object for text (missing ones are None).
+    y : array
+        Labels: codes with the paper's preprocessing, else as they are in the file.
+    feature_names : tuple of str
+        Names of the features.
+    classes : array
+        The labels as they are in the file; those behind the codes are at the codes' positions.
+    text_features : tuple of int
+        Positions of the features that were text.
+    categorical : tuple of int
+        Positions of the features that the authors treat as categorical.
+    """
+
+    name: str
+    X: NDArray[np.float64] | dict[str, NDArray[Any]]
+    y: NDArray[Any]
+    feature_names: tuple[str, ...]
+    classes: NDArray[Any]
+    text_features: tuple[int, ...]
+    categorical: tuple[int, ...]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class DataSetStatus:
+    """Whether a data set is here, and where.
+
+    Attributes
+    ----------
+    name, title : str
+        Name in driftree, and in the paper's tables.
+    found : str
+        ``"DRIFTREE_DATA"``, ``"cache"``, ``"generated"``, ``"not here: download"`` or
+        ``"not here: by hand"``.
+    path : path or None
+        The file; None where there is none (yet).
+    n_bytes : int
+        Its size.
+    """
+
+    name: str
+    title: str
+    found: str
+    path: Path | None
+    n_bytes: int
+
+
+def load_data_set(
+    data_set: str | DataSet,
+    *,
+    preprocess: Literal["paper", "none"] = "paper",
+    max_rows: int | None = None,
+    progress: Progress | None = None,
+) -> LoadedData:
+    """Load a data set of the paper; download it if it is not here.
+
+    The paper's preprocessing factorises texts in order of appearance and scales each feature to
+    [0, 1] over ALL rows. That looks ahead: the first rows are scaled by the range of the last.
+    `normalise_online` does not. The three synthetic streams are scaled either way, as the
+    authors published them.
+
+    Parameters
+    ----------
+    data_set : str or DataSet
+        Name, one of `DATA_SETS`, or a record of your own.
+    preprocess : {"paper", "none"}, default="paper"
+        Whether to factorise and scale. Rows that the authors shuffled are shuffled either way.
+    max_rows : int or None, default=None
+        Only the first rows, scaled as part of the whole.
+    progress : callable or None, default=None
+        Called with the bytes here and in all while downloading; see `download`.
+
+    Returns
+    -------
+    LoadedData
+        Features, labels and their names.
+
+    Raises
+    ------
+    DataSetUnavailable
+        If it is not here and cannot be downloaded.
+    ValueError
+        If its size is not the one in Table I of the paper.
+
+    Examples
+    --------
+    >>> load_data_set("electricty")
+    Traceback (most recent call last):
+    ValueError: there is no data set called electricty; did you mean electricity? Known are ...
+    """
+    if preprocess not in ("paper", "none"):
+        raise ValueError(f'preprocess must be "paper" or "none", but is {preprocess!r}')
+    if max_rows is not None and max_rows < 1:
+        raise ValueError(f"max_rows must be at least 1 or None, but is {max_rows}")
+    record = find_data_set(data_set) if isinstance(data_set, str) else data_set
+    if isinstance(record.origin, Generated):
+        return _load_generated(record, record.origin, preprocess, max_rows)
+    columns = _read(record, fetch_data_set(record, progress=progress))
+    target = columns.pop(TARGET)
+    codes, classes = factorise(target)
+    rows: Any = slice(max_rows)
+    if record.shuffle_seed is not None:
+        order = np.random.default_rng(record.shuffle_seed).permutation(len(codes))
+        rows = order[:max_rows]
+    X: NDArray[np.float64] | dict[str, NDArray[Any]]
+    if preprocess == "paper":
+        X, y = scale_as_in_paper(columns, record.shared_levels)[rows], codes[rows]
+    else:
+        X = {name: column.restored()[rows] for name, column in columns.items()}
+        y = target.restored()[rows]
+        y = narrow(y) if target.levels is None else y
+    text = tuple(i for i, column in enumerate(columns.values()) if column.levels is not None)
+    return LoadedData(record.name, X, y, tuple(columns), classes, text, record.categorical)
+
+
+def fetch_data_set(data_set: str | DataSet, *, progress: Progress | None = None) -> Path:
+    """Return the file of a data set that is not synthetic; download it if it is not here.
+
+    Parameters
+    ----------
+    data_set : str or DataSet
+        Name, one of `DATA_SETS`, or a record of your own.
+    progress : callable or None, default=None
+        Called with the bytes here and in all while downloading; see `download`.
+
+    Returns
+    -------
+    path
+        ``<name>.csv.gz`` in the folder that ``DRIFTREE_DATA`` names, or in the cache.
+
+    Examples
+    --------
+    >>> fetch_data_set("sea")
+    Traceback (most recent call last):
+    ValueError: sea is drawn, not downloaded: use load_data_set
+    """
+    record = find_data_set(data_set) if isinstance(data_set, str) else data_set
+    if isinstance(record.origin, Generated):
+        raise ValueError(f"{record.name} is drawn, not downloaded: use load_data_set")
+    status = _look_up(record)
+    if status.path is not None:
+        return status.path
+    if isinstance(record.origin, ByHand):
+        raise _unavailable(record, f"has to be made by hand: {record.origin.steps}")
+    path = cache_folder() / record.file_name
+    try:
+        with hold(path):
+            if not path.exists():  # another process may have been faster
+                _download(record, record.origin, path, progress)
+    except DownloadError as error:
+        raise _unavailable(record, f"could not be downloaded ({error})") from error
+    return path
+
+
+def list_data_sets(data_sets: Iterable[DataSet] = tuple(DATA_SETS.values())) -> list[DataSetStatus]:
+    """Tell which data sets are here, and where; nothing is downloaded.
+
+    Parameters
+    ----------
+    data_sets : iterable of DataSet
+        The data sets to look for, by default all.
+
+    Returns
+    -------
+    list of DataSetStatus
+        One record for each, in the same order.
+
+    Examples
+    --------
+    >>> [status.found for status in list_data_sets([DATA_SETS["sea"]])]
+    ['generated']
+    """
+    return [_look_up(record) for record in data_sets]
+
+
+def _look_up(record: DataSet) -> DataSetStatus:
+    """Look for a data set where it may be, in the order of preference."""
+    if isinstance(record.origin, Generated):
+        kept = _generated_file(record.origin)
+        places = [("generated", kept)]
+        missing = "generated"
+    else:
+        folder = data_folder()
+        places = [("DRIFTREE_DATA", folder / record.file_name)] if folder else []
+        places.append(("cache", cache_folder() / record.file_name))
+        by_hand = isinstance(record.origin, ByHand)
+        missing = "not here: by hand" if by_hand else "not here: download"
+    for found, path in places:
+        if path.is_file():
+            return DataSetStatus(record.name, record.title, found, path, path.stat().st_size)
+    return DataSetStatus(record.name, record.title, missing, None, 0)
+
+
+def _download(
+    record: DataSet, origin: OpenMLFile | CSVFile, path: Path, progress: Progress | None
+) -> None:
+    """Download the file of the source and convert it."""
+    target: str | None = None
+    checksum: str | None
+    if isinstance(origin, OpenMLFile):
+        try:
+            description = json.loads(fetch(origin.description_url))["data_set_description"]
+            url, target = description["url"], description.get("default_target_attribute")
+            checksum = f"md5:{description['md5_checksum']}"
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DownloadError(
+                f"{origin.description_url} does not describe a data set as OpenML does"
+            ) from error
+        suffix = ".arff"
+    else:
+        url, checksum, suffix = origin.url, origin.checksum, ".csv"
+    raw = path.parent / "downloads" / f"{record.name}{suffix}"
+    download(url, raw, checksum=checksum, progress=progress)
+    try:
+        convert(raw, record, path, target=target)
+    except (ValueError, csv.Error) as error:
+        raw.unlink()  # the next call shall not find it again
+        raise DownloadError(f"{url} is not what was expected: {error}") from error
+    raw.unlink()
+
+
+def _unavailable(record: DataSet, reason: str) -> DataSetUnavailable:
+    counts = record.counts
+    return DataSetUnavailable(
+        f"the data set {record.name} is not here and {reason}. Put {record.file_name} "
+        f"(a header, features first, last column target; {counts.n_rows:,} rows, "
+        f"{counts.n_features} features, {counts.n_classes} classes) into {cache_folder()}, or into "
+        f"a folder that you name with DRIFTREE_DATA; source: {record.source}"
+    )
+
+
+def _read(record: DataSet, path: Path) -> dict[str, Column]:
+    """Return the columns of a file, from the arrays that are kept of it if it has not changed."""
+    is_ours = path.parent == cache_folder()
+    if is_ours:
+        _verify(path)
+    facts = path.stat()
+    key = f"1 {path.resolve()} {facts.st_size} {facts.st_mtime_ns}"
+    kept = cache_folder() / "arrays" / f"{record.name}.npz"
+    columns = kept_columns(kept, key)
+    if columns is None:
+        columns = read_columns(path)
+        record.check_counts(count(columns), str(path))
+        try:
+            with hold(kept):
+                keep_columns(kept, columns, key)
+                if is_ours and not checksum_file(path).exists():  # put there by hand
+                    write_checksum(path, path)
+        except OSError as error:
+            _warn_not_kept(record, error)
+    return columns
+
+
+def _warn_not_kept(record: DataSet, error: OSError) -> None:
+    warnings.warn(
+        f"{record.name} could not be kept for a faster load next time ({error}); set "
+        "DRIFTREE_CACHE to a folder that can be written to",
+        stacklevel=4,
+    )
+
+
+def _verify(path: Path) -> None:
+    """Compare a file in the cache with the checksum of its first load."""
+    beside = checksum_file(path)
+    if beside.exists() and digest_of(path, "sha256") != beside.read_text().split()[0]:
+        raise ValueError(
+            f"{path} has changed since it was verified; if that was on purpose, delete "
+            f"{beside.name} beside it, else delete both to download it again"
+        )
+
+
+def _generated_file(origin: Generated) -> Path:
+    return cache_folder() / f"{origin.draw.__name__}.npz"
+
+
+def _load_generated(
+    record: DataSet, origin: Generated, preprocess: str, max_rows: int | None
+) -> LoadedData:
+    """Return a synthetic stream, drawn the first time and read from the cache afterwards."""
+    path = _generated_file(origin)
+    if path.exists():
+        with np.load(path, allow_pickle=False) as arrays:
+            X, y = arrays["X"], arrays["y"]
+    else:
+        X, y = origin.draw()
+        try:
+            with hold(path), write_whole(path) as file:
+                np.savez(file, X=X, y=y)
+        except OSError as error:
+            _warn_not_kept(record, error)
+    X, y = X[:max_rows], y[:max_rows]
+    names, classes = origin.feature_names, np.arange(record.counts.n_classes)
+    columns = X if preprocess == "paper" else dict(zip(names, X.T.copy(), strict=True))
+    return LoadedData(record.name, columns, y, names, classes, (), record.categorical)

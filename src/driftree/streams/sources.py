@@ -1,0 +1,231 @@
+"""Where the rows of a stream are: tables in memory, Parquet files, iterables such as River's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+
+from driftree.learn.tables import Columns, to_frame
+from driftree.streams.bad_rows import BadRows
+from driftree.streams.batching import (
+    Block,
+    Blocks,
+    count_rows,
+    name_features,
+    take,
+    to_columns,
+    to_label_array,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BLOCK_ROWS = 1000  # of rows that come one by one
+PARQUET_ROWS = 10_000
+
+
+class Source(ABC):
+    """Rows in blocks of any size.
+
+    Attributes
+    ----------
+    name : str
+        What errors call it.
+    feature_names : list or None
+        None until they are known.
+    n_rows : int or None
+        How many rows there are, as far as that is known without reading.
+    is_repeatable : bool
+        Whether it can be read more than once.
+    bad_rows : BadRows
+        What the last reading skipped.
+    """
+
+    name: str
+    feature_names: list[Any] | None = None
+    n_rows: int | None = None
+    is_repeatable = True
+    bad_rows = BadRows()
+
+    @abstractmethod
+    def blocks(self, skip_rows: int, batch_rows: int) -> Blocks:
+        """Yield the rows after the first `skip_rows`.
+
+        `batch_rows` is what the blocks will be cut into: rows that have to be waited for need not
+        be read further ahead.
+        """
+
+    def count_rows(self) -> int | None:
+        """Return how many rows there are, even if they have to be read; None if unknown."""
+        return self.n_rows
+
+
+def list_names(names: Iterable[Any], most: int = 8) -> str:
+    """Enumerate names; the end of a long list is left out."""
+    shown = list(names)
+    rest = f", ... ({len(shown)} in all)" if len(shown) > most else ""
+    return ", ".join(map(repr, shown[:most])) + rest
+
+
+def pick_target(names: Sequence[Hashable], target: Hashable | None, what: str) -> int:
+    """Return the place of the label's column: as named, or called target, or the last one."""
+    if target is None:
+        return names.index("target") if "target" in names else len(names) - 1
+    if target not in names:
+        raise ValueError(f"{what} has no column {target!r}; its columns are {list_names(names)}")
+    return names.index(target)
+
+
+class Table(Source):
+    """An array or a data frame in memory, and its labels."""
+
+    def __init__(self, X: Any, y: Any, name: str) -> None:
+        self.name = name
+        self.X, self.y = X, to_label_array(y)
+        self.feature_names = name_features(X)
+        self.n_rows = count_rows(X)
+        if self.n_rows != len(self.y):
+            raise ValueError(
+                f"X and y must have as many rows, but {name} has {self.n_rows} and {len(self.y)}"
+            )
+
+    @classmethod
+    def from_pair(cls, X: Any, y: Any) -> Table:
+        """Take features and labels."""
+        if isinstance(X, Mapping):
+            X = Columns(X).arrays
+        elif not nw.dependencies.is_into_dataframe(X):
+            X = _to_rectangle(X)
+        return cls(X, y, _name_table(X))
+
+    @classmethod
+    def from_whole(cls, table: Any, target: Hashable | None) -> Table:
+        """Take a table with the labels in one of its columns."""
+        name = _name_table(table)
+        if isinstance(table, np.ndarray):
+            places = range(-table.shape[1], table.shape[1]) if table.ndim == 2 else range(0)
+            place: Any = -1 if target is None else target
+            if place not in places:
+                raise ValueError(
+                    f"target must be the position of one of the columns, from 0, in {name} of "
+                    f"shape {table.shape}, got {target!r}"
+                )
+            return cls(np.delete(table, place, axis=1), table[:, place], name)
+        frame = to_frame(table)
+        column = frame.columns[pick_target(frame.columns, target, name)]
+        return cls(frame.drop(column).to_native(), frame[column].to_native(), name)
+
+    def blocks(self, skip_rows: int, batch_rows: int) -> Blocks:
+        """Yield the rows in one block, which is no copy."""
+        yield take((self.X, self.y), skip_rows, len(self.y))
+
+
+def _name_table(table: Any) -> str:
+    if isinstance(table, np.ndarray):
+        return "the array"
+    if isinstance(table, Mapping):
+        return "the dict of columns"
+    return f"the {type(table).__module__.partition('.')[0]} data frame"
+
+
+def _to_rectangle(X: Any) -> Any:
+    array = np.asarray(X)
+    if array.ndim != 2:
+        raise ValueError(
+            f"X must have two dimensions, rows and columns, got the shape {array.shape}: with a "
+            "single feature, use X.reshape(-1, 1)"
+        )
+    return array
+
+
+class ParquetFile(Source):
+    """A Parquet file, whose rows come as pyarrow tables."""
+
+    def __init__(self, path: Path, target: Hashable | None) -> None:
+        self.path, self.name = path, str(path)
+        with self._open() as file:
+            names = file.schema_arrow.names
+            self.n_rows = int(file.metadata.num_rows)
+        self.target = names[pick_target(names, target, self.name)]
+        self.feature_names = [name for name in names if name != self.target]
+
+    def _open(self) -> Any:
+        try:
+            from pyarrow import parquet
+        except ImportError:
+            raise ImportError("reading Parquet needs pyarrow: pip install pyarrow") from None
+        return parquet.ParquetFile(self.path)
+
+    def blocks(self, skip_rows: int, batch_rows: int) -> Blocks:
+        """Yield the rows; row groups before the first one asked for are not read."""
+        import pyarrow
+
+        with self._open() as file:
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+            first = 0
+            while first < len(sizes) and skip_rows >= sizes[first]:
+                skip_rows -= sizes[first]
+                first += 1
+            groups = list(range(first, len(sizes)))
+            for rows in file.iter_batches(PARQUET_ROWS, row_groups=groups) if groups else ():
+                table = pyarrow.Table.from_batches([rows]).slice(skip_rows)
+                skip_rows = max(0, skip_rows - rows.num_rows)
+                if table.num_rows:
+                    labels = to_label_array(table[self.target])
+                    yield table.drop_columns([self.target]), labels
+
+
+class Pairs(Source):
+    """An iterable of rows (dict, label), as River's data sets are, or of batches (X, y)."""
+
+    def __init__(self, pairs: Iterable[Any]) -> None:
+        self.pairs = pairs
+        self.name = getattr(pairs, "name", type(pairs).__name__)
+        self.is_repeatable = iter(pairs) is not pairs
+        self.n_rows = getattr(pairs, "n_samples", getattr(pairs, "n_rows", None))  # River, Stream
+        self.is_regression = getattr(pairs, "task", None) == "Regression"
+
+    def blocks(self, skip_rows: int, batch_rows: int) -> Blocks:
+        """Yield rows in blocks of at most 1000, and batches as they come."""
+        items = iter(self.pairs)
+        first = next(items, None)
+        if first is None:
+            raise ValueError(f"{self.name} holds no rows")
+        X, y = self._as_pair(first)
+        items = chain([first], items)
+        if isinstance(X, Mapping) and np.ndim(y) == 0:
+            rows = islice(items, skip_rows, None)
+            blocks = self._gather(map(self._as_pair, rows), min(batch_rows, BLOCK_ROWS))
+            skip_rows = 0
+        else:
+            blocks = (self._as_block(*self._as_pair(item)) for item in items)
+        for block in blocks:
+            n_rows = len(block[1])
+            if isinstance(block[0], Mapping):
+                self.feature_names = list(dict.fromkeys([*(self.feature_names or ()), *block[0]]))
+            if skip_rows < n_rows:
+                yield take(block, skip_rows, n_rows)
+            skip_rows = max(0, skip_rows - n_rows)
+
+    def _gather(self, rows: Iterator[tuple[Any, Any]], block_rows: int) -> Blocks:
+        while pairs := list(islice(rows, block_rows)):
+            features, labels = zip(*pairs, strict=True)
+            y = to_label_array(list(labels))
+            yield to_columns(list(features)), y.astype(np.float64) if self.is_regression else y
+
+    def _as_block(self, X: Any, y: Any) -> Block:
+        is_table = isinstance(X, Mapping) or nw.dependencies.is_into_dataframe(X)
+        return X if is_table else _to_rectangle(X), to_label_array(y)
+
+    def _as_pair(self, item: Any) -> tuple[Any, Any]:
+        if not isinstance(item, (tuple, list)) or len(item) != 2 or isinstance(item[1], Mapping):
+            raise TypeError(
+                f"{self.name} must yield rows, pairs of a dict and one label, or batches, pairs of "
+                f"features and labels, got {item!r:.80}"
+            )
+        return item[0], item[1]
