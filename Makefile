@@ -2,7 +2,9 @@
 # Another Python: make PYTHON=python3.12 test
 
 PYTHON ?= python3
+ifneq ($(wildcard ../shared/data/.),)
 DRIFTREE_DATA ?= ../shared/data
+endif
 export DRIFTREE_DATA
 
 SHELL := /bin/bash
@@ -23,7 +25,7 @@ version_of = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")'
 OLD_PYTHONS := 2.% 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 3.10
 need_python = $(if $(filter-out $(OLD_PYTHONS),$(call version_of,$(PYTHON))),,$(error driftree needs Python 3.11 or newer, and $(PYTHON) is not: name one that is, such as make PYTHON=python3.12 $(MAKECMDGOALS)))
 
-.PHONY: help demo test lint format quality ablations bench sanitize wheels clean FORCE
+.PHONY: help demo test lint format paper quality ablations bench sanitize wheels clean FORCE
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name words; do printf '  make %-9s %s\n' "$$name" "$$words"; done
@@ -44,14 +46,18 @@ format: .venv/.dev-stamp ## let ruff format and fix
 	@$(BIN)/ruff check --fix --quiet || true
 	@$(BIN)/ruff format
 
-quality: .venv/.dev-stamp ## score the streams in DRIFTREE_DATA
+paper: .venv/.dev-stamp ## the paper's tables and figures (hours the first time)
+	@$(BIN)/driftree paper --jobs 2
+
+quality: .venv/.dev-stamp ## score both settings on the streams in DRIFTREE_DATA
 	@$(BIN)/python benchmarks/quality.py --jobs 2
 
 ablations: .venv/.dev-stamp ## what each deviation from the paper brings
 	@$(BIN)/python benchmarks/ablations.py --rows 100000 --jobs 2
 
-bench: .venv/.dev-stamp ## rows per second
+bench: .venv/.dev-stamp ## rows per second, of learners and of generators
 	@$(BIN)/python benchmarks/speed.py
+	@$(BIN)/python benchmarks/generators.py
 
 # Python itself is not sanitized, so the run-time libraries are loaded first; libstdc++ with them,
 # or AddressSanitizer does not find the functions behind C++ exceptions.

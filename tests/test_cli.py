@@ -1,11 +1,20 @@
 """The command line: what it prints, and how it ends."""
 
-import numpy as np
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+
 import pytest
-from sklearn.metrics import precision_score, recall_score
 from typer.testing import CliRunner
 
 from driftree import __version__, cli
+from driftree.evaluate import LEARNERS, read_records
+from driftree.streams import DATA_SETS, agrawal
 
 FEW_ROWS = "4000"
 
@@ -53,10 +62,21 @@ def test_live_display(monkeypatch):
     assert "of 1,000 rows" in result.output
 
 
-def test_help_names_the_commands():
-    result = run("--help")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["demo", "run", "compare", "paper", "data"]),
+        (["run"], ["--target", "--batch", "--resume", "--on-bad-row", "--delay"]),
+        (["compare"], ["--jobs", *LEARNERS]),
+        (["paper"], ["--data", "--models", "--jobs"]),
+        (["data"], ["list", "get"]),
+    ],
+)
+def test_help_names_commands_and_options(arguments, words):
+    result = run(*arguments, "--help")
     assert result.exit_code == 0
-    assert "demo" in result.output
+    for word in words:
+        assert word in result.output
 
 
 def test_version():
@@ -73,19 +93,192 @@ def test_interrupt_ends_quietly_with_130(monkeypatch):
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr(cli, "_learn_demo", interrupt)
+    monkeypatch.setattr(cli.demo.Race, "run", interrupt)
     result = run("demo")
     assert result.exit_code == 130
     assert "Abort" not in result.output
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_batch_f1_is_made_of_scikit_learns_weighted_scores(seed):
-    rng = np.random.default_rng(seed)
-    labels, predicted = rng.choice(["a", "b", "c"], size=(2, 1 + seed)).tolist()
-    score = {"average": "weighted", "zero_division": 0.0}
-    precision = precision_score(labels, predicted, **score)
-    recall = recall_score(labels, predicted, **score)
-    expected = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
-    assert cli.batch_f1(labels, predicted) == pytest.approx(expected)
+# ---------------------------------------------------------------------- run and compare
+@pytest.fixture(scope="module")
+def loans(tmp_path_factory):
+    """A CSV file of 2,000 loan applications."""
+    X, y = next(agrawal(2000, batch_rows=2000, function=2))
+    path = tmp_path_factory.mktemp("data") / "loans.csv"
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["salary", *(f"feature {j}" for j in range(1, 9)), "y"])
+        for row, label in zip(X.tolist(), y.tolist(), strict=True):
+            writer.writerow([*row, "yes" if label else "no"])
+    return path
+
+
+def test_run_prints_a_table_and_the_tree_and_leaves_files(loans, tmp_path):
+    out = tmp_path / "out"
+    result = run("run", str(loans), "--target", "y", "--out", str(out))
+    assert result.exit_code == 0, result.output
+    assert "dmt" in result.output
+    assert "The tree at the end" in result.output
+    assert "log-odds of yes" in result.output
+    records = read_records(out / "records.csv")
+    assert [record.n_rows for record in records] == list(range(200, 2001, 100))
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["settings"]["target"] == "y"
+    mean = sum(record.f1 for record in records) / len(records)
+    assert summary["learners"]["dmt"]["f1"]["mean"] == pytest.approx(mean)
+    assert f"{mean:.3f}" in result.output
+    assert (out / "plot.png").exists() == (find_spec("matplotlib") is not None)
+
+
+def test_results_are_not_written_over_unless_asked(loans, tmp_path):
+    arguments = ["run", str(loans), "--model", "majority", "--out", str(tmp_path)]
+    assert run(*arguments).exit_code == 0
+    before = (tmp_path / "records.csv").read_text()
+    again = run(*arguments)
+    assert again.exit_code == 2
+    assert "--resume" in again.output
+    assert (tmp_path / "records.csv").read_text() == before
+    assert run(*arguments, "--resume").exit_code == 0
+    assert run(*arguments, "--overwrite").exit_code == 0
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_compare_tells_who_did_how_well(loans, tmp_path, jobs):
+    models = ["dmt", "vfdt-nba", "majority"]
+    result = run(
+        "compare", str(loans), "--models", ",".join(models), "--jobs", jobs, "--out", str(tmp_path)
+    )
+    assert result.exit_code == 0, result.output
+    starts = [line.split()[0] for line in result.output.splitlines() if line.strip()]
+    table = [word for word in starts if word in models]
+    assert table[-3:] == models
+    records = read_records(tmp_path / "records.csv")
+    assert [record.learner for record in records[:3]] == models
+    assert len(records) == 3 * 19
+    f1 = {name: sum(r.f1 for r in records if r.learner == name) for name in models}
+    assert f1["dmt"] > f1["majority"]
+
+
+def test_standard_input(loans, tmp_path):
+    result = CliRunner().invoke(
+        cli.app,
+        ["run", "-", "--batch", "500", "--model", "logistic", "--out", str(tmp_path)],
+        input=loans.read_bytes(),
+    )
+    assert result.exit_code == 0, result.output
+    assert [r.n_rows for r in read_records(tmp_path / "records.csv")] == [1000, 1500, 2000]
+
+
+def test_malformed_rows_are_reported_at_the_end(loans, tmp_path):
+    wrong = tmp_path / "wrong.csv"
+    lines = loans.read_text().splitlines()
+    wrong.write_text("\n".join([*lines[:1500], "a lot" + lines[1500][5:], *lines[1501:]]))
+    arguments = ["run", str(wrong), "--model", "majority", "--out", str(tmp_path / "out")]
+    stopped = run(*arguments)
+    assert stopped.exit_code == 2
+    (line,) = [line for line in stopped.output.splitlines() if line.startswith("driftree:")]
+    assert "line 1501" in line
+    assert "'salary'" in line
+    skipped = run(*arguments, "--on-bad-row", "skip", "--overwrite")
+    assert skipped.exit_code == 0
+    assert "1 malformed rows were skipped" in skipped.output
+    assert "line 1501, column 'salary'" in skipped.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "nowhere.csv"], "no file 'nowhere.csv'"),
+        (["run", "{loans}", "--target", "z"], "no column 'z'"),
+        (["run", "{loans}", "--model", "dmtt"], "did you mean dmt?"),
+        (["run", "{loans}", "--batch", "5000"], "no more rows than one batch"),
+        (["compare", "{loans}", "--models", ","], "at least one learner"),
+        (["compare", "-", "--models", "dmt,majority", "--jobs", "2"], "one process only"),
+        (["paper", "--data", "electricty"], "did you mean electricity?"),
+        (["data", "get", "poke"], "did you mean poker?"),
+    ],
+)
+def test_a_mistake_is_one_line_and_ends_with_2(loans, tmp_path, arguments, words):
+    filled = [argument.format(loans=loans) for argument in arguments]
+    out = ["--out", str(tmp_path / "out")] if arguments[0] != "data" else []
+    result = run(*filled, *out)
+    assert result.exit_code == 2
+    lines = [line for line in result.output.splitlines() if line.startswith("driftree:")]
+    assert len(lines) == 1
+    assert words in lines[0]
+    assert "Traceback" not in result.output
+
+
+def test_ctrl_c_leaves_complete_files(loans, tmp_path):
+    code = "import sys; from driftree.cli import app; app(sys.argv[1:])"
+    out = tmp_path / "out"
+    arguments = ["compare", str(loans), "--models", "levbag3,arf3", "--batch", "20"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments, "--jobs", "2", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    files = [out / "records-levbag3.csv", out / "records-arf3.csv"]
+    while not all(file.exists() and len(read_records(file)) > 2 for file in files):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "--resume" in errors
+    assert "Traceback" not in errors
+    merged = read_records(out / "records.csv")
+    assert len(merged) == sum(len(read_records(file)) for file in files)
+    for file in files:
+        assert file.read_text().endswith("\n")
+    assert (out / "records-arf3.state").exists()
+
+
+# ---------------------------------------------------------------------- data and paper
+def test_data_list_names_all_data_sets(monkeypatch, tmp_path):
+    monkeypatch.setenv("DRIFTREE_CACHE", str(tmp_path))
+    monkeypatch.delenv("DRIFTREE_DATA", raising=False)
+    result = run("data", "list")
+    assert result.exit_code == 0
+    for name in DATA_SETS:
+        assert name in result.output
+    monkeypatch.setenv("DRIFTREE_DATA", str(tmp_path / "nowhere"))
+    wrong = run("data", "list")
+    assert wrong.exit_code == 2
+    assert "nowhere" in wrong.output
+
+
+def test_paper_prints_and_writes_tables_and_figures(monkeypatch, tmp_path):
+    monkeypatch.setenv("DRIFTREE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("DRIFTREE_DATA", raising=False)
+    arguments = ["paper", "--data", "sea,tueyeq", "--models", "dmt,majority", "--rows", "5000"]
+    out = tmp_path / "out"
+    result = run(*arguments, "--out", str(out))
+    assert result.exit_code == 0, result.output
+    assert "0.88 ± 0.02" in result.output  # what the paper has for SEA
+    assert "tueyeq" in result.output
+    names = {path.name for path in out.iterdir()}
+    for number, name in zip(
+        ("I", "II", "III", "IV", "V", "VI"),
+        ("data_sets", "f1", "n_splits", "n_parameters", "seconds", "summary"),
+        strict=True,
+    ):
+        assert {f"table{number}_{name}.{suffix}" for suffix in ("md", "tex", "csv")} <= names
+    if find_spec("matplotlib"):
+        assert {"figure3.png", "figure4.pdf"} <= names
+    results = json.loads((out / "results.json").read_text())
+    assert results["missing"] == {"tueyeq": "to be fetched by hand"}
+    assert [(r["data_set"], r["learner"], r["rows"]) for r in results["results"]] == [
+        ("sea", "dmt", 5000),
+        ("sea", "majority", 5000),
+    ]
+
+    def forget(*_):
+        raise AssertionError("it is to be remembered, not run again")
+
+    monkeypatch.setattr("driftree.evaluate.experiments.Trial.run", forget)
+    again = run(*arguments, "--out", str(out))
+    assert again.exit_code == 0, again.output

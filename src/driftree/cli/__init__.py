@@ -1,0 +1,38 @@
+"""The command line: `driftree`. The only room that prints.
+
+Commands import what they need when they run.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import driftree
+from driftree.cli import data, demo, paper, run
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"driftree {driftree.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Small, readable trees that learn from data streams and say why they change."""
+
+
+app.command()(demo.demo)
+app.command()(run.run)
+app.command()(run.compare)
+app.command()(paper.paper)
+app.add_typer(data.app, name="data")

@@ -1,0 +1,297 @@
+"""`driftree run` and `driftree compare`: learners on a file or data set, tested over time."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+import driftree
+from driftree.cli.screen import Progress, consoles, names_of, one_line, tabulate
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from driftree.evaluate.records import Record
+    from driftree.evaluate.runs import RunResult, RunSettings
+
+COMPARED = "dmt,dmt-paper,fimtdd,vfdt-mc,vfdt-nba,ht-ada,efdt,majority"
+
+Source = Annotated[
+    str,
+    typer.Argument(help="A CSV, CSV.gz or Parquet file, - for CSV on stdin, or a data set's name."),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(help="Column of the labels; else the one called target, else the last."),
+]
+BatchSize = Annotated[
+    float | None,
+    typer.Option(
+        "--batch",
+        min=0,
+        help="Rows per batch, or below 1 their share; else 0.1 % of the stream, at least 100 rows.",
+    ),
+]
+Categorical = Annotated[
+    str, typer.Option(help="Columns, separated by commas, that are categories despite numbers.")
+]
+MaxRows = Annotated[int | None, typer.Option("--rows", min=1, help="Only the first rows.")]
+OnBadRow = Annotated[
+    Literal["stop", "skip"], typer.Option(help="What a malformed row of a CSV file does.")
+]
+Delay = Annotated[int, typer.Option(min=0, help="Rows after which a label becomes known.")]
+RowByRow = Annotated[
+    bool, typer.Option("--row-by-row", help="Learn each row before the next is predicted.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="For learners that draw.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder of the results; driftree-results/NAME if not given."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the results that are in the folder.")
+]
+
+
+def run(
+    source: Source,
+    target: Target = None,
+    model: Annotated[
+        str, typer.Option(help="The learner; driftree compare --help has all.")
+    ] = "dmt",
+    batch: BatchSize = None,
+    categorical: Categorical = "",
+    rows: MaxRows = None,
+    on_bad_row: OnBadRow = "stop",
+    delay: Delay = 0,
+    row_by_row: RowByRow = False,
+    seed: Seed = 1,
+    out: Folder = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Let a learner predict, then learn, a stream, batch by batch, and see how it does over time.
+
+    The first batch only trains. Records go to OUT/records.csv as they come, a summary to
+    OUT/summary.json, a plot to OUT/plot.png.
+    """
+    compare(
+        source,
+        models=model,
+        target=target,
+        batch=batch,
+        categorical=categorical,
+        rows=rows,
+        on_bad_row=on_bad_row,
+        delay=delay,
+        row_by_row=row_by_row,
+        seed=seed,
+        out=out,
+        resume=resume,
+        overwrite=overwrite,
+    )
+
+
+def compare(
+    source: Source,
+    models: Annotated[
+        str,
+        typer.Option(
+            help="Learners, separated by commas: dmt, dmt-paper, fimtdd, vfdt-mc, vfdt-nba, "
+            "ht-ada, efdt, arf3, levbag3, logistic, majority, no-change."
+        ),
+    ] = COMPARED,
+    target: Target = None,
+    batch: BatchSize = None,
+    categorical: Categorical = "",
+    rows: MaxRows = None,
+    on_bad_row: OnBadRow = "stop",
+    delay: Delay = 0,
+    row_by_row: RowByRow = False,
+    seed: Seed = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Learners at a time, a process each.")] = 1,
+    out: Folder = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Compare learners on the same rows: how good, how simple and how fast each is, over time.
+
+    The first batch only trains. Records go to OUT/records.csv as they come, a summary to
+    OUT/summary.json, a plot to OUT/plot.png.
+    """
+    from driftree.evaluate import LEARNERS
+    from driftree.evaluate.runs import RunSettings
+
+    with one_line():
+        settings = RunSettings(
+            source=source,
+            learners=tuple(names_of(models, LEARNERS, "learner")),
+            target=target,
+            batch=batch if batch is None or batch < 1 else round(batch),
+            n_rows=rows,
+            on_bad_row=on_bad_row,
+            categorical=tuple(name.strip() for name in categorical.split(",") if name.strip()),
+            delay=delay,
+            step_rows=1 if row_by_row else None,
+            seed=seed,
+        )
+        folder = out or Path("driftree-results") / _stem(source)
+        _prepare(folder, resume=resume, overwrite=overwrite)
+        _run(settings, folder, jobs=jobs, resume=resume)
+
+
+def _stem(source: str) -> str:
+    return "stdin" if source == "-" else Path(source).name.split(".")[0]
+
+
+def _prepare(folder: Path, *, resume: bool, overwrite: bool) -> None:
+    """Make the folder; never write over results without being told to."""
+    earlier = [*folder.glob("records*.csv"), *folder.glob("records*.state")]
+    if earlier and not (resume or overwrite):
+        raise ValueError(
+            f"{folder} holds results of an earlier run: add --resume to go on with it, "
+            "--overwrite to replace it, or --out for another folder"
+        )
+    if overwrite and not resume:
+        for path in earlier:
+            path.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _run(settings: RunSettings, folder: Path, *, jobs: int, resume: bool) -> None:
+    """Run the learners, side by side or in processes of their own, and show what came out."""
+    from driftree.evaluate.parallel import run_tasks
+    from driftree.evaluate.records import read_records
+    from driftree.evaluate.runs import RunTask, merge_records, run_stream
+
+    console, error_console = consoles()
+    whole = folder / "records.csv"
+    is_shared = jobs == 1 or len(settings.learners) == 1  # one pass over the stream for all
+    if not is_shared and settings.source == "-":
+        raise ValueError("standard input can be read by one process only: leave --jobs out")
+    tasks = [RunTask(settings, whole, resume)]
+    titles = [", ".join(settings.learners)]
+    if not is_shared:
+        titles = list(settings.learners)
+        tasks = [
+            RunTask(replace(settings, learners=(name,)), folder / f"records-{name}.csv", resume)
+            for name in titles
+        ]
+    results: dict[int, RunResult] = {}
+    try:
+        with Progress(error_console, titles) as progress:
+            for place, result in run_tasks(run_stream, tasks, n_jobs=jobs, news=progress.tell):
+                results[place] = result
+                words = "done" if result.is_complete else "stopped"
+                progress.finish(place, f"{words} after {result.n_rows:,} rows")
+    except KeyboardInterrupt:
+        error_console.print(
+            f"Stopped. What was seen is in {folder}; go on with the same command and --resume",
+            soft_wrap=True,
+        )
+        raise
+    finally:
+        if not is_shared:
+            merge_records([task.records for task in tasks if task.records.exists()], whole)
+    _conclude(console, settings, folder, read_records(whole), list(results.values()))
+
+
+def _conclude(
+    console: Console,
+    settings: RunSettings,
+    folder: Path,
+    records: list[Record],
+    results: list[RunResult],
+) -> None:
+    """Print the table, and write summary and plot."""
+    if not records:
+        raise ValueError(
+            f"{settings.source} has no more rows than one batch, which only trains: give more "
+            "rows, or a smaller --batch"
+        )
+    batch_rows = _batch_rows(records)
+    console.print(tabulate(records, batch_rows))
+    console.print(
+        f"\nMeans over {len({record.step for record in records}):,} batches of {batch_rows:,} "
+        "rows, each predicted before it was learnt; F1: harmonic mean of weighted precision and "
+        "recall. Splits and parameters: after each batch, counted as in the paper. Rows/s: "
+        "processor time, one thread. MB: last measured.",
+        style="dim",
+    )
+    if results[0].n_bad_rows:
+        console.print(f"\n{results[0].n_bad_rows:,} malformed rows were skipped, the first:")
+        for row in results[0].bad_rows[:3]:
+            console.print(f"  {row}", markup=False, soft_wrap=True)
+    learners = {name: model for result in results for name, model in result.learners.items()}
+    if len(learners) == 1:
+        _tell_tree(console, *learners.values())
+    _write_summary(folder / "summary.json", settings, records, results)
+    plot = _plot(folder / "plot.png", records)
+    console.print(
+        f"\n{folder}: records.csv, summary.json{', plot.png' if plot else ''}", soft_wrap=True
+    )
+    if not plot:
+        console.print("No plot without matplotlib: pip install 'driftree\\[plot]'", style="dim")
+
+
+def _batch_rows(records: list[Record]) -> int:
+    """Return the rows of a batch; the last one may be shorter."""
+    rows = sorted({record.n_rows for record in records})
+    return rows[1] - rows[0] if len(rows) > 2 else rows[0] // 2 or 1
+
+
+def _tell_tree(console: Console, model: Any) -> None:
+    """Print what a Dynamic Model Tree knows at the end, and what it changed last."""
+    if not isinstance(model, driftree.DynamicModelTreeClassifier):
+        return
+    console.print("\nThe tree at the end:\n", style="bold")
+    text = driftree.export_text(model, max_weights=4, width=console.width)
+    console.print(text, markup=False, soft_wrap=True)
+    if model.events_:
+        console.print("\nIts last changes:", style="bold")
+        for event in model.events_[-3:]:
+            console.print(f"- {event}", markup=False)
+
+
+def _write_summary(
+    path: Path, settings: RunSettings, records: list[Record], results: list[RunResult]
+) -> None:
+    from driftree.evaluate.records import summarise
+
+    what = {
+        "settings": asdict(settings),
+        "versions": {
+            "driftree": driftree.__version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("numpy", "river", "scikit-learn")},
+        },
+        "rows": results[0].n_rows,
+        "malformed_rows": results[0].n_bad_rows,
+        "learners": {
+            learner: {
+                name: None if math.isnan(mean) else {"mean": mean, "std": std}
+                for name, (mean, std) in figures.items()
+            }
+            for learner, figures in summarise(records).items()
+        },
+    }
+    path.write_text(json.dumps(what, indent=1) + "\n", encoding="utf-8")
+
+
+def _plot(path: Path, records: list[Record]) -> bool:
+    """Draw F1 and splits over time; False if that is not possible here."""
+    if find_spec("matplotlib") is None:
+        return False
+    from driftree.evaluate.figures import plot_records, save_figure
+
+    save_figure(plot_records(records), path)
+    return True

@@ -1,0 +1,130 @@
+"""Several tasks at a time, in processes of their own, with news of how far each has come."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+News = Callable[[int, int | None, str], None]  # rows done, rows in all if known, words
+
+
+class Work(Protocol):
+    """What to do with a task, in whatever process; `should_stop` is to be asked now and then."""
+
+    def __call__(self, task: Any, news: News, should_stop: Callable[[], bool]) -> Any:
+        """Return the task's result."""
+
+
+def run_tasks(
+    work: Work,
+    tasks: Sequence[Any],
+    *,
+    n_jobs: int = 1,
+    news: Callable[[int, int, int | None, str], None] = lambda *_: None,
+) -> Iterator[tuple[int, Any]]:
+    """Do all tasks, some at a time; yield each one's place and result when it is done.
+
+    Ctrl-C asks the tasks to stop, waits until they have, and is then raised as KeyboardInterrupt,
+    so that no file is left half written; a second Ctrl-C does not wait.
+
+    Parameters
+    ----------
+    work : callable
+        A function of a module, called as ``work(task, news, should_stop)``.
+    tasks : sequence
+        What to give to it, one by one.
+    n_jobs : int, default=1
+        How many processes. One is this process itself, where a debugger can see what happens.
+    news : callable, optional
+        Called here with the task's place, the rows it has done, the rows in all or None, and words.
+    """
+    if n_jobs < 1:
+        raise ValueError(f"n_jobs must be at least 1, got {n_jobs}")
+    if n_jobs == 1 or len(tasks) < 2:
+        with _ask_to_stop() as stop:
+            for i, task in enumerate(tasks):
+
+                def tell(done: int, total: int | None, words: str, place: int = i) -> None:
+                    news(place, done, total, words)
+
+                yield i, work(task, tell, stop.is_set)
+                if stop.is_set():
+                    raise KeyboardInterrupt
+    else:
+        yield from _run_in_processes(work, tasks, n_jobs, news)
+
+
+@contextmanager
+def _ask_to_stop() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into a question; outside the main thread nothing can be asked."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask(*_: Any) -> None:
+        signal.signal(signal.SIGINT, before)
+        stop.set()
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _run_in_processes(
+    work: Work,
+    tasks: Sequence[Any],
+    n_jobs: int,
+    news: Callable[[int, int, int | None, str], None],
+) -> Iterator[tuple[int, Any]]:
+    context = multiprocessing.get_context("spawn")
+    letters, stop = context.SimpleQueue(), context.Event()
+    pool = ProcessPoolExecutor(
+        min(n_jobs, len(tasks)), context, initializer=_begin, initargs=(letters, stop)
+    )
+
+    def read_letters() -> None:
+        while not letters.empty():
+            news(*letters.get())
+
+    with pool, _ask_to_stop() as asked:
+        pending = {pool.submit(_work_there, work, i, task): i for i, task in enumerate(tasks)}
+        try:
+            while pending and not asked.is_set():
+                done, _ = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+                read_letters()
+                for future in done:
+                    yield pending.pop(future), future.result()
+        finally:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(future.done() for future in pending):
+                wait(pending, timeout=0.2)
+                read_letters()  # or a process that writes to a full queue never ends
+        if asked.is_set():
+            raise KeyboardInterrupt
+
+
+# ---------------------------------------------------------------------- in the processes
+_links: dict[str, Any] = {}
+
+
+def _begin(letters: Any, stop: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides
+    _links.update(letters=letters, stop=stop)
+
+
+def _work_there(work: Work, place: int, task: Any) -> Any:
+    def tell(done: int, total: int | None, words: str) -> None:
+        _links["letters"].put((place, done, total, words))
+
+    return work(task, tell, _links["stop"].is_set)

@@ -1,0 +1,58 @@
+"""Scores of a batch equal scikit-learn's."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from driftree.evaluate import score
+
+CLOSE = 1e-12
+
+
+def draw_batch(n_rows: int, n_classes: int, seed: int):
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(n_classes, size=n_rows)
+    proba = rng.dirichlet(np.full(n_classes, 0.3), size=n_rows)
+    proba[rng.random(n_rows) < 0.1] = np.eye(n_classes)[0]  # certain, and often wrong
+    return truth, proba
+
+
+@given(st.integers(1, 60), st.integers(2, 8), st.integers(0, 2**20))
+def test_scores_equal_those_of_scikit_learn(n_rows, n_classes, seed):
+    truth, proba = draw_batch(n_rows, n_classes, seed)
+    predicted = proba.argmax(axis=1)
+    ours = score(truth, predicted, proba[np.arange(n_rows), truth])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # undefined kappa and precision
+        precision = metrics.precision_score(truth, predicted, average="weighted", zero_division=0)
+        recall = metrics.recall_score(truth, predicted, average="weighted", zero_division=0)
+        kappa = metrics.cohen_kappa_score(truth, predicted)
+        log_loss = metrics.log_loss(truth, proba, labels=range(n_classes))
+    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0
+    assert ours.f1 == pytest.approx(f1, abs=CLOSE)
+    assert ours.accuracy == pytest.approx(metrics.accuracy_score(truth, predicted), abs=CLOSE)
+    assert ours.kappa == pytest.approx(kappa, abs=CLOSE, nan_ok=True)
+    assert ours.log_loss == pytest.approx(log_loss, abs=CLOSE)
+
+
+def test_f1_is_not_the_mean_of_the_f1_of_the_classes():
+    truth, predicted = np.array([0, 0, 0, 1]), np.array([0, 1, 1, 1])
+    weighted = metrics.f1_score(truth, predicted, average="weighted")
+    assert score(truth, predicted).f1 == pytest.approx(2 * (5 / 6) * 0.5 / (5 / 6 + 0.5))
+    assert abs(score(truth, predicted).f1 - weighted) > 0.05
+
+
+def test_no_prediction_is_a_wrong_one():
+    scores = score(np.array([0, 1, 1]), np.array([-1, 1, -1]))
+    assert scores.accuracy == pytest.approx(1 / 3)
+    assert scores.f1 == pytest.approx(2 * (2 / 3) * (1 / 3) / (2 / 3 + 1 / 3))
+    assert np.isnan(scores.log_loss)
+
+
+def test_nothing_to_score_is_an_error():
+    with pytest.raises(ValueError, match="without rows"):
+        score(np.empty(0, dtype=int), np.empty(0, dtype=int))

@@ -1,0 +1,233 @@
+"""Test, then train."""
+
+import pickle
+
+import numpy as np
+import pytest
+from river import linear_model, preprocessing
+from sklearn.linear_model import SGDClassifier
+from sklearn.naive_bayes import GaussianNB
+
+from driftree import DynamicModelTreeClassifier
+from driftree.evaluate import LEARNERS, Evaluation, Record, make_learner, prequential, score
+from driftree.streams import agrawal, sea
+from driftree.streams.rows import Rows
+
+NOT_REPEATABLE = ("predict_seconds", "learn_seconds", "memory")
+
+
+def figures(records):
+    """All that is said but for times and memory."""
+    return [
+        tuple(getattr(record, name) for name in Record.__slots__ if name not in NOT_REPEATABLE)
+        for record in records
+    ]
+
+
+class Recorder:
+    """A River classifier that writes down what happens to it."""
+
+    def __init__(self):
+        self.log = []
+
+    def predict_proba_one(self, x):
+        self.log.append(("predict", x["x0"]))
+        return {0: 0.25, 1: 0.75}
+
+    def learn_one(self, x, y):
+        self.log.append(("learn", x["x0"]))
+
+
+def numbered(n_batches, batch_rows):
+    """Rows that carry their number."""
+    for start in range(0, n_batches * batch_rows, batch_rows):
+        rows = np.arange(start, start + batch_rows, dtype=float)
+        yield rows[:, None], (rows % 2).astype(int)
+
+
+def happened(log, what):
+    return [int(row) for kind, row in log if kind == what]
+
+
+def test_a_batch_is_predicted_before_it_is_learnt_and_the_first_only_trains():
+    model = Recorder()
+    records = list(prequential(model, numbered(3, 2)))
+    kinds = [(kind, int(row)) for kind, row in model.log]
+    first = [("learn", 0), ("learn", 1)]
+    second = [("predict", 2), ("predict", 3), ("learn", 2), ("learn", 3)]
+    third = [("predict", 4), ("predict", 5), ("learn", 4), ("learn", 5)]
+    assert kinds == first + second + third
+    assert [(record.step, record.n_rows) for record in records] == [(1, 4), (2, 6)]
+
+
+def test_without_pretraining_the_first_batch_is_tested():
+    model = Recorder()
+    records = list(prequential(model, numbered(3, 2), pretrain=False))
+    assert happened(model.log, "predict") == list(range(6))
+    assert [(record.step, record.n_rows) for record in records] == [(1, 2), (2, 4), (3, 6)]
+
+
+def test_row_by_row_each_row_is_learnt_before_the_next_is_predicted():
+    model = Recorder()
+    list(prequential(model, numbered(2, 3), step_rows=1))
+    after_first = [(kind, int(row)) for kind, row in model.log[3:]]
+    assert after_first == [(kind, row) for row in (3, 4, 5) for kind in ("predict", "learn")]
+
+
+@pytest.mark.parametrize("delay", [0, 1, 2, 3, 5, 100])
+@pytest.mark.parametrize("step_rows", [None, 1, 2])
+def test_labels_that_come_later_are_learnt_later(delay, step_rows):
+    model = Recorder()
+    list(prequential(model, numbered(5, 4), delay=delay, step_rows=step_rows))
+    learnt_before = {}
+    n_learnt = 0
+    for kind, row in model.log:
+        if kind == "learn":
+            n_learnt += 1
+        else:
+            learnt_before[int(row)] = n_learnt
+    pretrained = 4
+    step = step_rows or 4
+    for row, n_known in learnt_before.items():
+        start_of_step = row - (row - 4) % step
+        assert n_known == max(pretrained, start_of_step - delay)
+    assert happened(model.log, "learn") == list(range(max(pretrained, 20 - delay)))
+
+
+def test_scores_are_those_of_the_predictions_made():
+    stream = list(agrawal(6000, function=2))
+    model, twin = make_learner("dmt"), make_learner("dmt")
+    records = list(prequential(model, stream))
+    twin.partial_fit(*stream[0])
+    for record, (X, y) in zip(records, stream[1:], strict=True):
+        proba = twin.predict_proba(X)
+        scores = score(y, proba.argmax(axis=1), proba[np.arange(len(y)), y])
+        assert (record.f1, record.accuracy, record.kappa, record.log_loss) == pytest.approx(scores)
+        twin.partial_fit(X, y)
+        assert record.n_splits == twin.n_splits_
+        assert record.memory == twin.memory_usage()
+        assert record.predict_seconds >= 0 < record.learn_seconds
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_learner_by_name_is_evaluated(name):
+    records = list(prequential(name, sea(3000)))
+    assert [record.learner for record in records] == [name] * 2
+    floor = {"majority": 0.3, "no-change": 0.1}.get(name, 0.55)
+    assert records[-1].f1 > floor
+    assert records[-1].n_splits >= 0
+    assert records[0].memory > 0
+
+
+def test_side_by_side_is_the_same_as_one_by_one():
+    names = ["dmt", "vfdt-nba", "arf3", "majority"]
+    together = list(prequential({name: name for name in names}, sea(4000)))
+    assert [record.learner for record in together[:4]] == names
+    for name in names:
+        alone = list(prequential(name, sea(4000)))
+        assert figures(r for r in together if r.learner == name) == figures(alone)
+
+
+def test_every_way_of_holding_rows_gives_the_same_records():
+    pandas, polars, pyarrow = map(pytest.importorskip, ("pandas", "polars", "pyarrow"))
+    stream = list(sea(3000))
+    names = ["x0", "x1", "x2"]
+    tables = [dict(zip(names, X.T, strict=True)) for X, _ in stream]
+    expected = figures(prequential({"dmt": "dmt", "vfdt-mc": "vfdt-mc"}, stream))
+    for make in (dict, pandas.DataFrame, polars.DataFrame, pyarrow.table):
+        batches = [(make(table), y) for table, (_, y) in zip(tables, stream, strict=True)]
+        assert figures(prequential({"dmt": "dmt", "vfdt-mc": "vfdt-mc"}, batches)) == expected
+
+
+def test_text_and_missing_values_reach_every_learner():
+    rng = np.random.default_rng(1)
+    batches = []
+    for _ in range(4):
+        car = rng.choice(np.array(["van", "bus", None], dtype=object), size=200)
+        age = np.where(rng.random(200) < 0.1, np.nan, rng.uniform(20, 80, 200))
+        batches.append(({"car": car, "age": age}, np.where(car == "van", "yes", "no")))
+    learners = {name: name for name in LEARNERS if name not in ("arf3", "levbag3")}
+    last = {record.learner: record for record in prequential(learners, batches)}
+    assert last["dmt"].accuracy == 1.0
+    assert last["vfdt-nba"].accuracy > 0.9
+    assert last.keys() == learners.keys()
+
+
+def test_learners_of_both_libraries():
+    models = {
+        "linear": SGDClassifier(loss="log_loss", random_state=1),
+        "hinge": SGDClassifier(random_state=1),
+        "bayes": GaussianNB(),
+        "river": preprocessing.StandardScaler() | linear_model.LogisticRegression(),
+    }
+    stream = list(sea(4000))
+    last = {r.learner: r for r in prequential(models, stream, classes=[0, 1])}
+    assert all(record.accuracy > 0.75 for record in last.values())
+    assert np.isnan(last["hinge"].log_loss)  # it gives no probabilities
+    assert last["linear"].n_splits == 1
+    assert last["bayes"].n_splits is None
+
+
+def test_an_untaught_learner_says_nothing():
+    for name in ("dmt", "vfdt-mc"):
+        record = next(prequential(name, sea(500, batch_rows=100), pretrain=False))
+        assert (record.accuracy, record.f1) == (0.0, 0.0)
+        assert record.log_loss == pytest.approx(np.log(2))
+
+
+def test_a_label_never_seen_before_is_a_miss():
+    X = np.zeros((4, 1))
+    batches = [(X, np.array(["a", "b", "a", "b"])), (X, np.array(["c", "c", "c", "c"]))]
+    for name in ("dmt", "vfdt-mc"):
+        (record,) = prequential(name, batches)
+        assert record.accuracy == 0
+        assert record.log_loss > 30
+
+
+def test_an_evaluation_goes_on_from_a_pickle():
+    stream = list(sea(6000))
+    names = {"dmt": "dmt", "levbag3": "levbag3"}
+    whole = list(prequential(names, stream, delay=1500))
+    evaluation = Evaluation(names, delay=1500)
+    records = [record for X, y in stream[:3] for record in evaluation.take(X, y)]
+    evaluation = pickle.loads(pickle.dumps(evaluation))
+    records += [record for X, y in stream[3:] for record in evaluation.take(X, y)]
+    assert figures(records) == figures(whole)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"delay": -1}, "delay must be at least 0"),
+        ({"step_rows": 0}, "step_rows must be at least 1"),
+        ({"model": {}}, "no learner"),
+        ({"model": "dmtt"}, "did you mean 'dmt'"),
+    ],
+)
+def test_mistakes_are_named(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        Evaluation(**{"model": "dmt", **arguments})
+
+
+def test_what_cannot_learn_is_named():
+    with pytest.raises(TypeError, match="partial_fit"):
+        Evaluation({"none": object()})
+    with pytest.raises(ValueError, match="3 rows, but y"):
+        Evaluation("dmt").take(np.zeros((3, 1)), [1, 2])
+
+
+def test_rows_are_cut_in_any_form():
+    pandas = pytest.importorskip("pandas")
+    X = {"a": np.arange(4.0), "b": np.array(["x", None, "y", "z"], dtype=object)}
+    for table in (X, pandas.DataFrame(X)):
+        rows = Rows(table, [0, 1, 2, 3])
+        part = rows[1:3]
+        assert (len(part), part.names, part.labels) == (2, ["a", "b"], [1, 2])
+        assert part.dicts == [{"a": 1.0}, {"a": 2.0, "b": "y"}] == rows.dicts[1:3]
+        assert rows[1:3].dicts == part.dicts
+
+
+def test_ours_takes_classes_beforehand():
+    model = DynamicModelTreeClassifier()
+    list(prequential(model, sea(2000), classes=[0, 1, 2]))
+    assert model.classes_.tolist() == [0, 1, 2]

@@ -1,0 +1,107 @@
+"""Records in files, and summed up."""
+
+import math
+from dataclasses import FrozenInstanceError, replace
+
+import numpy as np
+import pytest
+
+from driftree.evaluate import Record, RecordFile, prequential, read_records, slide, summarise
+from driftree.evaluate.records import FIELDS
+from driftree.streams import sea
+
+
+def make_record(step=1, **changes):
+    record = Record(
+        learner="dmt, the 1st",
+        step=step,
+        n_rows=100 * step,
+        f1=0.1 + 0.2,
+        accuracy=1 / 3,
+        kappa=math.nan,
+        log_loss=1e-17,
+        n_splits=3,
+        n_parameters=None,
+        n_nodes=7,
+        depth=2,
+        predict_seconds=1.5,
+        learn_seconds=2.5,
+        memory=None,
+    )
+    return replace(record, **changes)
+
+
+def test_a_record_does_not_change():
+    record = make_record()
+    with pytest.raises(FrozenInstanceError):
+        record.f1 = 1.0
+    assert record.seconds == 4.0
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_what_was_written_is_read(tmp_path, suffix):
+    records = [make_record(step, n_splits=step) for step in range(1, 6)]
+    path = tmp_path / f"records.{suffix}"
+    with RecordFile(path) as file:
+        for i, record in enumerate(records):
+            file.write(record)
+            assert len(read_records(path)) == i + 1  # as they come, not at the end
+    assert str(read_records(path)) == str(records)  # NaN is not equal to itself
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_half_a_line_is_no_record(tmp_path, suffix):
+    path = tmp_path / f"records.{suffix}"
+    with RecordFile(path) as file:
+        file.write(make_record(1))
+        file.write(make_record(2))
+    text = path.read_text()
+    for n_lost in range(1, len(text.splitlines()[-1])):
+        path.write_text(text[:-n_lost])
+        assert [record.step for record in read_records(path)] == [1]
+        with RecordFile(path, keep=1) as file:
+            file.write(make_record(2))
+        assert path.read_text() == text
+
+
+def test_what_is_not_there_cannot_be_kept(tmp_path):
+    path = tmp_path / "records.csv"
+    with RecordFile(path) as file:
+        file.write(make_record())
+    with pytest.raises(ValueError, match="holds 1 records, 2 were to be kept"):
+        RecordFile(path, keep=2)
+    assert len(read_records(path)) == 1  # and nothing is lost
+    with pytest.raises(ValueError, match=r"\.csv or \.jsonl"):
+        RecordFile(tmp_path / "records.txt")
+
+
+def test_summary_is_mean_and_standard_deviation_of_what_is_known():
+    records = [make_record(1, f1=0.5, memory=10), make_record(2, f1=0.7)]
+    summary = summarise(records)["dmt, the 1st"]
+    assert summary["f1"] == pytest.approx((0.6, 0.1))
+    assert summary["memory"] == (10, 0)
+    assert summary["seconds"] == (4, 0)
+    assert np.isnan(summary["kappa"].mean)
+    assert np.isnan(summary["n_parameters"].mean)
+    assert str(summary["f1"]) == "0.600 ± 0.100"
+
+
+def test_summary_has_every_learner_in_order():
+    records = prequential({"no-change": "no-change", "majority": "majority"}, sea(3000))
+    assert list(summarise(records)) == ["no-change", "majority"]
+
+
+def test_sliding_window_equals_the_obvious_computation():
+    values = np.random.default_rng(1).random(50)
+    values[7] = math.nan
+    mean, std = slide(values, window=20)
+    for i in range(50):
+        part = values[max(0, i - 19) : i + 1]
+        assert mean[i] == pytest.approx(np.nanmean(part))
+        assert std[i] == pytest.approx(np.nanstd(part))
+    with pytest.raises(ValueError, match="window"):
+        slide(values, window=0)
+
+
+def test_fields_are_those_of_the_record():
+    assert tuple(Record.__slots__) == FIELDS

@@ -1,0 +1,187 @@
+"""Runs on files and data sets, stopped and gone on with."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from driftree.evaluate import Record, read_records
+from driftree.evaluate import runs as runs_module
+from driftree.evaluate.runs import RunSettings, RunTask, merge_records, open_source, run_stream
+from driftree.streams import agrawal
+
+NOT_REPEATABLE = ("predict_seconds", "learn_seconds", "memory")
+
+
+def figures(path):
+    names = [name for name in Record.__slots__ if name not in NOT_REPEATABLE]
+    return [tuple(str(getattr(record, name)) for name in names) for record in read_records(path)]
+
+
+@pytest.fixture
+def loans(tmp_path):
+    """A CSV file of 3,000 loan applications."""
+    X, y = next(agrawal(3000, batch_rows=3000, function=2))
+    path = tmp_path / "loans.csv"
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*(f"feature {j}" for j in range(9)), "granted"])
+        for row, label in zip(X.tolist(), y.tolist(), strict=True):
+            writer.writerow([*row, "yes" if label else "no"])
+    return path
+
+
+def settings_for(source, **changes):
+    return RunSettings(**{"source": str(source), "learners": ("dmt", "vfdt-mc"), **changes})
+
+
+def run(task, stop_after=None):
+    steps = []
+
+    def should_stop():
+        steps.append(1)
+        return len(steps) == stop_after
+
+    return run_stream(task, lambda *_: None, should_stop)
+
+
+def test_a_file_is_run_and_recorded(loans, tmp_path):
+    told = []
+    task = RunTask(settings_for(loans, batch=0.1), tmp_path / "records.csv")
+    result = run_stream(task, lambda *args: told.append(args), lambda: False)
+    assert result.is_complete
+    assert (result.n_rows, result.n_bad_rows) == (3000, 0)
+    records = read_records(task.records)
+    assert [record.learner for record in records[:2]] == ["dmt", "vfdt-mc"]
+    assert len(records) == 18  # nine batches for each; the first only trains
+    assert told[-1][:2] == (3000, 3000)
+    assert result.learners["dmt"].predict_one({"feature 2": 30.0}) in ("yes", "no")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+@pytest.mark.parametrize("stop_after", [1, 2, 7])
+def test_a_stopped_run_goes_on_as_if_nothing_had_happened(loans, tmp_path, stop_after, suffix):
+    settings = settings_for(loans, batch=250, delay=400)
+    whole = RunTask(settings, tmp_path / f"whole.{suffix}")
+    run(whole)
+    part = RunTask(settings, tmp_path / f"part.{suffix}")
+    assert not run(part, stop_after).is_complete
+    with open(part.records, "a") as file:
+        file.write("half a li")  # as a process that was killed would leave it
+    assert run(part._replace(resume=True)).is_complete
+    assert figures(part.records) == figures(whole.records)
+
+
+def test_records_that_no_state_knows_are_learnt_again(loans, tmp_path):
+    """A process killed between a record and the next state: the records after it are made anew."""
+    settings = settings_for(loans, batch=250)
+    task = RunTask(settings, tmp_path / "records.csv")
+    run(task, stop_after=3)
+    early = task.records.with_suffix(".state").read_bytes()
+    run(task._replace(resume=True), stop_after=4)
+    task.records.with_suffix(".state").write_bytes(early)
+    run(task._replace(resume=True))
+    whole = RunTask(settings, tmp_path / "whole.csv")
+    run(whole)
+    assert figures(task.records) == figures(whole.records)
+
+
+def test_a_killed_process_can_be_gone_on_with(loans, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", "import sys; from driftree.cli import app; app(sys.argv[1:])"]
+    # One row at a time, so that there is time to kill it; states after every batch.
+    arguments = ["run", str(loans), "--row-by-row", "--batch", "50", "--out", str(out)]
+    code = command[2].replace(
+        "from driftree.cli",
+        "import driftree.evaluate.runs as r; r.SAVE_SECONDS = 0; from driftree.cli",
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    records = out / "records.csv"
+    while not records.exists() or len(read_records(records)) < 5:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    n_before = len(read_records(records))
+    again = subprocess.run([*command, *arguments, "--resume"], capture_output=True, check=False)
+    assert again.returncode == 0, again.stderr
+    whole = RunTask(
+        settings_for(loans, learners=("dmt",), batch=50, step_rows=1), tmp_path / "whole.csv"
+    )
+    run(whole)
+    assert n_before < 59
+    assert figures(records) == figures(whole.records)
+
+
+def test_a_file_that_has_grown_is_gone_on_with(loans, tmp_path):
+    lines = loans.read_text().splitlines(keepends=True)
+    settings = settings_for(loans, batch=0.1)
+    loans.write_text("".join(lines[:2001]))
+    task = RunTask(settings, tmp_path / "records.csv")
+    run(task)
+    loans.write_text("".join(lines))
+    run(task._replace(resume=True))
+    assert [r.n_rows for r in read_records(task.records)][::2] == list(range(400, 3001, 200))
+
+
+def test_other_settings_cannot_be_gone_on_with(loans, tmp_path):
+    task = RunTask(settings_for(loans, batch=500), tmp_path / "records.csv")
+    run(task, stop_after=2)
+    before = task.records.read_bytes()
+    other = RunTask(settings_for(loans, batch=500, delay=7), task.records, resume=True)
+    with pytest.raises(ValueError, match="delay was 0, is 7"):
+        run(other)
+    assert task.records.read_bytes() == before
+
+
+def test_malformed_rows_are_counted(loans, tmp_path):
+    lines = loans.read_text().splitlines(keepends=True)
+    lines[1500] = lines[1500].replace(",", ";")
+    loans.write_text("".join(lines))
+    task = RunTask(settings_for(loans, batch=500), tmp_path / "records.csv")
+    with pytest.raises(ValueError, match="line 1501"):
+        run(task)
+    assert [record.n_rows for record in read_records(task.records)][-1] == 1499  # nothing is lost
+    skipping = RunTask(settings_for(loans, batch=500, on_bad_row="skip"), tmp_path / "skipped.csv")
+    result = run(skipping)
+    assert (result.n_rows, result.n_bad_rows, result.bad_rows[0].line) == (2999, 1, 1501)
+
+
+@pytest.mark.parametrize(
+    ("batch", "n_lines", "expected"), [(None, 3000, 100), (0.1, 3000, 300), (7, 3000, 7)]
+)
+def test_batches_are_as_large_as_asked(loans, batch, n_lines, expected):
+    assert open_source(settings_for(loans, batch=batch)).batch_rows == expected
+
+
+def test_large_streams_have_batches_of_a_thousandth(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs_module, "SMALLEST_BATCH", 2)
+    path = tmp_path / "long.csv"
+    path.write_text("a,b\n" + "1,0\n" * 3000)
+    assert open_source(settings_for(path)).batch_rows == 3
+
+
+def test_what_is_neither_file_nor_data_set_is_named():
+    with pytest.raises(ValueError, match=r"no file 'electricty'.*did you mean electricity"):
+        open_source(settings_for("electricty"))
+
+
+def test_records_of_several_learners_are_merged_step_by_step(loans, tmp_path):
+    together = RunTask(settings_for(loans, batch=500), tmp_path / "together.csv")
+    run(together)
+    paths = []
+    for name in ("dmt", "vfdt-mc"):
+        paths.append(tmp_path / f"{name}.csv")
+        run(RunTask(settings_for(loans, batch=500, learners=(name,)), paths[-1]))
+    merge_records(paths, tmp_path / "merged.csv")
+    assert figures(tmp_path / "merged.csv") == figures(together.records)
+    assert np.isfinite([record.f1 for record in read_records(tmp_path / "merged.csv")]).all()
