@@ -19,3 +19,11 @@ def quick_pace():
     with pytest.MonkeyPatch.context() as patch:
         quick.set_pace(patch)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory):
+    """Keep what is drawn or downloaded in tests out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRIFTREE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

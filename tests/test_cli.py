@@ -143,6 +143,103 @@ def test_results_are_not_written_over_unless_asked(loans, tmp_path):
     assert run(*arguments, "--overwrite").exit_code == 0
 
 
+@pytest.mark.parametrize("option", ["--resume", "--overwrite"])
+def test_the_users_own_files_are_safe(loans, tmp_path, option):
+    for name in ("records.csv", "records_2024.csv", "records-dmt.csv"):
+        mine = tmp_path / name
+        mine.write_bytes(loans.read_bytes())
+        run("run", str(mine), "--model", "majority", "--out", str(tmp_path), option)
+        assert mine.read_bytes() == loans.read_bytes()
+
+
+def test_a_mistake_loses_no_earlier_results(loans, tmp_path):
+    out = ["--out", str(tmp_path)]
+    arguments = ["--model", "majority", *out]
+    assert run("run", str(loans), *arguments).exit_code == 0
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    other_ways = [
+        ["run", "laons.csv", *arguments, "--overwrite"],
+        ["run", str(loans), *arguments, "--resume", "--overwrite"],
+        ["run", str(loans), *arguments, "--resume", "--batch", "500"],
+        [
+            "compare",
+            str(loans),
+            "--models",
+            "dmt,majority",
+            "--jobs",
+            "2",
+            *arguments[2:],
+            "--resume",
+        ],
+    ]
+    for way in other_ways:
+        result = run(*way)
+        assert result.exit_code == 2, result.output
+        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    (tmp_path / "records.state").write_bytes(b"no state")
+    damaged = run("run", str(loans), *arguments, "--resume")
+    assert damaged.exit_code == 2
+    assert "cannot be gone on with" in damaged.output
+    (tmp_path / "records.state").unlink()
+    without = run("run", str(loans), *arguments, "--resume")
+    assert without.exit_code == 2
+    assert (tmp_path / "records.csv").read_bytes() == before[tmp_path / "records.csv"]
+
+
+def test_a_run_in_processes_is_gone_on_with_in_processes(loans, tmp_path):
+    lines = loans.read_text().splitlines(keepends=True)
+    growing = tmp_path / "growing.csv"
+    growing.write_text("".join(lines[:1001]))
+    out = tmp_path / "out"
+    arguments = ["compare", str(growing), "--models", "majority,no-change", "--out", str(out)]
+    assert run(*arguments, "--jobs", "2").exit_code == 0
+    growing.write_text("".join(lines))
+    alone = run(*arguments, "--resume")
+    assert alone.exit_code == 2
+    assert "with --jobs" in alone.output
+    assert run(*arguments, "--jobs", "2", "--resume").exit_code == 0
+    assert read_records(out / "records.csv")[-1].n_rows == 2000
+
+
+def test_too_few_rows_leave_nothing_that_would_be_in_the_way(loans, tmp_path):
+    arguments = ["run", str(loans), "--model", "majority", "--out", str(tmp_path)]
+    assert run(*arguments, "--batch", "5000").exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+    assert run(*arguments, "--batch", "500").exit_code == 0
+
+
+def test_names_are_printed_as_they_are(loans, tmp_path):
+    strange = tmp_path / "strange.csv"
+    text = loans.read_text().replace("salary", "[red]user:id:[/x]", 1)
+    strange.write_text(text)
+    out = tmp_path / "out[/x]"
+    result = run("run", str(strange), "--out", str(out))
+    assert result.exit_code == 0, result.output
+    assert f"{out}: records.csv" in result.output.replace("\n", "")
+    assert "[red]user:id:[/x]" in result.output
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_figures_are_whole_on_any_screen(loans, tmp_path, columns):
+    result = CliRunner(env={"COLUMNS": columns}).invoke(
+        cli.app, ["compare", str(loans), "--models", "dmt-paper,no-change", "--out", str(tmp_path)]
+    )
+    assert result.exit_code == 0
+    assert "…" not in result.output
+    (heads,) = [line.split() for line in result.output.splitlines() if line.startswith("learner")]
+    assert heads[:4] == ["learner", "F1", "splits", "rows/s"]
+    assert ("MB" in heads) == (columns == "120")
+
+
+def test_labels_that_are_no_classes_are_refused_for_every_learner(tmp_path):
+    path = tmp_path / "prices.csv"
+    path.write_text("a,price\n" + "".join(f"{i},{i / 7}\n" for i in range(500)))
+    for model in ("dmt", "vfdt-nba"):
+        result = run("run", str(path), "--model", model, "--out", str(tmp_path / model))
+        assert result.exit_code == 2, result.output
+        assert "continuous" in result.output
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_compare_tells_who_did_how_well(loans, tmp_path, jobs):
     models = ["dmt", "vfdt-nba", "majority"]
@@ -180,6 +277,10 @@ def test_malformed_rows_are_reported_at_the_end(loans, tmp_path):
     (line,) = [line for line in stopped.output.splitlines() if line.startswith("driftree:")]
     assert "line 1501" in line
     assert "'salary'" in line
+    assert "--on-bad-row skip" in line
+    gone_on = run(*arguments, "--on-bad-row", "skip", "--resume")
+    assert gone_on.exit_code == 0
+    assert read_records(tmp_path / "out" / "records.csv")[-1].n_rows == 1999
     skipped = run(*arguments, "--on-bad-row", "skip", "--overwrite")
     assert skipped.exit_code == 0
     assert "1 malformed rows were skipped" in skipped.output
@@ -193,6 +294,10 @@ def test_malformed_rows_are_reported_at_the_end(loans, tmp_path):
         (["run", "{loans}", "--target", "z"], "no column 'z'"),
         (["run", "{loans}", "--model", "dmtt"], "did you mean dmt?"),
         (["run", "{loans}", "--batch", "5000"], "no more rows than one batch"),
+        (["run", "{loans}", "--batch", "inf"], "--batch must be"),
+        (["run", "{loans}", "--categorical", "salry"], "salry"),
+        (["run", "sea", "--target", "y"], "leave the target out"),
+        (["run", "sea", "--categorical", "x9"], "no feature 'x9'"),
         (["compare", "{loans}", "--models", ","], "at least one learner"),
         (["compare", "-", "--models", "dmt,majority", "--jobs", "2"], "one process only"),
         (["paper", "--data", "electricty"], "did you mean electricity?"),

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -71,3 +73,38 @@ def test_ctrl_c_lets_tasks_finish_what_they_write(n_jobs, tmp_path):
 def test_no_process_at_all_is_a_mistake():
     with pytest.raises(ValueError, match="at least 1"):
         list(run_tasks(square, [1], n_jobs=0))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self"), reason="looks for processes in /proc")
+def test_processes_end_when_the_first_one_is_killed(tmp_path):
+    code = """
+import sys, pathlib
+sys.path.insert(0, sys.argv[1])
+from test_parallel import note_and_wait
+from driftree.evaluate.parallel import run_tasks
+if __name__ == "__main__":
+    list(run_tasks(note_and_wait, [sys.argv[2] + "/0", sys.argv[2] + "/1"], n_jobs=2))
+"""
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    folder = os.path.dirname(__file__)
+    process = subprocess.Popen([sys.executable, str(script), folder, str(tmp_path)])
+    notes = [tmp_path / "0", tmp_path / "1"]
+    while not all(note.exists() and note.read_text() for note in notes):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    for note in notes:
+        for _ in range(1000):
+            if not os.path.exists(f"/proc/{note.read_text()}"):
+                break
+            time.sleep(0.01)
+        else:
+            pytest.fail("a process is still there, and nobody waits for it")
+
+
+def note_and_wait(task, news, should_stop):
+    with open(task, "w") as file:
+        file.write(str(os.getpid()))
+    time.sleep(600)

@@ -175,6 +175,23 @@ def test_an_untaught_learner_says_nothing():
         assert record.log_loss == pytest.approx(np.log(2))
 
 
+@pytest.mark.parametrize("name", ["dmt", "vfdt-mc"])
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (np.array([0.0, np.nan]), "label of row 1"),
+        (np.array(["a", None], dtype=object), "label of row 1 is None"),
+        (np.array([0.5, 1.25]), "continuous"),
+    ],
+)
+def test_labels_that_are_none_are_refused_for_every_learner(name, wrong, words):
+    evaluation = Evaluation(name)
+    evaluation.take(np.zeros((2, 1)), np.array([0, 1]))
+    with pytest.raises(ValueError, match="rows 2 to 3 of the stream") as caught:
+        evaluation.take(np.zeros((2, 1)), wrong)
+    assert words in str(caught.value)
+
+
 def test_a_label_never_seen_before_is_a_miss():
     X = np.zeros((4, 1))
     batches = [(X, np.array(["a", "b", "a", "b"])), (X, np.array(["c", "c", "c", "c"]))]
@@ -201,7 +218,7 @@ def test_an_evaluation_goes_on_from_a_pickle():
         ({"delay": -1}, "delay must be at least 0"),
         ({"step_rows": 0}, "step_rows must be at least 1"),
         ({"model": {}}, "no learner"),
-        ({"model": "dmtt"}, "did you mean 'dmt'"),
+        ({"model": "dmtt"}, "did you mean dmt"),
     ],
 )
 def test_mistakes_are_named(arguments, words):

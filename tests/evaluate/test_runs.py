@@ -163,6 +163,11 @@ def test_batches_are_as_large_as_asked(loans, batch, n_lines, expected):
     assert open_source(settings_for(loans, batch=batch)).batch_rows == expected
 
 
+@pytest.mark.parametrize("batch", [None, 7, 0.1])
+def test_progress_knows_the_whole(loans, batch):
+    assert open_source(settings_for(loans, batch=batch)).n_rows == 3000
+
+
 def test_large_streams_have_batches_of_a_thousandth(tmp_path, monkeypatch):
     monkeypatch.setattr(runs_module, "SMALLEST_BATCH", 2)
     path = tmp_path / "long.csv"

@@ -263,10 +263,11 @@ def test_markdown_puts_the_papers_line_below_ours(findings):
     assert head == "| Learner | Electricity | Airlines † | SEA | Mean |"
     row = next(i for i, line in enumerate(lines) if line.startswith("| DMT (driftree)"))
     assert lines[row] == (
-        "| DMT (driftree) | **0.80 ± 0.00** | **0.60 ± 0.10** | 0.60 ± 0.10 | 0.67 ± 0.07 |"
+        "| DMT (driftree) | **0.800 ± 0.000** | **0.600 ± 0.100** | 0.600 ± 0.100 | 0.667 ± 0.067 |"
     )
     assert lines[row + 1].startswith("| *paper* | *0.76 ± 0.20* | *0.63 ± 0.05* | *0.88 ± 0.02* |")
-    assert "| VFDT (MC) | 0.60 ± 0.10 | **0.60 ± 0.10** | not run | 0.60 ± 0.10 ‡ |" in lines
+    trailing = "| VFDT (MC) | 0.600 ± 0.100 | **0.600 ± 0.100** | not run | 0.600 ± 0.100 ‡ |"
+    assert trailing in lines
 
 
 def test_markdown_of_counts_and_scores_stands_side_by_side(findings):
@@ -289,7 +290,7 @@ def test_latex_has_all_columns_rules_and_no_bare_signs(findings):
     assert r"100 \% of gas\_data \& more" in text
     assert text.count(r"\midrule") == 1
     assert r"\cmidrule(lr){1-1} \cmidrule(lr){2-14} \cmidrule(lr){15-15}" in text
-    assert r"DMT (driftree) & \textbf{0.80 $\pm$ 0.00} & " in text
+    assert r"DMT (driftree) & \textbf{0.800 $\pm$ 0.000} & " in text
 
 
 @pytest.mark.parametrize(

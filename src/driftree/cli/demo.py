@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 import driftree
-from driftree.cli.screen import one_line
+from driftree.cli.screen import PLAIN_LINES, consoles, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,6 @@ DEMO_CATEGORIES = ("education", "car", "zipcode")
 DEMO_LABELS = ("granted", "refused")
 DEMO_SHIFT = 0.05  # numbers are shifted by up to 5 % of their range after labelling
 DEMO_CHANGES = 2  # sentences per rule
-PLAIN_LINES = 10
 
 
 class Race:
@@ -102,9 +101,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another stream.")] = 1,
 ) -> None:
     """Watch a tree learn loan applications while the rule behind them changes three times."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    console, _ = consoles()
     with one_line():
         race = Race(rows, seed)
         _introduce(console, rows)
@@ -201,7 +198,7 @@ def _conclude(console: Console, race: Race) -> None:
     )
     console.print("The tree that driftree ends with:\n", style="bold")
     text = driftree.export_text(race.ours, max_weights=4, width=console.width)
-    console.print(text, markup=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)
     _tell_changes(console, race.ours.events_, race.n_rows)
 
 
@@ -215,4 +212,4 @@ def _tell_changes(console: Console, changes: list[Any], n_rows: int) -> None:
     for rule, its_changes in by_rule.items():
         console.print(f"\nrule {rule}, {len(its_changes)} changes")
         for change in its_changes[-DEMO_CHANGES:]:
-            console.print(f"- {change}", markup=False)
+            console.print(f"- {change}")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import platform
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-import driftree
 from driftree.cli.data import fetch_with_progress
-from driftree.cli.screen import Progress, consoles, names_of, one_line
+from driftree.cli.screen import Progress, consoles, names_of, one_line, versions, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +86,7 @@ def _find(
                 here.append(name)
             except DataSetUnavailable as error:
                 missing[name] = "could not be downloaded"
-                console.print(f"{error}", style="yellow", markup=False, soft_wrap=True)
+                console.print(f"{error}", style="yellow", soft_wrap=True)
         else:
             by_hand = status[name].found == "not here: by hand"
             missing[name] = "to be fetched by hand" if by_hand else "not here"
@@ -120,8 +116,14 @@ def _run(
     ]
     titles = [f"{task.experiment.data_set} {task.experiment.learner}" for task in tasks]
     results = {}
+
+    def tell_to_wait() -> None:
+        console.print("Stopping; finished experiments are remembered. Ctrl-C again stops at once")
+
     with Progress(console, titles, what="experiments") as progress:
-        for place, records in run_tasks(run_experiment, tasks, n_jobs=jobs, news=progress.tell):
+        for place, records in run_tasks(
+            run_experiment, tasks, n_jobs=jobs, asked=tell_to_wait, news=progress.tell
+        ):
             if records is None:
                 continue
             experiment = tasks[place].experiment
@@ -155,11 +157,11 @@ def _write(console: Console, folder: Path, findings: Findings, results: Results)
             (folder / name).write_text(write(table), encoding="utf-8")
             written.append(name)
             if suffix == ".md":
-                console.print(write(table), markup=False, soft_wrap=True)
+                console.print(write(table), soft_wrap=True)
     _write_summary(folder / "results.json", findings, results)
     written.append("results.json")
     if find_spec("matplotlib") is None:
-        console.print("No figures without matplotlib: pip install 'driftree\\[plot]'", style="dim")
+        console.print("No figures without matplotlib: pip install 'driftree[plot]'", style="dim")
     else:
         written += _draw(folder, results)
     console.print(f"{folder}: {', '.join(written)}", soft_wrap=True)
@@ -167,11 +169,7 @@ def _write(console: Console, folder: Path, findings: Findings, results: Results)
 
 def _write_summary(path: Path, findings: Findings, results: Results) -> None:
     what = {
-        "versions": {
-            "driftree": driftree.__version__,
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("numpy", "river", "scikit-learn")},
-        },
+        "versions": versions(),
         "missing": dict(findings.missing),
         "results": [
             {
@@ -182,13 +180,13 @@ def _write_summary(path: Path, findings: Findings, results: Results) -> None:
                 **{
                     name: [round(figure.mean, 6), round(figure.std, 6)]
                     for name, figure in findings.summaries[data_set, learner].items()
-                    if name != "n_rows" and not np.isnan(figure.mean)
+                    if name not in ("memory", "n_rows") and not np.isnan(figure.mean)
                 },
             }
             for (data_set, learner), records in results.items()
         ],
     }
-    path.write_text(json.dumps(what, indent=1) + "\n", encoding="utf-8")
+    write_json(path, what)
 
 
 def _draw(folder: Path, results: Results) -> list[str]:

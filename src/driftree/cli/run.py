@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-import platform
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import driftree
-from driftree.cli.screen import Progress, consoles, names_of, one_line, tabulate
+from driftree.cli.screen import (
+    Progress,
+    consoles,
+    names_of,
+    one_line,
+    tabulate,
+    versions,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -136,7 +141,7 @@ def compare(
             source=source,
             learners=tuple(names_of(models, LEARNERS, "learner")),
             target=target,
-            batch=batch if batch is None or batch < 1 else round(batch),
+            batch=batch if batch is None or batch < 1 or math.isinf(batch) else round(batch),
             n_rows=rows,
             on_bad_row=on_bad_row,
             categorical=tuple(name.strip() for name in categorical.split(",") if name.strip()),
@@ -144,26 +149,48 @@ def compare(
             step_rows=1 if row_by_row else None,
             seed=seed,
         )
+        if batch is not None and not math.isfinite(batch):
+            raise ValueError(f"--batch must be a number of rows or their share, got {batch}")
+        if resume and overwrite:
+            raise ValueError("--resume goes on with results, --overwrite replaces them: give one")
         folder = out or Path("driftree-results") / _stem(source)
-        _prepare(folder, resume=resume, overwrite=overwrite)
-        _run(settings, folder, jobs=jobs, resume=resume)
+        own_process = jobs > 1 and len(settings.learners) > 1
+        _prepare(folder, settings, own_process=own_process, resume=resume, overwrite=overwrite)
+        _run(settings, folder, jobs=jobs if own_process else 1, resume=resume)
 
 
 def _stem(source: str) -> str:
     return "stdin" if source == "-" else Path(source).name.split(".")[0]
 
 
-def _prepare(folder: Path, *, resume: bool, overwrite: bool) -> None:
-    """Make the folder; never write over results without being told to."""
-    earlier = [*folder.glob("records*.csv"), *folder.glob("records*.state")]
-    if earlier and not (resume or overwrite):
+def _prepare(
+    folder: Path, settings: RunSettings, *, own_process: bool, resume: bool, overwrite: bool
+) -> None:
+    """Make the folder; never write over anything without being told to."""
+    from driftree.evaluate import LEARNERS
+    from driftree.evaluate.runs import STANDARD_INPUT, open_source
+
+    alone = [folder / f"records-{name}.{end}" for name in LEARNERS for end in ("csv", "state")]
+    together = [folder / "records.csv", folder / "records.state"]
+    ours = [*alone, *together, folder / "summary.json", folder / "plot.png"]
+    if Path(settings.source).resolve() in [path.resolve() for path in ours]:
+        raise ValueError(
+            f"{settings.source} would be written over by the results: choose another --out"
+        )
+    if own_process and settings.source == STANDARD_INPUT:
+        raise ValueError("standard input can be read by one process only: leave --jobs out")
+    if not (resume or overwrite) and any(path.exists() for path in [*alone, *together]):
         raise ValueError(
             f"{folder} holds results of an earlier run: add --resume to go on with it, "
             "--overwrite to replace it, or --out for another folder"
         )
-    if overwrite and not resume:
-        for path in earlier:
-            path.unlink()
+    if resume and any(path.exists() for path in ([together[1]] if own_process else alone)):
+        how = "without --jobs" if own_process else "with --jobs 2 or more"
+        raise ValueError(f"{folder} holds a run {how}: go on with it in the same way")
+    if overwrite:
+        open_source(settings)  # which may fail, and then nothing is lost
+        for path in ours:
+            path.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -174,22 +201,25 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int, resume: bool) -> Non
     from driftree.evaluate.runs import RunTask, merge_records, run_stream
 
     console, error_console = consoles()
-    whole = folder / "records.csv"
-    is_shared = jobs == 1 or len(settings.learners) == 1  # one pass over the stream for all
-    if not is_shared and settings.source == "-":
-        raise ValueError("standard input can be read by one process only: leave --jobs out")
+    whole, names = folder / "records.csv", settings.learners
     tasks = [RunTask(settings, whole, resume)]
-    titles = [", ".join(settings.learners)]
-    if not is_shared:
-        titles = list(settings.learners)
+    titles = [names[0] if len(names) == 1 else f"{len(names)} learners"]
+    if jobs > 1:
+        titles = list(names)
         tasks = [
             RunTask(replace(settings, learners=(name,)), folder / f"records-{name}.csv", resume)
-            for name in titles
+            for name in names
         ]
+
+    def tell_to_wait() -> None:
+        error_console.print("Stopping after this batch; Ctrl-C again stops at once")
+
     results: dict[int, RunResult] = {}
     try:
         with Progress(error_console, titles) as progress:
-            for place, result in run_tasks(run_stream, tasks, n_jobs=jobs, news=progress.tell):
+            for place, result in run_tasks(
+                run_stream, tasks, n_jobs=jobs, asked=tell_to_wait, news=progress.tell
+            ):
                 results[place] = result
                 words = "done" if result.is_complete else "stopped"
                 progress.finish(place, f"{words} after {result.n_rows:,} rows")
@@ -200,9 +230,19 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int, resume: bool) -> Non
         )
         raise
     finally:
-        if not is_shared:
+        if jobs > 1:
             merge_records([task.records for task in tasks if task.records.exists()], whole)
-    _conclude(console, settings, folder, read_records(whole), list(results.values()))
+    records = read_records(whole)
+    if not records:
+        for task in tasks:
+            task.records.unlink(missing_ok=True)
+            task.state.unlink(missing_ok=True)
+        whole.unlink(missing_ok=True)
+        raise ValueError(
+            f"{settings.source} has no more rows than one batch, which only trains: give more "
+            "rows, or a smaller --batch"
+        )
+    _conclude(console, settings, folder, records, [results[i] for i in range(len(tasks))])
 
 
 def _conclude(
@@ -212,41 +252,31 @@ def _conclude(
     records: list[Record],
     results: list[RunResult],
 ) -> None:
-    """Print the table, and write summary and plot."""
-    if not records:
-        raise ValueError(
-            f"{settings.source} has no more rows than one batch, which only trains: give more "
-            "rows, or a smaller --batch"
-        )
-    batch_rows = _batch_rows(records)
-    console.print(tabulate(records, batch_rows))
+    """Write summary and plot, and print the table."""
+    first = results[0]
+    memory = {name: n_bytes for result in results for name, n_bytes in result.memory.items()}
+    _write_summary(folder / "summary.json", settings, records, first, memory)
+    has_plot = _plot(folder / "plot.png", records)
+    console.print(tabulate(records, first.batch_rows, memory, console.width))
+    n_batches = len({record.step for record in records})
     console.print(
-        f"\nMeans over {len({record.step for record in records}):,} batches of {batch_rows:,} "
-        "rows, each predicted before it was learnt; F1: harmonic mean of weighted precision and "
-        "recall. Splits and parameters: after each batch, counted as in the paper. Rows/s: "
-        "processor time, one thread. MB: last measured.",
+        f"\nMeans over {n_batches:,} batch{'es' if n_batches > 1 else ''} of up to "
+        f"{first.batch_rows:,} rows, predicted before learnt; F1: harmonic mean of weighted "
+        "precision and recall. Splits and parameters: after each batch, counted as in the paper. "
+        "Rows/s: processor time, one thread. MB: at the end.",
         style="dim",
     )
-    if results[0].n_bad_rows:
-        console.print(f"\n{results[0].n_bad_rows:,} malformed rows were skipped, the first:")
-        for row in results[0].bad_rows[:3]:
-            console.print(f"  {row}", markup=False, soft_wrap=True)
+    if first.n_bad_rows:
+        console.print(f"\n{first.n_bad_rows:,} malformed rows were skipped, the first:")
+        for row in first.bad_rows[:3]:
+            console.print(f"  {row}", soft_wrap=True)
     learners = {name: model for result in results for name, model in result.learners.items()}
     if len(learners) == 1:
         _tell_tree(console, *learners.values())
-    _write_summary(folder / "summary.json", settings, records, results)
-    plot = _plot(folder / "plot.png", records)
-    console.print(
-        f"\n{folder}: records.csv, summary.json{', plot.png' if plot else ''}", soft_wrap=True
-    )
-    if not plot:
-        console.print("No plot without matplotlib: pip install 'driftree\\[plot]'", style="dim")
-
-
-def _batch_rows(records: list[Record]) -> int:
-    """Return the rows of a batch; the last one may be shorter."""
-    rows = sorted({record.n_rows for record in records})
-    return rows[1] - rows[0] if len(rows) > 2 else rows[0] // 2 or 1
+    files = f"records.csv, summary.json{', plot.png' if has_plot else ''}"
+    console.print(f"\n{folder}: {files}", soft_wrap=True)
+    if not has_plot:
+        console.print("No plot without matplotlib: pip install 'driftree[plot]'", style="dim")
 
 
 def _tell_tree(console: Console, model: Any) -> None:
@@ -255,36 +285,39 @@ def _tell_tree(console: Console, model: Any) -> None:
         return
     console.print("\nThe tree at the end:\n", style="bold")
     text = driftree.export_text(model, max_weights=4, width=console.width)
-    console.print(text, markup=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)
     if model.events_:
         console.print("\nIts last changes:", style="bold")
         for event in model.events_[-3:]:
-            console.print(f"- {event}", markup=False)
+            console.print(f"- {event}")
 
 
 def _write_summary(
-    path: Path, settings: RunSettings, records: list[Record], results: list[RunResult]
+    path: Path,
+    settings: RunSettings,
+    records: list[Record],
+    result: RunResult,
+    memory: dict[str, int | None],
 ) -> None:
     from driftree.evaluate.records import summarise
 
+    learners: dict[str, dict[str, Any]] = {}
+    for learner, figures in summarise(records).items():
+        learners[learner] = {
+            name: None if math.isnan(mean) else {"mean": mean, "std": std}
+            for name, (mean, std) in figures.items()
+            if name not in ("memory", "n_rows")
+        }
+        learners[learner]["memory_at_end"] = memory.get(learner)
     what = {
         "settings": asdict(settings),
-        "versions": {
-            "driftree": driftree.__version__,
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("numpy", "river", "scikit-learn")},
-        },
-        "rows": results[0].n_rows,
-        "malformed_rows": results[0].n_bad_rows,
-        "learners": {
-            learner: {
-                name: None if math.isnan(mean) else {"mean": mean, "std": std}
-                for name, (mean, std) in figures.items()
-            }
-            for learner, figures in summarise(records).items()
-        },
+        "versions": versions(),
+        "rows": result.n_rows,
+        "batch_rows": result.batch_rows,
+        "malformed_rows": result.n_bad_rows,
+        "learners": learners,
     }
-    path.write_text(json.dumps(what, indent=1) + "\n", encoding="utf-8")
+    write_json(path, what)
 
 
 def _plot(path: Path, records: list[Record]) -> bool:

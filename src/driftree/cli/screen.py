@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from rich.console import Console
     from rich.table import Table
@@ -18,19 +22,29 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
 MISTAKE = 2  # and for one that was called wrongly
 PLAIN_LINES = 10  # of progress, where nothing can be drawn
+OPTIONS = {'on_bad_row="skip"': "--on-bad-row skip"}  # how errors of the library are said here
 
 
 @contextmanager
 def one_line() -> Iterator[None]:
     """Say a user's mistake in one line, and end on Ctrl-C without many words."""
+    from concurrent.futures.process import BrokenProcessPool
+
     from driftree.streams import DataSetUnavailable
 
+    mistakes = (BrokenProcessPool, DataSetUnavailable, ImportError, OSError, TypeError, ValueError)
     try:
         yield
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-    except (DataSetUnavailable, ImportError, OSError, ValueError) as error:
-        typer.echo(f"driftree: {' '.join(str(error).split())}", err=True)
+    except BrokenPipeError:  # whoever read our words has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except mistakes as error:
+        words = " ".join(str(error).split())
+        for name, option in OPTIONS.items():
+            words = words.replace(name, option)
+        typer.echo(f"driftree: {words}", err=True)
         raise typer.Exit(MISTAKE) from None
 
 
@@ -38,23 +52,23 @@ def consoles() -> tuple[Console, Console]:
     """Return the console for results, and the one for progress, which is no part of them."""
     from rich.console import Console
 
-    return Console(highlight=False), Console(stderr=True, highlight=False)
+    plain: dict[str, Any] = {
+        "highlight": False,
+        "markup": False,
+        "emoji": False,
+    }  # names are the user's
+    return Console(**plain), Console(stderr=True, **plain)
 
 
 def names_of(text: str, known: Iterable[str], what: str) -> list[str]:
     """Read a list of names such as "dmt,vfdt-nba"."""
-    from difflib import get_close_matches
+    from driftree.evaluate.names import check_name
 
     allowed = list(known)
     chosen = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    for name in chosen:
-        if name not in allowed:
-            close = get_close_matches(name, allowed, n=1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
-            raise ValueError(f"there is no {what} {name!r}{hint}: choose from {', '.join(allowed)}")
     if not chosen:
         raise ValueError(f"name at least one {what} of {', '.join(allowed)}")
-    return chosen
+    return [check_name(name, allowed, what) for name in chosen]
 
 
 class Progress:
@@ -128,36 +142,72 @@ class Progress:
             self._print(f"{self.titles[place]}: {words}")
 
     def _print(self, line: str) -> None:
-        self.console.print(line, soft_wrap=True, markup=False)
+        self.console.print(line, soft_wrap=True)
 
 
-def tabulate(records: Iterable[Record], batch_rows: int) -> Table:
-    """Lay out how well, how simply and how fast each learner did."""
+def tabulate(
+    records: Iterable[Record], batch_rows: int, memory: Mapping[str, int | None], width: int
+) -> Table:
+    """Lay out how well, how simply and how fast each learner did; less on a narrow screen."""
     from rich import box
     from rich.table import Table
 
     from driftree.evaluate.records import by_learner, summarise
 
-    groups = by_learner(records)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("learner")
-    for heading in ("F1", "accuracy", "kappa", "log loss", "splits", "parameters", "rows/s", "MB"):
-        table.add_column(heading, justify="right")
-    summary = summarise(record for group in groups.values() for record in group)
-    for learner, group in groups.items():
-        figures = summary[learner]
-        memory = [record.memory for record in group if record.memory is not None]
-        table.add_row(
-            learner,
-            str(figures["f1"]),
-            *(_show(figures[name].mean, 3) for name in ("accuracy", "kappa", "log_loss")),
-            _show(figures["n_splits"].mean, 1),
-            _show(figures["n_parameters"].mean, 0),
-            _show(batch_rows / max(figures["seconds"].mean, 1e-9), 0),
-            _show(memory[-1] / 1e6 if memory else float("nan"), 1),
+    rows = []
+    for learner, group in by_learner(records).items():
+        figures = summarise(group)[learner]
+        steps = [start for start, _ in pairwise([0, *(record.n_rows for record in group)])]
+        n_tested = sum(
+            min(batch_rows, record.n_rows - start)
+            for record, start in zip(group, steps, strict=True)
         )
+        seconds = sum(record.seconds for record in group)
+        n_bytes = memory.get(learner)
+        rows.append(
+            {
+                "learner": learner,
+                "F1": str(figures["f1"]),
+                "splits": _show(figures["n_splits"].mean, 1),
+                "rows/s": _show(n_tested / max(seconds, 1e-9), 0),
+                "accuracy": _show(figures["accuracy"].mean, 3),
+                "parameters": _show(figures["n_parameters"].mean, 0),
+                "kappa": _show(figures["kappa"].mean, 3),
+                "log loss": _show(figures["log_loss"].mean, 3),
+                "MB": _show(float("nan") if n_bytes is None else n_bytes / 1e6, 1),
+            }
+        )
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    used = 0
+    for name in rows[0]:  # the most important ones first
+        used += 3 + max(len(name), *(len(row[name]) for row in rows))
+        if used - 3 > width:
+            break
+        table.add_column(name, justify="left" if name == "learner" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*list(row.values())[: len(table.columns)])
     return table
 
 
 def _show(figure: float, digits: int) -> str:
     return "-" if figure != figure else f"{figure:,.{digits}f}"  # noqa: PLR0124 (not a number)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that results depend on."""
+    import platform
+    from importlib.metadata import version
+
+    import driftree
+
+    libraries = {name: version(name) for name in ("numpy", "river", "scikit-learn")}
+    return {"driftree": driftree.__version__, "python": platform.python_version(), **libraries}
+
+
+def write_json(path: Path, what: object) -> None:
+    """Write a file as a whole, or not at all."""
+    import json
+
+    unfinished = path.with_suffix(".json.part")
+    unfinished.write_text(json.dumps(what, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(path)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
+from driftree.evaluate.names import check_name
 from driftree.learn.estimators import DynamicModelTreeClassifier
 from driftree.learn.fimtdd import FIMTDDClassifier
 
@@ -188,9 +188,5 @@ def make_learner(name: str, *, categorical: Categorical = (), seed: int = 1) -> 
     ...
     ValueError: there is no learner 'hoeffding': choose from dmt, dmt-paper, fimtdd, ...
     """
-    choice = LEARNERS.get(name)
-    if choice is None:
-        close = get_close_matches(name, LEARNERS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"there is no learner {name!r}{hint}: choose from {', '.join(LEARNERS)}")
+    choice = LEARNERS[check_name(name, LEARNERS, "learner")]
     return choice.make(tuple(categorical) or None, seed)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from driftree.evaluate.records import Figure
 from driftree.evaluate.tables import Better, Cell, Head, Table, Value
 
 TREES = tuple(dict.fromkeys(learner for _, learner in published.SPLITS))
+PAPER_DECIMALS = {"f1": 2, "n_splits": 1, "seconds": 2}  # of the other tables: none
 COUNTS = {
     "n_rows": "Rows",
     "n_features": "Features",
@@ -90,7 +91,7 @@ def table_f1(findings: Findings) -> Table:
     Figure(mean=0.87, std=0.04)
     """
     caption = "F1 measure (higher is better), mean ± standard deviation over the batches"
-    return _figures("II", "f1", caption, findings, published.F1, better="higher", decimals=2)
+    return _figures("II", "f1", caption, findings, published.F1, better="higher", decimals=3)
 
 
 def table_splits(findings: Findings) -> Table:
@@ -166,7 +167,7 @@ def _figures(
         notes=(*_figure_notes(name, rows, cells), *findings.notes()),
         better=better,
         decimals=decimals,
-        paper_decimals=2 if decimals is None else decimals,
+        paper_decimals=PAPER_DECIMALS.get(name, 0),
     )
 
 

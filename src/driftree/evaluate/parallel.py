@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
+from multiprocessing import connection
 from typing import Any, Protocol, TypeVar
 
 Task = TypeVar("Task")
@@ -27,12 +29,14 @@ def run_tasks(
     tasks: Sequence[Any],
     *,
     n_jobs: int = 1,
+    asked: Callable[[], None] = lambda: None,
     news: Callable[[int, int, int | None, str], None] = lambda *_: None,
 ) -> Iterator[tuple[int, Any]]:
     """Do all tasks, some at a time; yield each one's place and result when it is done.
 
     Ctrl-C asks the tasks to stop, waits until they have, and is then raised as KeyboardInterrupt,
-    so that no file is left half written; a second Ctrl-C does not wait.
+    so that no file is left half written; a second Ctrl-C does not wait. A process whose first
+    process was killed ends itself.
 
     Parameters
     ----------
@@ -42,13 +46,15 @@ def run_tasks(
         What to give to it, one by one.
     n_jobs : int, default=1
         How many processes. One is this process itself, where a debugger can see what happens.
+    asked : callable, optional
+        Called here at the first Ctrl-C.
     news : callable, optional
         Called here with the task's place, the rows it has done, the rows in all or None, and words.
     """
     if n_jobs < 1:
         raise ValueError(f"n_jobs must be at least 1, got {n_jobs}")
     if n_jobs == 1 or len(tasks) < 2:
-        with _ask_to_stop() as stop:
+        with _ask_to_stop(asked) as stop:
             for i, task in enumerate(tasks):
 
                 def tell(done: int, total: int | None, words: str, place: int = i) -> None:
@@ -58,11 +64,11 @@ def run_tasks(
                 if stop.is_set():
                     raise KeyboardInterrupt
     else:
-        yield from _run_in_processes(work, tasks, n_jobs, news)
+        yield from _run_in_processes(work, tasks, n_jobs, asked, news)
 
 
 @contextmanager
-def _ask_to_stop() -> Iterator[threading.Event]:
+def _ask_to_stop(asked: Callable[[], None]) -> Iterator[threading.Event]:
     """Turn the first Ctrl-C into a question; outside the main thread nothing can be asked."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -72,6 +78,7 @@ def _ask_to_stop() -> Iterator[threading.Event]:
     def ask(*_: Any) -> None:
         signal.signal(signal.SIGINT, before)
         stop.set()
+        asked()
 
     before = signal.signal(signal.SIGINT, ask)
     try:
@@ -84,6 +91,7 @@ def _run_in_processes(
     work: Work,
     tasks: Sequence[Any],
     n_jobs: int,
+    asked: Callable[[], None],
     news: Callable[[int, int, int | None, str], None],
 ) -> Iterator[tuple[int, Any]]:
     context = multiprocessing.get_context("spawn")
@@ -96,10 +104,10 @@ def _run_in_processes(
         while not letters.empty():
             news(*letters.get())
 
-    with pool, _ask_to_stop() as asked:
+    with pool, _ask_to_stop(asked) as is_asked:
         pending = {pool.submit(_work_there, work, i, task): i for i, task in enumerate(tasks)}
         try:
-            while pending and not asked.is_set():
+            while pending and not is_asked.is_set():
                 done, _ = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
                 read_letters()
                 for future in done:
@@ -110,7 +118,7 @@ def _run_in_processes(
             while not all(future.done() for future in pending):
                 wait(pending, timeout=0.2)
                 read_letters()  # or a process that writes to a full queue never ends
-        if asked.is_set():
+        if is_asked.is_set():
             raise KeyboardInterrupt
 
 
@@ -121,6 +129,15 @@ _links: dict[str, Any] = {}
 def _begin(letters: Any, stop: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides
     _links.update(letters=letters, stop=stop)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when the first one was killed: nobody waits for the result any more."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _work_there(work: Work, place: int, task: Any) -> Any:

@@ -15,6 +15,7 @@ from driftree.evaluate.learners import make_learner
 from driftree.evaluate.metrics import score
 from driftree.evaluate.records import Record
 from driftree.evaluate.size import measure_size
+from driftree.learn.checks import check_labels, distinct_labels
 from driftree.streams.rows import Rows
 
 if TYPE_CHECKING:
@@ -129,10 +130,41 @@ class Evaluation:
         batch = Rows(X, y)
         if len(batch) == 0:
             return []
+        self._check_labels(batch)
         is_tested = self.step > 0
         self._n_features = max(self._n_features, len(batch.names))
         self.n_rows += len(batch)
         tests = {name: _Test() for name in self.learners}
+        if is_tested and self._goes_row_by_row:
+            truth = self._encode(batch.labels)
+            for name, face in self._faces.items():
+                tests[name].go(face, batch, truth, self._codes)
+        else:
+            self._take_parts(batch, tests, is_tested=is_tested)
+        records = [self._record(name, test) for name, test in tests.items()] if is_tested else []
+        self.step += 1
+        return records
+
+    @property
+    def _goes_row_by_row(self) -> bool:
+        """Whether each row is learnt at once, so that learners need not wait for each other."""
+        are_rivers = all(isinstance(face, _RowFace) for face in self._faces.values())
+        return self.step_rows == 1 and self.delay == 0 and are_rivers
+
+    def _check_labels(self, batch: Rows) -> None:
+        """Refuse what no classifier can learn, for all learners alike."""
+        try:
+            check_labels(batch.y)
+            distinct_labels(batch.y)
+        except ValueError as error:
+            first = self.n_rows
+            raise ValueError(
+                f"the labels of rows {first:,} to {first + len(batch) - 1:,} of the stream (rows "
+                f"count from 0): {error}"
+            ) from None
+
+    def _take_parts(self, batch: Rows, tests: dict[str, _Test], *, is_tested: bool) -> None:
+        """Predict and learn in steps, and learn only what is known by then."""
         size = (self.step_rows or len(batch)) if is_tested else len(batch)
         if size < len(batch):
             for face in self._faces.values():
@@ -148,9 +180,6 @@ class Evaluation:
             for released in self._release(self.delay if is_tested else 0):
                 for name, face in self._faces.items():
                     tests[name].learn(face, released, self.classes)
-        records = [self._record(name, test) for name, test in tests.items()] if is_tested else []
-        self.step += 1
-        return records
 
     def _encode(self, labels: list[Hashable]) -> NDArray[np.intp]:
         for label in labels:
@@ -173,6 +202,7 @@ class Evaluation:
         n_classes = len(self._codes if self.classes is None else {*self.classes, *self._codes})
         size = measure_size(model, self._n_features, n_classes)
         scores = test.score()
+        is_due = self.step & (self.step - 1) == 0  # 1, 2, 4, 8, ...
         return Record(
             learner=name,
             step=self.step,
@@ -184,7 +214,7 @@ class Evaluation:
             depth=size and size.depth,
             predict_seconds=test.predict_seconds,
             learn_seconds=test.learn_seconds,
-            memory=_measure_memory(model, self.step),
+            memory=measure_memory(model) if is_due or hasattr(model, "memory_usage") else None,
         )
 
 
@@ -205,6 +235,33 @@ class _Test:
         start = time.thread_time()
         answer = face.predict(rows)
         self.predict_seconds += time.thread_time() - start
+        self._keep(face, answer, rows, truth, codes)
+
+    def go(
+        self, face: _Face, rows: Rows, truth: NDArray[np.intp], codes: Mapping[Hashable, int]
+    ) -> None:
+        """Predict, then learn, row by row."""
+        model, answer = face.model, []
+        now = time.thread_time
+        start = now()
+        for x, label in zip(rows.dicts, rows.labels, strict=True):
+            answer.append(model.predict_proba_one(x))
+            middle = now()
+            model.learn_one(x, label)
+            end = now()
+            self.predict_seconds += middle - start
+            self.learn_seconds += end - middle
+            start = end
+        self._keep(face, answer, rows, truth, codes)
+
+    def _keep(
+        self,
+        face: _Face,
+        answer: Any,
+        rows: Rows,
+        truth: NDArray[np.intp],
+        codes: Mapping[Hashable, int],
+    ) -> None:
         predicted, probability = face.read(answer, rows, codes)
         self.truth.append(truth)
         self.predicted.append(predicted)
@@ -333,10 +390,18 @@ def _name_learners(model: Any) -> dict[str, Any]:
     return {type(model).__name__: model}
 
 
-def _measure_memory(model: Any, step: int) -> int | None:
+def measure_memory(model: Any) -> int | None:
+    """Return the bytes that a learner holds; None if it cannot be told.
+
+    River's learners are measured by walking all their objects, which is slow.
+
+    Examples
+    --------
+    >>> measure_memory(make_learner("majority")) > 0
+    True
+    """
     if hasattr(model, "memory_usage"):
         return int(model.memory_usage())
-    is_due = step & (step - 1) == 0  # steps 1, 2, 4, 8, ...: walking all objects is slow
-    if is_due and hasattr(type(model), "_raw_memory_usage"):
+    if hasattr(type(model), "_raw_memory_usage"):  # a property: hasattr would compute it
         return int(model._raw_memory_usage)
     return None

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -99,14 +100,16 @@ class RecordFile:
         self.path = Path(path)
         if self.path.suffix not in (".csv", ".jsonl"):
             raise ValueError(f"records go to .csv or .jsonl files, got {str(path)!r}")
-        kept = read_records(self.path)[:keep] if keep else []
-        if len(kept) < keep:
-            raise ValueError(f"{self.path} holds {len(kept)} records, {keep} were to be kept")
-        self._file: TextIO = open(self.path, "w", encoding="utf-8", newline="")  # noqa: SIM115
+        self._file: TextIO
+        if keep:
+            end = _end_of_record(self.path, keep)
+            self._file = open(self.path, "r+", encoding="utf-8", newline="")  # noqa: SIM115
+            self._file.seek(end)
+            self._file.truncate()
+            return
+        self._file = open(self.path, "w", encoding="utf-8", newline="")  # noqa: SIM115
         if self.path.suffix == ".csv":
             csv.writer(self._file).writerow(FIELDS)
-        for record in kept:
-            self.write(record)
         self._file.flush()
 
     def write(self, record: Record) -> None:
@@ -138,6 +141,17 @@ class RecordFile:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _end_of_record(path: Path, number: int) -> int:
+    """Return the place in a file behind a record, whose number counts from 1."""
+    n_lines = number + (path.suffix == ".csv")  # the header
+    with open(path, "rb") as file:
+        lines = [line for line in islice(file, n_lines) if line.endswith(b"\n")]
+    if len(lines) < n_lines:
+        n_found = max(0, len(lines) - n_lines + number)
+        raise ValueError(f"{path} holds {n_found} records, {number} were to be kept")
+    return sum(map(len, lines))
 
 
 def read_records(path: str | Path) -> list[Record]:

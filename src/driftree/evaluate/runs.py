@@ -8,18 +8,18 @@ import time
 import warnings
 from collections import deque
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from driftree.evaluate.experiments import BATCH_SHARE
 from driftree.evaluate.learners import make_learner
-from driftree.evaluate.prequential import Evaluation
+from driftree.evaluate.names import check_name, hint
+from driftree.evaluate.prequential import Evaluation, measure_memory
 from driftree.evaluate.records import RecordFile, read_records
 from driftree.streams.bad_rows import BadRow, BadRowsWarning
 from driftree.streams.catalogue import DATA_SETS
 from driftree.streams.datasets import load_data_set
-from driftree.streams.files import Stream, open_stream
+from driftree.streams.files import Stream, is_parquet, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,44 +78,73 @@ def open_source(settings: RunSettings, batch_rows: int | None = None) -> Stream:
         Rows per batch, if they are known from an earlier part of the run.
     """
     batch = batch_rows or settings.batch
-    if batch is not None:
-        return _open(settings, batch)
     if settings.source == STANDARD_INPUT:
-        return _open(settings, UNKNOWN_ROWS_BATCH)
-    stream = _open(settings, BATCH_SHARE)
-    return stream if stream.batch_rows >= SMALLEST_BATCH else _open(settings, SMALLEST_BATCH)
+        return _open(settings, batch or UNKNOWN_ROWS_BATCH)
+    # As a share, because the rows are counted then, which progress needs to know.
+    is_share = isinstance(batch, float)
+    stream = _open(settings, batch if is_share and batch is not None else BATCH_SHARE)
+    if batch is None:
+        stream.batch_rows = max(SMALLEST_BATCH, stream.batch_rows)
+    elif not is_share:
+        stream.batch_rows = int(batch)
+    return stream
 
 
 def _open(settings: RunSettings, batch: float) -> Stream:
     source = settings.source
-    if source == STANDARD_INPUT or Path(source).exists():
-        return open_stream(
+    if source == STANDARD_INPUT or Path(source).is_file():
+        is_csv = source == STANDARD_INPUT or not is_parquet(Path(source))
+        stream = open_stream(
             source,
             target=settings.target,
             batch=batch,
             n_rows=settings.n_rows,
             on_bad_row=settings.on_bad_row,
-            categorical=settings.categorical,
+            categorical=settings.categorical if is_csv else (),
         )
-    if source in DATA_SETS:
+    elif source in DATA_SETS:
+        if settings.target not in (None, "target"):
+            raise ValueError(f"{source} is a data set, whose label is known: leave the target out")
         data = load_data_set(source, preprocess="none", max_rows=settings.n_rows)
-        return open_stream((data.X, data.y), batch=batch)
-    close = get_close_matches(source, DATA_SETS, n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
-    raise ValueError(
-        f"there is no file {source!r}, nor a data set of that name{hint}: give a CSV, CSV.gz or "
-        f"Parquet file, - for CSV on standard input, or one of {', '.join(DATA_SETS)}"
-    )
+        stream = open_stream((data.X, data.y), batch=batch)
+    else:
+        raise ValueError(
+            f"there is no file {source!r}, nor a data set of that name{hint(source, DATA_SETS)}: "
+            "give a CSV, CSV.gz or Parquet file, - for CSV on standard input, or one of "
+            f"{', '.join(DATA_SETS)}"
+        )
+    if stream.feature_names is not None:
+        for name in settings.categorical:
+            check_name(name, stream.feature_names, "feature")
+    return stream
 
 
 class RunResult(NamedTuple):
-    """How a run, or a learner's part of it, ended."""
+    """How a run, or a learner's part of it, ended.
+
+    Attributes
+    ----------
+    is_complete : bool
+        Whether the stream has ended, rather than the run been stopped.
+    n_rows, batch_rows : int
+        Rows of the stream, and of a batch.
+    n_bad_rows : int
+        Malformed rows that were skipped.
+    bad_rows : list of BadRow
+        The first of them.
+    learners : dict
+        Names to learners, as they are at the end.
+    memory : dict
+        Names to the bytes that they hold.
+    """
 
     is_complete: bool
     n_rows: int
+    batch_rows: int
     n_bad_rows: int
-    bad_rows: list[BadRow]  # the first of them
+    bad_rows: list[BadRow]
     learners: dict[str, Any]
+    memory: dict[str, int | None]
 
 
 class _State(NamedTuple):
@@ -123,8 +152,8 @@ class _State(NamedTuple):
 
     settings: RunSettings
     evaluation: Evaluation
+    batch_rows: int
     n_records: int = 0
-    batch_rows: int | None = None
 
 
 class RunTask(NamedTuple):
@@ -145,6 +174,11 @@ class RunTask(NamedTuple):
     records: Path
     resume: bool = False
 
+    @property
+    def state(self) -> Path:
+        """The file with what is needed to go on."""
+        return self.records.with_suffix(".state")
+
 
 def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> RunResult:
     """Test, then train, on every batch; records are on the disk as soon as they are known.
@@ -158,28 +192,25 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
     should_stop : callable
         Asked after every batch. A run that was stopped can be gone on with.
     """
-    settings = task.settings
     state = _load_state(task) if task.resume else None
+    stream = open_source(task.settings, None if state is None else state.batch_rows)
     if state is None:
-        learners = {
-            name: make_learner(name, categorical=settings.categorical, seed=settings.seed)
-            for name in settings.learners
-        }
-        evaluation = Evaluation(
-            learners,
-            delay=settings.delay,
-            pretrain=settings.pretrain,
-            step_rows=settings.step_rows,
-        )
-        state = _State(settings, evaluation)
+        state = _State(task.settings, _new_evaluation(task.settings), stream.batch_rows)
+        _save_state(task, state)  # so that what is there can be compared with what is asked for
     evaluation = state.evaluation
-    stream = open_source(settings, state.batch_rows)
-    saved, stopped = time.monotonic(), False
     recent: dict[str, deque[float]] = {name: deque(maxlen=20) for name in evaluation.learners}
+    saved, stopped = time.monotonic(), False
     with RecordFile(task.records, keep=state.n_records) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore", BadRowsWarning)  # they are in the result
-        state = state._replace(batch_rows=stream.batch_rows)
-        for X, y in stream.batches(skip_rows=evaluation.n_rows):
+        batches = stream.batches(skip_rows=evaluation.n_rows)
+        while not stopped:
+            try:
+                X, y = next(batches, (None, None))
+            except (OSError, TypeError, ValueError):
+                _save_state(task, state)  # up to here all is well
+                raise
+            if y is None:
+                break
             records = evaluation.take(X, y)
             for record in records:
                 file.write(record)
@@ -187,14 +218,32 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
             state = state._replace(n_records=state.n_records + len(records))
             news(evaluation.n_rows, stream.n_rows, _tell(recent))
             stopped = should_stop()
-            if stopped:
-                break
             if time.monotonic() - saved > SAVE_SECONDS:
                 _save_state(task, state)
                 saved = time.monotonic()
         _save_state(task, state)
-    bad = stream.bad_rows
-    return RunResult(not stopped, evaluation.n_rows, bad.count, bad.first, evaluation.learners)
+    return RunResult(
+        is_complete=not stopped,
+        n_rows=evaluation.n_rows,
+        batch_rows=stream.batch_rows,
+        n_bad_rows=stream.bad_rows.count,
+        bad_rows=stream.bad_rows.first,
+        learners=evaluation.learners,
+        memory={name: measure_memory(model) for name, model in evaluation.learners.items()},
+    )
+
+
+def _new_evaluation(settings: RunSettings) -> Evaluation:
+    learners = {
+        name: make_learner(name, categorical=settings.categorical, seed=settings.seed)
+        for name in settings.learners
+    }
+    return Evaluation(
+        learners,
+        delay=settings.delay,
+        pretrain=settings.pretrain,
+        step_rows=settings.step_rows,
+    )
 
 
 def _tell(recent: dict[str, deque[float]]) -> str:
@@ -204,37 +253,45 @@ def _tell(recent: dict[str, deque[float]]) -> str:
 
 
 # ---------------------------------------------------------------------- states on the disk
-def _state_path(task: RunTask) -> Path:
-    return task.records.with_suffix(".state")
-
-
 def _save_state(task: RunTask, state: _State) -> None:
-    path = _state_path(task)
-    unfinished = path.with_suffix(f".{os.getpid()}.state")
+    unfinished = task.state.with_suffix(f".{os.getpid()}.state")
     try:
         with open(unfinished, "wb") as file:
             pickle.dump(state, file, protocol=pickle.HIGHEST_PROTOCOL)
             file.flush()
             os.fsync(file.fileno())
-        unfinished.replace(path)
+        unfinished.replace(task.state)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
 def _load_state(task: RunTask) -> _State | None:
-    """Return what was saved; None if the run was stopped before that."""
-    path = _state_path(task)
-    if not path.exists():
+    """Return what was saved; None if nothing was run yet."""
+    if not task.state.exists():
+        if task.records.exists():
+            raise ValueError(
+                f"{task.records} cannot be gone on with, since {task.state.name} is not beside it: "
+                "run anew into another folder, or overwrite it"
+            )
         return None
-    with open(path, "rb") as file:
-        state: _State = pickle.load(file)
-    now, then = task.settings, replace(state.settings, n_rows=task.settings.n_rows)
+    try:
+        with open(task.state, "rb") as file:
+            state = pickle.load(file)
+    except Exception as error:
+        raise ValueError(
+            f"{task.state} cannot be gone on with ({type(error).__name__}: {error}): it is damaged "
+            "or from another version; run anew into another folder, or overwrite it"
+        ) from error
+    assert isinstance(state, _State)
+    now = task.settings
+    # More rows, or another way with malformed ones, change nothing in what was done so far.
+    then = replace(state.settings, n_rows=now.n_rows, on_bad_row=now.on_bad_row)
     if now != then:
         pairs = [(name, vars(then)[name], value) for name, value in vars(now).items()]
         changes = ", ".join(f"{name} was {a!r}, is {b!r}" for name, a, b in pairs if a != b)
         raise ValueError(
-            f"{path.parent} holds a run with other settings ({changes}): use the same ones to go "
-            "on, or another folder"
+            f"{task.state.parent} holds a run with other settings ({changes}): use the same ones "
+            "to go on, or another folder"
         )
     return state
 

@@ -188,7 +188,7 @@ def open_stream(
     if isinstance(categorical, str):
         raise TypeError(f"categorical must hold names of columns: write [{categorical!r}]")
     file = _find_file(source)
-    if file is not None and not _is_parquet(file):
+    if file is not None and not is_parquet(file):
         name = str(file) if isinstance(file, Path) else _name_file(source)
         found: Source = CsvFile(
             file,
@@ -232,7 +232,8 @@ def _find_file(source: Any) -> Any:
     return source if hasattr(source, "readline") else None
 
 
-def _is_parquet(file: Any) -> bool:
+def is_parquet(file: Any) -> bool:
+    """Tell whether a file is Parquet, by its first bytes."""
     if not isinstance(file, Path):
         return False
     with file.open("rb") as opened:
