@@ -9,19 +9,10 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 
 from driftree import DynamicModelTreeClassifier
-from driftree.evaluate import LEARNERS, Evaluation, Record, make_learner, prequential, score
+from driftree.evaluate import LEARNERS, Evaluation, make_learner, prequential, score
 from driftree.streams import agrawal, sea
 from driftree.streams.rows import Rows
-
-NOT_REPEATABLE = ("predict_seconds", "learn_seconds", "memory")
-
-
-def figures(records):
-    """All that is said but for times and memory."""
-    return [
-        tuple(getattr(record, name) for name in Record.__slots__ if name not in NOT_REPEATABLE)
-        for record in records
-    ]
+from repeatable import figures
 
 
 class Recorder:

@@ -10,17 +10,15 @@ import time
 import numpy as np
 import pytest
 
-from driftree.evaluate import Record, read_records
+from driftree.evaluate import read_records
 from driftree.evaluate import runs as runs_module
 from driftree.evaluate.runs import RunSettings, RunTask, merge_records, open_source, run_stream
 from driftree.streams import agrawal
+from repeatable import figures
 
-NOT_REPEATABLE = ("predict_seconds", "learn_seconds", "memory")
 
-
-def figures(path):
-    names = [name for name in Record.__slots__ if name not in NOT_REPEATABLE]
-    return [tuple(str(getattr(record, name)) for name in names) for record in read_records(path)]
+def figures_in(path):
+    return figures(read_records(path))
 
 
 @pytest.fixture
@@ -74,7 +72,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(loans, tmp_path, stop_
     with open(part.records, "a") as file:
         file.write("half a li")  # as a process that was killed would leave it
     assert run(part._replace(resume=True)).is_complete
-    assert figures(part.records) == figures(whole.records)
+    assert figures_in(part.records) == figures_in(whole.records)
 
 
 def test_records_that_no_state_knows_are_learnt_again(loans, tmp_path):
@@ -88,7 +86,7 @@ def test_records_that_no_state_knows_are_learnt_again(loans, tmp_path):
     run(task._replace(resume=True))
     whole = RunTask(settings, tmp_path / "whole.csv")
     run(whole)
-    assert figures(task.records) == figures(whole.records)
+    assert figures_in(task.records) == figures_in(whole.records)
 
 
 def test_a_killed_process_can_be_gone_on_with(loans, tmp_path, monkeypatch):
@@ -119,7 +117,7 @@ def test_a_killed_process_can_be_gone_on_with(loans, tmp_path, monkeypatch):
     )
     run(whole)
     assert n_before < 59
-    assert figures(records) == figures(whole.records)
+    assert figures_in(records) == figures_in(whole.records)
 
 
 def test_a_file_that_has_grown_is_gone_on_with(loans, tmp_path):
@@ -188,5 +186,5 @@ def test_records_of_several_learners_are_merged_step_by_step(loans, tmp_path):
         paths.append(tmp_path / f"{name}.csv")
         run(RunTask(settings_for(loans, batch=500, learners=(name,)), paths[-1]))
     merge_records(paths, tmp_path / "merged.csv")
-    assert figures(tmp_path / "merged.csv") == figures(together.records)
+    assert figures_in(tmp_path / "merged.csv") == figures_in(together.records)
     assert np.isfinite([record.f1 for record in read_records(tmp_path / "merged.csv")]).all()
