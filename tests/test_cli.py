@@ -364,6 +364,7 @@ def test_paper_prints_and_writes_tables_and_figures(monkeypatch, tmp_path):
     result = run(*arguments, "--out", str(out))
     assert result.exit_code == 0, result.output
     assert "0.88 ± 0.02" in result.output  # what the paper has for SEA
+    assert "Only the first 5,000 rows" in result.output
     assert "tueyeq" in result.output
     names = {path.name for path in out.iterdir()}
     for number, name in zip(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,7 +63,8 @@ def paper(
         findings = Findings.from_records(
             results, counts={name: _count(name) for name in here}, missing=missing
         )
-        _write(console, out, findings, results)
+        note = f"Only the first {rows:,} rows of each stream were run." if rows else ""
+        _write(console, out, findings, results, note)
 
 
 def _find(
@@ -145,11 +147,13 @@ def _count(name: str) -> tuple[int, int, int, int | None]:
     return loaded.n_rows, len(loaded.feature_names), len(counts), majority
 
 
-def _write(console: Console, folder: Path, findings: Findings, results: Results) -> None:
+def _write(console: Console, folder: Path, findings: Findings, results: Results, note: str) -> None:
     from driftree.evaluate import WRITERS, make_tables
 
     folder.mkdir(parents=True, exist_ok=True)
     tables = make_tables(findings)
+    if note:
+        tables = [replace(table, notes=(note, *table.notes)) for table in tables]
     written = []
     for suffix, write in WRITERS.items():
         for table in tables:
