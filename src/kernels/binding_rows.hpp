@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <mutex>
 #include <shared_mutex>
 #include <type_traits>
@@ -135,7 +136,8 @@ nb::object probabilities_row(const Engine& engine, RowReader& reader, nb::handle
     return out;
 }
 
-// Calls each(row, place) for all rows while nobody learns, without the GIL; [rows, width()] values of type T.
+// Calls each(row, place) for all rows while nobody learns, without the GIL; [rows, width()] values of type T. Features
+// that have come since the rows were read are missing in them.
 template <class T, class Engine, class Width, class Each>
 nb::object for_rows(const Engine& engine, const Matrix& X, Width&& width, Each&& each) {
     std::vector<T> out;
@@ -143,10 +145,16 @@ nb::object for_rows(const Engine& engine, const Matrix& X, Width&& width, Each&&
     {
         nb::gil_scoped_release release;
         const std::shared_lock lock(engine.mutex);
-        check_rows(engine, X);
+        const std::size_t n_features = engine.schema.n_features;
+        if (X.shape(1) > n_features) throw nb::value_error("the rows have more values than there are features");
         columns = static_cast<std::size_t>(width());
         out.resize(X.shape(0) * columns);
-        for (std::size_t i = 0; i < X.shape(0); i++) each(X.data() + i * X.shape(1), out.data() + i * columns);
+        std::vector<double> wide(n_features, std::numeric_limits<double>::quiet_NaN());
+        for (std::size_t i = 0; i < X.shape(0); i++) {
+            const double* row = X.data() + i * X.shape(1);
+            if (X.shape(1) < n_features) row = (std::copy_n(row, X.shape(1), wide.data()), wide.data());
+            each(row, out.data() + i * columns);
+        }
     }
     return new_array(std::move(out), {X.shape(0), columns});
 }

@@ -152,8 +152,9 @@ int FimtddEngine::admit(int code) {
     reshape(shape.stride, n_seen);
     for (auto& model : models)  // a class that was not seen in all these rows is rare
         if (!model.empty()) model[kHead + place[code] * shape.stride] = -std::log1p(clock);
-    for (SplitPoints& points : split_points)
-        if (!points.counts.empty()) points.set_classes(n_seen);
+    for (std::size_t i = 0; i < split_points.size(); i++)
+        if (!split_points[i].counts.empty() && !split_points[i].set_classes(n_seen))
+            nodes.rows[i] = nodes.tried_at[i] = 0.0;
     return place[code];
 }
 
@@ -199,9 +200,11 @@ std::vector<SplitPoint> FimtddEngine::best_splits(int leaf) const {
 // Both children start with the leaf's model; the inner node starts its Page-Hinkley test.
 void FimtddEngine::split(int leaf, const Condition& condition) {
     if (nodes.left[leaf] >= 0) throw std::invalid_argument("only a leaf can be split");
-    const std::vector<double> model = std::exchange(models[leaf], {});
+    if (std::count(nodes.alive.begin(), nodes.alive.end(), 0) < 2)
+        throw std::length_error("the tree has no room for two more nodes");
+    const int left = new_node(leaf, models[leaf]), right = new_node(leaf, models[leaf]);
+    models[leaf] = {};
     split_points[leaf] = {};
-    const int left = new_node(leaf, model), right = new_node(leaf, model);
     nodes.left[leaf] = left;
     nodes.right[leaf] = right;
     nodes.feature[leaf] = condition.feature;

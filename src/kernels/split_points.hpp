@@ -5,7 +5,7 @@
 // walk in the order of the keys gives, for each of them, the class weights of all rows with value <= key. The codes of
 // a categorical feature are keys, too: neighbours differ by the rows of one level.
 //
-// The keys of a feature are at most kMaxKeys, the first distinct values. Rows with other values still count at the keys
+// The keys of a feature are at most max_keys(), the first distinct values. Rows with other values still count at the keys
 // they pass, so every key stays exact; 256 thresholds, drawn as the rows are, miss the best one by 0.4 % of the rows.
 // (The 2011 paper makes room by dropping bad keys; a key made after that does not know the rows before it.)
 #pragma once
@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "layout.hpp"
@@ -44,7 +45,7 @@ struct SplitPoints {
     struct Children {
         std::int32_t below = -1, above = -1;
     };
-    static constexpr int kMaxKeys = 256;
+    static constexpr int kMaxKeys = 256, kMinKeys = 16, kBudget = 16384;  // the last in doubles, of one feature
     static constexpr double kRounding = 1e-9;  // shares of rows, and reductions, that may be rounding only
     int n_classes = 2;
     std::vector<double> counts;                       // [classes] weights of all rows
@@ -65,11 +66,17 @@ struct SplitPoints {
         root.push_back(-1);
         n_keys.push_back(0);
     }
-    void set_classes(int classes) {
-        widen(counts, n_classes, classes);
-        widen(present, n_classes, classes);
-        widen(keys, kHeadOfKey + n_classes, kHeadOfKey + classes);
-        n_classes = classes;
+    // Makes room for more classes; false if there are too many keys for them, and it had to start again.
+    bool set_classes(int classes) {
+        const int n_old = std::exchange(n_classes, classes);
+        if (std::any_of(n_keys.begin(), n_keys.end(), [&](int n) { return n > max_keys(); })) {
+            restart(static_cast<int>(root.size()), classes);
+            return false;
+        }
+        widen(counts, n_old, classes);
+        widen(present, n_old, classes);
+        widen(keys, kHeadOfKey + n_old, kHeadOfKey + classes);
+        return true;
     }
     // Counts a row. All features go down their trees together, a level at a time: while the key of one is on its way
     // from memory, the others need not wait for it.
@@ -147,6 +154,7 @@ private:
         std::int32_t feature = -1, node = -1, parent = -1;
         double value = 0.0;
     };
+    int max_keys() const { return std::clamp(kBudget / (kHeadOfKey + n_classes), kMinKeys, kMaxKeys); }
     double sum(const double* values) const {
         double total = 0.0;
         for (int k = 0; k < n_classes; k++) total += values[k];
@@ -159,7 +167,7 @@ private:
     // Counts a row at the next key of a feature, or makes that key; feature -1: there are no more.
     Walk step(const Walk& walk, int label, double weight) {
         if (walk.node < 0) {
-            if (n_keys[walk.feature] < kMaxKeys) add_key(walk, label, weight);
+            if (n_keys[walk.feature] < max_keys()) add_key(walk, label, weight);
             return {};
         }
         double* key = keys.data() + offset(walk.node);

@@ -4,13 +4,14 @@ import pickle
 
 import numpy as np
 import pytest
-from river import linear_model, preprocessing
+from river import datasets, linear_model, preprocessing
+from river.datasets import synth
 from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 
 from driftree import DynamicModelTreeClassifier
 from driftree.evaluate import LEARNERS, Evaluation, make_learner, prequential, score
-from driftree.streams import agrawal, sea
+from driftree.streams import agrawal, open_stream, sea
 from driftree.streams.rows import Rows
 from repeatable import figures
 
@@ -128,6 +129,28 @@ def test_every_way_of_holding_rows_gives_the_same_records():
     for make in (dict, pandas.DataFrame, polars.DataFrame, pyarrow.table):
         batches = [(make(table), y) for table, (_, y) in zip(tables, stream, strict=True)]
         assert figures(prequential({"dmt": "dmt", "vfdt-mc": "vfdt-mc"}, batches)) == expected
+
+
+def test_columns_may_come_and_go():
+    pandas, polars = map(pytest.importorskip, ("pandas", "polars"))
+    rng = np.random.default_rng(1)
+    batches = []
+    for names in (["a", "b"], ["a"], ["b", "c", "a"], ["c"]):
+        X = {name: rng.normal(size=400) for name in names}
+        batches.append((X, (next(iter(X.values())) > 0).astype(int)))
+    expected = figures(prequential({"dmt": "dmt", "fimtdd": "fimtdd"}, batches))
+    assert len(expected) == 6
+    for make in (pandas.DataFrame, polars.DataFrame):
+        frames = [(make(X), y) for X, y in batches]
+        assert figures(prequential({"dmt": "dmt", "fimtdd": "fimtdd"}, frames)) == expected
+
+
+@pytest.mark.parametrize("name", ["dmt", "fimtdd", "vfdt-mc"])
+def test_rivers_data_sets_and_generators_reach_every_learner(name):
+    for source in (datasets.Phishing(), synth.SEA(seed=1), synth.STAGGER(seed=1)):
+        records = list(prequential(name, open_stream(source, batch=200, n_rows=1000)))
+        assert len(records) == 4
+        assert records[-1].accuracy > 0.6
 
 
 def test_text_and_missing_values_reach_every_learner():

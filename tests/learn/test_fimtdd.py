@@ -346,3 +346,30 @@ def test_caps_hold():
     assert FIMTDDClassifier(max_depth=2).fit(X, y).depth_ == 2
     # 5 leaves, 2 features, 256 thresholds of 4 doubles; vectors hold at most twice what they need
     assert model.memory_usage() < 2 * 5 * 2 * MAX_KEYS * 32 + 10_000
+
+
+def test_many_classes_do_not_take_much_more_memory():
+    X, y = uniform(6000), np.arange(6000) % 1000
+    model = FIMTDDClassifier(max_nodes=1).partial_fit(X, y)
+    keys = 2 * 16 * 1002 * 8  # two features, 16 thresholds, 1,000 classes
+    assert model.memory_usage() < 3 * keys
+    assert model.predict_proba(X[:3]).shape == (3, 1000)
+
+
+def test_a_split_without_room_changes_nothing():
+    engine = FimtddEngine(
+        2,
+        learning_rate=0.01,
+        grace_period=math.inf,
+        drift_tolerance=0.005,
+        drift_threshold=50.0,
+        drift_rows=30,
+        max_nodes=2,
+    )
+    engine.add_feature(False, True)
+    X = np.linspace(0, 1, 50)[:, None]
+    engine.learn(X, (X[:, 0] > 0.5).astype(np.int32), np.ones(50))
+    before = engine.probabilities(X)
+    with pytest.raises(ValueError, match="no room for two more nodes"):
+        engine.split(0, 0, 0.5, False, False)
+    np.testing.assert_array_equal(engine.probabilities(X), before)

@@ -486,34 +486,51 @@ def test_paper_models_are_small():
 
 # ---------------------------------------------------------------------- threads
 PREDICT_WHILE_LEARNING = """
-import threading
+import sys, threading
 import numpy as np
-from driftree import DynamicModelTreeClassifier
+import driftree
 
+sys.setswitchinterval(1e-5)
 X = np.random.default_rng(1).normal(size=(20_000, 5))
 y = ((X[:, 0] > 0) ^ (X[:, 1] > 0)).astype(int)
-model = DynamicModelTreeClassifier().partial_fit(X[:1000], y[:1000])
-done = False
+columns = {f"x{j}": X[:500, j] for j in range(5)}
+row = {name: column[0] for name, column in columns.items()}
+model = getattr(driftree, sys.argv[1])().partial_fit(X[:1000], y[:1000])
+done, errors = False, []
 
 def predict():
-    while not done:
-        assert np.isfinite(model.predict_proba(X)).all()
+    try:
+        while not done:
+            assert np.isfinite(model.predict_proba(X[:500])).all()
+            proba = model.predict_proba_many(columns)
+            assert all(np.isfinite(part).all() for part in proba.values())
+            proba = model.predict_proba_one({"x0": 1.0, "never seen": "a"})
+            assert abs(sum(proba.values()) - 1) < 1e-9
+            model.predict_one(row)
+    except BaseException as error:
+        errors.append(error)
+        raise
 
-reader = threading.Thread(target=predict)
-reader.start()
-for start in range(1000, 19_000, 100):
+readers = [threading.Thread(target=predict) for _ in range(2)]
+for reader in readers:
+    reader.start()
+for start in range(1000, 10_000, 100):
     rows = slice(start, start + 500)
     labels = y[rows] ^ (start // 5000 % 2)
     if start % 1000 == 0:
         labels[0] = len(model.classes_) + 1  # a new label: every model moves to other memory
+        model.learn_one(row | {f"new {start}": 1.0}, int(labels[0]))  # and a new feature
     model.partial_fit(X[rows], labels)
 done = True
-reader.join()
+for reader in readers:
+    reader.join()
+sys.exit(len(errors))
 """
 
 
-def test_one_thread_may_predict_while_another_learns():
-    command = [sys.executable, "-c", PREDICT_WHILE_LEARNING]
+@pytest.mark.parametrize("learner", ["DynamicModelTreeClassifier", "FIMTDDClassifier"])
+def test_some_threads_may_predict_while_another_learns(learner):
+    command = [sys.executable, "-c", PREDICT_WHILE_LEARNING, learner]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert (run.returncode, run.stderr) == (0, "")
 
@@ -524,8 +541,10 @@ def test_rows_that_do_not_fit_are_refused():
     X, y, w = np.zeros((3, 2)), np.zeros(3, np.int32), np.ones(3)
     with pytest.raises(ValueError, match="one value per feature"):
         engine.learn(X[:, :1].copy(), y, w)
-    with pytest.raises(ValueError, match="one value per feature"):
+    with pytest.raises(ValueError, match="more values than there are features"):
         engine.probabilities(np.zeros((3, 3)))
+    narrow = engine.probabilities(np.ones((3, 1)))  # a feature has come since they were read
+    np.testing.assert_array_equal(narrow, engine.probabilities(np.array([[1, np.nan]] * 3)))
     with pytest.raises(ValueError, match="same length"):
         engine.learn(X, y[:2], w)
     for code in (-1, 2):

@@ -56,7 +56,6 @@ def test_rows_of_no_weight_are_left_out():
         (lambda columns: dict(reversed(columns.items())), ValueError, "names should match"),
         (lambda columns: columns | {"age": columns["age"][:5]}, ValueError, "'age': 5"),
         (lambda _: {"age": 1.0, "car": "van", "children": 2}, TypeError, "learn_one"),
-        (lambda columns: {1: columns["age"]}, TypeError, "must be text, got 1"),
         (lambda _: {}, ValueError, "0 sample"),
     ],
 )
@@ -77,3 +76,24 @@ def test_text_in_a_column_of_numbers_is_named():
     wrong = columns | {"age": np.array(["old"] * 300, dtype=object)}
     with pytest.raises((TypeError, ValueError), match="age"):
         model.partial_fit(wrong, y)
+
+
+def test_columns_may_come_and_go_in_many():
+    columns, y = make_columns(600)
+    model = DynamicModelTreeClassifier()
+    assert model.predict_many(columns).tolist() == [None] * 600
+    model.learn_many({"age": columns["age"][:300]}, y[:300])
+    model.learn_many({name: column[300:] for name, column in columns.items()}, y[300:])
+    labels = model.predict_many({"car": columns["car"]})
+    proba = model.predict_proba_many({"car": columns["car"]})
+    assert list(proba) == ["no", "yes"]
+    assert labels.tolist() == np.where(proba["yes"] > proba["no"], "yes", "no").tolist()
+
+
+def test_names_may_be_numbers():
+    columns, y = make_columns(300)
+    numbered = dict(enumerate(columns.values()))
+    ours = DynamicModelTreeClassifier().partial_fit(numbered, y)
+    assert not hasattr(ours, "feature_names_in_")
+    theirs = DynamicModelTreeClassifier().partial_fit(pandas.DataFrame(numbered), y)
+    np.testing.assert_array_equal(ours.predict_proba(numbered), theirs.predict_proba(numbered))

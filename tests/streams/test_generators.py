@@ -148,10 +148,21 @@ def test_concepts_recur_in_nested_drifts():
         np.testing.assert_array_equal(y[rows], streams.label_sine(X[rows], function))
 
 
-def test_a_drift_ends_with_the_stream_whose_turn_it_is():
-    assert collect(streams.drift(constant(0, 20), constant(1, 50), at=30))[1].tolist() == [0] * 20
-    assert list(streams.drift(iter(()), constant(1, 5), at=3)) == []
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("batch_rows", [1, 64, 1000])
+def test_a_drift_ends_with_the_second_stream(seed, batch_rows):
+    sources = constant(0, 300), constant(1, 2000)
+    X, y = collect(streams.drift(*sources, at=250, width=200, seed=seed, batch_rows=batch_rows))
+    assert X[y == 1, 0].tolist() == [*range(2000)]  # even if the first ends in the middle
+    assert X[y == 0, 0].tolist() == [*range((y == 0).sum())]
     assert len(collect(streams.drift(iter(()), constant(1, 5), at=0))[1]) == 5
+
+
+@pytest.mark.parametrize("n_rows", [0, 20])
+def test_a_stream_that_ends_before_the_drift_is_named(n_rows):
+    mixed = streams.drift(constant(0, n_rows), constant(1, 50), at=30)
+    with pytest.raises(ValueError, match=f"ended at row {n_rows}, but was to last until row 30"):
+        list(mixed)
 
 
 def test_a_drift_needs_equal_features():
@@ -174,6 +185,15 @@ def test_a_drift_needs_equal_features():
         (lambda: streams.random_rbf(1, n_centres=1), "at least n_classes=2, but is 1"),
         (lambda: streams.random_rbf(1, n_moving=51), "from 0 to n_centres=50, but is 51"),
         (lambda: streams.random_rbf(1, speed=-1.0), "speed must be at least 0.0, but is -1.0"),
+        (lambda: streams.sea(-1), "n_rows must be at least 0, but is -1"),
+        (lambda: streams.sea(1, batch_rows=0), "batch_rows must be at least 1, but is 0"),
+        (lambda: streams.hyperplane(1, batch_rows=0), "batch_rows must be at least 1, but is 0"),
+        (lambda: streams.led(1, batch_rows=0), "batch_rows must be at least 1, but is 0"),
+        (lambda: streams.random_rbf(1, batch_rows=0), "batch_rows must be at least 1, but is 0"),
+        (lambda: streams.sine(1, batch_rows=0), "batch_rows must be at least 1, but is 0"),
+        (lambda: streams.stagger(1, batch_rows=0), "batch_rows must be at least 1, but is 0"),
+        (lambda: streams.drifting_agrawal(1, width=0), "width must be at least 1, but is 0"),
+        (lambda: streams.drifting_agrawal(1, functions=()), "at least one concept"),
         (lambda: streams.drift([], [], at=-1), "at must be at least 0, but is -1"),
         (lambda: streams.drift([], [], at=1, width=0), "width must be at least 1, but is 0"),
         (lambda: streams.drift([], [], at=1, batch_rows=0), "batch_rows must be at least 1"),

@@ -6,6 +6,7 @@ from river.datasets import synth
 
 from driftree import streams
 from driftree.streams.concepts import AGRAWAL_RULES, SEA_THRESHOLDS
+from driftree.streams.synthetic import MovingPlane
 
 STREAMS = {
     "sea": (streams.sea, {}, 3),
@@ -231,3 +232,18 @@ def test_a_prefix_holds_the_same_rows():
         X_short, y_short = paper_stream(100)
         np.testing.assert_array_equal(y_short, y[:100])
         np.testing.assert_allclose(X_short, min_max(X[:100]), atol=1e-12)
+
+
+@pytest.mark.parametrize("magnitude", [0.0, 0.1])
+def test_the_hyperplane_labels_as_rivers(magnitude):
+    theirs = synth.Hyperplane(seed=1, n_drift_features=3, mag_change=magnitude, noise_percentage=0)
+    rows = iter(theirs)
+    next(rows)
+    labels = []
+    for _ in range(500):
+        plane = MovingPlane(np.array(theirs._weights), n_drifting=0, magnitude=0.0)
+        x, label = next(rows)
+        (ours,) = plane.label(np.array([list(x.values())]), np.zeros((1, 0), dtype=bool))
+        assert ours == label
+        labels.append(label)
+    assert 0 < sum(labels) < 500

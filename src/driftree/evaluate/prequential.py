@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
@@ -306,12 +307,27 @@ class _Face(ABC):
 
 
 class _BatchFace(_Face):
-    """scikit-learn's: `partial_fit`, `predict_proba` or `predict`."""
+    """scikit-learn's: `partial_fit`, `predict_proba` or `predict`; River's for other columns."""
+
+    names: list[Hashable] | None = None  # of the first batch
 
     def prepare(self, rows: Rows) -> None:
-        """Take X as it is."""
+        if self.names is None:
+            self.names = rows.names
+
+    def _other_columns(self, rows: Rows) -> Mapping[Hashable, Any] | None:
+        """Return the columns if they are not those of the first batch, and the model allows it."""
+        is_array = isinstance(rows.X, np.ndarray)  # whose columns have no names to come and go by
+        if is_array or rows.names == self.names or not hasattr(self.model, "learn_many"):
+            return None
+        if isinstance(rows.X, Mapping):
+            return rows.X
+        return dict(nw.from_native(rows.X, eager_only=True).to_dict(as_series=False))
 
     def predict(self, rows: Rows) -> Any:
+        columns = self._other_columns(rows)
+        if columns is not None:
+            return np.column_stack(list(self.model.predict_proba_many(columns).values()))
         try:
             if hasattr(self.model, "predict_proba"):
                 return self.model.predict_proba(rows.X)
@@ -333,7 +349,13 @@ class _BatchFace(_Face):
         return predicted, probability
 
     def learn(self, rows: Rows, classes: list[Hashable] | None) -> None:
-        self.model.partial_fit(rows.X, rows.y, **({} if classes is None else {"classes": classes}))
+        columns = self._other_columns(rows)
+        if columns is not None:
+            self.model.learn_many(columns, rows.y)
+        elif classes is None:
+            self.model.partial_fit(rows.X, rows.y)
+        else:
+            self.model.partial_fit(rows.X, rows.y, classes=classes)
 
 
 class _RowFace(_Face):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-import narwhals.stable.v2 as nw
 import numpy as np
 from river.base import MiniBatchClassifier
 from river.utils import dataframe
@@ -14,12 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 from driftree.learn._kernels import DUE, LEARNED
 from driftree.learn.checks import check_labels, check_weights, to_labels
 from driftree.learn.state import LearntState
-from driftree.learn.tables import check_rows, to_frame
+from driftree.learn.tables import Columns, check_rows, read_frame
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from numpy.typing import ArrayLike, NDArray
+
+    from driftree.learn.tables import Frame
 
 
 class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchClassifier):
@@ -210,7 +211,8 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
             return known
         matrix = self._encoder.read_dict(x, learning=False).matrix
         proba = self._tree.engine.probabilities(matrix)[0]
-        return dict(zip(self._encoder.label_list, proba.tolist(), strict=True))
+        # A label may just have come, in another thread: hence not strict.
+        return dict(zip(self._encoder.label_list, proba.tolist(), strict=False))
 
     # ------------------------------------------------------------------ River: frames
     def learn_many(self, X: Any, y: Any, w: ArrayLike | None = None) -> None:
@@ -218,18 +220,21 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
 
         Parameters
         ----------
-        X : data frame
+        X : data frame or dict of columns
             Columns are known by name, in any order.
         y : series or sequence
             Labels of any hashable type.
         w : sequence of float, optional
             Weight 2 is the row twice, weight 0 is no row.
         """
-        self._learn_checked(to_frame(X), None, to_labels(y), w)
+        self._learn_checked(read_frame(X), None, to_labels(y), w)
 
     def predict_many(self, X: Any) -> Any:
-        """Return the labels as a series of the same kind as the frame."""
+        """Return the labels as a series of the same kind as the frame; of a dict, as an array."""
         frame, proba = self._proba_many(X)
+        if isinstance(frame, Columns):
+            nothing = np.full(len(frame), None)
+            return nothing if self._encoder is None else self.classes_[proba.argmax(axis=1)]
         if self._encoder is None:
             return dataframe.to_native_series([None] * len(frame), name=None, like=frame)
         labels = self._encoder.label_list
@@ -244,15 +249,18 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
     def predict_proba_many(self, X: Any) -> Any:
         """Return the probabilities as a frame of the same kind, one column per label.
 
-        Only pandas has columns whose names are not text; elsewhere the names are `str(label)`.
+        Only pandas and dicts have columns whose names are not text; elsewhere the names are
+        `str(label)`.
         """
         frame, proba = self._proba_many(X)
         labels = [] if self._encoder is None else self._encoder.label_list
-        columns = {label: proba[:, code] for code, label in enumerate(labels)}
+        columns = dict(zip(labels, proba.T, strict=False))  # a label may just have come
+        if isinstance(frame, Columns):
+            return columns
         return dataframe.to_native_frame(columns, like=frame)
 
-    def _proba_many(self, X: Any) -> tuple[nw.DataFrame[Any], NDArray[np.float64]]:
-        frame = to_frame(X)
+    def _proba_many(self, X: Any) -> tuple[Frame, NDArray[np.float64]]:
+        frame = read_frame(X)
         if self._tree is None or self._encoder is None:
             return frame, np.empty((len(frame), 0))
         matrix = self._encoder.read(frame, learning=False).matrix

@@ -68,7 +68,8 @@ class FIMTDDClassifier(StreamClassifier):
     What the description leaves open: inputs of the linear models are scaled online, as those of
     `DynamicModelTreeClassifier`; missing values and levels have inputs of their own; a split sends
     missing values right, or asks for them itself. A leaf keeps the first 256 distinct values of a
-    feature as thresholds, with exact counts, instead of dropping bad ones. Page-Hinkley tests
+    feature (fewer beyond 62 classes, but 16) as thresholds, with exact counts, instead of dropping
+    bad ones. Page-Hinkley tests
     start with the split, take the absolute error of the leaf's prediction (1 - the probability of
     the right label), and keep still for 30 rows. The leaf that takes the place of a deleted branch
     starts with the mean of its leaves' models, each as heavy as the rows it has seen.

@@ -27,9 +27,6 @@ class Columns:
     """
 
     def __init__(self, columns: Mapping[Hashable, Any]) -> None:
-        for name in columns:
-            if not isinstance(name, str):
-                raise TypeError(f"names in a dict of columns must be text, got {name!r}")
         self.arrays = {name: self._to_array(name, cells) for name, cells in columns.items()}
         lengths = {name: len(array) for name, array in self.arrays.items()}
         if len(set(lengths.values())) > 1:
@@ -58,7 +55,10 @@ class Columns:
         """Let an estimator remember the names, or compare them with those it remembers."""
         if is_first:
             estimator.n_features_in_ = len(self.arrays)
-            estimator.feature_names_in_ = np.array(self.columns, dtype=object)
+            if all(isinstance(name, str) for name in self.arrays):  # as scikit-learn has it
+                estimator.feature_names_in_ = np.array(self.columns, dtype=object)
+            elif hasattr(estimator, "feature_names_in_"):
+                del estimator.feature_names_in_
             return
         known = getattr(estimator, "feature_names_in_", None)
         if known is not None and known.tolist() != self.columns:
@@ -68,7 +68,8 @@ class Columns:
             )
 
 
-Table = NDArray[Any] | nw.DataFrame[Any] | Columns
+Frame = nw.DataFrame[Any] | Columns
+Table = NDArray[Any] | Frame
 
 
 def array_names(n: int) -> list[Hashable]:
@@ -84,13 +85,10 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> tuple[Table, list[H
     """
     knows_river_only = not is_first and not hasattr(estimator, "n_features_in_")
     is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
-    if isinstance(X, Mapping):
-        X = Columns(X)
-    is_columns = isinstance(X, Columns)
-    is_frame = is_columns or (not is_plain and nw.dependencies.is_into_dataframe(X))
+    is_frame = not is_plain and (isinstance(X, Mapping) or nw.dependencies.is_into_dataframe(X))
     checked: Table = X
-    if not is_plain and not is_columns:
-        checked = to_frame(X) if is_frame else _to_rectangle(X, estimator)
+    if not is_plain:
+        checked = read_frame(X) if is_frame else _to_rectangle(X, estimator)
     if is_frame and 0 in checked.shape:
         what = "sample" if checked.shape[0] == 0 else "feature"
         raise ValueError(f"X has 0 {what}(s) (shape={checked.shape}), but needs at least 1")
@@ -112,6 +110,11 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> tuple[Table, list[H
     if is_frame:
         return checked, array_names(width) if names is None else None
     return checked, None if names is None else names.tolist()
+
+
+def read_frame(X: Any) -> Frame:
+    """Return a data frame of any library as narwhals' own, a dict of columns as `Columns`."""
+    return Columns(X) if isinstance(X, Mapping) else to_frame(X)
 
 
 def to_frame(X: Any) -> nw.DataFrame[Any]:

@@ -20,7 +20,9 @@ def drift(
 ) -> Batches:
     """Yield batches of a stream that changes into another.
 
-    A change of a change gives recurring concepts:
+    Abrupt or gradual: at any time a row follows one concept or the other. For incremental change,
+    in which the concept itself moves, see `hyperplane` and `random_rbf`. A change of a change gives
+    recurring concepts:
     ``drift(drift(sea(1000), sea(1000, function=2), at=1000), sea(1000, seed=2), at=2000)``.
 
     Parameters
@@ -41,7 +43,8 @@ def drift(
     Yields
     ------
     tuple of (X, y)
-        Features and labels, until the stream whose turn it is has no more rows.
+        Features and labels, until `after` has no more rows. When `before` has none left, which may
+        not happen before row `at`, all rows come from `after`.
 
     Examples
     --------
@@ -56,27 +59,30 @@ def drift(
 
     def batches() -> Batches:
         generator = np.random.default_rng(seed)
-        sources = (_Rows(before), _Rows(after))
+        old, new = _Rows(before), _Rows(after)
         for start in count(0, batch_rows):
             distance = np.arange(start, start + batch_rows) - at
             chance = distance >= 0 if width == 1 else 0.5 + 0.5 * np.tanh(2 * distance / width)
             is_new = generator.random(batch_rows) < chance
-            places = [np.flatnonzero(~is_new), np.flatnonzero(is_new)]
-            parts = [rows.take(len(place)) for rows, place in zip(sources, places, strict=True)]
-            order = np.concatenate(
-                [place[: len(y)] for place, (_, y) in zip(places, parts, strict=True)]
-            )
-            missing = [
-                place[len(y)]
-                for place, (_, y) in zip(places, parts, strict=True)
-                if len(y) < len(place)
-            ]
-            n_taken = min(missing, default=batch_rows)
-            if n_taken:
-                chosen = np.argsort(order)[:n_taken]
-                X, y = _join(parts)
+            old_part = old.take(int((~is_new).sum()))
+            lacking = np.flatnonzero(~is_new)[len(old_part[1]) :]
+            if len(lacking):  # the first stream has ended: from here on there is only the second
+                if start + lacking[0] < at:
+                    raise ValueError(
+                        f"the stream before the drift ended at row {start + lacking[0]:,}, but was "
+                        f"to last until row {at:,}: give it more rows, or an earlier `at`"
+                    )
+                is_new[lacking[0] :] = True
+            new_part = new.take(int(is_new.sum()))
+            n_rows = batch_rows
+            if len(new_part[1]) < is_new.sum():
+                n_rows = int(np.flatnonzero(is_new)[len(new_part[1])])
+            if n_rows:
+                order = np.concatenate([np.flatnonzero(~is_new), np.flatnonzero(is_new)])
+                X, y = _join([old_part, new_part])
+                chosen = np.argsort(order[: len(y)])[:n_rows]
                 yield X[chosen], y[chosen]
-            if missing:
+            if n_rows < batch_rows:
                 return
 
     return batches()

@@ -14,7 +14,7 @@ from driftree.streams.concepts import (
     label_sine,
     label_stagger,
 )
-from driftree.streams.synthetic import Batches, check_share, cut_batches, draw_rows
+from driftree.streams.synthetic import Batches, check_share, check_sizes, cut_batches, draw_rows
 
 
 def led(
@@ -52,6 +52,7 @@ def led(
     ([[1, 1, 0, 1, 0, 1, 1], [1, 1, 0, 1, 0, 1, 1]], [5, 5])
     """
     n_digits, n_segments = LED_DIGITS.shape
+    check_sizes(n_rows, batch_rows)
     check_share("noise", noise)
     _check_least("n_irrelevant", n_irrelevant, 0)
     most = min(n_segments, n_irrelevant)
@@ -118,6 +119,7 @@ def random_rbf(
     >>> X.shape, y.tolist()
     ((4, 3), [1, 2, 0, 0])
     """
+    check_sizes(n_rows, batch_rows)
     _check_least("n_features", n_features, 1)
     _check_least("n_classes", n_classes, 1)
     if n_centres < n_classes:
@@ -183,6 +185,7 @@ def stagger(
     >>> X.tolist()[0], y.tolist()
     ([1.0, 2.0, 0.0], [1, 0, 0, 1])
     """
+    check_sizes(n_rows, batch_rows)
     check_function(function, len(STAGGER_RULES))
     check_share("noise", noise)
 
@@ -225,6 +228,7 @@ def sine(
     >>> X.round(1).tolist()[0], y.tolist()
     ([0.5, 1.0], [1, 0, 0, 1])
     """
+    check_sizes(n_rows, batch_rows)
     check_function(function, len(SINE_RULES))
     check_share("noise", noise)
     _check_least("n_irrelevant", n_irrelevant, 0)

@@ -62,6 +62,7 @@ def sea(
     >>> X.round(1).tolist()[0], y.tolist()
     ([5.1, 9.5, 1.4], [1, 0, 0, 1])
     """
+    check_sizes(n_rows, batch_rows)
     check_function(function, len(SEA_THRESHOLDS))
     check_share("noise", noise)
 
@@ -123,7 +124,7 @@ def drifting_agrawal(
     batch_rows: int = 1000,
     seed: int = 1,
     functions: Sequence[int] = (0, 1, 2, 3),
-    width: int = 0,
+    width: int = 1,
     perturbation: float = 0.0,
 ) -> Batches:
     """Yield batches of Agrawal's loan applications whose rule changes at equal distances.
@@ -134,8 +135,8 @@ def drifting_agrawal(
         As in `agrawal`.
     functions : sequence of int, default=(0, 1, 2, 3)
         Concepts in order of appearance, each 0 to 9.
-    width : int, default=0
-        Rows that a change takes. 0 is abrupt; otherwise the chance that a row follows the new rule
+    width : int, default=1
+        Rows that a change takes. 1 is abrupt; otherwise the chance that a row follows the new rule
         rises as a sigmoid, ``1 / (1 + exp(-4 (t - position) / width))``.
 
     Yields
@@ -148,6 +149,11 @@ def drifting_agrawal(
     >>> [y.tolist() for _, y in drifting_agrawal(8, batch_rows=4, functions=(0, 7))]
     [[1, 1, 0, 1], [0, 0, 0, 0]]
     """
+    check_sizes(n_rows, batch_rows)
+    if not functions:
+        raise ValueError("functions must name at least one concept")
+    if width < 1:
+        raise ValueError(f"width must be at least 1, but is {width}")
     for function in functions:
         check_function(function, len(AGRAWAL_RULES))
     check_share("perturbation", perturbation)
@@ -156,7 +162,7 @@ def drifting_agrawal(
     def batches() -> Batches:
         for start, draws in draw_rows(n_rows, batch_rows, 16, np.random.default_rng(seed)):
             distance = np.arange(start, start + len(draws))[:, None] - positions
-            chance = 0.5 + 0.5 * np.tanh(2 * distance / width) if width else distance >= 0
+            chance = 0.5 + 0.5 * np.tanh(2 * distance / width) if width > 1 else distance >= 0
             concept = (draws[:, 15:] < chance).sum(axis=1)
             X = _place_applicants(draws[:, :9])
             y = np.choose(concept, [label_agrawal(X, function) for function in functions])
@@ -238,6 +244,7 @@ def hyperplane(
     >>> X.shape, y.tolist()
     ((4, 3), [1, 1, 0, 0])
     """
+    check_sizes(n_rows, batch_rows)
     if not 0 <= n_drifting <= n_features:
         raise ValueError(
             f"n_drifting must be from 0 to n_features={n_features}, but is {n_drifting}"
@@ -318,6 +325,14 @@ def cut_batches(blocks: Batches, batch_rows: int) -> Batches:
         for start in range(0, len(y), batch_rows):
             rows = slice(start, start + batch_rows)
             yield X[rows], y[rows]
+
+
+def check_sizes(n_rows: int, batch_rows: int) -> None:
+    """Raise unless there can be so many rows in batches of that size."""
+    if n_rows < 0:
+        raise ValueError(f"n_rows must be at least 0, but is {n_rows}")
+    if batch_rows < 1:
+        raise ValueError(f"batch_rows must be at least 1, but is {batch_rows}")
 
 
 def check_share(name: str, value: float) -> None:
