@@ -245,6 +245,13 @@ def test_a_cache_that_cannot_be_written_only_costs_time(places, monkeypatch):
         assert caught[0].filename == __file__
 
 
+def test_a_download_into_a_cache_that_cannot_be_written(site, places):
+    (places / "cache").write_text("not a folder")
+    with pytest.raises(DataSetUnavailable, match=r"written into the cache .*; set DRIFTREE_CACHE"):
+        load_data_set(tiny(site))
+    assert site.requests == []
+
+
 @pytest.mark.parametrize(
     ("frame", "words"),
     [

@@ -17,16 +17,22 @@ class BadRow(NamedTuple):
     --------
     >>> print(BadRow("flights.csv", 17, "delay", "expected a number, got 'late'"))
     flights.csv, line 17, column 'delay': expected a number, got 'late'
+    >>> print(BadRow("flights.csv", 17, None, "a quote was opened", last_line=3016))
+    flights.csv, lines 17 to 3,016: a quote was opened
     """
 
     file: str
     line: int  # the first one, from 1, if cells have line breaks in them
     column: str | int | None  # by number, from 1, if it has no name; None: the row cannot be cut
     reason: str
+    last_line: int | None = None  # if it is not the first one
 
     def __str__(self) -> str:
         column = "" if self.column is None else f", column {self.column!r}"
-        return f"{self.file}, line {self.line}{column}: {self.reason}"
+        line = f"line {self.line}"
+        if self.last_line not in (None, self.line):
+            line = f"lines {self.line:,} to {self.last_line:,}"
+        return f"{self.file}, {line}{column}: {self.reason}"
 
 
 @dataclass(slots=True)
@@ -62,7 +68,7 @@ class BadRowError(ValueError):
 
     Attributes
     ----------
-    file, line, column, reason
+    file, line, column, reason, last_line
         As in `BadRow`.
 
     Examples
@@ -77,7 +83,7 @@ class BadRowError(ValueError):
     """
 
     def __init__(self, row: BadRow) -> None:
-        self.file, self.line, self.column, self.reason = row
+        self.file, self.line, self.column, self.reason, self.last_line = row
         text = "name the column in categorical if it holds text, "
         hint = text if row.reason.startswith("expected a") else ""
         super().__init__(f'{row} (fix the row, {hint}or read with on_bad_row="skip")')
@@ -88,4 +94,18 @@ class BadRowError(ValueError):
 
 
 class BadRowsWarning(UserWarning):
-    """Malformed rows were skipped: how many, and the first three."""
+    r"""Malformed rows were skipped: how many, and the first three.
+
+    Examples
+    --------
+    >>> import io, warnings
+    >>> from driftree.streams import open_stream
+    >>> file = io.StringIO("delay,late\n9,no\nmuch,yes\n75,yes\n")
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     print([y.tolist() for _, y in open_stream(file, on_bad_row="skip")])
+    [['no', 'yes']]
+    >>> print(caught[0].message)
+    1 malformed row was skipped:
+      file object, line 3, column 'delay': expected a number, got 'much'
+    """

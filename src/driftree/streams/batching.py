@@ -58,12 +58,35 @@ def cut(blocks: Blocks, batch_rows: int, *, start: int = 0, stop: int | None = N
                 if row == end:
                     yield join(parts)
                     parts = []
-    except (OSError, TypeError, ValueError):
+    except Exception:
         if parts:
             yield join(parts)
         raise
     if parts:
         yield join(parts)
+
+
+def gather(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    """Yield lists of `size` items; where reading fails, the items before it come first.
+
+    Examples
+    --------
+    >>> list(gather(iter("streams"), 3))
+    [['s', 't', 'r'], ['e', 'a', 'm'], ['s']]
+    """
+    gathered: list[Any] = []
+    try:
+        for item in items:
+            gathered.append(item)
+            if len(gathered) == size:
+                yield gathered
+                gathered = []
+    except Exception:
+        if gathered:
+            yield gathered
+        raise
+    if gathered:
+        yield gathered
 
 
 def count_rows(X: Any) -> int:
@@ -122,13 +145,33 @@ def join(parts: list[Block]) -> Block:
 
 def _join_columns(columns: list[NDArray[Any]]) -> NDArray[Any]:
     """Join columns; where one holds nothing but None, the others say what kind they are."""
-    is_empty = [column.dtype == object and set(column) == {None} for column in columns]
+    is_empty = [
+        column.dtype == object and all(cell is None for cell in column) for column in columns
+    ]
     if any(column.dtype == np.float64 for column in columns):
         columns = [
             column.astype(np.float64) if empty else column
             for column, empty in zip(columns, is_empty, strict=True)
         ]
     return np.concatenate(columns)
+
+
+def to_array(X: Any) -> NDArray[Any]:
+    """Return a sequence as an array of numbers, or of objects where there is more than numbers.
+
+    So numbers beside text stay numbers, as in the learners.
+
+    Examples
+    --------
+    >>> to_array([[1, "a"], [2.5, "b"]])
+    array([[1, 'a'],
+           [2.5, 'b']], dtype=object)
+    """
+    try:
+        array = np.asarray(X)
+    except ValueError:  # rows of several lengths
+        return np.asarray(X, dtype=object)
+    return array if array.dtype.kind in "fiuc" else np.asarray(X, dtype=object)
 
 
 def to_columns(rows: list[Mapping[Any, Any]]) -> dict[Any, NDArray[Any]]:

@@ -11,6 +11,7 @@ import contextlib
 import csv
 import gzip
 import io
+import math
 import re
 import zlib
 from collections.abc import Collection, Hashable, Iterator
@@ -20,7 +21,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from driftree.streams.bad_rows import BadRow, BadRowError, BadRows
-from driftree.streams.csv_columns import Column, decide_column, is_number
+from driftree.streams.csv_columns import (
+    Column,
+    decide_column,
+    has_decimal_commas,
+    is_number,
+    is_text,
+)
 from driftree.streams.sources import Source, list_names, pick_target
 
 if TYPE_CHECKING:
@@ -32,6 +39,7 @@ FIRST_ROWS = 1000  # which decide what a column holds
 BLOCK_ROWS = 500  # at 700 new lists Python would look for garbage, at 15 % of the time
 DELIMITERS = ",;\t"
 GZIP_MAGIC = b"\x1f\x8b"
+LINE_BREAK = re.compile("\r\n?|\n")
 
 
 @dataclass(slots=True)
@@ -41,7 +49,7 @@ class _Rows:
     rows: list[list[str]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     faults: dict[int, BadRow] = field(default_factory=dict)  # by line
-    error: OSError | None = None
+    error: Exception | None = None
     is_last: bool = True
 
 
@@ -79,19 +87,25 @@ class CsvFile(Source):
         self.is_repeatable = isinstance(file, Path)
         self.bad_rows = BadRows()
         self.header: list[str] = []
+        self.delimiter = ","
         if self.is_repeatable:  # whose errors need not wait for the first batch
             with self._open() as lines:
                 self._read_header(lines)
 
     # ------------------------------------------------------------------ rows
-    def blocks(self, skip_rows: int, batch_rows: int) -> Blocks:
-        """Yield the rows after the first `skip_rows` that are not malformed."""
+    def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
+        """Yield the rows after the first `skip_rows` that are not malformed.
+
+        Malformed rows after row number `stop` are not counted.
+        """
         self.bad_rows = BadRows()
         columns: list[Column] = []
+        n_left = stop
         with self._open() as lines:
             for part in self._read_rows(self._read_header(lines)):
                 columns = columns or self._decide(part)
-                for X, y in self._convert(part, columns):
+                for X, y in self._convert(part, columns, n_left):
+                    n_left = None if n_left is None else n_left - len(y)
                     n_skipped = min(skip_rows, len(y))
                     skip_rows -= n_skipped
                     if n_skipped < len(y):
@@ -110,8 +124,11 @@ class CsvFile(Source):
                     raise part.error
         return n_rows
 
-    def _convert(self, part: _Rows, columns: list[Column]) -> Iterator[Block]:
-        """Yield the good rows of a part; then raise what ended it, if anything did."""
+    def _convert(self, part: _Rows, columns: list[Column], n_left: int | None) -> Iterator[Block]:
+        """Yield the good rows of a part; then raise what ended it, if anything did.
+
+        Of malformed rows, those after `n_left` good ones do not count.
+        """
         rows, faults = part.rows, part.faults
         try:
             block = self._to_block(rows, columns)
@@ -127,7 +144,10 @@ class CsvFile(Source):
             rows = [row for row, good in zip(rows, is_good, strict=True) if good]
             block = self._to_block(rows, columns)
             if self.skips_bad_rows:
-                self.bad_rows.add([faults[line] for line in sorted(faults)])
+                end = math.inf
+                if n_left is not None and n_left <= len(rows):
+                    end = [line for line in part.lines if line not in faults][n_left - 1]
+                self.bad_rows.add([faults[line] for line in sorted(faults) if line < end])
         if rows:
             yield block
         if faults and not self.skips_bad_rows:
@@ -151,21 +171,27 @@ class CsvFile(Source):
                 try:
                     column.parse(cell)
                 except ValueError as error:
-                    faults[line] = BadRow(self.name, line, column.name, str(error))
+                    last_line = line + sum(len(LINE_BREAK.findall(text)) for text in row)
+                    faults[line] = BadRow(self.name, line, column.name, str(error), last_line)
                     break
         return faults
 
     def _decide(self, first: _Rows) -> list[Column]:
         cells = zip(*first.rows, strict=True) if first.rows else [()] * len(self.header)
-        return [
-            decide_column(
-                name,
-                values,
-                is_target=name == self._target_name(),
-                is_category=name in self.categorical,
-            )
-            for name, values in zip(self.header, cells, strict=True)
-        ]
+        columns = []
+        for name, values in zip(self.header, cells, strict=True):
+            is_target, is_category = name == self._target_name(), name in self.categorical
+            column = decide_column(name, values, is_target=is_target, is_category=is_category)
+            looks_like_text = column.dtype is object and not is_category
+            if looks_like_text and self.delimiter != "," and has_decimal_commas(values):
+                example = next(value for value in values if "," in value)
+                raise ValueError(
+                    f"column {name!r} of {self.name} holds numbers with decimal commas, such as "
+                    f"{example!r}: write them with decimal points, or name the column in "
+                    "categorical if it holds text"
+                )
+            columns.append(column)
+        return columns
 
     # ------------------------------------------------------------------ text to rows
     def _read_rows(self, reader: Reader) -> Iterator[_Rows]:
@@ -190,7 +216,7 @@ class CsvFile(Source):
                         rows.append(row)
                         lines.append(start)
                     elif row:  # a blank line is no row
-                        part.faults[start] = self._miscounted(start, row)
+                        part.faults[start] = self._miscounted(start, row, reader.line_num)
                     start = reader.line_num + 1
                     if len(rows) + len(part.faults) == n_rows:
                         break
@@ -199,27 +225,35 @@ class CsvFile(Source):
             except csv.Error as error:
                 reason = f"cannot be cut into cells: {error}"
                 if reader.line_num > start:
-                    reason += f" (a quote was opened; read up to line {reader.line_num})"
-                part.faults[start] = BadRow(self.name, start, None, reason)
+                    reason += " (a quote was opened)"
+                part.faults[start] = BadRow(self.name, start, None, reason, reader.line_num)
                 start = reader.line_num + 1
-            except (EOFError, OSError, zlib.error) as error:
+            except (EOFError, OSError, UnicodeDecodeError, zlib.error) as error:
                 part.error = self._name_damage(error, start - 1)
                 return part
         part.is_last = False
         return part
 
-    def _miscounted(self, line: int, row: list[str]) -> BadRow:
+    def _miscounted(self, line: int, row: list[str], last_line: int) -> BadRow:
         width = len(self.header)
         column = self.header[len(row)] if len(row) < width else width + 1
-        return BadRow(self.name, line, column, f"expected {width} cells, got {len(row)}")
+        reason = f"expected {width} cells, got {len(row)}"
+        return BadRow(self.name, line, column, reason, last_line)
 
-    def _name_damage(self, error: Exception, line: int) -> OSError:
+    def _name_damage(self, error: Exception, line: int) -> Exception:
         if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
             return error  # of the system, and it says what
-        damage = OSError(
-            f"{self.name} is cut off or damaged after line {line}, up to which it was read "
-            f"({error}): get the compressed file again"
-        )
+        damage: Exception
+        if isinstance(error, UnicodeDecodeError):
+            damage = ValueError(
+                f"{self.name} has bytes after line {line}, up to which it was read, that are not "
+                f"{error.encoding} ({error}): save the file as UTF-8, or open it with its encoding"
+            )
+        else:
+            damage = OSError(
+                f"{self.name} is cut off or damaged after line {line}, up to which it was read "
+                f"({error}): get the compressed file again"
+            )
         damage.__cause__ = error
         return damage
 
@@ -234,12 +268,12 @@ class CsvFile(Source):
                     "line with the names of the columns is needed, then one line per row"
                 )
             unquoted = re.sub('"[^"]*"', "", first)
-            delimiter = max(DELIMITERS, key=unquoted.count)
-            reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
-            header = next(reader)
+            self.delimiter = max(DELIMITERS, key=unquoted.count)
+            reader = csv.reader(chain([first], lines), delimiter=self.delimiter, strict=True)
+            header = [name.strip() for name in next(reader)]
         except csv.Error as error:
             raise ValueError(f"the header of {self.name} is malformed: {error}") from None
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        except (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
             raise self._name_damage(error, 0) from error
         self._check_header(header)
         self.header = header
@@ -262,7 +296,11 @@ class CsvFile(Source):
                 "with a comma, a semicolon or a tab between them"
             )
         for i, name in enumerate(header):
-            if not name.strip():
+            if not is_text(name):
+                raise ValueError(
+                    f"{words} has a name that is not UTF-8, {name!r}: save the file as UTF-8"
+                )
+            if not name:
                 raise ValueError(
                     f"{words} has no name for column {i + 1}: give it one, or leave it out (an "
                     "index that pandas wrote goes with to_csv(index=False))"
@@ -290,6 +328,7 @@ class CsvFile(Source):
             else:
                 file = self.file
                 if isinstance(file.read(0), str):
+                    _let_bytes_pass(file)
                     yield iter(file)
                     return
             if not hasattr(file, "peek"):
@@ -303,3 +342,13 @@ class CsvFile(Source):
             )
             stack.callback(text.detach)
             yield text
+
+
+def _let_bytes_pass(file: Any) -> None:
+    """Let a file of text give bytes that it cannot decode as lone surrogates, if it is still new.
+
+    It decodes ahead of the lines that it gives: its own error would cost the rows before.
+    """
+    if isinstance(file, io.TextIOWrapper) and file.errors == "strict":
+        with contextlib.suppress(io.UnsupportedOperation):  # it has been read from
+            file.reconfigure(errors="surrogateescape")

@@ -7,6 +7,7 @@ that only the first load takes long.
 
 import csv
 import json
+import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -210,6 +211,12 @@ def fetch_data_set(data_set: str | DataSet, *, progress: Progress | None = None)
                 _download(record, record.origin, path, progress)
     except DownloadError as error:
         raise _unavailable(record, f"could not be downloaded ({error})") from error
+    except OSError as error:
+        raise _unavailable(
+            record,
+            f"could not be written into the cache ({error}); set DRIFTREE_CACHE to a folder that "
+            "can be written to",
+        ) from error
     return path
 
 
@@ -247,7 +254,7 @@ def _look_up(record: DataSet) -> DataSetStatus:
         by_hand = isinstance(record.origin, ByHand)
         missing = "not here: by hand" if by_hand else "not here: download"
     for found, path in places:
-        if path.is_file():
+        if os.path.isfile(path):  # Path.is_file raises where the folder may not be looked into
             return DataSetStatus(record.name, record.title, found, path, path.stat().st_size)
     return DataSetStatus(record.name, record.title, missing, None, 0)
 
@@ -296,7 +303,7 @@ def _read(record: DataSet, path: Path) -> dict[str, Column]:
     if is_ours:
         _verify(path)
     facts = path.stat()
-    key = f"1 {path.resolve()} {facts.st_size} {facts.st_mtime_ns}"
+    key = f"2 {path.resolve()} {facts.st_size} {facts.st_mtime_ns}"
     kept = cache_folder() / "arrays" / f"{record.name}.npz"
     columns = kept_columns(kept, key)
     if columns is None:
@@ -339,7 +346,7 @@ def _load_generated(
 ) -> LoadedData:
     """Return a synthetic stream, drawn the first time and read from the cache afterwards."""
     path = _generated_file(origin)
-    if path.exists():
+    if os.path.isfile(path):
         with np.load(path, allow_pickle=False) as arrays:
             X, y = arrays["X"], arrays["y"]
     else:

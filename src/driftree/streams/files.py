@@ -10,7 +10,7 @@ from typing import Any, Literal
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from driftree.streams.bad_rows import BadRows
+from driftree.streams.bad_rows import BadRows, BadRowsWarning
 from driftree.streams.batching import Blocks, cut
 from driftree.streams.csv_file import CsvFile
 from driftree.streams.sources import Pairs, ParquetFile, Source, Table
@@ -55,8 +55,7 @@ class Stream:
         self._limit = n_rows
         self._was_read = False
         is_share = isinstance(batch, float)
-        known = [source.count_rows() if is_share else source.n_rows, n_rows]
-        self.n_rows = min((n for n in known if n is not None), default=None)
+        self.n_rows = self._count_rows() if is_share else self._limited(source.n_rows)
         if is_share and self.n_rows is None:
             raise ValueError(
                 f"batch={batch} is a share of the stream, but how many rows {source.name} holds is "
@@ -64,6 +63,12 @@ class Stream:
                 "the rows in total as n_rows"
             )
         self.batch_rows = max(1, round(batch * (self.n_rows or 0))) if is_share else int(batch)
+
+    def _limited(self, n_rows: int | None) -> int | None:
+        return min((n for n in (n_rows, self._limit) if n is not None), default=None)
+
+    def _count_rows(self) -> int | None:
+        return self._limited(self._source.count_rows())
 
     @property
     def name(self) -> str:
@@ -107,22 +112,63 @@ class Stream:
         """
         if skip_rows < 0:
             raise ValueError(f"skip_rows must be at least 0, but is {skip_rows}")
+        self._check_unread()
+        return self._report(skip_rows)
+
+    def _check_unread(self) -> None:
         if self._was_read and not self._source.is_repeatable:
             raise RuntimeError(
                 f"{self.name} can be read only once, and has been: open it anew, or give a path or "
                 "something else that can be read again"
             )
-        self._was_read = True
-        return self._read(skip_rows)
 
-    def _read(self, skip_rows: int) -> Blocks:
-        if self._limit is None or skip_rows < self._limit:
-            blocks = self._source.blocks(skip_rows, self.batch_rows)
-            yield from cut(blocks, self.batch_rows, start=skip_rows, stop=self._limit)
-            self.bad_rows.warn(stacklevel=2)
+    def _report(self, skip_rows: int) -> Blocks:
+        """Read, and at the end, be it an error, report the rows that were skipped."""
+        if self._limit is not None and skip_rows >= self._limit:
+            return
+        try:
+            yield from self._read(skip_rows)
+        except Exception as error:
+            try:
+                self.bad_rows.warn(stacklevel=2)
+            except BadRowsWarning as warning:  # where warnings are errors
+                error.add_note(str(warning))
+            raise
+        self.bad_rows.warn(stacklevel=2)
+
+    def _read(self, skip_rows: int, stop: int | None = None) -> Blocks:
+        self._check_unread()  # another iterator may have begun in the meantime
+        self._was_read = True
+        stop = self._limited(stop)
+        if stop is None or skip_rows < stop:
+            blocks = self._source.blocks(skip_rows, self.batch_rows, stop)
+            yield from cut(blocks, self.batch_rows, start=skip_rows, stop=stop)
 
     def __repr__(self) -> str:
         return f"Stream({self.name!r}, batch_rows={self.batch_rows}, n_rows={self.n_rows})"
+
+
+class _Recut(Source):
+    """Another stream, whose batches are cut anew; what it skips is reported once."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.name, self.n_rows = stream.name, stream.n_rows
+        self.is_repeatable = stream._source.is_repeatable
+
+    @property
+    def feature_names(self) -> list[Any] | None:  # type: ignore[override]
+        return self.stream.feature_names
+
+    @property
+    def bad_rows(self) -> BadRows:  # type: ignore[override]
+        return self.stream.bad_rows
+
+    def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
+        return self.stream._read(skip_rows, stop)
+
+    def count_rows(self) -> int | None:
+        return self.stream._count_rows()
 
 
 def open_stream(
@@ -165,7 +211,8 @@ def open_stream(
 
     Notes
     -----
-    In CSV, an empty cell, NA, NaN, nan, null and ? are missing values. A column is numeric if most
+    In CSV, spaces around the names of columns do not count, and an empty cell, NA, NaN, nan, null
+    and ? are missing values. Numbers with decimal commas are refused. A column is numeric if most
     of its other cells among the first 1000 rows are numbers, and text otherwise. Malformed are rows
     with too few or too many cells, with text or an infinite number in a numeric column, without a
     label, with a label of another kind than most of the first, or with bytes that are not UTF-8.
@@ -257,6 +304,8 @@ def _find_rows(source: Any, target: Hashable | None) -> Source:
         )
     if isinstance(source, tuple) and len(source) == 2:
         return Table.from_pair(*source)
+    if isinstance(source, Stream):
+        return _Recut(source)
     if isinstance(source, Iterable) and not isinstance(source, (bytes, dict)):
         return Pairs(source)
     raise TypeError(f"got {type(source).__name__!r}, but a stream can be {POSSIBLE}")

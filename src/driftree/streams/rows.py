@@ -78,7 +78,9 @@ class Rows:
         names = self.names
         if isinstance(self.X, np.ndarray):
             rows = [dict(zip(names, row, strict=True)) for row in self.X.tolist()]
-            may_miss = self.X.dtype.kind == "O" or bool(np.isnan(self.X).any())
+            may_miss = self.X.dtype.kind == "O" or (
+                self.X.dtype.kind in "fc" and bool(np.isnan(self.X).any())
+            )
         else:
             columns = [_to_list(self._column(name)) for name in names]
             rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -93,7 +95,7 @@ class Rows:
     def _column(self, name: Any) -> Any:
         if isinstance(self.X, Mapping):
             return self.X[name]
-        return nw.from_native(self.X, eager_only=True)[name]
+        return nw.from_native(self.X, eager_only=True).get_column(name)  # [1] would be a row
 
 
 def _to_list(column: Any) -> list[Any]:

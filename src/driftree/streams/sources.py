@@ -16,14 +16,18 @@ from driftree.streams.batching import (
     Block,
     Blocks,
     count_rows,
+    gather,
     name_features,
     take,
+    to_array,
     to_columns,
     to_label_array,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 BLOCK_ROWS = 1000  # of rows that come one by one
 PARQUET_ROWS = 10_000
@@ -53,11 +57,12 @@ class Source(ABC):
     bad_rows = BadRows()
 
     @abstractmethod
-    def blocks(self, skip_rows: int, batch_rows: int) -> Blocks:
+    def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
         """Yield the rows after the first `skip_rows`.
 
         `batch_rows` is what the blocks will be cut into: rows that have to be waited for need not
-        be read further ahead.
+        be read further ahead. From row number `stop` on, no row will be asked for, but some may be
+        given.
         """
 
     def count_rows(self) -> int | None:
@@ -89,10 +94,7 @@ class Table(Source):
         self.X, self.y = X, to_label_array(y)
         self.feature_names = name_features(X)
         self.n_rows = count_rows(X)
-        if self.n_rows != len(self.y):
-            raise ValueError(
-                f"X and y must have as many rows, but {name} has {self.n_rows} and {len(self.y)}"
-            )
+        _check_lengths(X, self.y, name)
 
     @classmethod
     def from_pair(cls, X: Any, y: Any) -> Table:
@@ -118,9 +120,9 @@ class Table(Source):
             return cls(np.delete(table, place, axis=1), table[:, place], name)
         frame = to_frame(table)
         column = frame.columns[pick_target(frame.columns, target, name)]
-        return cls(frame.drop(column).to_native(), frame[column].to_native(), name)
+        return cls(frame.drop(column).to_native(), frame.get_column(column).to_native(), name)
 
-    def blocks(self, skip_rows: int, batch_rows: int) -> Blocks:
+    def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
         """Yield the rows in one block, which is no copy."""
         yield take((self.X, self.y), skip_rows, len(self.y))
 
@@ -133,9 +135,18 @@ def _name_table(table: Any) -> str:
     return f"the {type(table).__module__.partition('.')[0]} data frame"
 
 
-def _to_rectangle(X: Any) -> Any:
-    array = np.asarray(X)
+def _check_lengths(X: Any, y: NDArray[Any], name: str) -> None:
+    n_rows = count_rows(X)
+    if n_rows != len(y):
+        raise ValueError(f"X and y must have as many rows, but {name} has {n_rows} and {len(y)}")
+
+
+def _to_rectangle(X: Any) -> NDArray[Any]:
+    array = np.asarray(X) if hasattr(X, "dtype") else to_array(X)
     if array.ndim != 2:
+        lengths = sorted({len(row) for row in array.flat if isinstance(row, (list, tuple))})
+        if lengths:
+            raise ValueError(f"all rows of X must have as many cells, got rows of {lengths} cells")
         raise ValueError(
             f"X must have two dimensions, rows and columns, got the shape {array.shape}: with a "
             "single feature, use X.reshape(-1, 1)"
@@ -149,8 +160,12 @@ class ParquetFile(Source):
     def __init__(self, path: Path, target: Hashable | None) -> None:
         self.path, self.name = path, str(path)
         with self._open() as file:
-            names = file.schema_arrow.names
+            names, described = file.schema_arrow.names, file.schema_arrow.pandas_metadata or {}
             self.n_rows = int(file.metadata.num_rows)
+        # pandas keeps a frame's index as columns after the others; a plain range is no column.
+        index = [name for name in described.get("index_columns", ()) if isinstance(name, str)]
+        self.index = [name for name in names if name in index]
+        names = [name for name in names if name not in index]
         self.target = names[pick_target(names, target, self.name)]
         self.feature_names = [name for name in names if name != self.target]
 
@@ -161,7 +176,7 @@ class ParquetFile(Source):
             raise ImportError("reading Parquet needs pyarrow: pip install pyarrow") from None
         return parquet.ParquetFile(self.path)
 
-    def blocks(self, skip_rows: int, batch_rows: int) -> Blocks:
+    def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
         """Yield the rows; row groups before the first one asked for are not read."""
         import pyarrow
 
@@ -177,7 +192,7 @@ class ParquetFile(Source):
                 skip_rows = max(0, skip_rows - rows.num_rows)
                 if table.num_rows:
                     labels = to_label_array(table[self.target])
-                    yield table.drop_columns([self.target]), labels
+                    yield table.drop_columns([self.target, *self.index]), labels
 
 
 class Pairs(Source):
@@ -186,11 +201,11 @@ class Pairs(Source):
     def __init__(self, pairs: Iterable[Any]) -> None:
         self.pairs = pairs
         self.name = getattr(pairs, "name", type(pairs).__name__)
-        self.is_repeatable = iter(pairs) is not pairs
-        self.n_rows = getattr(pairs, "n_samples", getattr(pairs, "n_rows", None))  # River, Stream
+        self.is_repeatable = not isinstance(pairs, Iterator)
+        self.n_rows = getattr(pairs, "n_samples", None)  # of River's data sets
         self.is_regression = getattr(pairs, "task", None) == "Regression"
 
-    def blocks(self, skip_rows: int, batch_rows: int) -> Blocks:
+    def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
         """Yield rows in blocks of at most 1000, and batches as they come."""
         items = iter(self.pairs)
         first = next(items, None)
@@ -199,7 +214,7 @@ class Pairs(Source):
         X, y = self._as_pair(first)
         items = chain([first], items)
         if isinstance(X, Mapping) and np.ndim(y) == 0:
-            rows = islice(items, skip_rows, None)
+            rows = islice(items, skip_rows, stop)
             blocks = self._gather(map(self._as_pair, rows), min(batch_rows, BLOCK_ROWS))
             skip_rows = 0
         else:
@@ -213,14 +228,19 @@ class Pairs(Source):
             skip_rows = max(0, skip_rows - n_rows)
 
     def _gather(self, rows: Iterator[tuple[Any, Any]], block_rows: int) -> Blocks:
-        while pairs := list(islice(rows, block_rows)):
+        for pairs in gather(rows, block_rows):
             features, labels = zip(*pairs, strict=True)
             y = to_label_array(list(labels))
             yield to_columns(list(features)), y.astype(np.float64) if self.is_regression else y
 
     def _as_block(self, X: Any, y: Any) -> Block:
-        is_table = isinstance(X, Mapping) or nw.dependencies.is_into_dataframe(X)
-        return X if is_table else _to_rectangle(X), to_label_array(y)
+        if isinstance(X, Mapping):
+            X = Columns(X).arrays
+        elif not nw.dependencies.is_into_dataframe(X):
+            X = _to_rectangle(X)
+        labels = to_label_array(y)
+        _check_lengths(X, labels, f"a batch of {self.name}")
+        return X, labels
 
     def _as_pair(self, item: Any) -> tuple[Any, Any]:
         if not isinstance(item, (tuple, list)) or len(item) != 2 or isinstance(item[1], Mapping):
