@@ -1,4 +1,4 @@
-"""Every `file::name` that the documentation mentions exists, and no marked spot was left empty."""
+"""What the documentation mentions exists, its figures are those in the files, its links lead on."""
 
 import ast
 import re
@@ -8,7 +8,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
-REFERENCE = re.compile(r"`((?:learn|explain|streams|kernels)/\w+\.\w+|cli\.py)(?:::([\w:.]+))?`")
+REFERENCE = re.compile(
+    r"`((?:cli|learn|evaluate|explain|streams|kernels)/\w+\.\w+)(?:::([\w:.]+))?`"
+)
 
 
 def python_names(path):
@@ -47,3 +49,26 @@ def test_references_exist(document):
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_nothing_is_left_to_fill_in(document):
     assert "<!--" not in (ROOT / document).read_text()
+
+
+def test_the_papers_tables_are_those_that_were_printed():
+    page = (ROOT / "docs" / "paper.md").read_text()
+    tables = sorted((ROOT / "benchmarks" / "results" / "paper").glob("table*.md"))
+    assert len(tables) == 6
+    for table in tables:
+        assert table.read_text().strip() in page, f"docs/paper.md does not have {table.name}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document):
+    path = ROOT / document
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if link.startswith("http"):
+            continue
+        file, _, anchor = link.partition("#")
+        target = path.parent / file if file else path
+        assert target.exists(), f"{document} links to {link}"
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", target.read_text(), flags=re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+            assert anchor in anchors, f"{document} links to {link}"
