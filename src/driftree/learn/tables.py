@@ -85,7 +85,7 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> tuple[Table, list[H
     """
     knows_river_only = not is_first and not hasattr(estimator, "n_features_in_")
     is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
-    is_frame = not is_plain and (isinstance(X, Mapping) or nw.dependencies.is_into_dataframe(X))
+    is_frame = not is_plain and (_is_columns(X) or nw.dependencies.is_into_dataframe(X))
     checked: Table = X
     if not is_plain:
         checked = read_frame(X) if is_frame else _to_rectangle(X, estimator)
@@ -114,7 +114,12 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> tuple[Table, list[H
 
 def read_frame(X: Any) -> Frame:
     """Return a data frame of any library as narwhals' own, a dict of columns as `Columns`."""
-    return Columns(X) if isinstance(X, Mapping) else to_frame(X)
+    return Columns(X) if _is_columns(X) else to_frame(X)
+
+
+def _is_columns(X: Any) -> bool:
+    """Tell a dict of columns from a sparse matrix, which may be a dict, too."""
+    return isinstance(X, Mapping) and not hasattr(X, "shape")
 
 
 def to_frame(X: Any) -> nw.DataFrame[Any]:
