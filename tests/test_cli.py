@@ -388,3 +388,13 @@ def test_paper_prints_and_writes_tables_and_figures(monkeypatch, tmp_path):
     monkeypatch.setattr("driftree.evaluate.experiments.Trial.run", forget)
     again = run(*arguments, "--out", str(out))
     assert again.exit_code == 0, again.output
+
+
+def test_paper_without_trees_has_tables_but_no_figures(monkeypatch, tmp_path):
+    monkeypatch.delenv("DRIFTREE_DATA", raising=False)
+    arguments = ["paper", "--data", "sea", "--models", "majority", "--rows", "3000"]
+    result = run(*arguments, "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    names = {path.name for path in tmp_path.iterdir()}
+    assert "tableII_f1.md" in names
+    assert not any(name.startswith("figure") for name in names)

@@ -194,15 +194,17 @@ def _write_summary(path: Path, findings: Findings, results: Results) -> None:
 
 
 def _draw(folder: Path, results: Results) -> list[str]:
-    """Draw figures 3 and 4, for the screen and for print."""
-    from driftree.evaluate.figures import figure_drift, figure_tradeoff, save_figure
+    """Draw figures 3 and 4, which show the stand-alone trees, for the screen and for print."""
+    from driftree.evaluate.figures import TREES, figure_drift, figure_tradeoff, save_figure
     from driftree.streams import DATA_SETS
 
     drifts = {name: list(record.drifts) for name, record in DATA_SETS.items() if record.drifts}
+    data_sets = {data_set for data_set, learner in results if learner in TREES}
     figures = {}
-    if any(data_set in drifts for data_set, _ in results):
+    if data_sets & drifts.keys():
         figures["figure3"] = figure_drift(results, drifts)
-    figures["figure4"] = figure_tradeoff(results)
+    if data_sets:
+        figures["figure4"] = figure_tradeoff(results)
     for name, figure in figures.items():
         for suffix in ("png", "pdf"):
             save_figure(figure, folder / f"{name}.{suffix}")
