@@ -34,12 +34,12 @@ from river import drift, forest, tree
 from river.tree.nodes.branch import DTBranch
 
 from driftree.cli.screen import Progress, one_line
-from driftree.evaluate import Evaluation, published, summarise
-from driftree.evaluate.experiments import BATCH_SHARE
+from driftree.evaluate import published, summarise
+from driftree.evaluate.experiments import BATCH_SHARE, run_protocol
 from driftree.evaluate.learners import HOEFFDING
 from driftree.evaluate.parallel import News, run_tasks
 from driftree.evaluate.records import Figure
-from driftree.streams import load_data_set, open_stream
+from driftree.streams import load_data_set
 
 
 # ---------------------------------------------------------------------- learners
@@ -199,11 +199,10 @@ def run(task: Task, news: News, should_stop: Callable[[], bool]) -> Result | Non
     batch_rows = max(1, round(BATCH_SHARE * data.n_rows))
     n_rows = data.n_rows if case.n_batches is None else (case.n_batches + 1) * batch_rows
     model = case.make(frozenset(task.changes.split()), task.seed)
-    evaluation = Evaluation({case.learner: model}, classes=np.unique(data.y).tolist())
     records = []
-    for X, y in open_stream((data.X, data.y), batch=batch_rows, n_rows=n_rows):
-        records += evaluation.take(X, y)
-        news(evaluation.n_rows, n_rows, f"F1 {records[-1].f1:.3f}" if records else "")
+    for record in run_protocol({case.learner: model}, data, max_rows=n_rows):
+        records.append(record)
+        news(record.n_rows, n_rows, f"F1 {record.f1:.3f}")
         if should_stop():
             return None
     figures = summarise(records)[case.learner]

@@ -27,10 +27,10 @@ from rich.table import Table
 
 import driftree
 from driftree.cli.screen import Progress, one_line
-from driftree.evaluate import Evaluation, published, summarise
-from driftree.evaluate.experiments import BATCH_SHARE
+from driftree.evaluate import published, summarise
+from driftree.evaluate.experiments import BATCH_SHARE, run_protocol
 from driftree.evaluate.parallel import News, run_tasks
-from driftree.streams import load_data_set, open_stream
+from driftree.streams import load_data_set
 
 SETTINGS = ("default", "paper")
 
@@ -100,18 +100,16 @@ def run(task: Task, news: News, should_stop: Callable[[], bool]) -> Result | Non
     data = load_data_set(STREAMS[task.stream], preprocess="paper" if is_paper else "none")
     batch_rows = max(1, round(BATCH_SHARE * data.n_rows))
     n_rows = min(data.n_rows, task.max_rows or data.n_rows)
-    if n_rows <= batch_rows:
-        raise ValueError(f"--rows must be more than the first batch of {batch_rows} rows")
     tree: Any = driftree.DynamicModelTreeClassifier
     model = tree.paper(categorical=data.categorical) if is_paper else tree()
     model.set_params(**task.parameters)
-    classes = np.unique(data.y).tolist()
     step_rows = 1 if task.mode == "row" else None
-    evaluation = Evaluation({task.setting: model}, step_rows=step_rows, classes=classes)
     records = []
-    for X, y in open_stream((data.X, data.y), batch=batch_rows, n_rows=n_rows):
-        records += evaluation.take(X, y)
-        news(evaluation.n_rows, n_rows, f"F1 {records[-1].f1:.3f}" if records else "")
+    for record in run_protocol(
+        {task.setting: model}, data, max_rows=task.max_rows, step_rows=step_rows
+    ):
+        records.append(record)
+        news(record.n_rows, n_rows, f"F1 {record.f1:.3f}")
         if should_stop():
             return None
     figures = summarise(records)[task.setting]

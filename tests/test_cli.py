@@ -382,10 +382,10 @@ def test_paper_prints_and_writes_tables_and_figures(monkeypatch, tmp_path):
         ("sea", "majority", 5000),
     ]
 
-    def forget(*_):
+    def forget(*_, **__):
         raise AssertionError("it is to be remembered, not run again")
 
-    monkeypatch.setattr("driftree.evaluate.experiments.Trial.run", forget)
+    monkeypatch.setattr("driftree.evaluate.experiments.run_protocol", forget)
     again = run(*arguments, "--out", str(out))
     assert again.exit_code == 0, again.output
 

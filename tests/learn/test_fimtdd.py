@@ -15,7 +15,7 @@ from driftree.learn.fimtdd_tree import SplitPoint, hoeffding_bound
 NAN = math.nan
 
 
-def make_engine(X, y, weights=None, *, n_classes=2, categorical=False):
+def make_engine(X, y, weights=None, *, n_classes=2, categorical=False, max_nodes=7):
     """An engine that will never be due, and has learnt the rows."""
     engine = FimtddEngine(
         n_classes,
@@ -24,7 +24,7 @@ def make_engine(X, y, weights=None, *, n_classes=2, categorical=False):
         drift_tolerance=0.005,
         drift_threshold=50.0,
         drift_rows=30,
-        max_nodes=7,
+        max_nodes=max_nodes,
     )
     X = np.array(X, dtype=np.float64).reshape(len(y), -1)
     for j in range(X.shape[1]):
@@ -357,18 +357,8 @@ def test_many_classes_do_not_take_much_more_memory():
 
 
 def test_a_split_without_room_changes_nothing():
-    engine = FimtddEngine(
-        2,
-        learning_rate=0.01,
-        grace_period=math.inf,
-        drift_tolerance=0.005,
-        drift_threshold=50.0,
-        drift_rows=30,
-        max_nodes=2,
-    )
-    engine.add_feature(False, True)
     X = np.linspace(0, 1, 50)[:, None]
-    engine.learn(X, (X[:, 0] > 0.5).astype(np.int32), np.ones(50))
+    engine = make_engine(X, X[:, 0] > 0.5, max_nodes=2)
     before = engine.probabilities(X)
     with pytest.raises(ValueError, match="no room for two more nodes"):
         engine.split(0, 0, 0.5, False, False)

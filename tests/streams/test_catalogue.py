@@ -14,11 +14,11 @@ from driftree.streams.datasets import list_data_sets, load_data_set
         ("Covertyp", "did you mean covertype?"),
         ("kdd", "did you mean kddcup99_10pct?"),
         ("insects-abrupt", "did you mean insects_abrupt?"),
-        ("mnist", "mnist; known are electricity, airlines, bank"),
+        ("mnist", "'mnist': choose from electricity, airlines, bank"),
     ],
 )
 def test_an_unknown_name(name, words):
-    with pytest.raises(ValueError, match="there is no data set called") as caught:
+    with pytest.raises(ValueError, match="there is no data set") as caught:
         find_data_set(name)
     assert words in str(caught.value)
 

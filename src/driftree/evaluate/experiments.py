@@ -22,9 +22,10 @@ from driftree.evaluate.learners import LEARNERS, make_learner
 from driftree.evaluate.prequential import prequential
 from driftree.evaluate.records import Record, RecordFile, read_records
 from driftree.streams.datasets import LoadedData, load_data_set
+from driftree.streams.files import open_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -54,57 +55,36 @@ class Experiment:
     seed: int = 1
 
 
-class Trial:
-    """The rows and the learner of an experiment, ready to run.
+def run_protocol(
+    learners: Mapping[str, Any],
+    data: LoadedData,
+    *,
+    max_rows: int | None = None,
+    step_rows: int | None = None,
+) -> Iterator[Record]:
+    """Test, then train, on batches of 0.1 % of the whole stream; the first batch only trains.
 
     Parameters
     ----------
-    experiment : Experiment
-        What to run.
-    X, y : array
-        All rows, features as numbers.
-    categorical : sequence of int
-        Columns that were text, for those learners that want to know.
+    learners : mapping of str to learner
+        What to run, side by side.
+    data : LoadedData
+        What to run it on.
+    max_rows : int, optional
+        Only the first rows.
+    step_rows : int, optional
+        As in `prequential`; by default the whole batch, as in the paper.
     """
-
-    def __init__(
-        self,
-        experiment: Experiment,
-        X: NDArray[np.float64],
-        y: NDArray[np.int64],
-        categorical: tuple[int, ...] = (),
-    ) -> None:
-        self.experiment = experiment
-        self.batch_rows = max(1, round(BATCH_SHARE * len(y)))
-        self.classes: list[int] = np.unique(y).tolist()
-        self.X, self.y = X[: experiment.max_rows], y[: experiment.max_rows]
-        if len(self.y) <= self.batch_rows:
-            raise ValueError(
-                f"{experiment.data_set} has only {len(self.y)} rows to run on, no more than its "
-                f"first batch, which is not tested: give more than {self.batch_rows}"
-            )
-        self.model = make_learner(experiment.learner, categorical=categorical, seed=experiment.seed)
-        self.key = self._make_key()
-
-    def _make_key(self) -> str:
-        """Say in short what the result depends on."""
-        what = {
-            "rows": _hash_arrays(self.X, self.y),
-            "batch_rows": self.batch_rows,
-            "learner": _settings(self.model),
-            "code": code_version(self.experiment.learner),
-            "protocol": PROTOCOL,
-        }
-        return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
-
-    def run(self) -> Iterator[Record]:
-        """Test, then train, on batches of 0.1 %; the first batch only trains."""
-        stream = (
-            (self.X[start : start + self.batch_rows], self.y[start : start + self.batch_rows])
-            for start in range(0, len(self.y), self.batch_rows)
+    batch_rows = max(1, round(BATCH_SHARE * data.n_rows))
+    n_rows = min(data.n_rows, max_rows or data.n_rows)
+    if n_rows <= batch_rows:
+        raise ValueError(
+            f"{data.name} has only {n_rows} rows to run on, no more than its first batch, which is "
+            f"not tested: give more than {batch_rows}"
         )
-        learners = {self.experiment.learner: self.model}
-        return prequential(learners, stream, classes=self.classes)
+    stream = open_stream((data.X, data.y), batch=batch_rows, n_rows=n_rows)
+    classes = np.unique(data.y).tolist()
+    return prequential(learners, stream, step_rows=step_rows, classes=classes)
 
 
 class ExperimentTask(NamedTuple):
@@ -137,17 +117,19 @@ def run_experiment(
     data = _load(experiment.data_set)
     wants_text = LEARNERS[experiment.learner].is_told_of_text_only
     categorical = data.text_features if wants_text else data.categorical
-    assert isinstance(data.X, np.ndarray)
-    trial = Trial(experiment, data.X, data.y, categorical)
-    path = task.folder / experiment.data_set / f"{experiment.learner}-{trial.key}.csv"
+    model = make_learner(experiment.learner, categorical=categorical, seed=experiment.seed)
+    n_rows = min(data.n_rows, experiment.max_rows or data.n_rows)
+    key = _make_key(experiment, data, model)
+    path = task.folder / experiment.data_set / f"{experiment.learner}-{key}.csv"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(f".{os.getpid()}.csv")
+        records = run_protocol({experiment.learner: model}, data, max_rows=experiment.max_rows)
         try:
             with RecordFile(unfinished) as file:
-                for record in trial.run():
+                for record in records:
                     file.write(record)
-                    news(record.n_rows, len(trial.y), f"F1 {record.f1:.3f}")
+                    news(record.n_rows, n_rows, f"F1 {record.f1:.3f}")
                     if should_stop():
                         return None
             unfinished.replace(path)
@@ -160,6 +142,19 @@ def run_experiment(
 def _load(name: str) -> LoadedData:
     """Load a data set once for all learners that come one after the other."""
     return load_data_set(name, preprocess="paper")
+
+
+def _make_key(experiment: Experiment, data: LoadedData, model: Any) -> str:
+    """Say in short what a result depends on."""
+    assert isinstance(data.X, np.ndarray)
+    what = {
+        "rows": _hash_arrays(data.X[: experiment.max_rows], data.y[: experiment.max_rows]),
+        "batch_rows": max(1, round(BATCH_SHARE * data.n_rows)),
+        "learner": _settings(model),
+        "code": code_version(experiment.learner),
+        "protocol": PROTOCOL,
+    }
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 
 def _hash_arrays(*arrays: NDArray[Any]) -> str:

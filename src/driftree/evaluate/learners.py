@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from driftree.evaluate.names import check_name
 from driftree.learn.estimators import DynamicModelTreeClassifier
 from driftree.learn.fimtdd import FIMTDDClassifier
+from driftree.streams.names import check_name
 
 Categorical = Sequence[Hashable]
 

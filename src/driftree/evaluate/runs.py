@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from driftree.evaluate.experiments import BATCH_SHARE
 from driftree.evaluate.learners import make_learner
-from driftree.evaluate.names import check_name, hint
 from driftree.evaluate.prequential import Evaluation, measure_memory
 from driftree.evaluate.records import RecordFile, read_records
 from driftree.streams.bad_rows import BadRow, BadRowsWarning
 from driftree.streams.catalogue import DATA_SETS
 from driftree.streams.datasets import load_data_set
 from driftree.streams.files import Stream, is_parquet, open_stream
+from driftree.streams.names import check_name, hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -152,7 +152,7 @@ def _from_list(y: list[Any]) -> NDArray[Any]:
     if len(kinds) <= 1 and tuple not in kinds:
         with contextlib.suppress(ValueError):  # lists of several lengths
             return np.asarray(y)
-    return _as_objects(y)
+    return as_objects(y)
 
 
 def to_labels(y: Any) -> Any:
@@ -216,14 +216,12 @@ def label_array(labels: list[Any]) -> NDArray[Any]:
         array = np.asarray(labels)
         if array.tolist() == labels:
             return array
-    return _as_objects(labels)
+    return as_objects(labels)
 
 
-def _as_objects(values: list[Any]) -> NDArray[Any]:
-    array = np.empty(len(values), dtype=object)
-    for i, value in enumerate(values):
-        array[i] = value
-    return array
+def as_objects(values: list[Any]) -> NDArray[Any]:
+    """Return values as an array of objects, each as it is, even if it is a sequence."""
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
 # ---------------------------------------------------------------------- weights

@@ -30,7 +30,7 @@ from driftree.learn.checks import (
     unhashable,
 )
 from driftree.learn.events import Condition
-from driftree.learn.tables import Columns, array_names
+from driftree.learn.tables import Columns, array_names, list_names
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -328,13 +328,13 @@ class Encoder:
                 if place not in names and not is_position:
                     raise ValueError(
                         f"`categorical` names {place!r}, but the features are "
-                        f"{_enumerate(names)}: use their names, or positions from 0"
+                        f"{list_names(names)}: use their names, or positions from 0"
                     )
 
     def _check_array_names(self, names: Sequence[Hashable]) -> None:
         if self.names and self.names.keys().isdisjoint(names):
             raise ValueError(
-                f"the model knows its features by name ({_enumerate(self.feature_names)}), but the "
+                f"the model knows its features by name ({list_names(self.feature_names)}), but the "
                 "array's columns have none: give a data frame, or dicts to learn_one, predict_one"
             )
 
@@ -435,8 +435,3 @@ def _to_column(name: Hashable, series: Any) -> Column:
     if is_typed and series.null_count() == len(series):
         cells = [None] * len(cells)  # pandas has NaN here, but text is no number
     return Column(name, cells, is_category)
-
-
-def _enumerate(names: Sequence[Hashable], most: int = 8) -> str:
-    shown = ", ".join(map(repr, names[:most]))
-    return f"{shown}, ... ({len(names)} in all)" if len(names) > most else shown

@@ -13,7 +13,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
 
 class Columns:
@@ -35,7 +35,7 @@ class Columns:
 
     @staticmethod
     def _to_array(name: Hashable, cells: Any) -> NDArray[Any]:
-        array = cells if isinstance(cells, np.ndarray) else _from_sequence(cells)
+        array = cells if isinstance(cells, np.ndarray) else from_sequence(cells)
         if array.ndim != 1:
             raise TypeError(
                 f"column {name!r} of a dict of columns must hold one cell per row, got {cells!r}: "
@@ -75,6 +75,13 @@ Table = NDArray[Any] | Frame
 def array_names(n: int) -> list[Hashable]:
     """Name the columns of an array."""
     return [f"x{j}" for j in range(n)]
+
+
+def list_names(names: Iterable[Any], most: int = 8) -> str:
+    """Enumerate names; the end of a long list is left out."""
+    shown = list(names)
+    rest = f", ... ({len(shown)} in all)" if len(shown) > most else ""
+    return ", ".join(map(repr, shown[:most])) + rest
 
 
 def check_rows(X: Any, estimator: Any, *, is_first: bool) -> tuple[Table, list[Hashable] | None]:
@@ -141,7 +148,7 @@ def to_frame(X: Any) -> nw.DataFrame[Any]:
 def _to_rectangle(X: Any, estimator: object) -> NDArray[Any]:
     """Return a two-dimensional array: float64, or objects where there is more than numbers."""
     if not hasattr(X, "dtype"):
-        X = _from_sequence(X)
+        X = from_sequence(X)
     if X.dtype.kind in "mMV":
         raise TypeError(
             f"X holds values of type {X.dtype}: convert them to numbers (dates to days since some "
@@ -156,7 +163,7 @@ def _to_rectangle(X: Any, estimator: object) -> NDArray[Any]:
     return checked
 
 
-def _from_sequence(X: Any) -> NDArray[Any]:
+def from_sequence(X: Any) -> NDArray[Any]:
     """Return an array of numbers, or of objects: NumPy would turn numbers beside text into text."""
     try:
         array = np.asarray(X)

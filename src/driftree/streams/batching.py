@@ -13,6 +13,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from driftree.learn.checks import as_objects
 from driftree.learn.tables import array_names, to_frame
 
 Block = tuple[Any, NDArray[Any]]
@@ -156,24 +157,6 @@ def _join_columns(columns: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(columns)
 
 
-def to_array(X: Any) -> NDArray[Any]:
-    """Return a sequence as an array of numbers, or of objects where there is more than numbers.
-
-    So numbers beside text stay numbers, as in the learners.
-
-    Examples
-    --------
-    >>> to_array([[1, "a"], [2.5, "b"]])
-    array([[1, 'a'],
-           [2.5, 'b']], dtype=object)
-    """
-    try:
-        array = np.asarray(X)
-    except ValueError:  # rows of several lengths
-        return np.asarray(X, dtype=object)
-    return array if array.dtype.kind in "fiuc" else np.asarray(X, dtype=object)
-
-
 def to_columns(rows: list[Mapping[Any, Any]]) -> dict[Any, NDArray[Any]]:
     """Turn rows into columns: float64, or cells unchanged where not all are numbers.
 
@@ -192,7 +175,7 @@ def _to_column(cells: list[Any]) -> NDArray[Any]:
     kinds = set(map(type, cells)) - {type(None)}
     if kinds and bool not in kinds and all(issubclass(kind, NUMBERS) for kind in kinds):
         return np.array(cells, dtype=np.float64)
-    return _as_objects(cells)
+    return as_objects(cells)
 
 
 def to_label_array(y: Any) -> NDArray[Any]:
@@ -206,7 +189,7 @@ def to_label_array(y: Any) -> NDArray[Any]:
     if nw.dependencies.is_into_series(y):
         series = nw.from_native(y, series_only=True)
         is_number = series.dtype.is_numeric() or series.dtype == nw.Boolean
-        labels = series.to_numpy() if is_number else _as_objects(series.to_list())
+        labels = series.to_numpy() if is_number else as_objects(series.to_list())
     else:
         labels = np.asarray(y)
     if labels.ndim != 1:
@@ -215,8 +198,4 @@ def to_label_array(y: Any) -> NDArray[Any]:
         return labels.astype(np.int64, copy=False)
     if labels.dtype.kind == "f":
         return labels.astype(np.float64, copy=False)
-    return _as_objects(y if isinstance(y, list) else labels.tolist())
-
-
-def _as_objects(values: list[Any]) -> NDArray[Any]:
-    return np.fromiter(values, dtype=object, count=len(values))
+    return as_objects(y if isinstance(y, list) else labels.tolist())

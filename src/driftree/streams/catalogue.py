@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import NamedTuple
 
 from driftree.streams.concepts import AGRAWAL_FEATURES, Features, Labels
+from driftree.streams.names import check_name
 from driftree.streams.paper import paper_agrawal, paper_hyperplane, paper_sea
 
 
@@ -142,14 +142,9 @@ def find_data_set(name: str) -> DataSet:
     Counts(n_rows=581012, n_features=54, n_classes=7, n_majority=283301)
     >>> find_data_set("cover")
     Traceback (most recent call last):
-    ValueError: there is no data set called cover; did you mean covertype? Known are ...
+    ValueError: there is no data set 'cover' (did you mean covertype?): choose from ...
     """
-    if name in DATA_SETS:
-        return DATA_SETS[name]
-    words = name.lower().replace("-", "_").replace(" ", "_")
-    near = get_close_matches(words, DATA_SETS, n=1) or [key for key in DATA_SETS if words in key]
-    hint = f"; did you mean {near[0]}? Known are" if near and words else "; known are"
-    raise ValueError(f"there is no data set called {name}{hint} {', '.join(DATA_SETS)}")
+    return DATA_SETS[check_name(name, DATA_SETS, "data set")]
 
 
 def _openml(number: int) -> OpenMLFile:

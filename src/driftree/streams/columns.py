@@ -1,32 +1,19 @@
 """Tables as columns: read from `<name>.csv.gz`, kept as arrays, made ready as in the paper."""
 
-import csv
-import gzip
-import math
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from driftree.streams.bad_rows import BadRow
+from driftree.streams.batching import join
 from driftree.streams.cache import write_whole
 from driftree.streams.catalogue import Counts
 from driftree.streams.concepts import Features, Labels
-from driftree.streams.csv_columns import (
-    is_missing,
-    is_text,
-    parse_number,
-    parse_number_label,
-    parse_text,
-    parse_text_label,
-)
+from driftree.streams.files import open_stream
 
 ROWS_AT_ONCE = 20_000
 TARGET = "target"
@@ -57,135 +44,20 @@ class Column:
 
 
 def read_columns(path: Path) -> dict[str, Column]:
-    """Read a well-formed CSV file, gzipped, with a header whose last name is `target`.
-
-    Cells are numbers and missing as in `open_stream`, but as the file is read to its end, a column
-    with a cell that is neither is text.
-    """
-    text_names: set[str] = set()
-    while True:
-        try:
-            columns = _read_as(path, text_names)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(
-                f"{path} is damaged, take it from its source again: {error}"
-            ) from error
-        except csv.Error:
-            raise _bad_row(path) from None
-        if columns is not None:
-            return columns
+    """Read a CSV file as `open_stream` does, as a whole; the label is the column `target`."""
+    X, y = join(list(open_stream(path, target=TARGET, batch=ROWS_AT_ONCE)))
+    return {name: _to_column(cells) for name, cells in {**X, TARGET: y}.items()}
 
 
-def _read_as(path: Path, text_names: set[str]) -> dict[str, Column] | None:
-    """Read the file; if a column proves to be text only now, add it to the set and give up."""
-    with _open_rows(path) as (names, reader):
-        rows = filter(None, reader)  # a blank line is none
-        parts: list[list[NDArray[Any]]] = [[] for _ in names]
-        codes: list[dict[str, int]] = [{} for _ in names]
-        while chunk := list(islice(rows, ROWS_AT_ONCE)):
-            try:
-                cells = list(zip(*chunk, strict=True))
-            except ValueError:
-                cells = []
-            if len(cells) != len(names):
-                raise _bad_row(path)
-            for i, (name, column) in enumerate(zip(names, cells, strict=True)):
-                if name not in text_names:
-                    numbers = _as_numbers(column)
-                    if numbers is not None:
-                        parts[i].append(numbers)
-                        continue
-                    text_names.add(name)
-                    if parts[i]:  # earlier rows looked like numbers
-                        return None
-                parts[i].append(_as_codes(column, codes[i]))
-    if not parts[0]:
-        raise ValueError(f"{path} has no rows")
-    columns = {
-        name: Column(np.concatenate(part), _levels(levels) if name in text_names else None)
-        for name, part, levels in zip(names, parts, codes, strict=True)
-    }
-    _check_cells(path, columns)
-    return columns
-
-
-@contextmanager
-def _open_rows(path: Path) -> Iterator[tuple[list[str], Any]]:
-    """Open a file; give the names in its header, and a reader of its rows."""
-    # Bytes that are no UTF-8 become lone surrogates: the cell that holds them is named.
-    with gzip.open(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        try:
-            names = [name.strip() for name in next(reader, [])]
-        except csv.Error as error:
-            raise ValueError(f"the header of {path} is malformed: {error}") from None
-        if not all(map(is_text, names)):
-            raise ValueError(f"the header of {path} is not UTF-8: save the file as UTF-8")
-        if not names or names[-1] != TARGET or len(set(names)) < len(names):
-            raise ValueError(
-                f"{path} must begin with a line of different column names, the last one "
-                f"{TARGET}, but begins with {','.join(names)[:200] or 'an empty line'}"
-            )
-        yield names, reader
-
-
-def _as_numbers(cells: Sequence[str]) -> Features | None:
-    """Return numbers, or None if there are others than missing cells among the cells."""
-    if "_" in "".join(cells):  # which Python has in numbers
-        return None
-    with suppress(ValueError):
-        return np.array([float(cell or "nan") for cell in cells])
-    with suppress(ValueError):  # a missing cell may be a word
-        return np.array([math.nan if is_missing(cell) else float(cell) for cell in cells])
-    return None
-
-
-def _as_codes(cells: Sequence[str], codes: dict[str, int]) -> NDArray[np.int32]:
-    """Return codes in order of appearance, -1 for missing cells; new texts are added."""
-    n_levels = max(codes.values(), default=-1) + 1
-    for cell in dict.fromkeys(cells):
-        if cell not in codes:
-            codes[cell] = -1 if is_missing(cell) else n_levels
-            n_levels += codes[cell] >= 0
-    return np.array([codes[cell] for cell in cells], dtype=np.int32)
-
-
-def _levels(codes: Mapping[str, int]) -> NDArray[np.str_]:
-    return np.array([text for text, code in codes.items() if code >= 0])
-
-
-def _check_cells(path: Path, columns: Mapping[str, Column]) -> None:
-    """Refuse what `open_stream` refuses too: infinite numbers, broken text, no label."""
-    for name, column in columns.items():
-        is_label = name == TARGET
-        parse: Callable[[str], Any]
-        if column.levels is None:
-            is_bad = bool(np.isinf(column.values).any())
-            parse = parse_number_label if is_label else parse_number
-        else:
-            is_bad = not all(map(is_text, column.levels.tolist()))
-            parse = parse_text_label if is_label else parse_text
-        if is_bad or (is_label and column.has_missing()):
-            raise _bad_row(path, name, parse)
-
-
-def _bad_row(path: Path, column: str = TARGET, parse: Callable[[str], Any] = str) -> ValueError:
-    """Read again up to the first row that is malformed, and name it."""
-    with _open_rows(path) as (names, reader):
-        place, start = names.index(column), reader.line_num + 1
-        where: str | None = None
-        try:
-            for row in reader:
-                if len(row) == len(names):
-                    where = column
-                    parse(row[place])
-                elif row:
-                    raise ValueError(f"expected {len(names)} cells, got {len(row)}")
-                start, where = reader.line_num + 1, None
-        except (ValueError, csv.Error) as error:
-            bad_row = BadRow(str(path), start, where, str(error), reader.line_num)
-            return ValueError(f"{bad_row} (mend the file, or take it from its source again)")
-    return ValueError(f"{path} has changed while it was read")
+def _to_column(cells: NDArray[Any]) -> Column:
+    if cells.dtype != object:
+        return Column(cells.astype(np.float64, copy=False))
+    texts = cells.tolist()
+    codes: dict[str | None, int] = {None: -1}
+    for text in dict.fromkeys(texts):
+        codes.setdefault(text, len(codes) - 1)
+    levels = np.array([text for text in codes if text is not None])
+    return Column(np.fromiter(map(codes.__getitem__, texts), np.int32, len(texts)), levels)
 
 
 def count(columns: Mapping[str, Column]) -> Counts:

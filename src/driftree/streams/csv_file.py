@@ -20,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from driftree.learn.tables import list_names
 from driftree.streams.bad_rows import BadRow, BadRowError, BadRows
 from driftree.streams.csv_columns import (
     Column,
@@ -28,7 +29,7 @@ from driftree.streams.csv_columns import (
     is_number,
     is_text,
 )
-from driftree.streams.sources import Source, list_names, pick_target
+from driftree.streams.sources import Source, pick_target
 
 if TYPE_CHECKING:
     from driftree.streams.batching import Block, Blocks

@@ -148,7 +148,7 @@ def load_data_set(
     --------
     >>> load_data_set("electricty")
     Traceback (most recent call last):
-    ValueError: there is no data set called electricty; did you mean electricity? Known are ...
+    ValueError: there is no data set 'electricty' (did you mean electricity?): choose from ...
     """
     if preprocess not in ("paper", "none"):
         raise ValueError(f'preprocess must be "paper" or "none", but is {preprocess!r}')

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from driftree.learn.tables import Columns, to_frame
+from driftree.learn.tables import Columns, from_sequence, list_names, to_frame
 from driftree.streams.bad_rows import BadRows
 from driftree.streams.batching import (
     Block,
@@ -19,7 +19,6 @@ from driftree.streams.batching import (
     gather,
     name_features,
     take,
-    to_array,
     to_columns,
     to_label_array,
 )
@@ -68,13 +67,6 @@ class Source(ABC):
     def count_rows(self) -> int | None:
         """Return how many rows there are, even if they have to be read; None if unknown."""
         return self.n_rows
-
-
-def list_names(names: Iterable[Any], most: int = 8) -> str:
-    """Enumerate names; the end of a long list is left out."""
-    shown = list(names)
-    rest = f", ... ({len(shown)} in all)" if len(shown) > most else ""
-    return ", ".join(map(repr, shown[:most])) + rest
 
 
 def pick_target(names: Sequence[Hashable], target: Hashable | None, what: str) -> int:
@@ -142,7 +134,7 @@ def _check_lengths(X: Any, y: NDArray[Any], name: str) -> None:
 
 
 def _to_rectangle(X: Any) -> NDArray[Any]:
-    array = np.asarray(X) if hasattr(X, "dtype") else to_array(X)
+    array = np.asarray(X) if hasattr(X, "dtype") else from_sequence(X)
     if array.ndim != 2:
         lengths = sorted({len(row) for row in array.flat if isinstance(row, (list, tuple))})
         if lengths:

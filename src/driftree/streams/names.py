@@ -37,5 +37,8 @@ def hint(name: str, known: Iterable[str]) -> str:
     >>> hint("electricty", ["electricity", "sea"])
     ' (did you mean electricity?)'
     """
-    close = get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    names = list(known)
+    word = name.lower().replace("-", "_").replace(" ", "_")
+    near = get_close_matches(name, names, n=1) or get_close_matches(word, names, n=1)
+    near = near or [one for one in names if word and word in one]
+    return f" (did you mean {near[0]}?)" if near else ""
