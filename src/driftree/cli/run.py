@@ -256,7 +256,7 @@ def _conclude(
     first = results[0]
     memory = {name: n_bytes for result in results for name, n_bytes in result.memory.items()}
     _write_summary(folder / "summary.json", settings, records, first, memory)
-    has_plot = _plot(folder / "plot.png", records)
+    has_plot = _plot(folder / "plot.png", records, settings.source)
     console.print(tabulate(records, first.batch_rows, memory, console.width))
     n_batches = len({record.step for record in records})
     console.print(
@@ -320,11 +320,18 @@ def _write_summary(
     write_json(path, what)
 
 
-def _plot(path: Path, records: list[Record]) -> bool:
-    """Draw F1 and splits over time; False if that is not possible here."""
+def _plot(path: Path, records: list[Record], source: str) -> bool:
+    """Draw F1 and splits over time, and known drifts; False if that is not possible here."""
     if find_spec("matplotlib") is None:
         return False
     from driftree.evaluate.figures import plot_records, save_figure
+    from driftree.streams import DATA_SETS
 
-    save_figure(plot_records(records), path)
+    is_data_set = source in DATA_SETS and not Path(source).is_file()
+    drifts = [
+        (first, min(last, records[-1].n_rows))
+        for first, last in (DATA_SETS[source].drifts if is_data_set else ())
+        if first < records[-1].n_rows
+    ]
+    save_figure(plot_records(records, drifts=drifts, title=_stem(source)), path)
     return True

@@ -48,7 +48,7 @@ class RunSettings:
         where that is not known, 1,000.
     categorical : tuple of str
         Features whose values are categories although they are numbers.
-    delay, pretrain, step_rows
+    delay, step_rows
         As in `prequential`.
     seed : int
         For those learners that draw.
@@ -62,7 +62,6 @@ class RunSettings:
     on_bad_row: Literal["stop", "skip"] = "stop"
     categorical: tuple[str, ...] = ()
     delay: int = 0
-    pretrain: bool = True
     step_rows: int | None = None
     seed: int = 1
 
@@ -238,12 +237,7 @@ def _new_evaluation(settings: RunSettings) -> Evaluation:
         name: make_learner(name, categorical=settings.categorical, seed=settings.seed)
         for name in settings.learners
     }
-    return Evaluation(
-        learners,
-        delay=settings.delay,
-        pretrain=settings.pretrain,
-        step_rows=settings.step_rows,
-    )
+    return Evaluation(learners, delay=settings.delay, step_rows=settings.step_rows)
 
 
 def _tell(recent: dict[str, deque[float]]) -> str:
