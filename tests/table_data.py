@@ -64,9 +64,11 @@ SOURCES = {
     "tabs": lambda path: write_csv(path, "\t"),
     "bom": lambda path: write_text(path, b"\xef\xbb\xbf" + write_csv(path).read_bytes()),
     "line feeds": lambda path: write_text(path, write_csv(path).read_bytes().replace(b"\r", b"")),
-    "gzip": lambda path: write_text(path, gzip.compress(write_csv(path).read_bytes())),
+    "gzip": lambda path: write_text(path, gzip.compress(write_csv(path).read_bytes(), mtime=0)),
     "binary file object": as_bytes,
-    "gzipped file object": lambda path: io.BytesIO(gzip.compress(as_bytes(path).getvalue())),
+    "gzipped file object": lambda path: io.BytesIO(
+        gzip.compress(as_bytes(path).getvalue(), mtime=0)
+    ),
     "text file object": lambda path: io.StringIO(as_bytes(path).getvalue().decode()),
     "parquet": write_parquet,
     "pandas": lambda _: pd.DataFrame({**DATA, "target": LABELS}),

@@ -15,7 +15,7 @@ TABLE = "size,colour,day,target\n1,red,2,a\n3,b,?,b\n\n5,red,NA,b\n7,,1,b\n"
 def read(tmp_path):
     def read(text):
         path = tmp_path / "tiny.csv.gz"
-        path.write_bytes(gzip.compress(text.encode("utf-8", errors="surrogateescape")))
+        path.write_bytes(gzip.compress(text.encode("utf-8", errors="surrogateescape"), mtime=0))
         return path, {name: column.restored() for name, column in read_columns(path).items()}
 
     return read

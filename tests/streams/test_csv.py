@@ -219,7 +219,7 @@ def test_malformed_rows_after_the_last_one_asked_for_do_not_count(n_rows, n_bad,
 
 @pytest.mark.parametrize("action", ["always", "error"])
 def test_an_error_does_not_hide_what_was_skipped(action, tmp_path):
-    content = gzip.compress(b"n,target\n" + b"1,2\n1\n" * 9000)
+    content = gzip.compress(b"n,target\n" + b"1,2\n1\n" * 9000, mtime=0)
     stream = open_stream(write_text(tmp_path / "a", content[:-20]), on_bad_row="skip")
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter(action)
@@ -255,7 +255,7 @@ def test_text_files_name_the_bytes_that_they_cannot_decode(is_new, tmp_path):
 
 
 def test_a_truncated_file_gives_its_rows_and_then_an_error(tmp_path):
-    content = gzip.compress(write_csv(tmp_path / "a").read_bytes())
+    content = gzip.compress(write_csv(tmp_path / "a").read_bytes(), mtime=0)
     path = write_text(tmp_path / "cut.csv.gz", content[: len(content) // 2])
     read = []
     with pytest.raises(
@@ -283,7 +283,7 @@ def test_a_truncated_file_gives_its_rows_and_then_an_error(tmp_path):
         ("a;target\n1,5;0\n?;0\n2;0\n", r"'a' of .* decimal commas, such as '1,5': write them"),
         ("a\ttarget\n2\t-1.000,25\n", r"'target' of .* decimal commas, such as '-1.000,25'"),
         ('"a,b\n1,2\n', "header of .* is malformed: unexpected end of data"),
-        (gzip.compress(b"a,b\n")[:12], "is cut off or damaged after line 0"),
+        (gzip.compress(b"a,b\n", mtime=0)[:12], "is cut off or damaged after line 0"),
     ],
 )
 def test_files_that_are_no_tables(content, message, tmp_path):
@@ -303,7 +303,9 @@ def test_memory_is_bounded(kind, tmp_path):
     def measure(n_copies):
         header, *lines = write_csv(tmp_path / "a").read_bytes().splitlines(keepends=True)
         content = header + b"".join(lines) * n_copies
-        path = write_text(tmp_path / "b", gzip.compress(content, 1) if kind == "gzip" else content)
+        path = write_text(
+            tmp_path / "b", gzip.compress(content, 1, mtime=0) if kind == "gzip" else content
+        )
         stream = open_stream(path, batch=0.0001)
         tracemalloc.start()
         try:
