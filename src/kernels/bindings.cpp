@@ -86,6 +86,20 @@ nb::list stored_candidates(const Engine& engine, int node) {
     return out;
 }
 
+nb::object inputs(const Engine& engine, Matrix X) {
+    const Schema& schema = engine.schema;
+    return for_rows<double>(engine, X, [&] { return schema.n_columns; }, [&](const double* row, double* out) {
+        Chunk::fill_inputs(schema, engine.scaler, row, engine.settings.by_gradient, out);
+    });
+}
+
+nb::object class_rows(const Engine& engine, int node) {
+    const Reading lock(engine);
+    std::vector<double> counts = engine.class_rows[checked_node(engine, node)];
+    const std::size_t n = counts.size();
+    return new_array(std::move(counts), {n});
+}
+
 #define TRIAL_VIEW(name) NAMED_VIEW("trial_" #name, trials, name)
 
 }  // namespace
@@ -127,6 +141,8 @@ NB_MODULE(_kernels, m) {
         .def("drop_trial", writing(&Engine::drop_trial), "trial"_a, "barred_until"_a)
         .def("stored_candidates", &stored_candidates, "node"_a)
         .def("adopt_challenger", writing(&Engine::adopt_challenger))
+        .def("inputs", &inputs, "X"_a)
+        .def("class_rows", &class_rows, "node"_a)
         .def("curvature_inverse", &curvature_inverse, "model"_a)
         .def("floor",
              [](Engine& e, int model) {
@@ -141,8 +157,10 @@ NB_MODULE(_kernels, m) {
         .def_prop_ro("rival_loss", [](const Engine& e) { return e.rival_loss; })
         .def_prop_ro("challenger_gain", [](const Engine& e) { return e.challenger_gain(); })
         .def_rw("challenger_level", &Engine::challenger_level)
+        .def_rw("wake_at", &Engine::wake_at)
         // clang-format off
         VIEW(model, nodes) VIEW(own_loss, nodes) VIEW(subtree_loss, nodes) VIEW(born, nodes) VIEW(refresh_at, nodes)
+        NAMED_VIEW("node_clock", nodes, clock) NAMED_VIEW("scale_is_indicator", scaler, is_indicator)
         VIEW(evidence, nodes) VIEW(split_level, nodes) VIEW(prune_level, nodes) VIEW(replace_level, nodes)
         TRIAL_VIEW(feature) TRIAL_VIEW(threshold) TRIAL_VIEW(equality) TRIAL_VIEW(missing_left) TRIAL_VIEW(slot)
         TRIAL_VIEW(node_loss) TRIAL_VIEW(subtree_loss) TRIAL_VIEW(trial_loss) TRIAL_VIEW(n_left) TRIAL_VIEW(n_right)

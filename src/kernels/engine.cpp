@@ -132,9 +132,12 @@ void Engine::step_node(const Stop& stop) {
     nodes.clock[node] = clock;
     const bool is_leaf = nodes.left[node] < 0;
     double own = 0.0, subtree = 0.0, rows = 0.0;
+    double* counts = class_rows[node].data();
+    for (int k = 0; k < n_classes; k++) counts[k] *= keep;
     for (int i = 0; i < visit.n; i++) {
         const int row = visit.rows[i];
         const double weight = chunk_.weights[row];
+        counts[chunk_.labels[row]] += weight;
         if (is_leaf) leaf_loss_[row] = before.loss[i];
         own += weight * before.loss[i];
         subtree += weight * leaf_loss_[row];

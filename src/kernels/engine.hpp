@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <shared_mutex>
 #include <string>
 #include <utility>
@@ -100,7 +101,9 @@ public:
     // ---- one step
     void learn(const double* X, const std::int32_t* y, const double* weights, int n);
     const std::vector<std::int32_t>& due() const { return due_; }
-    bool has_due() const { return !due_.empty() || (challenger >= 0 && challenger_gain() >= challenger_level); }
+    bool has_due() const {
+        return !due_.empty() || n_rows >= wake_at || (challenger >= 0 && challenger_gain() >= challenger_level);
+    }
     int leaf_of(const double* x) const;
     int logits_of(const double* x, double* logits) const;            // returns the leaf
     void probabilities_of(int leaf, const double* logits, double* out) const;
@@ -127,6 +130,7 @@ public:
     std::vector<Grid> grids;
     std::vector<Candidates> candidates;
     std::vector<std::vector<double>> node_gradient;  // paper: life sums, [outputs, stride]
+    std::vector<std::vector<double>> class_rows;     // rows of each class at a node, faded like its losses
     std::vector<std::vector<double>> models;         // empty: free
     int n_classes;
     int challenger = -1;
@@ -135,6 +139,7 @@ public:
     double challenger_level = 0.0;                   // set by Python
     double clock = 0.0;
     std::int64_t n_steps = 0, n_rows = 0;
+    std::int64_t wake_at = std::numeric_limits<std::int64_t>::max();  // rows at which Python wants to look; set by it
 
     template <class Archive>
     void visit(Archive& a) {
@@ -152,6 +157,7 @@ public:
         a.each("grid", grids, [](auto& inner, Grid& grid) { grid.visit(inner); });
         a.each("candidates", candidates, [](auto& inner, Candidates& store) { store.visit(inner); });
         a.each("node_gradient", node_gradient, [](auto& inner, std::vector<double>& g) { inner("sum", g); });
+        a.each("class_rows", class_rows, [](auto& inner, std::vector<double>& counts) { inner("count", counts); });
     }
 
     double challenger_gain() const { return rival_loss - challenger_loss; }

@@ -12,7 +12,7 @@ namespace driftree {
 Engine::Engine(const Settings& given, int classes)
     : settings(given), shape{1, 8, classes > 2 ? classes : 1}, nodes(given.max_nodes),
       trials(given.max_nodes * given.trials), grids(given.max_nodes), candidates(given.max_nodes),
-      node_gradient(given.max_nodes), n_classes(classes), f_(&choose_functions()),
+      node_gradient(given.max_nodes), class_rows(given.max_nodes), n_classes(classes), f_(&choose_functions()),
       learning_{given.learning_rate, given.memory, given.passes} {
     new_node(-1, new_model());
     if (!settings.by_gradient && n_classes <= 2) {
@@ -105,6 +105,8 @@ void Engine::set_classes(int classes) {
     if (classes <= n_classes) return;
     const int known = n_classes;
     n_classes = classes;
+    for (int node = 0; node < settings.max_nodes; node++)
+        if (nodes.alive[node]) class_rows[node].resize(classes, 0.0);
     if (classes <= 2) return;
     free_model(challenger);
     for (auto& memory : models)
@@ -170,6 +172,7 @@ int Engine::new_node(int parent, int model) {
     nodes.rows[node] = nodes.own_loss[node] = nodes.subtree_loss[node] = nodes.refresh_at[node] = 0.0;
     nodes.evidence[node] = 0.0;
     nodes.clock[node] = nodes.born[node] = clock;
+    class_rows[node].assign(n_classes, 0.0);
     grids[node].restart();
     candidates[node].clear();
     if (settings.by_gradient) node_gradient[node].assign(static_cast<std::size_t>(shape.outputs) * shape.stride, 0.0);
@@ -183,6 +186,7 @@ void Engine::release(int node) {
     grids[node].restart();
     candidates[node].clear();
     std::vector<double>().swap(node_gradient[node]);
+    std::vector<double>().swap(class_rows[node]);
     nodes.alive[node] = 0;
 }
 

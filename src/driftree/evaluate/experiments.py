@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+import driftree.estimators
 import driftree.learn
 from driftree.evaluate.learners import LEARNERS, make_learner
 from driftree.evaluate.prequential import prequential
@@ -179,7 +180,8 @@ def code_version(learner: str) -> str:
     if not LEARNERS[learner].is_ours:
         return f"river {version('river')}"
     digest = hashlib.sha256()
-    for file in sorted(Path(driftree.learn.__file__).parent.iterdir()):
+    inside = sorted(Path(driftree.learn.__file__).parent.iterdir())
+    for file in [Path(driftree.estimators.__file__), *inside]:
         if file.suffix in (".py", ".so", ".pyd"):
             digest.update(file.read_bytes())
     return f"driftree {digest.hexdigest()}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from driftree.learn.estimators import DynamicModelTreeClassifier
+from driftree.estimators import DynamicModelTreeClassifier
 from driftree.learn.fimtdd import FIMTDDClassifier
 from driftree.streams.names import check_name
 

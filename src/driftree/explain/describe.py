@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from driftree.explain.readable import Readable
     from driftree.learn.encoding import Encoder
-    from driftree.learn.estimators import DynamicModelTreeClassifier
     from driftree.learn.events import Condition
     from driftree.learn.tree import Tree
 
@@ -75,7 +75,7 @@ class LeafModel:
     floor: tuple[float, float] = (0.0, 0.0)
 
 
-def leaf_models(model: DynamicModelTreeClassifier) -> list[LeafModel]:
+def leaf_models(model: Readable) -> list[LeafModel]:
     """Return the leaves from left to right, each with its linear model in the user's units.
 
     Parameters
@@ -103,14 +103,12 @@ def leaf_models(model: DynamicModelTreeClassifier) -> list[LeafModel]:
     >>> print(label, round(boundary))
     cold 10
     """
-    tree, encoder = _inside(model)
+    tree, encoder = inside(model)
     shares = _shares(tree)
     return [_leaf_model(tree, encoder, leaf, shares[leaf]) for leaf in tree.leaves()]
 
 
-def export_text(
-    model: DynamicModelTreeClassifier, *, max_weights: int = 3, digits: int = 3, width: int = 100
-) -> str:
+def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width: int = 100) -> str:
     """Return the tree as text: its conditions, and the strongest weights of each leaf's model.
 
     Parameters
@@ -153,7 +151,7 @@ def export_text(
     for name, value, least in (("max_weights", max_weights, 0), ("digits", digits, 1)):
         if value < least:
             raise ValueError(f"{name} must be at least {least}, got {value!r}")
-    tree, encoder = _inside(model)
+    tree, encoder = inside(model)
     engine = tree.engine
     shares = _shares(tree)
     lines = []
@@ -172,7 +170,7 @@ def export_text(
 
 
 # ---------------------------------------------------------------------- data
-def _inside(model: DynamicModelTreeClassifier) -> tuple[Tree, Encoder]:
+def inside(model: Readable) -> tuple[Tree, Encoder]:
     """Return the tree and the encoder of a model: the only door to what is not public."""
     check_is_fitted(model)
     tree, encoder = model._tree, model._encoder

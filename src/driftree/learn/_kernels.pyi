@@ -228,6 +228,10 @@ class Engine(_TreeEngine):
         """Return (gain, feature, value, rows left, rows right, node's loss) over their windows."""
 
     # ------------------------------------------------------------------ models
+    def inputs(self, X: NDArray[np.float64]) -> _Matrix:
+        """Return the inputs of the simple models, [rows, columns]; the first is 1."""
+    def class_rows(self, node: int) -> _Doubles:
+        """Return the rows of each class that reached a node, faded like its losses."""
     def curvature_inverse(self, model: int) -> _Matrix:
         """Return the Newton matrix A of a model, [columns, columns] (measured setting only)."""
     def floor(self, model: int) -> tuple[float, float]:
@@ -254,6 +258,8 @@ class Engine(_TreeEngine):
         """Faded loss of the tree minus that of the challenger."""
     challenger_level: float
     """What `challenger_gain` must reach to be due; set by Python."""
+    wake_at: int
+    """Rows at which `has_due` tells Python to look at the tree; set by Python."""
 
     # ------------------------------------------------------------------ views, per node
     @property
@@ -272,6 +278,9 @@ class Engine(_TreeEngine):
     def refresh_at(self) -> _Doubles:
         """Rows of the node at which its trials are looked at again; set by Python."""
     @property
+    def node_clock(self) -> _Doubles:
+        """The stream's clock when rows last reached the node: its sums are faded until then."""
+    @property
     def evidence(self) -> _Doubles:
         """Rows behind the two losses, faded like them."""
     @property
@@ -283,6 +292,11 @@ class Engine(_TreeEngine):
     @property
     def replace_level(self) -> _Doubles:
         """What a gain (4) must reach to be due; set by Python."""
+
+    # ------------------------------------------------------------------ views, per feature
+    @property
+    def scale_is_indicator(self) -> _Flags:
+        """Whether a numeric feature was only 0 and 1 so far, and is not scaled or clipped."""
 
     # ------------------------------------------------------------------ views, per trial
     @property

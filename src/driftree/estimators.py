@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from driftree.explain.readable import Readable
 from driftree.learn.encoding import Encoder
 from driftree.learn.evidence import MeasuredTrials
 from driftree.learn.faces import StreamClassifier
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from driftree.learn.events import Event
 
 
-class DynamicModelTreeClassifier(StreamClassifier):
+class DynamicModelTreeClassifier(Readable, StreamClassifier):
     """Shallow decision tree with a linear model in every node, for streams that change.
 
     It learns row by row or batch by batch. A leaf is split, a split replaced and a branch pruned

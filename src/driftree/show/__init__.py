@@ -1,0 +1,1 @@
+"""Show: pictures, and the report. They draw what `explain` and `evaluate` say."""
