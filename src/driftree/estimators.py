@@ -69,6 +69,9 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         Paper's setting: share of the stored candidates that one step may replace.
     seed : int, default=1
         Order in which the rows of a batch are visited. Same seed, same rows: same tree.
+    keep_history : bool, default=True
+        Whether to remember why the tree changed, and how its models went; it learns the same
+        without.
 
     Attributes
     ----------
@@ -131,6 +134,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         candidates: int = 3,
         replacement_rate: float = 0.5,
         seed: int = 1,
+        keep_history: bool = True,
     ) -> None:
         self.epsilon = epsilon
         self.evidence_window = evidence_window
@@ -146,6 +150,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         self.candidates = candidates
         self.replacement_rate = replacement_rate
         self.seed = seed
+        self.keep_history = keep_history
 
     @classmethod
     def paper(cls, *, epsilon: float = 1e-7, **parameters: Any) -> Self:
@@ -187,7 +192,8 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
     @property
     def events_(self) -> list[Event]:
         """Changes of the tree, oldest first."""
-        return [] if self._tree is None else list(self._tree.events)
+        history = None if self._tree is None else self._tree.history
+        return [] if history is None else list(history.events)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the log-odds of `classes_[1]` (two classes) or one logit per label.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -52,17 +52,32 @@ class Levels:
     replace: float
 
 
+class Entrant(NamedTuple):
+    """A candidate in the race to change a node, and its gain so far."""
+
+    feature: int
+    threshold: float
+    equality: bool
+    missing_left: bool
+    gain: float
+
+
 class Evidence(Protocol):
     """The questions that the tree asks."""
 
     STEP_ROWS: int
     """Rows of a batch that make one time step."""
+    window: float
+    """Rows of the stream after which sums have faded to 1/e."""
 
     def levels(self, n_leaves: int) -> Levels:
         """Thresholds of a node with `n_leaves` leaves below it."""
 
     def candidates(self, node: int) -> list[Candidate]:
         """Return the candidates that may be chosen at a node."""
+
+    def race(self, node: int) -> list[Entrant]:
+        """Return all candidates of a node with their gains, for its history."""
 
     def split(self, node: int, candidate: Candidate) -> None:
         """Give the leaf `node` two children by the candidate."""
@@ -79,6 +94,7 @@ class GradientApproximation:
     def __init__(self, engine: Engine, epsilon: float) -> None:
         self.engine = engine
         self.margin = -math.log(epsilon)
+        self.window = math.inf
 
     def levels(self, n_leaves: int) -> Levels:
         """Thresholds (11): what the AIC asks for the change in free parameters."""
@@ -120,6 +136,23 @@ class GradientApproximation:
                 )
         return found
 
+    def race(self, node: int) -> list[Entrant]:
+        """Return the stored candidates; at an inner node with the gain (4)."""
+        engine = self.engine
+        prune_gain = float(engine.subtree_loss[node] - engine.own_loss[node])
+        is_leaf = engine.left[node] < 0
+        return [
+            Entrant(
+                feature,
+                value,
+                bool(engine.is_categorical[feature]),
+                False,  # noqa: FBT003
+                gain if is_leaf else prune_gain + gain,
+            )
+            for gain, feature, value, n_left, n_right, _ in engine.stored_candidates(node)
+            if n_left > 0 and n_right > 0
+        ]
+
     def split(self, node: int, candidate: Candidate) -> None:
         """Children start from (6) with their share of the loss by (7)."""
         self.engine.split_by_candidate(node, candidate.place)
@@ -140,9 +173,12 @@ class MeasuredTrials:
     GRID_BYTES = 4_000_000
     LEAST_BINS = 4
 
-    def __init__(self, engine: Engine, epsilon: float, trials: int, bins: int) -> None:
+    def __init__(
+        self, engine: Engine, *, epsilon: float, window: float, trials: int, bins: int
+    ) -> None:
         self.engine = engine
         self.margin = -math.log(epsilon)
+        self.window = window
         self.trials = trials
         self.bins = bins
         # Views of the engine's arrays, which never move; making one costs more than reading it.
@@ -191,6 +227,21 @@ class MeasuredTrials:
                 )
             )
         return found
+
+    def race(self, node: int) -> list[Entrant]:
+        """Return the trials; at an inner node with the gain (4)."""
+        engine = self.engine
+        rival_loss = self._node_loss if self._left[node] < 0 else self._subtree_loss
+        return [
+            Entrant(
+                int(self._feature[t]),
+                float(engine.trial_threshold[t]),
+                bool(engine.trial_equality[t]),
+                bool(engine.trial_missing_left[t]),
+                float(rival_loss[t] - self._trial_loss[t]),
+            )
+            for t in self._places(node)
+        ]
 
     def split(self, node: int, candidate: Candidate) -> None:
         """Children start as the trial's two models."""

@@ -7,6 +7,8 @@ import numbers
 from dataclasses import dataclass, fields
 from typing import Self
 
+import numpy as np
+
 SETTINGS = ("measured", "paper")
 
 
@@ -88,10 +90,13 @@ class Parameters(CheckedParameters):
     candidates: int
     replacement_rate: float
     seed: int
+    keep_history: bool
 
     def __post_init__(self) -> None:
         if self.setting not in SETTINGS:
             raise ValueError(f"setting must be 'measured' or 'paper', got {self.setting!r}")
+        if not isinstance(self.keep_history, (bool, np.bool_)):
+            raise TypeError(f"keep_history must be True or False, got {self.keep_history!r}")
         CheckedParameters.__post_init__(self)  # `super()` does not know a class with slots
 
 

@@ -75,16 +75,17 @@ class TreeShape:
 
     def _condition(self, node: int) -> Condition:
         engine = self.engine
-        return self._words(
+        return self.words(
             int(engine.feature[node]),
             float(engine.threshold[node]),
             equality=bool(engine.equality[node]),
             missing_left=bool(engine.missing_left[node]),
         )
 
-    def _words(
+    def words(
         self, feature: int, threshold: float, *, equality: bool, missing_left: bool
     ) -> Condition:
+        """Say a split in the user's words."""
         if self.names is None:
             return Condition(f"x{feature}", "==" if equality else "<=", threshold, missing_left)
         return self.names.condition(

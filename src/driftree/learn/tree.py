@@ -8,8 +8,8 @@ candidate's loss comes from is the business of `evidence`.
 
 from __future__ import annotations
 
+import copy
 import heapq
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,8 @@ from driftree.learn.evidence import (
     GradientApproximation,
     MeasuredTrials,
 )
+from driftree.learn.history import History
+from driftree.learn.sampling import take_sample
 from driftree.learn.shape import TreeShape
 
 if TYPE_CHECKING:
@@ -33,11 +35,10 @@ if TYPE_CHECKING:
 
 ADAGRAD_PASSES = 3
 FLOOR_FACTOR = 4  # the noise floor must prove this many times what a split must
-MAX_EVENTS = 1000
 
 
 class Tree(TreeShape):
-    """Node arrays (in the engine), the decisions over them, and the log of events."""
+    """Node arrays (in the engine), the decisions over them, and their history (None: not kept)."""
 
     engine: Engine
 
@@ -62,12 +63,20 @@ class Tree(TreeShape):
         self.evidence: Evidence = (
             GradientApproximation(self.engine, p.epsilon)
             if p.setting == "paper"
-            else MeasuredTrials(self.engine, p.epsilon, p.trials, p.bins)
+            else MeasuredTrials(
+                self.engine,
+                epsilon=p.epsilon,
+                window=p.evidence_window,
+                trials=p.trials,
+                bins=p.bins,
+            )
         )
-        self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         super().__init__(self.engine)
         self._split_level = self.engine.split_level
         self._set_levels()
+        self.history: History | None = None
+        if p.keep_history:
+            self._keep(History())
 
     # ------------------------------------------------------------------ one time step
     def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
@@ -84,7 +93,13 @@ class Tree(TreeShape):
         engine = self.engine
         if engine.challenger >= 0 and engine.challenger_gain >= engine.challenger_level:
             self._change_link()
-            return
+        else:
+            self._decide_nodes()
+        if engine.n_rows >= engine.wake_at:
+            self._sample()
+
+    def _decide_nodes(self) -> None:
+        engine = self.engine
         queue = [(-int(self._depth[node]), node) for node in engine.due]
         heapq.heapify(queue)
         waiting = {node for _, node in queue}
@@ -110,6 +125,7 @@ class Tree(TreeShape):
         if not ranked or ranked[0].gain < threshold:
             return False
         best = ranked[0]
+        self.evidence.split(node, best)
         self._record(
             Split,
             node,
@@ -120,8 +136,8 @@ class Tree(TreeShape):
             rows=best.rows,
             runner_up=self._runner_up(ranked[1:], "gain"),
             condition=self._condition_of(best),
+            **self._children(node),
         )
-        self.evidence.split(node, best)
         self._set_levels()
         return True
 
@@ -161,27 +177,28 @@ class Tree(TreeShape):
             rows=float(engine.evidence[node]),
             runner_up=self._runner_up(ranked, "replacement_gain"),
             old_condition=self._condition(node),
-            n_removed=self._n_below(node),
         )
         engine.prune(node)
 
     def _replace(self, node: int, ranked: list[Candidate]) -> None:
         best = ranked[0]
+        threshold = float(self.engine.replace_level[node])
+        old_condition = self._condition(node)
+        self.engine.prune(node)
+        self.evidence.split(node, best)
         self._record(
             Replace,
             node,
             gain=best.replacement_gain,
-            threshold=float(self.engine.replace_level[node]),
+            threshold=threshold,
             loss_before=best.subtree_loss,
             loss_after=best.subtree_loss - best.replacement_gain,
             rows=best.subtree_rows,
             runner_up=self._runner_up(ranked[1:], "replacement_gain"),
             condition=self._condition_of(best),
-            old_condition=self._condition(node),
-            n_removed=self._n_below(node),
+            old_condition=old_condition,
+            **self._children(node),
         )
-        self.engine.prune(node)
-        self.evidence.split(node, best)
 
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
         """Make ready for labels to come: the noise floor is for two, and goes with the third."""
@@ -202,7 +219,6 @@ class Tree(TreeShape):
             rows=float(engine.challenger_rows),
             third_label=third_label,
             floor=engine.floor(engine.challenger),
-            n_removed=self._n_below(0),
         )
         engine.adopt_challenger()
         self._set_levels()
@@ -233,19 +249,29 @@ class Tree(TreeShape):
 
     def knowledge(self) -> dict[str, Any]:
         """Return a copy of all that was learnt."""
-        return {"arrays": self.engine.arrays(), "events": list(self.events)}
+        return {"arrays": self.engine.arrays(), "history": copy.copy(self.history)}
 
     def restore(self, knowledge: dict[str, Any]) -> None:
         """Take over the knowledge of another tree with the same parameters."""
         self.engine.restore(knowledge["arrays"])
-        self.events.extend(knowledge["events"])
+        if knowledge["history"] is not None:
+            self._keep(knowledge["history"])
 
-    # ------------------------------------------------------------------ events
-    def _n_below(self, node: int) -> int:
-        return 2 * (self.leaves_below()[node] - 1)
+    # ------------------------------------------------------------------ history
+    def _keep(self, history: History) -> None:
+        self.history = history
+        self.engine.wake_at = history.next_row
+
+    def _sample(self) -> None:
+        assert self.history is not None
+        take_sample(self.history, self.engine, self.evidence)
+        self.engine.wake_at = self.history.next_row
+
+    def _children(self, node: int) -> dict[str, int]:
+        return {"left": int(self.engine.left[node]), "right": int(self.engine.right[node])}
 
     def _condition_of(self, candidate: Candidate) -> Condition:
-        return self._words(
+        return self.words(
             candidate.feature,
             candidate.threshold,
             equality=candidate.equality,
@@ -258,13 +284,16 @@ class Tree(TreeShape):
         return RunnerUp(self._condition_of(ranked[0]), float(getattr(ranked[0], gain)))
 
     def _record(self, kind: type[Event], node: int, **figures: object) -> None:
-        engine = self.engine
-        self.events.append(
+        """Add a change to the history; what it removes is still in there."""
+        if self.history is None:
+            return
+        self.history.add(
             kind(
-                step=engine.n_steps,
-                n_rows=engine.n_rows,
+                step=self.engine.n_steps,
+                n_rows=self.engine.n_rows,
                 node=node,
                 path=self.path(node),
+                removed=self.history.now.below(node),
                 **figures,  # type: ignore[arg-type]
             )
         )
