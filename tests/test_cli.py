@@ -37,7 +37,7 @@ def test_demo_shows_progress_a_table_the_tree_and_its_changes(demo):
     ]
     assert "|--- age <= " in out
     assert "log-odds of " in out
-    assert "split all rows on age <= " in out
+    assert "all rows are split by age <= " in out
 
 
 def test_demo_is_plain_text_when_nobody_watches(demo):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
 from driftree.learn.encoding import Encoder
 from driftree.learn.evidence import MeasuredTrials
@@ -208,9 +209,8 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         if engine.n_outputs > 1:
             return logits
         leaves, places = np.unique(engine.leaves(matrix), return_inverse=True)
-        floors = np.array([engine.floor(int(engine.model[leaf])) for leaf in leaves]).reshape(-1, 2)
-        even = np.clip((0.5 - floors[:, 1]) / (1.0 - floors.sum(axis=1)), 1e-12, 1 - 1e-12)
-        return np.asarray(logits[:, 0] - np.log(even / (1 - even))[places])
+        zeros = np.array([zero_of(engine.floor(int(engine.model[leaf]))) for leaf in leaves])
+        return np.asarray(logits[:, 0] - zeros[places])
 
     # ------------------------------------------------------------------ checking
     def __sklearn_tags__(self) -> Any:

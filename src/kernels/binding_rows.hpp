@@ -237,7 +237,7 @@ void bind_common(nb::class_<Engine>& bound) {
         // clang-format off
         VIEW(is_categorical, schema) VIEW(value_column, schema) VIEW(missing_column, schema) VIEW(level_column, schema)
         NAMED_VIEW("scale_weight", scaler, weight) NAMED_VIEW("scale_shift", scaler, shift)
-        NAMED_VIEW("scale_factor", scaler, factor)
+        NAMED_VIEW("scale_mean", scaler, mean) NAMED_VIEW("scale_factor", scaler, factor)
         VIEW(parent, nodes) VIEW(left, nodes) VIEW(right, nodes) VIEW(feature, nodes) VIEW(depth, nodes)
         VIEW(equality, nodes) VIEW(missing_left, nodes) VIEW(alive, nodes) VIEW(threshold, nodes) VIEW(rows, nodes);
         // clang-format on

@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -409,7 +410,7 @@ def test_restored_engine_goes_on_as_if_nothing_happened(setting, n_classes):
     assert tree.n_nodes > 1
     kept = {name: array.copy() for name, array in arrays.items()}
     other = make_tree(**parameters)
-    other.engine.restore(arrays)
+    other.restore({"arrays": arrays, "history": copy(tree.history)})
     other.schema_grew()
     for rows in pieces(300, 20):
         for one in (tree, other):

@@ -143,8 +143,8 @@ def test_documented_parameters_equal_the_signature(kind):
 
 def test_every_parameter_is_checked_and_has_a_row_in_this_file():
     parameters = set(inspect.signature(DynamicModelTreeClassifier).parameters)
-    assert parameters == {*NUMBERS, "setting", "categorical"}
-    assert set(Parameters.__dataclass_fields__) == {*NUMBERS, "setting"}
+    assert parameters == {*NUMBERS, "setting", "keep_history", "categorical"}
+    assert set(Parameters.__dataclass_fields__) == {*NUMBERS, "setting", "keep_history"}
     parameters = set(inspect.signature(FIMTDDClassifier).parameters)
     assert parameters == {*FIMTDD_NUMBERS, "categorical"}
     assert set(FIMTDDParameters.__dataclass_fields__) == {*FIMTDD_NUMBERS}

@@ -202,7 +202,7 @@ def _leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafMo
     labels = list(encoder.labels)
     outputs = labels if engine.n_outputs > 1 else labels[1:2]  # with one label there is no odds
     shift, factor = _column_scales(tree)
-    groups = _level_groups(tree)
+    groups = level_groups(tree)
     names = encoder.column_names()
     intercept: dict[Hashable, float] = {}
     weights: dict[Hashable, dict[str, float]] = {}
@@ -237,7 +237,7 @@ def _column_scales(tree: Tree) -> tuple[NDArray[np.float64], NDArray[np.float64]
     return shift, factor
 
 
-def _level_groups(tree: Tree) -> list[NDArray[np.int32]]:
+def level_groups(tree: Tree) -> list[NDArray[np.int32]]:
     """Return the inputs of each category: one per level, and the one for missing values."""
     engine = tree.engine
     levels = engine.level_column.reshape(-1, MAX_LEVELS + 1)
@@ -247,6 +247,17 @@ def _level_groups(tree: Tree) -> list[NDArray[np.int32]]:
         for own, has_value in zip(columns, engine.value_column >= 0, strict=True)
         if not has_value
     ]
+
+
+def column_features(tree: Tree) -> NDArray[np.intp]:
+    """Return the feature that each input of the simple models belongs to; the intercept's is -1."""
+    engine = tree.engine
+    owners = np.full(engine.n_columns, -1)
+    levels = engine.level_column.reshape(-1, MAX_LEVELS + 1)
+    for columns in (engine.value_column, engine.missing_column, *levels.T):
+        features = np.flatnonzero(columns >= 0)
+        owners[columns[features]] = features
+    return owners
 
 
 # ---------------------------------------------------------------------- words

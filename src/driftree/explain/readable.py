@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from driftree.explain import changes, describe
+from driftree.explain import changes, contributions, describe
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
     from driftree.explain.changes import Diff
     from driftree.explain.describe import LeafModel
+    from driftree.explain.explanation import Explanation, Explanations
     from driftree.learn.encoding import Encoder
     from driftree.learn.history import Structure
     from driftree.learn.tree import Tree
@@ -19,6 +25,10 @@ class Readable:
 
     _tree: Tree | None
     _encoder: Encoder | None
+
+    if TYPE_CHECKING:  # the estimator's own, further on in its bases
+
+        def _matrix(self, X: Any) -> NDArray[np.float64]: ...
 
     # ------------------------------------------------------------------ why it changed
     def why(self, *, step: int | None = None, node: int | None = None) -> str:
@@ -124,3 +134,66 @@ class Readable:
     def leaf_models(self) -> list[LeafModel]:
         """Return the leaves from left to right, each with its linear model in your units."""
         return describe.leaf_models(self)
+
+    # ------------------------------------------------------------------ why this prediction
+    def explain_one(self, x: Mapping[Hashable, Any]) -> Explanation:
+        """Return why one row is predicted as it is: its rule, and what each feature contributes.
+
+        Parameters
+        ----------
+        x : dict
+            Feature names to values; what is absent, None or NaN is missing.
+
+        Returns
+        -------
+        Explanation
+            `intercept` and `contributions` sum to `decision_function`; `print` says it in words.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelTreeClassifier
+        >>> rng = np.random.default_rng(1)
+        >>> model = DynamicModelTreeClassifier()
+        >>> for age, income in rng.uniform([20, 0], [80, 90], size=(2000, 2)).tolist():
+        ...     granted = income > 30 if age < 50 else income < 60
+        ...     model.learn_one({"age": age, "income": income}, "granted" if granted else "refused")
+        >>> print(model.explain_one({"age": 35, "income": 20}))
+        Prediction: refused, 84% (granted 16%)
+        Rule: age <= 49.8 (leaf 1, 652 rows learnt, stands since row 683)
+        Log-odds of refused over granted, compared with an average row:
+            for        +3.62  income = 20
+            against    -0.23  age = 35
+            An average row has -1.75, this one +1.63.
+        Certainty: if this rule holds, the probability of refused is between 80% and 87% (95%
+        interval).
+        """
+        return contributions.explain_one(self, x)
+
+    def explain(self, X: Any) -> Explanations:
+        """Return why each row is predicted as it is; the rows may be all that `predict` takes.
+
+        Parameters
+        ----------
+        X : array, data frame or dict of columns, of shape (n_rows, n_features)
+            The rows.
+
+        Returns
+        -------
+        Explanations
+            Arrays over all rows; `explanations[i]` is the `Explanation` of row i.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelTreeClassifier
+        >>> rng = np.random.default_rng(1)
+        >>> X = rng.uniform(-1, 1, size=(4000, 2))
+        >>> y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
+        >>> model = DynamicModelTreeClassifier().partial_fit(X, y)
+        >>> why = model.explain(X)
+        >>> log_odds = why.base_values + why.values.sum(axis=1)
+        >>> bool(np.allclose(log_odds, model.decision_function(X)))
+        True
+        """
+        return contributions.explain(self, X)

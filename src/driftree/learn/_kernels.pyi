@@ -121,6 +121,9 @@ class _TreeEngine:
     def scale_weight(self) -> _Doubles:
         """Weight of the values of a numeric feature so far; 0: it was always missing."""
     @property
+    def scale_mean(self) -> _Doubles:
+        """Mean of the values of a numeric feature so far."""
+    @property
     def scale_shift(self) -> _Doubles:
         """Inputs are (x - shift) * factor: the shift."""
     @property

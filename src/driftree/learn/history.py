@@ -239,6 +239,26 @@ class History:
         }
         return twin
 
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History) and self._facts() == other._facts()
+
+    def _facts(self) -> tuple[object, ...]:
+        """Return all that is remembered, such that unknown losses are equal to each other."""
+        samples = [
+            (
+                sample.step,
+                node,
+                None if seen.weights is None else seen.weights.tobytes(),
+                repr(seen._replace(weights=None)),
+            )
+            for sample in self.samples
+            for node, seen in sample.nodes.items()
+        ]
+        first = (self.first_step, self.first_row, self._first)
+        return (list(self.events), *first, self.now, samples, repr(self.marks), self.next_row)
+
     # ------------------------------------------------------------------ changes
     def add(self, event: Event) -> None:
         """Take in a change; the oldest one is folded when there are too many."""

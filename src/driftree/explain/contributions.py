@@ -1,0 +1,165 @@
+"""Contributions: why this prediction.
+
+A row is predicted by the linear model of its leaf, so its log-odds are a sum, and what each feature
+adds to it is read off, not estimated. `explain` gives it as arrays for many rows, `explain_one` as
+a record with the rule and its certainty, whose `str` says it in words.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftree.explain.describe import column_features, inside, level_groups
+from driftree.explain.explanation import Explanation, Explanations, LeafFacts, zero_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from numpy.typing import NDArray
+
+    from driftree.explain.readable import Readable
+    from driftree.learn.encoding import Encoder
+    from driftree.learn.tree import Tree
+
+
+def explain_one(model: Readable, x: Mapping[Hashable, Any]) -> Explanation:
+    """Return why one row is predicted as it is: its rule, and what each feature contributes.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that has learnt something.
+    x : dict
+        Feature names to values; what is absent, None or NaN is missing. Features that the model
+        does not know contribute nothing.
+
+    Returns
+    -------
+    Explanation
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> rng = np.random.default_rng(1)
+    >>> model = DynamicModelTreeClassifier()
+    >>> for celsius in rng.uniform(-10, 30, size=1000).tolist():
+    ...     model.learn_one({"celsius": celsius}, "warm" if celsius > 10 else "cold")
+    >>> why = explain_one(model, {"celsius": 25.0})
+    >>> why.prediction, why.label
+    ('warm', 'cold')
+    >>> log_odds = why.intercept + sum(why.contributions.values())
+    >>> bool(np.isclose(log_odds, model.decision_function({"celsius": [25.0]})[0]))
+    True
+    """
+    tree, encoder = inside(model)
+    return _explain(tree, encoder, encoder.read_dict(x, learning=False).matrix)[0]
+
+
+def explain(model: Readable, X: Any) -> Explanations:
+    """Return why each row is predicted as it is.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that has learnt something.
+    X : array, data frame or dict of columns, of shape (n_rows, n_features)
+        The rows, as `predict` takes them.
+
+    Returns
+    -------
+    Explanations
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> X = np.random.default_rng(1).normal(size=(1000, 2))
+    >>> model = DynamicModelTreeClassifier().partial_fit(X, X[:, 1] > 0)
+    >>> print(np.abs(explain(model, X).values).mean(axis=0).argmax())
+    1
+    """
+    tree, encoder = inside(model)
+    return _explain(tree, encoder, model._matrix(X))
+
+
+# ---------------------------------------------------------------------- sums
+def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Explanations:
+    engine = tree.engine
+    matrix = matrix.copy()  # it may be the user's own array
+    leaves = engine.leaves(matrix)
+    inputs = engine.inputs(matrix)
+    average = average_inputs(tree)
+    n_outputs, shape = engine.n_outputs, matrix.shape
+    belongs = column_features(tree)[:, None] == np.arange(shape[1])
+    values = np.empty((*shape, n_outputs))
+    base_values = np.empty((len(matrix), n_outputs))
+    deviations = None if tree.parameters.setting == "paper" else np.empty(len(matrix))
+    facts = _facts(tree, np.unique(leaves).tolist())
+    for leaf, fact in facts.items():
+        here = leaves == leaf
+        weights = engine.weights(leaf)
+        by_feature = (belongs[:, :, None] * weights.T[:, None, :]).reshape(len(average), -1)
+        values[here] = ((inputs[here] - average) @ by_feature).reshape(-1, shape[1], n_outputs)
+        base_values[here] = weights @ average - zero_of(fact.floor)
+        if deviations is not None:
+            inverse = engine.curvature_inverse(int(engine.model[leaf]))
+            squares = ((inputs[here] @ inverse) * inputs[here]).sum(axis=1)
+            deviations[here] = np.sqrt(np.maximum(squares, 0.0))  # rounding may fall below 0
+    return Explanations(
+        values=values if n_outputs > 1 else values[:, :, 0],
+        base_values=base_values if n_outputs > 1 else base_values[:, 0],
+        data=_users_values(encoder, matrix),
+        matrix=matrix,
+        leaves=leaves,
+        facts=facts,
+        probabilities=engine.probabilities(matrix),
+        deviations=deviations,
+        feature_names=[str(name) for name in encoder.feature_names],
+        labels=list(encoder.label_list),
+    )
+
+
+def average_inputs(tree: Tree) -> NDArray[np.float64]:
+    """Return the inputs of an average row: numbers at their mean, categories between levels."""
+    engine = tree.engine
+    means = np.where(engine.value_column >= 0, engine.scale_mean, np.nan)
+    average: NDArray[np.float64] = engine.inputs(means[None])[0]
+    average[engine.missing_column[engine.missing_column >= 0]] = 0.0
+    for group in level_groups(tree):
+        average[group] = 1.0 / len(group)
+    return average
+
+
+def _facts(tree: Tree, leaves: list[int]) -> dict[int, LeafFacts]:
+    engine = tree.engine
+    spots = {} if tree.history is None else tree.history.now.nodes
+    return {
+        leaf: LeafFacts(
+            path=tree.path(leaf),
+            rows=float(engine.rows[leaf]),
+            floor=engine.floor(int(engine.model[leaf])),
+            since_step=spots[leaf].since_step if leaf in spots else None,
+            since_row=spots[leaf].since_row if leaf in spots else None,
+        )
+        for leaf in leaves
+    }
+
+
+# ---------------------------------------------------------------------- the user's values
+def _users_values(encoder: Encoder, matrix: NDArray[np.float64]) -> NDArray[Any]:
+    """Return the rows with categories by their names; floats if there are none."""
+    if all(codes is None for codes in encoder.levels):
+        return matrix
+    data = matrix.astype(object)
+    data[np.isnan(matrix)] = None
+    for j, codes in enumerate(encoder.levels):
+        if codes is None:
+            continue
+        present = np.flatnonzero(~np.isnan(matrix[:, j]))
+        used, places = np.unique(matrix[present, j], return_inverse=True)
+        names = (encoder.level(j, code) for code in used.tolist())
+        data[present, j] = np.fromiter(names, dtype=object, count=len(used))[places]
+    return data

@@ -1,0 +1,276 @@
+"""Explanation: the records that say why a row is predicted as it is, and shap's form of them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftree.explain.explanation_words import in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from numpy.typing import NDArray
+
+    from driftree.learn.events import Condition
+
+TWO_SIDED_95 = 1.96  # standard deviations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why one row is predicted as it is; `str` says it in words.
+
+    The log-odds of a row are the intercept plus the contributions of its features, exactly. They
+    compare the row with an average one, both by the model of the row's leaf. The average row has
+    every number at its mean over the stream, every category between its levels (at the mean of
+    their weights, missing counted as a level if it ever was), and no number missing. (In the
+    paper's setting categories are numbers to the simple models, and averaged like them.) What a
+    feature decides on the way to the leaf is told by `path`, not by its contribution.
+
+    Attributes
+    ----------
+    prediction : hashable
+        The most probable label.
+    probabilities : dict
+        Probability of each label.
+    label : hashable
+        Two labels: the one whose log-odds are explained, `classes_[1]`. Otherwise None: with more
+        labels each has its logit, with one the odds are those of a second that has not come.
+    intercept : float, or dict of label to float
+        Log-odds of the average row; with a noise floor counted, as in `decision_function`, from
+        where both labels are equally probable. More than two labels: one logit per label.
+    contributions : dict of name to float, or dict of label to such dicts
+        What each feature adds to the log-odds, the strongest first.
+    row : dict
+        Value of each feature that the model knows, in the user's units; None is missing. A level
+        that was never learnt is "any other level".
+    leaf : int
+        Id of the leaf, as `apply` gives it.
+    path : tuple of Condition
+        The rule: the conditions from the root to the leaf.
+    rows : float
+        Rows that the leaf has learnt.
+    since_step, since_row : int or None
+        Step and row at which the leaf became what it is; None where no history is kept.
+    floor : tuple of float
+        Noise floor: the share of each of two labels that is given at random.
+    probabilities_without_floor : dict
+        What the probabilities would be if no label were given at random.
+    deviation : float or None
+        Standard deviation of the log-odds (of each logit), from the model's Newton matrix; None in
+        the paper's setting, which has none. It says how well the rows that the leaf remembers
+        (`memory`) pin down a linear model, as in a Bayesian logistic regression on them. A
+        young model may be less certain than it says; in a long steady stream it is more certain.
+        It takes the rule, the noise floor and a linear relation for granted, and knows nothing of
+        drift to come.
+    intervals : dict of label to (float, float), or None
+        Two labels: where the probability lies by 1.96 deviations of the log-odds to either side.
+    """
+
+    prediction: Hashable
+    probabilities: dict[Hashable, float]
+    label: Hashable
+    intercept: float | dict[Hashable, float]
+    contributions: dict[Any, Any]
+    row: dict[str, Any]
+    leaf: int
+    path: tuple[Condition, ...]
+    rows: float
+    since_step: int | None
+    since_row: int | None
+    floor: tuple[float, float]
+    probabilities_without_floor: dict[Hashable, float]
+    deviation: float | None
+    intervals: dict[Hashable, tuple[float, float]] | None
+
+    def __str__(self) -> str:
+        return in_words(self)
+
+    def to_shap(self, label: Hashable = None) -> Any:
+        """Return a `shap.Explanation` of one row, for shap's plots (``driftree[shap]``).
+
+        Parameters
+        ----------
+        label : hashable, default=None
+            Whose log-odds; None is `label` with two labels, the prediction with more.
+        """
+        shown = ["missing" if value is None else value for value in self.row.values()]
+        intercept, contributions = self.sums_of(label)
+        return _import_shap().Explanation(
+            values=np.array([contributions[name] for name in self.row]),
+            base_values=intercept,
+            data=np.fromiter(shown, dtype=object, count=len(shown)),
+            feature_names=list(self.row),
+        )
+
+    def sums_of(self, label: Hashable) -> tuple[float, dict[str, float]]:
+        """Return intercept and contributions to the log-odds of a label; see `to_shap`."""
+        if label is not None and label not in self.probabilities:
+            raise ValueError(f"label must be one of {list(self.probabilities)}, got {label!r}")
+        if isinstance(self.intercept, dict):
+            chosen = self.prediction if label is None else label
+            return self.intercept[chosen], self.contributions[chosen]
+        sign = 1.0 if label is None or label == self.label else -1.0  # the other label's
+        return sign * self.intercept, {name: sign * v for name, v in self.contributions.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class LeafFacts:
+    """What holds for all rows of a leaf at the time of an explanation."""
+
+    path: tuple[Condition, ...]
+    rows: float
+    floor: tuple[float, float]
+    since_step: int | None
+    since_row: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Explanations:
+    """Why each of many rows is predicted as it is; `explanations[i]` is row i's `Explanation`.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_rows, n_features) or (n_rows, n_features, n_labels)
+        Contributions to the log-odds of `classes_[1]`; more than two labels: to each one's logit.
+    base_values : ndarray of shape (n_rows,) or (n_rows, n_labels)
+        Intercepts: the average row's log-odds, by the model of the row's leaf.
+    data : ndarray of shape (n_rows, n_features)
+        The rows in the user's units: floats, or objects where there are categories.
+    matrix : ndarray of shape (n_rows, n_features)
+        The same as numbers: categories by their codes.
+    leaves : ndarray of shape (n_rows,)
+        Leaf of each row, as `apply` gives it.
+    facts : dict of int to LeafFacts
+        Rule, rows, noise floor and age of each of these leaves.
+    probabilities : ndarray of shape (n_rows, n_labels)
+        Probability of each label.
+    deviations : ndarray of shape (n_rows,), or None
+        Standard deviations of the log-odds; see `Explanation`.
+    feature_names : list of str
+        Names of the features.
+    labels : list
+        Labels, in the order of `classes_`.
+    """
+
+    values: NDArray[np.float64]
+    base_values: NDArray[np.float64]
+    data: NDArray[Any]
+    matrix: NDArray[np.float64]
+    leaves: NDArray[np.int32]
+    facts: dict[int, LeafFacts]
+    probabilities: NDArray[np.float64]
+    deviations: NDArray[np.float64] | None
+    feature_names: list[str]
+    labels: list[Any]
+
+    def __repr__(self) -> str:
+        return f"<Explanations: {len(self)} rows, {len(self.feature_names)} features>"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, i: int) -> Explanation:
+        place = operator.index(i)
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"there are {len(self)} rows, counted from 0, got {i}")
+        leaf = int(self.leaves[place])
+        facts = self.facts[leaf]
+        intercept, contributions = self._sums(place)
+        probabilities = self._by_label(self.probabilities[place])
+        without_floor, intervals = probabilities, None
+        if len(self.labels) == 2:
+            logit = float(self.base_values[place] + self.values[place].sum()) + zero_of(facts.floor)
+            without_floor = self._by_label(_two_probabilities(logit, (0.0, 0.0)))
+            if self.deviations is not None:
+                margin = TWO_SIDED_95 * float(self.deviations[place])
+                low = _two_probabilities(logit - margin, facts.floor)
+                high = _two_probabilities(logit + margin, facts.floor)
+                first, second = self.labels
+                intervals = {first: (high[0], low[0]), second: (low[1], high[1])}
+        values = self.data[place].tolist()
+        return Explanation(
+            prediction=self.labels[int(self.probabilities[place].argmax())],
+            probabilities=probabilities,
+            label=self.labels[1] if len(self.labels) == 2 else None,
+            intercept=intercept,
+            contributions=contributions,
+            row={
+                name: None if isinstance(value, float) and math.isnan(value) else value
+                for name, value in zip(self.feature_names, values, strict=True)
+            },
+            leaf=leaf,
+            path=facts.path,
+            rows=facts.rows,
+            since_step=facts.since_step,
+            since_row=facts.since_row,
+            floor=facts.floor,
+            probabilities_without_floor=without_floor,
+            deviation=None if self.deviations is None else float(self.deviations[place]),
+            intervals=intervals,
+        )
+
+    def _sums(self, place: int) -> tuple[float | dict[Hashable, float], dict[Any, Any]]:
+        """Return a row's intercept and contributions, per label where there are more than two."""
+        base, values = self.base_values[place], self.values[place]
+        if values.ndim == 1:
+            return float(base), self._strongest_first(values)
+        each = {k: self._strongest_first(own) for k, own in zip(self.labels, values.T, strict=True)}
+        return self._by_label(base), each
+
+    def _strongest_first(self, values: NDArray[np.float64]) -> dict[str, float]:
+        order = np.argsort(-np.abs(values), kind="stable").tolist()
+        return {self.feature_names[j]: float(values[j]) for j in order}
+
+    def _by_label(self, numbers: Any) -> dict[Hashable, float]:
+        return {k: float(number) for k, number in zip(self.labels, numbers, strict=True)}
+
+    def to_shap(self) -> Any:
+        """Return a `shap.Explanation` of all rows, for shap's plots (``driftree[shap]``).
+
+        Categories are numbers in its `data`, by which shap colours, and names in `display_data`.
+        """
+        shown = self.data.astype(object)
+        shown[np.isnan(self.matrix)] = "missing"
+        labels = [str(label) for label in self.labels]
+        return _import_shap().Explanation(
+            values=self.values,
+            base_values=self.base_values,
+            data=self.matrix,
+            display_data=shown,
+            feature_names=self.feature_names,
+            output_names=labels if self.values.ndim == 3 else None,
+        )
+
+
+# ---------------------------------------------------------------------- probabilities
+def zero_of(floor: tuple[float, float]) -> float:
+    """Return the log-odds of a leaf's model at which both labels are equally probable."""
+    even = min(max((0.5 - floor[1]) / (1.0 - sum(floor)), 1e-12), 1 - 1e-12)
+    return math.log(even / (1 - even))
+
+
+def _two_probabilities(logit: float, floor: tuple[float, float]) -> tuple[float, float]:
+    """Return both labels' probabilities: the floor, plus what remains times the logistic curve."""
+    clean = 1.0 - sum(floor)
+    second = 0.5 * (1.0 + math.tanh(0.5 * logit))  # the logistic curve, without overflow
+    return floor[0] + clean * (1.0 - second), floor[1] + clean * second
+
+
+# ---------------------------------------------------------------------- shap
+def _import_shap() -> Any:
+    try:
+        import shap
+    except ImportError:
+        raise ImportError(
+            "to_shap needs the package shap, which is not installed: pip install 'driftree[shap]'"
+        ) from None
+    return shap
