@@ -1,4 +1,5 @@
 // The typed face of the kernels: see src/driftree/learn/_kernels.pyi.
+#include <algorithm>
 #include <tuple>
 
 #include "binding_rows.hpp"
@@ -86,6 +87,19 @@ nb::list stored_candidates(const Engine& engine, int node) {
     return out;
 }
 
+nb::list leading_candidates(const Engine& engine, int node, int most) {
+    const Reading lock(engine);
+    const Candidates& store = engine.candidates[checked_node(engine, node)];
+    std::vector<int> order;
+    for (int k = 0; k < store.n(); k++)
+        if (store.n_left[k] > 0.0 && engine.nodes.rows[node] - store.n_before[k] - store.n_left[k] > 0.0) order.push_back(k);
+    const auto end = order.begin() + std::clamp<std::ptrdiff_t>(most, 0, std::ssize(order));
+    std::partial_sort(order.begin(), end, order.end(), [&](int a, int b) { return store.gain[a] > store.gain[b]; });
+    nb::list out;
+    for (auto k = order.begin(); k != end; ++k) out.append(nb::make_tuple(store.gain[*k], store.feature[*k], store.value[*k]));
+    return out;
+}
+
 nb::object inputs(const Engine& engine, Matrix X) {
     const Schema& schema = engine.schema;
     return for_rows<double>(engine, X, [&] { return schema.n_columns; }, [&](const double* row, double* out) {
@@ -140,6 +154,7 @@ NB_MODULE(_kernels, m) {
              "left_share"_a)
         .def("drop_trial", writing(&Engine::drop_trial), "trial"_a, "barred_until"_a)
         .def("stored_candidates", &stored_candidates, "node"_a)
+        .def("leading_candidates", &leading_candidates, "node"_a, "most"_a)
         .def("adopt_challenger", writing(&Engine::adopt_challenger))
         .def("inputs", &inputs, "X"_a)
         .def("class_rows", &class_rows, "node"_a)

@@ -27,6 +27,12 @@ def learn(setting="measured", *, seed=1, repeat=1, **parameters):
             yield model
 
 
+def set_distance(monkeypatch, rows):
+    """Sample every so many rows from the beginning."""
+    monkeypatch.setattr(history_module, "LEAST_DISTANCE", rows)
+    monkeypatch.setattr(history_module, "FIRST_DISTANCE", rows)
+
+
 def as_tests(paths):
     """The tests alone: whether missing values pass is not known before one has come."""
     return [[(c.feature, c.operator, c.value) for c in path] for path in paths]
@@ -102,7 +108,7 @@ def test_old_changes_are_folded_into_the_tree_that_they_made(monkeypatch):
 # ---------------------------------------------------------------------- samples
 def test_samples_are_thinned_when_there_are_too_many(monkeypatch):
     monkeypatch.setattr(history_module, "MAX_SAMPLES", 8)
-    monkeypatch.setattr(history_module, "FIRST_DISTANCE", 20)
+    set_distance(monkeypatch, 20)
     X, y = make_stream(seed=1, n_features=3, n_classes=2)
     model = DynamicModelTreeClassifier(max_depth=0)
     for _ in range(12):
@@ -117,7 +123,7 @@ def test_samples_are_thinned_when_there_are_too_many(monkeypatch):
 
 def test_thinning_keeps_the_mean_losses(monkeypatch):
     """Where a sample goes, the next one answers for its rows too."""
-    monkeypatch.setattr(history_module, "FIRST_DISTANCE", 20)
+    set_distance(monkeypatch, 20)
     monkeypatch.setattr(history_module, "MAX_SAMPLES", 8)
     *_, few = learn(max_depth=0, evidence_window=1e12)
     monkeypatch.setattr(history_module, "MAX_SAMPLES", 256)
@@ -143,7 +149,7 @@ def test_weights_that_take_too_much_memory_are_left_out(monkeypatch):
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_sample_says_what_the_engine_says(setting, monkeypatch):
-    monkeypatch.setattr(history_module, "FIRST_DISTANCE", 20)
+    set_distance(monkeypatch, 20)
     *_, model = learn(setting)
     model._tree._sample()
     engine, sample = model._tree.engine, model._tree.history.samples[-1]
@@ -160,7 +166,7 @@ def test_a_sample_says_what_the_engine_says(setting, monkeypatch):
 
 def test_the_loss_of_a_sample_is_the_mean_over_its_rows(monkeypatch):
     """Probabilities given before learning, averaged by hand between two samples."""
-    monkeypatch.setattr(history_module, "FIRST_DISTANCE", 40)
+    set_distance(monkeypatch, 40)
     X, y = make_stream(seed=1, n_features=3, n_classes=2)
     model = DynamicModelTreeClassifier(max_depth=0, evidence_window=1e12)
     paid = [math.log(2)]  # for the first row nothing is known

@@ -230,6 +230,9 @@ class Engine(_TreeEngine):
     def stored_candidates(self, node: int) -> list[tuple[float, int, float, float, float, float]]:
         """Return (gain, feature, value, rows left, rows right, node's loss) over their windows."""
 
+    def leading_candidates(self, node: int, most: int) -> list[tuple[float, int, float]]:
+        """Return (gain, feature, value) of the best candidates with rows on both sides."""
+
     # ------------------------------------------------------------------ models
     def inputs(self, X: NDArray[np.float64]) -> _Matrix:
         """Return the inputs of the simple models, [rows, columns]; the first is 1."""

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+MAX_ENTRANTS = 3  # of a node in its history
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A possible split of a node, with its losses.
@@ -77,7 +80,7 @@ class Evidence(Protocol):
         """Return the candidates that may be chosen at a node."""
 
     def race(self, node: int) -> list[Entrant]:
-        """Return all candidates of a node with their gains, for its history."""
+        """Return the best candidates of a node with their gains, best first, for its history."""
 
     def split(self, node: int, candidate: Candidate) -> None:
         """Give the leaf `node` two children by the candidate."""
@@ -137,20 +140,16 @@ class GradientApproximation:
         return found
 
     def race(self, node: int) -> list[Entrant]:
-        """Return the stored candidates; at an inner node with the gain (4)."""
+        """Return the best of the store; at an inner node with the gain (4)."""
         engine = self.engine
         prune_gain = float(engine.subtree_loss[node] - engine.own_loss[node])
-        is_leaf = engine.left[node] < 0
+        more = 0.0 if engine.left[node] < 0 else prune_gain
+        categorical = engine.is_categorical
         return [
             Entrant(
-                feature,
-                value,
-                bool(engine.is_categorical[feature]),
-                False,  # noqa: FBT003
-                gain if is_leaf else prune_gain + gain,
+                feature, value, bool(categorical[feature]), missing_left=False, gain=more + gain
             )
-            for gain, feature, value, n_left, n_right, _ in engine.stored_candidates(node)
-            if n_left > 0 and n_right > 0
+            for gain, feature, value in engine.leading_candidates(node, MAX_ENTRANTS)
         ]
 
     def split(self, node: int, candidate: Candidate) -> None:
@@ -187,6 +186,8 @@ class MeasuredTrials:
         self._node_loss, self._subtree_loss = engine.trial_node_loss, engine.trial_subtree_loss
         self._trial_loss = engine.trial_trial_loss
         self._n_left, self._n_right = engine.trial_n_left, engine.trial_n_right
+        self._threshold, self._equality = engine.trial_threshold, engine.trial_equality
+        self._missing_left = engine.trial_missing_left
 
     def levels(self, n_leaves: int) -> Levels:
         """Thresholds: a split must prove tau nats, and goes when it earns a quarter or less."""
@@ -215,9 +216,9 @@ class MeasuredTrials:
                 Candidate(
                     place=t,
                     feature=int(self._feature[t]),
-                    threshold=float(engine.trial_threshold[t]),
-                    equality=bool(engine.trial_equality[t]),
-                    missing_left=bool(engine.trial_missing_left[t]),
+                    threshold=float(self._threshold[t]),
+                    equality=bool(self._equality[t]),
+                    missing_left=bool(self._missing_left[t]),
                     gain=node_loss - trial_loss,
                     replacement_gain=subtree_loss - trial_loss,
                     node_loss=node_loss,
@@ -229,19 +230,19 @@ class MeasuredTrials:
         return found
 
     def race(self, node: int) -> list[Entrant]:
-        """Return the trials; at an inner node with the gain (4)."""
-        engine = self.engine
+        """Return the best trials; at an inner node with the gain (4)."""
         rival_loss = self._node_loss if self._left[node] < 0 else self._subtree_loss
-        return [
+        entrants = [
             Entrant(
                 int(self._feature[t]),
-                float(engine.trial_threshold[t]),
-                bool(engine.trial_equality[t]),
-                bool(engine.trial_missing_left[t]),
+                float(self._threshold[t]),
+                bool(self._equality[t]),
+                bool(self._missing_left[t]),
                 float(rival_loss[t] - self._trial_loss[t]),
             )
             for t in self._places(node)
         ]
+        return sorted(entrants, key=lambda entrant: -entrant.gain)[:MAX_ENTRANTS]
 
     def split(self, node: int, candidate: Candidate) -> None:
         """Children start as the trial's two models."""

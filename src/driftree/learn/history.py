@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 MAX_EVENTS = 1000
 MAX_SAMPLES = 256
-FIRST_DISTANCE = 200  # rows between samples, until there are too many
+LEAST_DISTANCE = 100  # rows between the very first samples, of which there are a dozen
+FIRST_DISTANCE = 1000  # rows between samples, until there are too many
 SMALL = 4  # nodes; samples of a larger tree cost more, and are as much further apart
 MAX_BYTES = 4_000_000  # of the weights in all samples
 
@@ -226,7 +227,8 @@ class History:
         self.first_step = self.first_row = 0
         self.now = Structure()
         self.samples: list[Sample] = []
-        self.next_row = self._distance = FIRST_DISTANCE
+        self.next_row, self._distance = LEAST_DISTANCE, FIRST_DISTANCE
+        self._n_bytes = 0
         self._first = Structure()
         self.marks: dict[int, Mark] = {}
 
@@ -282,10 +284,13 @@ class History:
     def take(self, sample: Sample) -> None:
         """Keep a sample; when there are too many, every second one goes."""
         self.samples.append(sample)
-        n_bytes = sum(sample.n_bytes for sample in self.samples)
-        while len(self.samples) > 1 and (len(self.samples) > MAX_SAMPLES or n_bytes > MAX_BYTES):
+        self._n_bytes += sample.n_bytes
+        while len(self.samples) > MAX_SAMPLES or (
+            self._n_bytes > MAX_BYTES and len(self.samples) > 1
+        ):
             self.samples = thin(self.samples)
-            n_bytes = sum(sample.n_bytes for sample in self.samples)
+            self._n_bytes = sum(sample.n_bytes for sample in self.samples)
             self._distance *= 2
-        distance = self._distance * max(1, len(sample.nodes) // SMALL)
+        distance = min(self._distance, max(LEAST_DISTANCE, sample.n_rows // 4))
+        distance *= max(1, len(sample.nodes) // SMALL)
         self.next_row = (sample.n_rows // distance + 1) * distance

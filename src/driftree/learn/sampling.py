@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from typing import TYPE_CHECKING
 
@@ -12,44 +11,60 @@ from driftree.learn.history import MAX_BYTES, Mark, NodeSample, Sample
 
 if TYPE_CHECKING:
     from driftree.learn._kernels import Engine
-    from driftree.learn.evidence import Entrant, Evidence
+    from driftree.learn.events import Spot
+    from driftree.learn.evidence import Evidence
     from driftree.learn.history import History
 
-MAX_ENTRANTS = 3  # of a node
 
+class Sampler:
+    """Takes samples of the nodes that an engine holds."""
 
-def take_sample(history: History, engine: Engine, evidence: Evidence) -> None:
-    """Add a sample of all nodes to the history."""
-    spots = history.now.nodes
-    ids = np.fromiter(spots, np.int32, len(spots))
-    needed = np.where(engine.left[ids] < 0, engine.split_level[ids], engine.replace_level[ids])
-    figures = zip(
-        engine.own_loss[ids].tolist(),
-        engine.evidence[ids].tolist(),
-        engine.node_clock[ids].tolist(),
-        engine.rows[ids].tolist(),
-        needed.tolist(),
-        strict=True,
-    )
-    n_bytes = 4 * engine.n_outputs * engine.n_columns * (len(spots) + 1) // 2
-    has_weights = n_bytes <= MAX_BYTES // 8
-    nodes, marks = {}, {}
-    for spot, (loss, loss_rows, clock, rows, level) in zip(spots.values(), figures, strict=True):
-        node = spot.node
-        weighs = has_weights and spot.is_leaf
-        marks[node] = Mark(spot.since_step, loss, loss_rows, clock)
-        nodes[node] = NodeSample(
-            spot.since_step,
-            spot.is_leaf,
-            spot.depth,
-            rows,
-            _mean_loss(history.marks.get(node), marks[node], evidence.window),
-            engine.weights(node).astype(np.float32) if weighs else None,
-            tuple(_best(evidence.race(node))),
-            level,
+    def __init__(self, engine: Engine, evidence: Evidence) -> None:
+        self.engine = engine
+        self.evidence = evidence
+        # Views of the engine's arrays, which never move; making one costs more than reading it.
+        self._loss, self._loss_rows, self._clock = (
+            engine.own_loss,
+            engine.evidence,
+            engine.node_clock,
         )
-    history.marks = marks
-    history.take(Sample(engine.n_steps, engine.n_rows, nodes, n_bytes if has_weights else 0))
+        self._rows = engine.rows
+        self._split_level, self._replace_level = engine.split_level, engine.replace_level
+
+    def take(self, history: History) -> None:
+        """Add a sample of all nodes to the history."""
+        engine = self.engine
+        spots = history.now.nodes
+        n_bytes = 4 * engine.n_outputs * engine.n_columns * (len(spots) + 1) // 2
+        has_weights = n_bytes <= MAX_BYTES // 8
+        nodes, marks = {}, {}
+        for node, spot in spots.items():
+            mark = Mark(
+                spot.since_step,
+                float(self._loss[node]),
+                float(self._loss_rows[node]),
+                float(self._clock[node]),
+            )
+            loss = _mean_loss(history.marks.get(node), mark, self.evidence.window)
+            marks[node] = mark
+            nodes[node] = self._look(spot, loss, has_weights=has_weights)
+        history.marks = marks
+        n_bytes = n_bytes if has_weights else 0
+        history.take(Sample(engine.n_steps, engine.n_rows, nodes, n_bytes))
+
+    def _look(self, spot: Spot, loss: float, *, has_weights: bool) -> NodeSample:
+        node, is_leaf = spot.node, spot.is_leaf
+        weighs = is_leaf and has_weights
+        return NodeSample(
+            spot.since_step,
+            is_leaf,
+            spot.depth,
+            float(self._rows[node]),
+            loss,
+            self.engine.weights(node).astype(np.float32) if weighs else None,
+            tuple(self.evidence.race(node)),
+            float((self._split_level if is_leaf else self._replace_level)[node]),
+        )
 
 
 def _mean_loss(before: Mark | None, now: Mark, window: float) -> float:
@@ -62,7 +77,3 @@ def _mean_loss(before: Mark | None, now: Mark, window: float) -> float:
         keep = math.exp(-(now.clock - before.clock) / window)
         loss, rows = loss - keep * before.loss, rows - keep * before.rows
     return loss / rows if rows > 1e-3 else math.nan
-
-
-def _best(entrants: list[Entrant]) -> list[Entrant]:
-    return heapq.nlargest(MAX_ENTRANTS, entrants, key=lambda entrant: entrant.gain)

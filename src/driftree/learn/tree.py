@@ -23,7 +23,7 @@ from driftree.learn.evidence import (
     MeasuredTrials,
 )
 from driftree.learn.history import History
-from driftree.learn.sampling import take_sample
+from driftree.learn.sampling import Sampler
 from driftree.learn.shape import TreeShape
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Tree(TreeShape):
         super().__init__(self.engine)
         self._split_level = self.engine.split_level
         self._set_levels()
+        self._sampler = Sampler(self.engine, self.evidence)
         self.history: History | None = None
         if p.keep_history:
             self._keep(History())
@@ -264,7 +265,7 @@ class Tree(TreeShape):
 
     def _sample(self) -> None:
         assert self.history is not None
-        take_sample(self.history, self.engine, self.evidence)
+        self._sampler.take(self.history)
         self.engine.wake_at = self.history.next_row
 
     def _children(self, node: int) -> dict[str, int]:
