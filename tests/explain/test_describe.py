@@ -1,52 +1,12 @@
-"""The tree as data and as text, whatever face the rows came through."""
-
-import math
+"""The tree as data, whatever face the rows came through."""
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
-from sklearn.exceptions import NotFittedError
 
-from driftree import DynamicModelTreeClassifier, export_text
+from driftree import DynamicModelTreeClassifier
 from driftree.explain import leaf_models
-
-N_ROWS = 1500
-
-
-def make_rows(n_rows=N_ROWS, seed=1):
-    """A rule in x0, x1 and the category x2 that needs a split; x1 is large, x3 only 0 and 1."""
-    rng = np.random.default_rng(seed)
-    X = rng.uniform([-1, 1000, 0, 0], [1, 9000, 4, 2], size=(n_rows, 4))
-    X[:, 2:] = np.floor(X[:, 2:])
-    y = (X[:, 1] > 5000) ^ (X[:, 0] > 0) ^ (X[:, 2] == 3)
-    return X, y
-
-
-def feed_dicts(model, X, y):
-    for row, label in zip(X.tolist(), y.tolist(), strict=True):
-        model.learn_one({f"x{j}": value for j, value in enumerate(row)}, label)
-
-
-def feed_arrays(model, X, y):
-    for i in range(len(X)):
-        model.partial_fit(X[i : i + 1], y[i : i + 1])
-
-
-def feed_frames(model, X, y, order=(0, 1, 2, 3)):
-    for i in range(len(X)):
-        frame = pl.DataFrame({f"x{j}": X[i : i + 1, j] for j in order})
-        model.learn_many(frame, [bool(y[i])])
-
-
-def feed_mixed_frames(model, X, y):
-    feed_frames(model, X, y, order=(3, 1, 0, 2))
-
-
-def learn(feed=feed_arrays, **parameters):
-    model = DynamicModelTreeClassifier(categorical=("x2",), **parameters)
-    feed(model, *make_rows())
-    return model
+from readable_models import MODELS, feed_arrays, feed_mixed_frames, learn, make_rows
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +22,6 @@ def logit_of(leaf, label, row):
     inputs = {"x0": row[0], "x1": row[1], "x3": row[3], f"x2 == {row[2]:g}": 1.0}
     weights = leaf.weights[label]
     return leaf.intercept[label] + sum(weights[name] * value for name, value in inputs.items())
-
-
-def test_same_text_from_dicts_arrays_and_frames():
-    texts = {export_text(learn(feed)) for feed in (feed_dicts, feed_arrays, feed_frames)}
-    assert len(texts) == 1
-    [text] = texts
-    assert "|--- x0 <= " in text
-    assert "(x2 == " in text
 
 
 def test_frames_with_columns_in_another_order_give_the_same_conditions_and_weights():
@@ -135,52 +87,6 @@ def test_weights_come_strongest_first():
     assert list(weights) == ["x2", "x0", "x1"]
 
 
-def test_max_weights_and_width_shape_the_text(model):
-    short = export_text(model, max_weights=0)
-    assert "*" not in short
-    assert "weaker" in short
-    narrow = export_text(model, max_weights=5, width=60)
-    assert max(map(len, narrow.splitlines())) <= 60
-    assert " ".join(narrow.replace("|", " ").split()) == " ".join(
-        export_text(model, max_weights=5, width=10_000).replace("|", " ").split()
-    )
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [({"max_weights": -1}, "max_weights must be at least 0"), ({"digits": 0}, "digits")],
-)
-def test_bad_parameters_are_refused(model, parameters, message):
-    with pytest.raises(ValueError, match=message):
-        export_text(model, **parameters)
-
-
-def test_nothing_learnt_is_an_error():
-    with pytest.raises(NotFittedError):
-        export_text(DynamicModelTreeClassifier())
-
-
-def test_missing_values_are_mentioned_only_where_there_were_any():
-    X, y = make_rows(3000)
-    text = export_text(DynamicModelTreeClassifier().partial_fit(X, y))
-    assert "missing" not in text
-    X[::3, 0] = math.nan
-    model = DynamicModelTreeClassifier().partial_fit(X, y)
-    assert "x0 is missing" in "".join(leaf_models(model)[0].weights[model.classes_[1]])
-    assert "x1 is missing" not in export_text(model, max_weights=9)
-
-
-def test_a_leaf_that_has_seen_nothing_says_so():
-    model, n_seen = DynamicModelTreeClassifier(categorical=("x2",)), 0
-    for row, label in zip(*make_rows(), strict=True):
-        model.partial_fit(row[None], [label])
-        n_seen += "no rows yet" in export_text(model)
-        if model.events_:
-            break
-    assert n_seen == 1
-    assert all(math.isnan(leaf.share) for leaf in leaf_models(model))
-
-
 def test_more_than_two_labels_have_one_logit_each():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(1000, 2))
@@ -192,20 +98,29 @@ def test_more_than_two_labels_have_one_logit_each():
         for label in model.classes_
     ]
     np.testing.assert_allclose(np.transpose(logits), model.decision_function(X[:20]), atol=1e-8)
-    assert export_text(model).count("logit of ") == 3
 
 
-def test_one_label_has_no_odds():
-    model = DynamicModelTreeClassifier()
-    model.learn_one({"x": 1.0}, "yes")
-    assert export_text(model) == "|--- leaf 0: 100% of rows"
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_effects_are_the_weights_of_inputs_on_one_scale(make):
+    """Whatever a unit is, its effect is that of two standard deviations, or the whole range."""
+    model = make()
+    engine = model._tree.engine
+    units = dict.fromkeys(model._encoder.column_names(), 1.0)
+    units |= dict(zip(model._encoder.display_names, 1 / engine.scale_factor, strict=True))
+    for leaf in leaf_models(model):
+        for label, weights in leaf.weights.items():
+            effects = leaf.effects[label]
+            assert list(effects) == list(weights)
+            assert sorted(effects.values(), key=abs, reverse=True) == list(effects.values())
+            for name, weight in weights.items():
+                assert effects[name] == pytest.approx(weight * units[name])
 
 
-def test_a_noise_floor_is_said():
-    rng = np.random.default_rng(1)
-    X = rng.uniform(size=(20_000, 2))
-    y = (X.sum(axis=1) > 1) ^ (rng.random(len(X)) < 0.1)
-    model = DynamicModelTreeClassifier().partial_fit(X, y)
-    floors = {leaf.floor for leaf in leaf_models(model)}
-    assert all(0.02 < sum(floor) < 0.3 for floor in floors)
-    assert "of labels look random" in export_text(model)
+def test_an_effect_is_that_of_two_standard_deviations():
+    X = np.random.default_rng(1).normal(size=(2000, 2)) * [1e3, 1.0]
+    model = DynamicModelTreeClassifier(max_depth=0).partial_fit(X, X[:, 0] > X[:, 1])
+    [leaf] = leaf_models(model)
+    for name, deviation in zip(("x0", "x1"), X.std(axis=0), strict=True):
+        assert leaf.effects[True][name] == pytest.approx(
+            2 * deviation * leaf.weights[True][name], rel=0.01
+        )

@@ -344,3 +344,26 @@ def test_a_feature_that_was_always_missing_may_turn_out_to_be_text(make):
         copy = pickle.loads(pickle.dumps(model))
         assert state_of(copy) == state_of(model)
         assert copy.predict_proba(then).tolist() == model.predict_proba(then).tolist()
+
+
+def test_names_that_look_alike_stay_apart():
+    """Names, levels and inputs that are the same as text are told apart by what they are."""
+    rng = np.random.default_rng(1)
+    model = DynamicModelTreeClassifier(categorical=["code"])
+    names = [1, "1", "code", "age", "age is missing", "code == 0.1235"]
+    for i, row in enumerate(rng.normal(size=(2000, len(names))).tolist()):
+        x = dict(zip(names, row, strict=True))
+        x["code"] = (0.12345, 0.12346)[i % 2]
+        x["age"] = None if i % 3 else x["age"]
+        model.learn_one(x, (x[1] > 0) ^ (x["1"] > 0))
+    encoder = model._encoder
+    assert encoder.display_names == ["1", "'1'", *names[2:]]
+    assert {condition.feature for event in model.events_ for condition in [event.condition]} <= {
+        "1",
+        "'1'",
+    }
+    columns = encoder.column_names()
+    assert len(set(columns)) == len(columns) == model._tree.engine.n_columns
+    assert {"code == 0.12345", "code == 0.12346", "age is missing", "'age is missing'"} <= {
+        *columns
+    }

@@ -117,7 +117,7 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
         facts=facts,
         probabilities=engine.probabilities(matrix),
         deviations=deviations,
-        feature_names=[str(name) for name in encoder.feature_names],
+        feature_names=list(encoder.display_names),
         labels=list(encoder.label_list),
     )
 

@@ -1,7 +1,7 @@
-"""Describe: the tree as plain data, and as text.
+"""Describe: the tree as plain data.
 
 `leaf_models` is the data that everything else is made of: per leaf its conditions, its rows and its
-linear model in the user's names and units. `export_text` writes it down.
+linear model in the user's names and units.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from driftree.learn.encoding import Encoder
     from driftree.learn.events import Condition
     from driftree.learn.tree import Tree
-
-INDENT = "|   "
-BRANCH = "|--- "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +58,9 @@ class LeafModel:
         Per label the weight of each input, the strongest first: those that move the log-odds most
         when a number grows by two standard deviations (in the paper's setting: from its least to
         its largest value), or a 0/1 input from 0 to 1.
+    effects : dict of dict
+        The same weights in one unit, so that they can be compared across inputs and leaves: how far
+        each of these moves takes the log-odds. In the same order as `weights`.
     floor : tuple of float
         Noise floor: the share of each of two labels that is given at random. A label's probability
         is its floor plus what remains times the logistic function of the log-odds.
@@ -72,6 +72,7 @@ class LeafModel:
     share: float
     intercept: dict[Hashable, float]
     weights: dict[Hashable, dict[str, float]]
+    effects: dict[Hashable, dict[str, float]]
     floor: tuple[float, float] = (0.0, 0.0)
 
 
@@ -102,71 +103,12 @@ def leaf_models(model: Readable) -> list[LeafModel]:
     >>> boundary = -leaf.intercept[label] / leaf.weights[label]["celsius"]
     >>> print(label, round(boundary))
     cold 10
+    >>> {name: round(effect) for name, effect in leaf.effects[label].items()}
+    {'celsius': -22}
     """
     tree, encoder = inside(model)
-    shares = _shares(tree)
-    return [_leaf_model(tree, encoder, leaf, shares[leaf]) for leaf in tree.leaves()]
-
-
-def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width: int = 100) -> str:
-    """Return the tree as text: its conditions, and the strongest weights of each leaf's model.
-
-    Parameters
-    ----------
-    model : DynamicModelTreeClassifier
-        A model that has learnt something.
-    max_weights : int, default=3
-        Weights to show per leaf (with more than two labels: per leaf and label), strongest first.
-    digits : int, default=3
-        Significant digits of the weights.
-    width : int, default=100
-        Characters after which a formula is continued on the next line.
-
-    Returns
-    -------
-    str
-        Lines without a final line break.
-
-    See Also
-    --------
-    leaf_models : The same as data, with all weights.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from driftree import DynamicModelTreeClassifier, export_text
-    >>> rng = np.random.default_rng(1)
-    >>> model = DynamicModelTreeClassifier()
-    >>> for age, income in rng.uniform([20, 0], [80, 90], size=(2000, 2)).tolist():
-    ...     granted = income > 30 if age < 50 else income < 60
-    ...     model.learn_one({"age": age, "income": income}, "granted" if granted else "refused")
-    >>> print(export_text(model, digits=2))
-    |--- age <= 49.8
-    |   |--- leaf 1: 50% of rows
-    |        log-odds of granted = -4 + 0.15 * income - 0.015 * age
-    |--- age > 49.8
-    |   |--- leaf 2: 50% of rows
-    |        log-odds of granted = 7.4 - 0.14 * income + 0.016 * age
-    """
-    for name, value, least in (("max_weights", max_weights, 0), ("digits", digits, 1)):
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value!r}")
-    tree, encoder = inside(model)
-    engine = tree.engine
-    shares = _shares(tree)
-    lines = []
-    for node in tree.walk():
-        depth = int(engine.depth[node])
-        if depth:
-            lines.append(f"{INDENT * (depth - 1)}{BRANCH}{tree.path(node)[-1]}")
-        if engine.left[node] < 0:
-            leaf = _leaf_model(tree, encoder, node, shares[node])
-            lines.append(f"{INDENT * depth}{BRANCH}{_describe_leaf(leaf)}")
-            margin = INDENT * depth + " " * len(BRANCH)
-            for label in leaf.weights:
-                terms = _formula(leaf, label, max_weights, digits)
-                lines += [margin + line for line in _wrap(terms, width - len(margin))]
-    return "\n".join(lines)
+    shares = row_shares(tree)
+    return [leaf_model(tree, encoder, leaf, shares[leaf]) for leaf in tree.leaves()]
 
 
 # ---------------------------------------------------------------------- data
@@ -179,10 +121,11 @@ def inside(model: Readable) -> tuple[Tree, Encoder]:
     return tree, encoder
 
 
-def _shares(tree: Tree) -> dict[int, float]:
+def row_shares(tree: Tree, *, unknown: float = math.nan) -> dict[int, float]:
     """Return each node's share of the stream's rows: the product of the shares along its path.
 
     Two children are born together and count their rows since, so age does not bias their shares.
+    As long as no rows have come to them, each has the `unknown` share of its parent's rows.
     """
     engine = tree.engine
     shares = {0: 1.0}
@@ -192,29 +135,25 @@ def _shares(tree: Tree) -> dict[int, float]:
         children = int(engine.left[node]), int(engine.right[node])
         both = sum(float(engine.rows[child]) for child in children)
         for child in children:
-            own = float(engine.rows[child]) / both if both > 0 else math.nan
+            own = float(engine.rows[child]) / both if both > 0 else unknown
             shares[child] = shares[node] * own
     return shares
 
 
-def _leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafModel:
+def leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafModel:
+    """Return a leaf as data; all leaves' shares are computed at once, by `row_shares`."""
     engine = tree.engine
-    labels = list(encoder.labels)
-    outputs = labels if engine.n_outputs > 1 else labels[1:2]  # with one label there is no odds
-    shift, factor = _column_scales(tree)
-    groups = level_groups(tree)
+    shift, factor = column_scales(tree)
     names = encoder.column_names()
     intercept: dict[Hashable, float] = {}
     weights: dict[Hashable, dict[str, float]] = {}
-    for label, scaled in zip(outputs, engine.weights(leaf), strict=False):
-        for group in groups:
-            mean = scaled[group].mean()
-            scaled[group] -= mean
-            scaled[0] += mean
+    effects: dict[Hashable, dict[str, float]] = {}
+    for label, scaled in zip(outputs(tree, encoder), centred_weights(tree, leaf), strict=True):
         own = scaled * factor
         intercept[label] = float(scaled[0] - own @ shift)
         strongest = sorted(range(1, len(names)), key=lambda c: (-abs(scaled[c]), c))
         weights[label] = {names[c]: float(own[c]) for c in strongest}
+        effects[label] = {names[c]: float(scaled[c]) for c in strongest}
     return LeafModel(
         leaf=leaf,
         path=tree.path(leaf),
@@ -222,11 +161,45 @@ def _leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafMo
         share=share,
         intercept=intercept,
         weights=weights,
+        effects=effects,
         floor=engine.floor(int(engine.model[leaf])),
     )
 
 
-def _column_scales(tree: Tree) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def outputs(tree: Tree, encoder: Encoder) -> list[Hashable]:
+    """Return the labels that have a linear model: the second of two, each of more, none of one."""
+    labels = list(encoder.labels)
+    return labels if tree.engine.n_outputs > 1 else labels[1:2]
+
+
+def centred_weights(tree: Tree, node: int) -> NDArray[np.float64]:
+    """Return a node's weights per output, those of each category as differences to their mean."""
+    engine = tree.engine
+    scaled = engine.weights(node)[: engine.n_outputs if engine.n_classes > 1 else 0]
+    for group in level_groups(tree):
+        if len(group):
+            mean = scaled[:, group].mean(axis=1)
+            scaled[:, group] -= mean[:, None]
+            scaled[:, 0] += mean
+    return scaled
+
+
+def class_shares(tree: Tree, encoder: Encoder, node: int) -> dict[Hashable, float]:
+    """Return the share of each label among the rows that reached a node, faded like its losses.
+
+    A node that no row has reached yet has the shares of the nearest node above that was reached;
+    if there is none (the tree has just started again from one leaf), all labels are as frequent.
+    """
+    engine = tree.engine
+    counts = engine.class_rows(node)
+    while counts.sum() <= 0 and (node := int(engine.parent[node])) >= 0:
+        counts = engine.class_rows(node)
+    total = counts.sum()
+    shares = counts / total if total > 0 else np.full(len(counts), 1 / len(counts))
+    return dict(zip(encoder.labels, shares.tolist(), strict=True))
+
+
+def column_scales(tree: Tree) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return shift and factor of the simple models' inputs: input = (value - shift) * factor."""
     engine = tree.engine
     shift, factor = np.zeros(engine.n_columns), np.ones(engine.n_columns)
@@ -258,34 +231,3 @@ def column_features(tree: Tree) -> NDArray[np.intp]:
         features = np.flatnonzero(columns >= 0)
         owners[columns[features]] = features
     return owners
-
-
-# ---------------------------------------------------------------------- words
-def _describe_leaf(leaf: LeafModel) -> str:
-    share = "no rows yet" if math.isnan(leaf.share) else f"{leaf.share:.0%} of rows"
-    noise = f", {sum(leaf.floor):.0%} of labels look random" if any(leaf.floor) else ""
-    return f"leaf {leaf.leaf}: {share}{noise}"
-
-
-def _formula(leaf: LeafModel, label: Hashable, max_weights: int, digits: int) -> list[str]:
-    """Return the left side of a label's linear model with the intercept, then one term each."""
-    weights = [(name, weight) for name, weight in leaf.weights[label].items() if weight != 0.0]
-    left_side = "log-odds" if len(leaf.weights) == 1 else "logit"
-    terms = [f"{left_side} of {label} = {leaf.intercept[label]:.{digits}g}"]
-    for name, weight in weights[:max_weights]:
-        factor = f"({name})" if " " in name else name
-        terms.append(f"{'-' if weight < 0 else '+'} {abs(weight):.{digits}g} * {factor}")
-    if len(weights) > max_weights:
-        terms.append(f"+ {len(weights) - max_weights} weaker")
-    return terms
-
-
-def _wrap(terms: list[str], width: int) -> list[str]:
-    """Join terms to lines, broken between terms only."""
-    lines = terms[:1]
-    for term in terms[1:]:
-        if len(lines[-1]) + 1 + len(term) <= width:
-            lines[-1] += f" {term}"
-        else:
-            lines.append(f"    {term}")
-    return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from driftree.explain.text import percent, say_noise
 from driftree.learn.events import format_number, join_path
 
 if TYPE_CHECKING:
@@ -36,23 +37,10 @@ def in_words(why: Explanation) -> str:
     if any(why.floor):
         without = percent(why.probabilities_without_floor[why.prediction])
         lines.append(
-            f"Noise: {sum(why.floor):.0%} of labels look random; if none were, the probability of "
+            f"Noise: {say_noise(why.floor)}; if none were, the probability of "
             f"{why.prediction} would be {without}."
         )
     return "\n".join(lines)
-
-
-def percent(share: float) -> str:
-    """Format a share for people: nothing that is only nearly certain reads as certain.
-
-    Examples
-    --------
-    >>> percent(0.374), percent(0.9997), percent(1.0)
-    ('37%', 'over 99%', '100%')
-    """
-    if 0.995 <= share < 1.0:
-        return "over 99%"
-    return "under 1%" if 0.0 < share < 0.005 else f"{share:.0%}"
 
 
 def _headline(why: Explanation, others: list[Hashable]) -> str:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from driftree.explain import changes, contributions, describe
+from driftree.explain import changes, contributions
+from driftree.explain.describe import LeafModel, leaf_models
+from driftree.explain.export import to_dict, to_dot
+from driftree.explain.importance import Importance, feature_importance
+from driftree.explain.markup import notebook_html
+from driftree.explain.rules import Rule, rules
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -13,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.explain.changes import Diff
-    from driftree.explain.describe import LeafModel
     from driftree.explain.explanation import Explanation, Explanations
     from driftree.learn.encoding import Encoder
     from driftree.learn.history import Structure
@@ -131,9 +135,115 @@ class Readable:
         return changes.diff(self, first, second)
 
     # ------------------------------------------------------------------ what it knows
+    def rules(self, *, max_weights: int = 3) -> list[Rule]:
+        """Return the leaves from left to right as readable rules.
+
+        Parameters
+        ----------
+        max_weights : int, default=3
+            Weights per leaf (with more than two labels: per leaf and label), strongest first.
+
+        Returns
+        -------
+        list of Rule
+            Conditions, share of rows, label frequencies, strongest weights, since when;
+            `str(rule)` says it in words.
+
+        Examples
+        --------
+        >>> from driftree import DynamicModelTreeClassifier
+        >>> model = DynamicModelTreeClassifier()
+        >>> for age in range(20, 60):
+        ...     model.learn_one({"age": age}, "old" if age > 40 else "young")
+        >>> for rule in model.rules():
+        ...     print(rule)
+        Always (100% of rows): young 52%, old 48%. Log-odds of old rise with age (+0.0571 per unit).
+        """
+        return rules(self, max_weights=max_weights)
+
     def leaf_models(self) -> list[LeafModel]:
-        """Return the leaves from left to right, each with its linear model in your units."""
-        return describe.leaf_models(self)
+        """Return the leaves from left to right, each with its linear model in your units.
+
+        Returns
+        -------
+        list of LeafModel
+            Intercept and all weights per label in the units of the features, and the same weights
+            as effects, which can be compared across features and leaves.
+
+        Examples
+        --------
+        >>> from driftree import DynamicModelTreeClassifier
+        >>> model = DynamicModelTreeClassifier()
+        >>> for age in range(20, 60):
+        ...     model.learn_one({"age": age}, "old" if age > 40 else "young")
+        >>> [leaf] = model.leaf_models()
+        >>> print(f"{leaf.weights['old']['age']:.3f} per year")
+        0.057 per year
+        >>> print(f"{leaf.effects['old']['age']:.1f} for two standard deviations")
+        1.3 for two standard deviations
+        """
+        return leaf_models(self)
+
+    def feature_importance(self) -> dict[str, Importance]:
+        """Return what each feature contributes, by loss earned and by weight, strongest first.
+
+        Returns
+        -------
+        dict of str to Importance
+            `earned`: nats per 1,000 rows that the present splits on the feature save, as measured;
+            `weight`: how far it typically moves the log-odds inside the leaves.
+            `driftree.explain.feature_importance` says how both are computed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelTreeClassifier
+        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 3))
+        >>> y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
+        >>> model = DynamicModelTreeClassifier().partial_fit(X, y)
+        >>> list(model.feature_importance())[-1]
+        'x2'
+        """
+        return feature_importance(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the tree as nested data for `json.dumps`.
+
+        Returns
+        -------
+        dict
+            Conditions, shares, label frequencies and all leaf models;
+            `driftree.explain.to_dict` describes the schema.
+
+        Examples
+        --------
+        >>> from driftree import DynamicModelTreeClassifier
+        >>> model = DynamicModelTreeClassifier()
+        >>> for age in range(20, 60):
+        ...     model.learn_one({"age": age}, "old" if age > 40 else "young")
+        >>> data = model.to_dict()
+        >>> data["version"], data["labels"], data["tree"]["models"][0]["label"]
+        (1, ['young', 'old'], 'old')
+        """
+        return to_dict(self)
+
+    def to_dot(self, *, max_weights: int = 3) -> str:
+        """Return the tree in the language of Graphviz, for ``dot -Tsvg`` and the like.
+
+        Parameters
+        ----------
+        max_weights : int, default=3
+            Weights to show per leaf, strongest first.
+
+        Examples
+        --------
+        >>> from driftree import DynamicModelTreeClassifier
+        >>> model = DynamicModelTreeClassifier()
+        >>> model.learn_one({"age": 31}, "young")
+        >>> model.to_dot().splitlines()[0]
+        'digraph driftree {'
+        """
+        return to_dot(self, max_weights=max_weights)
 
     # ------------------------------------------------------------------ why this prediction
     def explain_one(self, x: Mapping[Hashable, Any]) -> Explanation:
@@ -197,3 +307,15 @@ class Readable:
         True
         """
         return contributions.explain(self, X)
+
+    # ------------------------------------------------------------------ in notebooks
+    # scikit-learn's `_repr_html_` is a property that gives this method, or nothing under
+    # `sklearn.set_config(display="text")`.
+    def _repr_html_inner(self) -> str:
+        return notebook_html(self, super()._repr_html_inner())  # type: ignore[misc]
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)  # type: ignore[misc]
+        if "text/html" in bundle:
+            bundle["text/html"] = notebook_html(self, bundle["text/html"])
+        return bundle

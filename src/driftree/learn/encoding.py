@@ -30,7 +30,7 @@ from driftree.learn.checks import (
     unhashable,
 )
 from driftree.learn.events import Condition
-from driftree.learn.tables import Columns, array_names, list_names
+from driftree.learn.tables import Columns, array_names, distinct_texts, list_names
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -85,6 +85,8 @@ class Encoder:
         Labels to codes.
     feature_names, label_list, classes : list, list, ndarray
         Names and labels by place and by code.
+    display_names : list of str
+        The names as text, each different from all others.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Encoder:
 
     def _look_up_features(self) -> None:
         self.feature_names: list[Hashable] = list(self.names)
+        self.display_names = distinct_texts(map(str, self.names), map(repr, self.names))
         self._has_array_names = self.feature_names == array_names(len(self.names))
         self._is_numeric = all(codes is None for codes in self.levels)
 
@@ -383,7 +386,7 @@ class Encoder:
         self, feature: int, threshold: float, *, equality: bool, missing_left: bool
     ) -> Condition:
         """Say a split in the user's names and units."""
-        name = str(self.feature_names[feature])
+        name = self.display_names[feature]
         if threshold == -math.inf:
             return Condition(name, "is missing", None, missing_passes=True)
         was_missing = self.engine.missing_column[feature] >= 0
@@ -393,18 +396,21 @@ class Encoder:
         return Condition(name, "<=", float(threshold), passes)
 
     def column_names(self) -> list[str]:
-        """Name the inputs of the simple models, the intercept first."""
+        """Name the inputs of the simple models, the intercept first; no two have the same name."""
         engine = self.engine
         names = ["intercept"] * engine.n_columns
+        precise = ["the intercept"] * engine.n_columns
         levels = engine.level_column.reshape(-1, MAX_LEVELS + 1)
-        for j, name in enumerate(self.feature_names):
-            if engine.value_column[j] >= 0:
-                names[engine.value_column[j]] = str(name)
-            if engine.missing_column[j] >= 0:
-                names[engine.missing_column[j]] = f"{name} is missing"
+        for j, name in enumerate(self.display_names):
+            if (column := engine.value_column[j]) >= 0:
+                names[column], precise[column] = name, repr(self.feature_names[j])
+            if (column := engine.missing_column[j]) >= 0:
+                names[column] = precise[column] = f"{name} is missing"
             for code in np.flatnonzero(levels[j] >= 0):
-                names[levels[j, code]] = str(Condition(str(name), "==", self.level(j, int(code))))
-        return names
+                column, level = levels[j, code], self.level(j, int(code))
+                names[column] = str(Condition(name, "==", level))
+                precise[column] = f"{name} == {level!r}"
+        return distinct_texts(names, precise)
 
 
 # ---------------------------------------------------------------------- sources

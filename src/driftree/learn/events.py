@@ -246,8 +246,8 @@ def join_path(path: tuple[Condition, ...]) -> str:
     >>> age = Condition("age", "<=", 60.0)
     >>> print(join_path((age, Condition("car", "==", "van"), Condition("age", "<=", 40.0))))
     car == 'van' and age <= 40
-    >>> print(join_path((age, Condition("age", ">", 40.0))))
-    40 < age <= 60
+    >>> print(join_path((age, Condition("age", ">", 40.0), Condition("size", "<=", 2.0, True))))
+    40 < age <= 60 and (size <= 2 or missing)
     """
     latest: dict[tuple[object, ...], Condition] = {}
     for condition in path:  # further down, a bound of the same kind is tighter
@@ -264,6 +264,8 @@ def join_path(path: tuple[Condition, ...]) -> str:
             first, last = sorted(ends, key=list(words).index)
             del words[first]
             words[last] = f"{format_number(low)} < {latest[ends[1]]}"
+    if len(words) > 1:  # "and" binds more than "or"
+        words |= {key: f"({text})" for key, text in words.items() if text.endswith(" or missing")}
     return " and ".join(words.values())
 
 

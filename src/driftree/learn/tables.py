@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,30 @@ def list_names(names: Iterable[Any], most: int = 8) -> str:
     shown = list(names)
     rest = f", ... ({len(shown)} in all)" if len(shown) > most else ""
     return ", ".join(map(repr, shown[:most])) + rest
+
+
+def distinct_texts(texts: Iterable[str], precise: Iterable[str]) -> list[str]:
+    """Return texts of which no two are the same: where some are, the precise ones, or numbered.
+
+    Examples
+    --------
+    >>> names = [1, "1", "age"]
+    >>> distinct_texts(map(str, names), map(repr, names))
+    ['1', "'1'", 'age']
+    """
+    texts = list(texts)
+    counts = Counter(texts)
+    result = [
+        better if counts[text] > 1 else text for text, better in zip(texts, precise, strict=True)
+    ]
+    distinct: dict[str, None] = {}
+    for text in result:
+        name, number = text, 1
+        while name in distinct:
+            number += 1
+            name = f"{text} ({number})"
+        distinct[name] = None
+    return list(distinct)
 
 
 def check_rows(X: Any, estimator: Any, *, is_first: bool) -> tuple[Table, list[Hashable] | None]:

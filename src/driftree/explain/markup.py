@@ -1,0 +1,212 @@
+"""Markup: the present tree as a fragment of HTML, for notebooks."""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from driftree.explain.describe import class_shares, inside, row_shares
+from driftree.explain.rules import most_probable, rules
+from driftree.explain.text import MAX_NAME, one_line, percent, say_noise, say_share
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from driftree.explain.readable import Readable
+    from driftree.explain.rules import Rule
+    from driftree.learn.tree import Tree
+
+MAX_LEAVES = 40
+MAX_WEIGHTS = 3
+# Okabe and Ito's colours, which colour-blind people can tell apart; they stand out on white and on
+# black. The last is for all labels that have none of their own.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+OTHER_COLOUR = "#8c8c8c"
+# Nothing but the bars has a colour of its own, so the fragment suits light and dark pages.
+STYLE = """
+.driftree-tree { font: 13px/1.5 system-ui, sans-serif; color: inherit; overflow-wrap: anywhere; }
+.driftree-tree ul { list-style: none; margin: 0; padding: 0 0 0 1.1em; border-left: 1px solid;
+  border-color: color-mix(in srgb, currentColor 25%, transparent); }
+.driftree-tree > ul { padding-left: 0; border: 0; }
+.driftree-tree li { margin: 2px 0; }
+.driftree-tree summary { cursor: pointer; }
+.driftree-tree small { font-size: 12px; opacity: 0.8; }
+.driftree-tree code { font-size: 12px; background: none; color: inherit; padding: 0; }
+.driftree-tree .leaf { padding-left: 1.2em; }
+.driftree-tree .leaf > div { padding-left: 1.2em; }
+.driftree-tree .bar { display: inline-flex; width: 110px; height: 0.75em; margin-right: 0.5em;
+  border-radius: 2px; overflow: hidden; vertical-align: -1px; }
+.driftree-tree .key { display: inline-block; margin-right: 0.9em; }
+.driftree-tree .key i { display: inline-block; width: 0.75em; height: 0.75em; margin-right: 0.3em;
+  border-radius: 2px; vertical-align: -1px; }
+"""
+
+
+def tree_html(model: Readable) -> str:
+    """Return the present tree as a fragment of HTML: no script, nothing from the network.
+
+    It is a list that folds: conditions, shares of rows, a bar of label frequencies per leaf, and
+    its strongest weights (with more than two labels: those of the most frequent one). Of more than
+    40 leaves it shows those with the most rows, and says how many there are. Text from data is
+    escaped; long names lose their middle.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that has learnt something.
+
+    Returns
+    -------
+    str
+        What a notebook shows for a fitted model, above scikit-learn's view of the parameters.
+
+    Examples
+    --------
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> model = DynamicModelTreeClassifier()
+    >>> for age in range(20, 60):
+    ...     model.learn_one({"<age>": age}, "old" if age > 40 else "young")
+    >>> "&lt;age&gt;" in tree_html(model)
+    True
+    """
+    tree, encoder = inside(model)
+    engine = tree.engine
+    colours = _label_colours(class_shares(tree, encoder, 0))
+    own_rules = {rule.leaf: rule for rule in rules(model, max_weights=MAX_WEIGHTS)}
+    sketch = _Sketch(tree, own_rules, colours, row_shares(tree), _leaves_shown(own_rules))
+    n_leaves, n_rows = len(own_rules), int(engine.n_rows)
+    head = f"<b>{_text(type(model).__name__)}</b>: {_count(n_leaves, 'leaf', 'leaves')}"
+    head += f", {_count(n_rows, 'row', 'rows')} learnt"
+    if n_leaves > MAX_LEAVES:
+        head += f"; the {MAX_LEAVES} leaves with the most rows are shown"
+    return (
+        f'<div class="driftree-tree"><style>{STYLE}</style>'
+        f"<div>{head}</div><div>{_legend(colours, engine.n_classes)}</div>"
+        f"<ul>{sketch.items()}</ul></div>"
+    )
+
+
+def notebook_html(model: Readable, parameters: str) -> str:
+    """Return the tree above scikit-learn's view of the parameters; only that before learning."""
+    return parameters if model._tree is None else f"{tree_html(model)}\n{parameters}"
+
+
+@dataclass
+class _Sketch:
+    """The nodes of a tree as items of nested lists."""
+
+    tree: Tree
+    rules: dict[int, Rule]
+    colours: dict[Hashable, str]
+    shares: dict[int, float]
+    shown: set[int]
+
+    def items(self) -> str:
+        """Return the root's item, and all below it in place."""
+        engine = self.tree.engine
+        hidden = self._hidden_below()
+        parts: list[str] = []
+        rest: list[int | str] = [0]
+        while rest:
+            node = rest.pop()
+            if isinstance(node, str):
+                parts.append(node)
+            elif node in hidden:
+                parts.append(self._folded(node, hidden[node]))
+            elif engine.left[node] < 0:
+                parts.append(self._leaf(self.rules[node]))
+            else:
+                title = self._branch(node) or "All rows"
+                summary = f"{title} <small>{say_share(self.shares[node])}</small>"
+                parts.append(f"<li><details open><summary>{summary}</summary><ul>")
+                rest += ["</ul></details></li>", int(engine.right[node]), int(engine.left[node])]
+        return "".join(parts)
+
+    def _hidden_below(self) -> dict[int, int]:
+        """Return the number of leaves below each node that has none to show."""
+        engine = self.tree.engine
+        n_shown: dict[int, int] = {}
+        for node in reversed(list(self.tree.walk())):
+            left, right = int(engine.left[node]), int(engine.right[node])
+            n_shown[node] = n_shown[left] + n_shown[right] if left >= 0 else node in self.shown
+        below = self.tree.leaves_below()
+        return {node: below[node] for node, n in n_shown.items() if n == 0}
+
+    def _branch(self, node: int) -> str:
+        path = self.tree.path(node)
+        if not path:
+            return ""
+        whole = str(path[-1])
+        return f'<code title="{html.escape(whole)}">{_text(whole, 60)}</code>'
+
+    def _folded(self, node: int, n_leaves: int) -> str:
+        rest = f"{_count(n_leaves, 'leaf', 'leaves')} not shown"
+        words = f"<small>{say_share(self.shares[node])}, {rest}</small>"
+        return f'<li class="leaf">{self._branch(node)} {words}</li>'
+
+    def _leaf(self, rule: Rule) -> str:
+        shown = [label for label in self.colours if label in rule.probabilities]
+        segments = [(self.colours[label], rule.probabilities[label]) for label in shown]
+        segments.append((OTHER_COLOUR, max(0.0, 1 - sum(share for _, share in segments))))
+        bar = "".join(
+            f'<span style="width:{share:.1%};background:{colour}"></span>'
+            for colour, share in segments
+            if share > 0
+        )
+        [likely] = most_probable(rule.probabilities, 1)
+        words = f"{_text(str(likely))} {percent(rule.probabilities[likely])}"
+        notes = [say_share(rule.share)]
+        if any(rule.floor):
+            notes.append(say_noise(rule.floor))
+        if rule.since_row:
+            notes.append(f"since row {rule.since_row:,}")
+        return (
+            f'<li class="leaf">{self._branch(rule.leaf)}'
+            f'<div><span class="bar" role="img" aria-label="{words}">{bar}</span>'
+            f"{words} <small>{', '.join(notes)}{_weights(rule)}</small></div></li>"
+        )
+
+
+def _weights(rule: Rule) -> str:
+    """Return the strongest weights of the most frequent label that has any."""
+    for label in most_probable(rule.probabilities, 1, among=rule.weights):
+        if rule.weights[label]:
+            what = "log-odds" if len(rule.weights) == 1 else "logit"
+            terms = [f"{own.weight:+.3g}&nbsp;{_text(own.name)}" for own in rule.weights[label]]
+            return f"<br>{what} of {_text(str(label))}: <code>{', '.join(terms)}</code>"
+    return ""
+
+
+def _label_colours(shares: dict[Hashable, float]) -> dict[Hashable, str]:
+    """Give the most frequent labels colours, in the order of the labels."""
+    frequent = most_probable(shares, len(COLOURS))
+    coloured = [label for label in shares if label in frequent]
+    return dict(zip(coloured, COLOURS, strict=False))
+
+
+def _leaves_shown(own_rules: dict[int, Rule]) -> set[int]:
+    def rank(rule: Rule) -> float:
+        return 0.0 if math.isnan(rule.share) else -rule.share
+
+    return {rule.leaf for rule in sorted(own_rules.values(), key=rank)[:MAX_LEAVES]}
+
+
+def _legend(colours: dict[Hashable, str], n_labels: int) -> str:
+    keys = [(colour, _text(str(label))) for label, colour in colours.items()]
+    if rest := n_labels - len(colours):
+        keys.append((OTHER_COLOUR, _count(rest, "other label", "other labels")))
+    return "".join(
+        f'<span class="key"><i style="background:{colour}"></i>{words}</span>'
+        for colour, words in keys
+    )
+
+
+def _count(n: int, one: str, many: str) -> str:
+    return f"{n:,} {one if n == 1 else many}"
+
+
+def _text(text: str, most: int = MAX_NAME) -> str:
+    """Return text from data, fit for a line and escaped."""
+    return html.escape(one_line(text, most))

@@ -1,0 +1,230 @@
+"""Rules: each leaf as a sentence that can be read without knowing what a tree is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
+from driftree.explain.text import check_limits, one_line, percent, say_noise, say_share
+from driftree.learn.events import join_path
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable
+
+    from driftree.explain.describe import LeafModel
+    from driftree.explain.readable import Readable
+    from driftree.learn.encoding import Encoder
+    from driftree.learn.events import Condition
+    from driftree.learn.tree import Tree
+
+MAX_LABELS = 3  # in a sentence
+
+
+class Weight(NamedTuple):
+    """An input of a leaf's linear model, and what it does to the log-odds.
+
+    Attributes
+    ----------
+    name : str
+        The input: a feature, or a 0/1 input such as ``car == 'van'`` or ``age is missing``.
+    weight : float
+        Change of the log-odds per unit of the feature, or from 0 to 1.
+    effect : float
+        Change of the log-odds when a number grows by two standard deviations (in the paper's
+        setting: from its least to its largest value), or a 0/1 input from 0 to 1.
+    is_number : bool
+        Whether the input is a number with a unit; otherwise it is 0 or 1.
+    """
+
+    name: str
+    weight: float
+    effect: float
+    is_number: bool
+
+    def __str__(self) -> str:
+        unit = " per unit" if self.is_number else ""
+        return f"{one_line(self.name)} ({self.weight:+.3g}{unit})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A leaf as a rule: for which rows it holds, what they were, and what moves the odds.
+
+    Attributes
+    ----------
+    leaf : int
+        Id of the leaf, as `apply` gives it.
+    path : tuple of Condition
+        The conditions from the root to the leaf.
+    text : str
+        The conditions joined, without those that a later one implies; "always" if there are none.
+    rows : float
+        Rows that the leaf has learnt.
+    share : float
+        Share of the stream's rows that reach the leaf, each condition counted since it was made;
+        NaN while a condition on the path has seen no rows.
+    probabilities : dict of float
+        Share of each label among the rows that reached the leaf; old rows fade as they do in the
+        losses that the tree compares. While a new leaf has seen no rows: of the nearest node above
+        that has seen some; if none has (the tree has just started again): the same for all.
+        What the model predicts for a row is not this mean but depends on the weights.
+    weights : dict of tuple of Weight
+        Per label the strongest weights that are not zero, the strongest first. Two labels: of the
+        second; one label: of none.
+    floor : tuple of float
+        Noise floor: the share of each of two labels that is given at random.
+    since_step, since_row : int or None
+        Step and row since which the leaf is a leaf with this path; None where no history is kept.
+    """
+
+    leaf: int
+    path: tuple[Condition, ...]
+    text: str
+    rows: float
+    share: float
+    probabilities: dict[Hashable, float]
+    weights: dict[Hashable, tuple[Weight, ...]]
+    floor: tuple[float, float] = (0.0, 0.0)
+    since_step: int | None = None
+    since_row: int | None = None
+
+    def __str__(self) -> str:
+        start = f"If {self.text}" if self.path else "Always"
+        parts = [f"{start} ({say_share(self.share)}): {self._outcomes()}."]
+        parts += [
+            sentence
+            for label in most_probable(self.probabilities, MAX_LABELS, among=self.weights)
+            if (sentence := self._moves(label))
+        ]
+        if any(self.floor):
+            parts.append(f"{say_noise(self.floor)}.")
+        if self.since_row:
+            parts.append(f"So since row {self.since_row:,}.")
+        return " ".join(parts)
+
+    def _outcomes(self) -> str:
+        shown = most_probable(self.probabilities, MAX_LABELS)
+        words = [f"{one_line(str(label))} {percent(self.probabilities[label])}" for label in shown]
+        if rest := len(self.probabilities) - len(shown):
+            share = max(0.0, 1 - sum(self.probabilities[label] for label in shown))
+            words.append(f"{rest} other label{'s' if rest > 1 else ''} {percent(share)}")
+        return ", ".join(words)
+
+    def _moves(self, label: Hashable) -> str:
+        """Return a sentence on what makes a label more or less probable; "" if nothing does."""
+        is_pair = len(self.weights) == 1
+        subject = f"{'Log-odds' if is_pair else 'The logit'} of {one_line(str(label))}"
+        verbs = ("rise", "fall") if is_pair else ("rises", "falls")
+        ways = [[w for w in self.weights[label] if (w.weight < 0) == falls] for falls in (0, 1)]
+        words = [
+            f"{verb} with {_enumerate([str(weight) for weight in way])}"
+            for verb, way in zip(verbs, ways, strict=True)
+            if way
+        ]
+        return f"{subject} {', and '.join(words)}." if words else ""
+
+
+def rules(model: Readable, *, max_weights: int = 3) -> list[Rule]:
+    """Return the leaves from left to right as readable rules.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that has learnt something.
+    max_weights : int, default=3
+        Weights per leaf (with more than two labels: per leaf and label), strongest first.
+
+    Returns
+    -------
+    list of Rule
+        `str(rule)` is a few sentences.
+
+    See Also
+    --------
+    leaf_models : The leaves with all their weights and intercepts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> rng = np.random.default_rng(1)
+    >>> model = DynamicModelTreeClassifier()
+    >>> for age, income in rng.uniform([20, 0], [80, 90], size=(2000, 2)).tolist():
+    ...     granted = income > 30 if age < 50 else income < 60
+    ...     model.learn_one({"age": age, "income": income}, "granted" if granted else "refused")
+    >>> for rule in rules(model, max_weights=1):
+    ...     print(rule)
+    If age <= 49.8 (50% of rows): granted 65%, refused 35%. Log-odds of granted rise with income
+    (+0.146 per unit)...
+    If age > 49.8 (50% of rows): granted 66%, refused 34%. Log-odds of granted fall with income
+    (-0.141 per unit)...
+    """
+    check_limits(max_weights)
+    tree, encoder = inside(model)
+    shares = row_shares(tree)
+    since = _since(tree)
+    numbers = _number_names(tree, encoder)
+    return [
+        make_rule(
+            leaf_model(tree, encoder, leaf, shares[leaf]),
+            class_shares(tree, encoder, leaf),
+            numbers,
+            since[leaf],
+            max_weights,
+        )
+        for leaf in tree.leaves()
+    ]
+
+
+def make_rule(
+    leaf: LeafModel,
+    probabilities: dict[Hashable, float],
+    numbers: set[str],
+    since: tuple[int | None, int | None],
+    max_weights: int,
+) -> Rule:
+    """Return a leaf as a rule; `numbers` are the names of inputs that are numbers."""
+    weights = {}
+    for label, own in leaf.weights.items():
+        effects = leaf.effects[label]
+        inputs = [Weight(name, own[name], effects[name], name in numbers) for name in own]
+        weights[label] = tuple(w for w in inputs[:max_weights] if w.weight != 0.0)
+    return Rule(
+        leaf=leaf.leaf,
+        path=leaf.path,
+        text=join_path(leaf.path) if leaf.path else "always",
+        rows=leaf.rows,
+        share=leaf.share,
+        probabilities=probabilities,
+        weights=weights,
+        floor=leaf.floor,
+        since_step=since[0],
+        since_row=since[1],
+    )
+
+
+def most_probable(
+    probabilities: dict[Hashable, float], most: int, *, among: Collection[Hashable] | None = None
+) -> list[Hashable]:
+    """Return the most probable labels, at most so many; ties in the order of the labels."""
+    labels = [label for label in probabilities if among is None or label in among]
+    return sorted(labels, key=lambda label: -probabilities[label])[:most]
+
+
+# ---------------------------------------------------------------------- data
+def _since(tree: Tree) -> dict[int, tuple[int | None, int | None]]:
+    """Return step and row since which each leaf stands; None where no history is kept."""
+    if tree.history is None:
+        return dict.fromkeys(tree.leaves(), (None, None))
+    spots = tree.history.now.nodes
+    return {leaf: (spots[leaf].since_step, spots[leaf].since_row) for leaf in tree.leaves()}
+
+
+def _number_names(tree: Tree, encoder: Encoder) -> set[str]:
+    names, columns = encoder.column_names(), tree.engine.value_column
+    return {names[column] for column in columns if column >= 0}
+
+
+def _enumerate(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

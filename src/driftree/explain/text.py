@@ -1,0 +1,175 @@
+"""Text: the tree as lines of text, and words that other forms of it share."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from driftree.explain.describe import LeafModel
+    from driftree.explain.readable import Readable
+
+INDENT = "|   "
+BRANCH = "|--- "
+MAX_LABELS = 5  # of a leaf, with a formula each
+MAX_NAME = 40  # characters; longer names lose their middle
+LEAST_WIDTH = 30  # of a condition, however deep it stands
+
+
+def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width: int = 100) -> str:
+    """Return the tree as text: its conditions, and the strongest weights of each leaf's model.
+
+    Names of more than 40 characters lose their middle. With more than five labels, those most
+    frequent in the leaf are shown.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that has learnt something.
+    max_weights : int, default=3
+        Weights to show per leaf (with more than two labels: per leaf and label), strongest first.
+    digits : int, default=3
+        Significant digits of the weights.
+    width : int, default=100
+        Characters after which a formula is continued on the next line.
+
+    Returns
+    -------
+    str
+        Lines without a final line break.
+
+    See Also
+    --------
+    leaf_models : The same as data, with all weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier, export_text
+    >>> rng = np.random.default_rng(1)
+    >>> model = DynamicModelTreeClassifier()
+    >>> for age, income in rng.uniform([20, 0], [80, 90], size=(2000, 2)).tolist():
+    ...     granted = income > 30 if age < 50 else income < 60
+    ...     model.learn_one({"age": age, "income": income}, "granted" if granted else "refused")
+    >>> print(export_text(model, digits=2))
+    |--- age <= 49.8
+    |   |--- leaf 1: 50% of rows
+    |        log-odds of granted = -4 + 0.15 * income - 0.015 * age
+    |--- age > 49.8
+    |   |--- leaf 2: 50% of rows
+    |        log-odds of granted = 7.4 - 0.14 * income + 0.016 * age
+    """
+    check_limits(max_weights, digits)
+    tree, encoder = inside(model)
+    engine = tree.engine
+    shares = row_shares(tree)
+    lines = []
+    for node in tree.walk():
+        depth = int(engine.depth[node])
+        if depth:
+            branch = f"{INDENT * (depth - 1)}{BRANCH}"
+            room = max(LEAST_WIDTH, width - len(branch))
+            lines.append(branch + one_line(str(tree.path(node)[-1]), room))
+        if engine.left[node] < 0:
+            leaf = leaf_model(tree, encoder, node, shares[node])
+            lines.append(f"{INDENT * depth}{BRANCH}{_describe_leaf(leaf)}")
+            margin = INDENT * depth + " " * len(BRANCH)
+            frequent = class_shares(tree, encoder, node)
+            labels = sorted(leaf.weights, key=lambda label: -frequent[label])[:MAX_LABELS]
+            for label in (label for label in leaf.weights if label in labels):
+                terms = _formula(leaf, label, max_weights, digits)
+                lines += [margin + line for line in _wrap(terms, width - len(margin))]
+            if len(leaf.weights) > MAX_LABELS:
+                lines.append(f"{margin}and {len(leaf.weights) - MAX_LABELS} rarer labels")
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------------- words of other forms, too
+def check_limits(max_weights: int, digits: int = 1) -> None:
+    """Raise if so many weights cannot be shown, or not with so many digits."""
+    for name, value, least in (("max_weights", max_weights, 0), ("digits", digits, 1)):
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value!r}")
+
+
+def one_line(text: str, most: int = MAX_NAME) -> str:
+    r"""Return a text from data fit for a line: without its middle if it is too long.
+
+    Characters that do not print, line breaks among them, are written as in Python.
+
+    Examples
+    --------
+    >>> one_line("a very long name <= 40", 15)
+    'a very …e <= 40'
+    >>> print(one_line("two\nlines"))
+    two\nlines
+    """
+    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    if len(text) <= most:
+        return text
+    return f"{text[: (most - 1) // 2]}…{text[-(most // 2) :]}"
+
+
+def say_share(share: float) -> str:
+    """Return a share of the rows in words; NaN is no rows yet.
+
+    Examples
+    --------
+    >>> say_share(0.234), say_share(0.001)
+    ('23% of rows', '0.1% of rows')
+    """
+    return "no rows yet" if math.isnan(share) else f"{percent(share)} of rows"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent, with a digit more where it would round to 0% or 100%.
+
+    Examples
+    --------
+    >>> percent(0.5), percent(0.0), percent(0.9996), percent(0.004), percent(1e-9)
+    ('50%', '0%', '99.9%', '0.4%', '<0.1%')
+    """
+    if 0 < share < 0.0005:
+        return "<0.1%"
+    if 0 < share < 0.01 or 0.99 < share < 1:
+        return f"{min(share, 0.999):.1%}"
+    return f"{share:.0%}"
+
+
+def say_noise(floor: tuple[float, float]) -> str:
+    """Return in words how many labels are given at random."""
+    return f"{percent(sum(floor))} of labels look random"
+
+
+# ---------------------------------------------------------------------- formulas
+def _describe_leaf(leaf: LeafModel) -> str:
+    noise = f", {say_noise(leaf.floor)}" if any(leaf.floor) else ""
+    return f"leaf {leaf.leaf}: {say_share(leaf.share)}{noise}"
+
+
+def _formula(leaf: LeafModel, label: Hashable, max_weights: int, digits: int) -> list[str]:
+    """Return the left side of a label's linear model with the intercept, then one term each."""
+    weights = [(name, weight) for name, weight in leaf.weights[label].items() if weight != 0.0]
+    left_side = "log-odds" if len(leaf.weights) == 1 else "logit"
+    terms = [f"{left_side} of {one_line(str(label))} = {leaf.intercept[label]:.{digits}g}"]
+    for name, weight in weights[:max_weights]:
+        factor = f"({one_line(name)})" if " " in name else one_line(name)
+        terms.append(f"{'-' if weight < 0 else '+'} {abs(weight):.{digits}g} * {factor}")
+    if len(weights) > max_weights:
+        terms.append(f"+ {len(weights) - max_weights} weaker")
+    return terms
+
+
+def _wrap(terms: list[str], width: int) -> list[str]:
+    """Join terms to lines, broken between terms only."""
+    lines = terms[:1]
+    for term in terms[1:]:
+        if len(lines[-1]) + 1 + len(term) <= width:
+            lines[-1] += f" {term}"
+        else:
+            lines.append(f"    {term}")
+    return lines
