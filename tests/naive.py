@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 GOLDEN, WORD = 0x9E3779B97F4A7C15, 0xFFFFFFFFFFFFFFFF
-EVENT = "kind step path gain threshold loss_before loss_after rows feature value"
+EVENT = "kind step path gain threshold loss_before loss_after rows feature value second n_removed"
 Event = namedtuple("Event", EVENT)
 
 
@@ -246,6 +246,7 @@ class Trial:
     def __init__(self, split, slot, models, born):
         self.split, self.slot, self.models, self.born = split, slot, models, born
         self.node_loss = self.subtree_loss = self.trial_loss = 0.0
+        self.evidence = 0.0  # rows behind these losses, faded like them
         self.n = [0.0, 0.0]  # weight seen by each side, not discounted
 
     @property
@@ -279,7 +280,7 @@ class Node:
         # setting 1: life sums (Alg. 1, l. 1-3) and candidates by (feature, value)
         self.loss, self.n, self.gradient, self.store = 0.0, 0.0, np.zeros(shape), {}
         # setting 2: discounted losses, grid, trials
-        self.T, self.own_loss, self.subtree_loss = now, 0.0, 0.0
+        self.T, self.own_loss, self.subtree_loss, self.evidence = now, 0.0, 0.0, 0.0
         self.buffer, self.grid, self.trials = [], [], []  # buffer: raw rows until edges are chosen
         self.refreshed, self.barred = 0, {}  # (feature, slot) -> rows of the node until free
 
@@ -333,7 +334,7 @@ class NaiveTree:
         self.root = Node((), self.new_model(), self.shape, 0.0)
         has_floor = self.measured and n_classes <= 2
         self.challenger = BlendModel(self.shape, memory, floor=True) if has_floor else None
-        self.tree_loss = self.challenger_loss = 0.0
+        self.tree_loss = self.challenger_loss = self.challenger_rows = 0.0
 
     @property
     def shape(self):
@@ -478,10 +479,12 @@ class NaiveTree:
             self.gather_windows(node, rows, loss, residual)
         return leaf_loss
 
-    def record(self, kind, node, threshold, before, after, rows, split=None):
+    def record(self, kind, node, threshold, before, after, rows, split=None, second=None):
+        """Note a change BEFORE it is made; `second` is the gain of the runner-up."""
         what = (split.feature, split.value) if split else (None, None)
         sums = (float(x) for x in (before - after, threshold, before, after, rows))
-        self.events.append(Event(kind, self.steps, node.path, *sums, *what))
+        n_removed = len(node.nodes()) - 1
+        self.events.append(Event(kind, self.steps, node.path, *sums, *what, second, n_removed))
 
     def may_split(self, node):
         deep = self.max_depth is not None and len(node.path) >= self.max_depth
@@ -532,26 +535,31 @@ class NaiveTree:
         """Gains (3), (4), (5) against the AIC thresholds (Alg. 1, l. 18, with (11))."""
         slack = -math.log(self.epsilon)
         eligible = [item for item in node.store.items() if (item[1].n > 0).all()]
-        best = min(eligible, key=self.rank)[1] if eligible else None
-        gain = best.gains(self.gain_step).sum() if best else -math.inf  # (3) by (7)
+        ranked = [window for _, window in sorted(eligible, key=self.rank)]
+        gains = [window.gains(self.gain_step).sum() for window in ranked]  # (3) by (7)
+        best, gain = (ranked[0], gains[0]) if ranked else (None, -math.inf)
         if node.split is None:
             if gain >= self.k + slack and self.may_split(node):
-                self.adopt_window("split", node, best, self.k + slack, node.loss)
+                second = gains[1] if len(gains) > 1 else None
+                self.adopt_window("split", node, best, self.k + slack, node.loss, second)
             return
         leaves = [n.loss for n in node.nodes() if n.split is None]
         prune, to_prune = sum(leaves) - node.loss, self.k * (1 - len(leaves)) + slack  # (5)
         replace, to_replace = prune + gain, self.k * (2 - len(leaves)) + slack  # (4)
         if prune >= to_prune and prune - to_prune >= replace - to_replace:
-            self.record("prune", node, to_prune, sum(leaves), node.loss, node.n, node.split)
+            second = replace if best else None
+            self.record("prune", node, to_prune, sum(leaves), node.loss, node.n, node.split, second)
             node.split = node.left = node.right = None
         elif replace >= to_replace:
-            self.adopt_window("replace", node, best, to_replace, sum(leaves))
+            second = prune + gains[1] if len(gains) > 1 else None
+            self.adopt_window("replace", node, best, to_replace, sum(leaves), second)
 
-    def adopt_window(self, kind, node, window, threshold, before):
+    def adopt_window(self, kind, node, window, threshold, before, second):
         """(6): theta - lambda / n gradient; (7): a share of the loss minus the side's gain."""
         gains, total = window.gains(self.gain_step), window.loss.sum()
         after = node.loss - gains.sum()
-        self.record(kind, node, threshold, before, after, window.n.sum(), window.split)
+        rows = window.n.sum() if kind == "split" else node.n
+        self.record(kind, node, threshold, before, after, rows, window.split, second)
         self.branch(node, window.split, [copy.deepcopy(node.model) for _ in "LR"])
         for side, child in enumerate((node.left, node.right)):
             child.model.W -= self.gain_step / window.n[side] * window.gradient[side]
@@ -567,7 +575,9 @@ class NaiveTree:
         own, below = (rows.w * loss).sum(), (rows.w * leaf_loss).sum()
         node.own_loss = fade * node.own_loss + own
         node.subtree_loss = fade * node.subtree_loss + below
+        node.evidence = fade * node.evidence + rows.w.sum()
         for trial in node.trials:
+            trial.evidence = fade * trial.evidence + rows.w.sum()
             trial.node_loss = fade * trial.node_loss + own
             trial.subtree_loss = fade * trial.subtree_loss + below
             trial.trial_loss *= fade
@@ -649,42 +659,49 @@ class NaiveTree:
     def decide_measured(self, node):
         """Measured gains (3), (4), (5) against tau."""
         tau = self.tau
-        ready = [t for t in node.trials if min(t.n) >= self.MIN_SIDE and t.gain >= tau]
+        seen = [t for t in node.trials if min(t.n) >= self.MIN_SIDE]
+        ready = [t for t in seen if t.gain >= tau]
         if node.split is None:
             if ready and self.may_split(node):
-                self.adopt_trial("split", node, max(ready, key=lambda t: t.gain))
+                gains = sorted((t.gain for t in seen), reverse=True)
+                best = max(ready, key=lambda t: t.gain)
+                self.adopt_trial("split", node, best, gains[1] if len(gains) > 1 else None)
             return
-        ready = [t for t in ready if t.replacement_gain >= tau]
+        gains = sorted((t.replacement_gain for t in ready), reverse=True)
         best = max(ready, key=lambda t: t.replacement_gain, default=None)
         excess = best.replacement_gain - tau if best else -math.inf
         if -node.earned >= -tau / 4 and -node.earned + tau / 4 >= excess:
-            sums = node.subtree_loss, node.own_loss, node.rows
-            self.record("prune", node, -tau / 4, *sums, node.split)
+            sums = node.subtree_loss, node.own_loss, node.evidence
+            second = gains[0] if gains else None
+            self.record("prune", node, -tau / 4, *sums, node.split, second)
             node.split = node.left = node.right = None
             node.subtree_loss = node.own_loss
-        elif best:
-            self.adopt_trial("replace", node, best)
+        elif excess >= 0:
+            self.adopt_trial("replace", node, best, gains[1] if len(gains) > 1 else None)
 
-    def adopt_trial(self, kind, node, trial):
+    def adopt_trial(self, kind, node, trial, second):
         """The trial becomes the split; its models become the children's."""
-        before = trial.node_loss if kind == "split" else trial.subtree_loss
-        self.record(kind, node, self.tau, before, trial.trial_loss, sum(trial.n), trial.split)
+        before, after = trial.subtree_loss, trial.trial_loss
+        before = trial.node_loss if kind == "split" else before
+        self.record(kind, node, self.tau, before, after, trial.evidence, trial.split, second)
         self.branch(node, trial.split, trial.models)
         node.own_loss, node.subtree_loss, node.trials = trial.node_loss, trial.trial_loss, []
+        node.evidence = trial.evidence
 
     def update_challenger(self, rows, leaf_loss):
         """Spec, noise floor: one root model with the other link competes with the whole tree."""
         fade = math.exp(-rows.w.sum() / self.window)
         loss, _ = self.challenger.forward(rows)
         self.tree_loss = fade * self.tree_loss + (rows.w * leaf_loss).sum()
+        self.challenger_rows = fade * self.challenger_rows + rows.w.sum()
         self.challenger_loss = fade * self.challenger_loss + (rows.w * loss).sum()
         self.challenger.learn(rows)
 
     def flip_floor(self):
         """The challenger's model becomes a tree of one leaf; its copy takes the other link."""
-        sums = self.tree_loss, self.challenger_loss, self.T
+        sums = self.tree_loss, self.challenger_loss, self.challenger_rows
         self.record("floor", self.root, self.FLOOR_GATE * self.tau, *sums)
         self.root = Node((), self.challenger, self.shape, self.T)
         self.challenger = copy.deepcopy(self.challenger)
         self.challenger.set_floor(self.root.model.rho is None)
-        self.tree_loss = self.challenger_loss = 0.0
+        self.tree_loss = self.challenger_loss = self.challenger_rows = 0.0

@@ -40,6 +40,11 @@ def check_events(events, expected, *, measured):
         assert len(event.path) == len(twin.path)
         near(event.gain, twin.gain)
         near(event.threshold, twin.threshold)
+        near(event.rows, twin.rows)
+        assert event.n_removed == twin.n_removed
+        assert (event.runner_up is None) == (twin.second is None)
+        if event.runner_up is not None:
+            near(event.runner_up.gain, twin.second)
         if measured and twin.kind != "floor":
             near(event.loss_before, twin.loss_before)
             near(event.loss_after, twin.loss_after)
