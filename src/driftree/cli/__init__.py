@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import driftree
-from driftree.cli import data, demo, paper, run
+from driftree.cli import data, demo, paper, report, run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
@@ -34,5 +34,6 @@ def main(
 app.command()(demo.demo)
 app.command()(run.run)
 app.command()(run.compare)
+app.command()(report.report)
 app.command()(paper.paper)
 app.add_typer(data.app, name="data")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -76,6 +77,12 @@ class Race:
                 self.records[record.learner].append(record)
             yield self.evaluation.n_rows
 
+    def report(self, path: Path) -> None:
+        """Write the tree's story beside the other's scores as a page."""
+        records = [record for group in self.records.values() for record in group]
+        title = f"{self.n_rows:,} loan applications, and a rule that changes"
+        driftree.report(self.ours, records, path, title=title)
+
     def f1(self, learner: str, start: float = 0, stop: float = math.inf) -> float:
         """Return the mean F1 of the batches that begin in a part of the stream, NaN if none do."""
         scores = [
@@ -99,6 +106,7 @@ class Race:
 def demo(
     rows: Annotated[int, typer.Option(min=1000, help="Loan applications to learn.")] = 200_000,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another stream.")] = 1,
+    out: Annotated[Path, typer.Option(help="The report to write.")] = Path("driftree-demo.html"),
 ) -> None:
     """Watch a tree learn loan applications while the rule behind them changes three times."""
     console, _ = consoles()
@@ -108,6 +116,8 @@ def demo(
         show = _show_live if console.is_terminal and not console.is_dumb_terminal else _show_lines
         show(console, race)
         _conclude(console, race)
+        race.report(out)
+        console.print(f"\nAll of it, at any time of the stream: open {out.resolve().as_uri()}")
 
 
 # ---------------------------------------------------------------------- what the demo shows

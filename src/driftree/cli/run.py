@@ -87,7 +87,7 @@ def run(
     """Let a learner predict, then learn, a stream, batch by batch, and see how it does over time.
 
     The first batch only trains. Records go to OUT/records.csv as they come, a summary to
-    OUT/summary.json, a plot to OUT/plot.png.
+    OUT/summary.json, a plot to OUT/plot.png, the story of a Dynamic Model Tree to OUT/report.html.
     """
     compare(
         source,
@@ -131,35 +131,58 @@ def compare(
     """Compare learners on the same rows: how good, how simple and how fast each is, over time.
 
     The first batch only trains. Records go to OUT/records.csv as they come, a summary to
-    OUT/summary.json, a plot to OUT/plot.png.
+    OUT/summary.json, a plot to OUT/plot.png, the story of a Dynamic Model Tree to OUT/report.html.
     """
-    from driftree.evaluate import LEARNERS
-    from driftree.evaluate.runs import RunSettings
-
     with one_line():
-        settings = RunSettings(
-            source=source,
-            learners=tuple(names_of(models, LEARNERS, "learner")),
+        settings = read_settings(
+            source,
+            models=models,
             target=target,
-            batch=batch if batch is None or batch < 1 or math.isinf(batch) else round(batch),
-            n_rows=rows,
+            batch=batch,
+            categorical=categorical,
+            rows=rows,
             on_bad_row=on_bad_row,
-            categorical=tuple(name.strip() for name in categorical.split(",") if name.strip()),
             delay=delay,
-            step_rows=1 if row_by_row else None,
+            row_by_row=row_by_row,
             seed=seed,
         )
-        if batch is not None and not math.isfinite(batch):
-            raise ValueError(f"--batch must be a number of rows or their share, got {batch}")
         if resume and overwrite:
             raise ValueError("--resume goes on with results, --overwrite replaces them: give one")
-        folder = out or Path("driftree-results") / _stem(source)
+        folder = out or Path("driftree-results") / stem_of(source)
         own_process = jobs > 1 and len(settings.learners) > 1
         _prepare(folder, settings, own_process=own_process, resume=resume, overwrite=overwrite)
         _run(settings, folder, jobs=jobs if own_process else 1, resume=resume)
 
 
-def _stem(source: str) -> str:
+def read_settings(
+    source: str,
+    *,
+    models: str,
+    batch: float | None,
+    categorical: str,
+    rows: int | None,
+    row_by_row: bool,
+    **more: Any,
+) -> RunSettings:
+    """Return what the options of a command ask for."""
+    from driftree.evaluate import LEARNERS
+    from driftree.evaluate.runs import RunSettings
+
+    if batch is not None and not math.isfinite(batch):
+        raise ValueError(f"--batch must be a number of rows or their share, got {batch}")
+    return RunSettings(
+        source=source,
+        learners=tuple(names_of(models, LEARNERS, "learner")),
+        batch=batch if batch is None or batch < 1 else round(batch),
+        n_rows=rows,
+        categorical=tuple(name.strip() for name in categorical.split(",") if name.strip()),
+        step_rows=1 if row_by_row else None,
+        **more,
+    )
+
+
+def stem_of(source: str) -> str:
+    """Return a short name of a source."""
     return "stdin" if source == "-" else Path(source).name.split(".")[0]
 
 
@@ -172,7 +195,8 @@ def _prepare(
 
     alone = [folder / f"records-{name}.{end}" for name in LEARNERS for end in ("csv", "state")]
     together = [folder / "records.csv", folder / "records.state"]
-    ours = [*alone, *together, folder / "summary.json", folder / "plot.png"]
+    results = [folder / name for name in ("summary.json", "plot.png", "report.html")]
+    ours = [*alone, *together, *results]
     if Path(settings.source).resolve() in [path.resolve() for path in ours]:
         raise ValueError(
             f"{settings.source} would be written over by the results: choose another --out"
@@ -273,10 +297,28 @@ def _conclude(
     learners = {name: model for result in results for name, model in result.learners.items()}
     if len(learners) == 1:
         _tell_tree(console, *learners.values())
-    files = f"records.csv, summary.json{', plot.png' if has_plot else ''}"
-    console.print(f"\n{folder}: {files}", soft_wrap=True)
+    files = ["records.csv", "summary.json"] + ["plot.png"] * has_plot
+    if _report(folder / "report.html", settings, records, learners):
+        files.append("report.html")
+    console.print(f"\n{folder}: {', '.join(files)}", soft_wrap=True)
     if not has_plot:
         console.print("No plot without matplotlib: pip install 'driftree[plot]'", style="dim")
+
+
+def _report(
+    path: Path, settings: RunSettings, records: list[Record], learners: dict[str, Any]
+) -> bool:
+    """Write the story of the first Dynamic Model Tree among the learners; False if none is."""
+    trees = [
+        name
+        for name in settings.learners
+        if isinstance(learners[name], driftree.DynamicModelTreeClassifier)
+    ]
+    if not trees:
+        return False
+    first = sorted(records, key=lambda record: record.learner != trees[0])
+    driftree.report(learners[trees[0]], first, path, title=stem_of(settings.source))
+    return True
 
 
 def _tell_tree(console: Console, model: Any) -> None:
@@ -333,5 +375,5 @@ def _plot(path: Path, records: list[Record], source: str) -> bool:
         for first, last in (DATA_SETS[source].drifts if is_data_set else ())
         if first < records[-1].n_rows
     ]
-    save_figure(plot_records(records, drifts=drifts, title=_stem(source)), path)
+    save_figure(plot_records(records, drifts=drifts, title=stem_of(source)), path)
     return True

@@ -1,0 +1,97 @@
+"""`driftree report`: a tree learns a stream, and its story becomes one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from driftree.cli.run import (
+    BatchSize,
+    Categorical,
+    MaxRows,
+    OnBadRow,
+    RowByRow,
+    Seed,
+    Source,
+    Target,
+    read_settings,
+    stem_of,
+)
+from driftree.cli.screen import Progress, consoles, one_line
+
+if TYPE_CHECKING:
+    from driftree.evaluate.runs import RunSettings
+
+
+def report(
+    source: Source,
+    target: Target = None,
+    models: Annotated[
+        str,
+        typer.Option(
+            help="The tree (dmt or dmt-paper), then learners to compare it with, separated by "
+            "commas; driftree compare --help has all."
+        ),
+    ] = "dmt",
+    batch: BatchSize = None,
+    categorical: Categorical = "",
+    rows: MaxRows = None,
+    on_bad_row: OnBadRow = "stop",
+    row_by_row: RowByRow = False,
+    seed: Seed = 1,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+) -> None:
+    """Let a tree learn a stream, and write what it knows and why it changed as one HTML page.
+
+    The page needs no network: the tree at any time of the stream, the reason of every change, the
+    rules, how well it did, and how others did on the same rows.
+    """
+    with one_line():
+        settings = read_settings(
+            source,
+            models=models,
+            target=target,
+            batch=batch,
+            categorical=categorical,
+            rows=rows,
+            on_bad_row=on_bad_row,
+            row_by_row=row_by_row,
+            seed=seed,
+        )
+        if not settings.learners[0].startswith("dmt"):
+            raise ValueError(
+                "the report is about a tree: name dmt or dmt-paper first, not "
+                f"{settings.learners[0]}"
+            )
+        if out.exists() and not overwrite:
+            raise ValueError(f"{out} exists: add --overwrite to replace it, or another --out")
+        _write(settings, out, title or stem_of(source))
+
+
+def _write(settings: RunSettings, out: Path, title: str) -> None:
+    from driftree.evaluate.parallel import run_tasks
+    from driftree.evaluate.records import read_records
+    from driftree.evaluate.runs import RunTask, run_stream
+    from driftree.show.report import report as write_report
+
+    console, error_console = consoles()
+    with TemporaryDirectory() as folder:
+        task = RunTask(settings, Path(folder) / "records.csv")
+        with Progress(error_console, [title]) as progress:
+            [(_, result)] = run_tasks(run_stream, [task], n_jobs=1, news=progress.tell)
+            progress.finish(0, f"done after {result.n_rows:,} rows")
+        records = read_records(task.records)
+    model = result.learners[settings.learners[0]]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_report(model, records or None, out, title=title)
+    n_leaves, n_changes = model.n_leaves_, len(model.events_)
+    console.print(
+        f"{out}: {result.n_rows:,} rows, {n_changes} change{'s' if n_changes != 1 else ''}, "
+        f"{n_leaves} lea{'ves' if n_leaves != 1 else 'f'} at the end",
+        soft_wrap=True,
+    )
