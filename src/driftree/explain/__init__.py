@@ -3,6 +3,8 @@
 from driftree.explain.changes import Diff as Diff
 from driftree.explain.contributions import explain as explain
 from driftree.explain.contributions import explain_one as explain_one
+from driftree.explain.counterfactual import Counterfactual as Counterfactual
+from driftree.explain.counterfactual import counterfactual as counterfactual
 from driftree.explain.describe import LeafModel as LeafModel
 from driftree.explain.describe import leaf_models as leaf_models
 from driftree.explain.explanation import Explanation as Explanation

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from driftree.explain import changes, contributions
+from driftree.explain.counterfactual import Counterfactual, counterfactual
 from driftree.explain.describe import LeafModel, leaf_models
 from driftree.explain.export import to_dict, to_dot
 from driftree.explain.importance import Importance, feature_importance
@@ -12,7 +13,7 @@ from driftree.explain.markup import notebook_html
 from driftree.explain.rules import Rule, rules
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Iterable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -307,6 +308,53 @@ class Readable:
         True
         """
         return contributions.explain(self, X)
+
+    # ------------------------------------------------------------------ what would change it
+    def counterfactual(
+        self,
+        x: Mapping[Hashable, Any],
+        *,
+        target: Hashable = None,
+        fixed: Iterable[Hashable] = (),
+        ranges: Mapping[Hashable, Any] | None = None,
+    ) -> Counterfactual:
+        """Return the nearest row that the model classifies as the target: what would change it.
+
+        Distances are Euclidean: numbers are measured in standard deviations (paper's setting: in
+        units of the range seen), and a category counts 1 when it changes; so do numbers that were
+        only 0 and 1 so far. A missing value stays missing and a present one present.
+
+        Parameters
+        ----------
+        x : dict
+            Feature names to values; what is absent, None or NaN is missing.
+        target : hashable, optional
+            The label wanted; by default any but the one that the model gives to `x`.
+        fixed : iterable of names
+            Features that must not change.
+        ranges : dict, optional
+            Limits by name: ``(low, high)`` of a number, None where open; a list of the levels of a
+            category. A present value outside has to move into them.
+
+        Returns
+        -------
+        Counterfactual
+            `.x` is the row, which was predicted to be sure; `.changes`, `.distance`, ... `str` says
+            it. It is false if there is none, and `.reason` says why.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelTreeClassifier
+        >>> rng = np.random.default_rng(1)
+        >>> model = DynamicModelTreeClassifier()
+        >>> for income, has_job in zip(rng.normal(40e3, 10e3, 2000), rng.random(2000) < 0.5):
+        ...     label = "granted" if income + 15e3 * has_job > 50e3 else "refused"
+        ...     model.learn_one({"income": income, "job": "yes" if has_job else "no"}, label)
+        >>> print(model.counterfactual({"income": 25_000, "job": "no"}, fixed=["job"]))
+        It would be 'granted' (50%) if income were 51,664 instead of 25,000.
+        """
+        return counterfactual(self, x, target=target, fixed=fixed, ranges=ranges)
 
     # ------------------------------------------------------------------ in notebooks
     # scikit-learn's `_repr_html_` is a property that gives this method, or nothing under

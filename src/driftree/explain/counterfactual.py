@@ -1,0 +1,366 @@
+"""Counterfactual: what would have to be different for another prediction."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftree.explain.describe import inside
+from driftree.explain.explanation import zero_of
+from driftree.explain.limits import Limits, did_you_mean, read_limits
+from driftree.explain.nearest import EQUAL, search
+from driftree.explain.reach import Plan, Region, Start, plans, reach
+from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.checks import plain
+from driftree.learn.events import format_number
+from driftree.learn.tables import list_names
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping
+
+    from driftree.explain.nearest import Doubles
+    from driftree.explain.readable import Readable
+    from driftree.learn.encoding import Encoder
+    from driftree.learn.events import Condition
+    from driftree.learn.tree import Tree
+
+MAX_NODES = 1000  # of all searches together; then one way down each
+MAX_SAID = 6  # changes in a sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterfactual:
+    """The nearest row with another prediction, or that there is none; `str` says it.
+
+    Attributes
+    ----------
+    exists : bool
+        Whether there is one; also ``bool(result)``.
+    target : hashable
+        The label that the model gives to it; if there is none, the label that was wanted.
+    x : dict or None
+        The whole row as it came, with the changes.
+    changes : dict
+        Names of the changed features to their old and new values, what goes furthest first.
+    distance : float
+        Distance from the old row, see `counterfactual`; infinite if there is none.
+    probability : float
+        Probability of the target after the change; NaN if there is none.
+    leaf : int or None
+        Id of the leaf that the row then reaches.
+    path : tuple of Condition
+        The conditions from the root to this leaf.
+    exact : bool
+        Whether it is certain that nothing is nearer (or that there is nothing). False only where
+        the search was cut short: very many categories with more than two labels, or more than
+        six numbers beyond three standard deviations.
+    reason : str
+        If there is none, why.
+    """
+
+    exists: bool
+    target: Any
+    x: dict[Hashable, Any] | None = None
+    changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    distance: float = math.inf
+    probability: float = math.nan
+    leaf: int | None = None
+    path: tuple[Condition, ...] = ()
+    exact: bool = True
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return self.exists
+
+    def __str__(self) -> str:
+        label = "anything else" if self.target is None else repr(self.target)
+        if not self.exists:
+            return f"Nothing makes it {label}: {self.reason}."
+        if not self.changes:
+            return f"It is {label} already ({self.probability:.0%}): nothing has to change."
+        return f"It would be {label} ({self.probability:.0%}) if {_say_changes(self.changes)}."
+
+
+def counterfactual(
+    model: Readable,
+    x: Mapping[Hashable, Any],
+    *,
+    target: Hashable = None,
+    fixed: Iterable[Hashable] = (),
+    ranges: Mapping[Hashable, Any] | None = None,
+) -> Counterfactual:
+    """Return the nearest row that the model classifies as the target.
+
+    Distances are Euclidean: numbers are measured in standard deviations (paper's setting: in units
+    of the range seen), and a category counts 1 when it changes. So do numbers that were only 0 and
+    1 so far, which become nothing else, and numbers that never varied, which have no effect.
+    A missing value stays missing and a present one present.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that has learnt something.
+    x : dict
+        Feature names to values; what is absent, None or NaN is missing.
+    target : hashable, optional
+        The label wanted; by default any but the one that the model gives to `x`.
+    fixed : iterable of names
+        Features that must not change.
+    ranges : dict, optional
+        Limits by name: ``(low, high)`` of a number, None where open; a list of the levels of a
+        category. A present value outside has to move into them.
+
+    Returns
+    -------
+    Counterfactual
+        What the model predicts for it was looked at. "There is none" is an answer too.
+
+    Notes
+    -----
+    In each leaf the model is linear up to three standard deviations from the mean (beyond, it is
+    flat), so the nearest point of a leaf's box is a convex problem once the categories are chosen;
+    these are chosen by branch and bound. A category may become each level that was learnt (of very
+    many, the first 32), or those in `ranges`. The paper's setting keeps no list of numbers named in
+    `categorical`: there, these are the numbers that splits ask for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> rng = np.random.default_rng(1)
+    >>> model = DynamicModelTreeClassifier()
+    >>> for income, has_job in zip(rng.normal(40e3, 10e3, 2000), rng.random(2000) < 0.5):
+    ...     label = "granted" if income + 15e3 * has_job > 50e3 else "refused"
+    ...     model.learn_one({"income": income, "job": "yes" if has_job else "no"}, label)
+    >>> x = {"income": 25_000, "job": "no"}
+    >>> result = counterfactual(model, x, target="granted")
+    >>> print(result)
+    It would be 'granted' (92%) if job were 'yes' instead of 'no' and income were 34,860 instead of
+    25,000.
+    >>> model.predict_one(result.x)
+    'granted'
+    >>> print(counterfactual(model, x, fixed=["job"]))
+    It would be 'granted' (50%) if income were 51,664 instead of 25,000.
+    >>> print(counterfactual(model, x, fixed=["job"], ranges={"income": (None, 30_000)}))
+    Nothing makes it 'granted': job is fixed and income has a range; without these limits it would
+    be if job were 'yes' instead of 'no' and income were 34,860 instead of 25,000.
+    """
+    tree, encoder = inside(model)
+    values = encoder.read_dict(x, learning=False).matrix[0]
+    limits = read_limits(encoder, x, values, fixed, ranges)
+    code = _read_target(encoder, target)
+    present = int(tree.engine.probabilities(values[None])[0].argmax())
+    if code is None and len(encoder.labels) == 2:
+        code = 1 - present
+    hunt = _Hunt(tree, encoder, dict(x), values, present=present, target=code)
+    hunt.run(limits)
+    if hunt.best is not None:
+        return hunt.result()
+    return Counterfactual(
+        exists=False,
+        target=None if code is None else encoder.label_list[code],
+        exact=hunt.unsearched == math.inf,
+        reason=_say_why(hunt, limits),
+    )
+
+
+class _Hunt:
+    """The search over all leaves; `best` is the nearest row so far that the model agreed to."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        encoder: Encoder,
+        x: dict[Hashable, Any],
+        values: Doubles,
+        *,
+        present: int,
+        target: int | None,
+    ) -> None:
+        self.tree, self.encoder, self.x, self.values = tree, encoder, x, values
+        self.present, self.target = present, target
+        self.best: Doubles | None = None
+        self.cost = self.unsearched = math.inf
+
+    def again(self) -> _Hunt:
+        """Return the same hunt, not begun."""
+        return _Hunt(
+            self.tree,
+            self.encoder,
+            self.x,
+            self.values,
+            present=self.present,
+            target=self.target,
+        )
+
+    def run(self, limits: Limits) -> None:
+        """Take the leaves by what they cost at least, until the next is no nearer."""
+        if self.target == self.present and limits.allow(self.values):
+            self.best, self.cost = self.values, 0.0
+            return
+        if len(self.encoder.labels) < 2:
+            return
+        self.limits = limits
+        self.start = Start(self.tree, self.encoder, self.values, limits)
+        regions = (reach(self.tree, self.start, limits, leaf) for leaf in self.tree.leaves())
+        rest: list[tuple[float, int, Region | Plan]] = [
+            (self.start.least_cost(region), region.leaf, region) for region in regions if region
+        ]
+        heapq.heapify(rest)
+        order = itertools.count(len(self.tree.engine.alive))  # of equals, the first found first
+        nodes_left = MAX_NODES
+        while rest and rest[0][0] < self.cost * EQUAL:
+            _, _, nearest = heapq.heappop(rest)
+            if isinstance(nearest, Plan):
+                nodes_left -= self._search(nearest, max(nodes_left, 1))
+                continue
+            for demands, constants in self._goals(nearest.leaf):
+                found, left_out = plans(nearest, self.start, demands, constants)
+                self.unsearched = min(self.unsearched, left_out)
+                for plan in found:
+                    heapq.heappush(rest, (plan.bounds.least, next(order), plan))
+
+    def _search(self, plan: Plan, max_nodes: int) -> int:
+        _, unsearched, n_nodes = search(
+            plan.bounds, self.cost, partial(self._confirm, plan), max_nodes=max_nodes
+        )
+        self.unsearched = min(self.unsearched, unsearched)
+        return n_nodes
+
+    def _goals(self, leaf: int) -> list[tuple[Doubles, Doubles]]:
+        """Return what must not be negative: rows of weights and constants, one goal or several.
+
+        For any label but the present one each other label is a goal of its own: where it first
+        draws level, the prediction changes, if not to it, then to a third one.
+        """
+        engine, target = self.tree.engine, self.target
+        weights = engine.weights(leaf)
+        if engine.n_outputs == 1:
+            even = zero_of(engine.floor(int(engine.model[leaf])))
+            sign = 1.0 if target == 1 else -1.0
+            return [(sign * weights, np.array([-sign * even]))]
+        if target is not None:
+            others = np.delete(weights, target, axis=0)
+            return [(weights[target] - others, np.zeros(len(others)))]
+        others = np.delete(weights, self.present, axis=0) - weights[self.present]
+        return [(other[None], np.zeros(1)) for other in others]
+
+    def _confirm(self, plan: Plan, shifts: Doubles, picks: tuple[int, ...]) -> float:
+        """Return the squared distance of a row if the model agrees, else infinity."""
+        values = plan.row(self.start, shifts, picks)
+        code = int(self._probabilities(self.row(values)).argmax())
+        if code != self.target if self.target is not None else code == self.present:
+            return math.inf
+        cost = float(self.start.costs(values).sum())
+        if cost < self.cost:
+            self.best, self.cost = values, cost
+        return cost
+
+    def _probabilities(self, row: dict[Hashable, Any]) -> Doubles:
+        matrix = self.encoder.read_dict(row, learning=False).matrix
+        return np.asarray(self.tree.engine.probabilities(matrix)[0])
+
+    def row(self, values: Doubles) -> dict[Hashable, Any]:
+        """Return the row as it came, with what is different in it."""
+        row = dict(self.x)
+        for j in self._changed(values):
+            name, value, levels = self.encoder.feature_names[j], values[j], self.encoder.levels[j]
+            if levels is None:
+                is_whole = isinstance(row[name], int) and j in self.start.options
+                row[name] = int(value) if is_whole and value == int(value) else float(value)
+            elif value < MAX_LEVELS:
+                row[name] = self.encoder.level(j, value)
+            else:
+                row[name] = self.limits.other_level[j]
+        return row
+
+    def _changed(self, values: Doubles) -> list[int]:
+        return np.flatnonzero((values != self.values) & ~np.isnan(self.values)).tolist()
+
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        """Return old and new values by name, what went furthest first."""
+        assert self.best is not None
+        row, changed = self.row(self.best), self._changed(self.best)
+        if changed:
+            costs = self.start.costs(self.best)
+            changed.sort(key=lambda j: -costs[j])
+        encoder = self.encoder
+        names = [(encoder.display_names[j], encoder.feature_names[j]) for j in changed]
+        return {shown: (self.x[name], row[name]) for shown, name in names}
+
+    def result(self) -> Counterfactual:
+        assert self.best is not None
+        row = self.row(self.best)
+        probabilities = self._probabilities(row)
+        code = int(probabilities.argmax())
+        leaf = int(self.tree.engine.leaves(self.best[None])[0])
+        return Counterfactual(
+            exists=True,
+            target=self.encoder.label_list[code],
+            x=row,
+            changes=self.changes(),
+            distance=math.sqrt(self.cost),
+            probability=float(probabilities[code]),
+            leaf=leaf,
+            path=self.tree.path(leaf),
+            exact=self.cost <= self.unsearched,
+        )
+
+
+def _read_target(encoder: Encoder, target: Hashable) -> int | None:
+    if target is None:
+        return None
+    code = encoder.labels.get(plain(target))
+    if code is None:
+        raise ValueError(
+            f"target must be a label that was learnt, got {target!r}"
+            f"{did_you_mean(target, encoder.label_list)}: choose from "
+            f"{list_names(encoder.label_list)}, or None for any other than now"
+        )
+    return code
+
+
+# ---------------------------------------------------------------------- words
+def _say_changes(changes: dict[str, tuple[Any, Any]]) -> str:
+    parts = [f"{name} were {_say_change(old, new)}" for name, (old, new) in changes.items()]
+    if len(parts) > MAX_SAID:
+        n_left = len(parts) - MAX_SAID + 1
+        parts = [*parts[: MAX_SAID - 1], f"{n_left} other features changed less"]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def _say_change(old: Any, new: Any) -> str:
+    """Say both values, numbers with as many digits as tell them apart."""
+    if not isinstance(new, float):
+        return f"{new!r} instead of {plain(old)!r}"
+    before, after = format_number(float(old)), format_number(new)
+    for digits in range(5, 18):
+        if before != after:
+            break
+        before, after = f"{float(old):.{digits}g}", f"{new:.{digits}g}"
+    return f"{after} instead of {before}"
+
+
+def _say_why(hunt: _Hunt, limits: Limits) -> str:
+    """Say why there is no such row: the limits are too narrow, or the model has none."""
+    labels = hunt.encoder.label_list
+    if len(labels) < 2:
+        return f"{labels[0]!r} is the only label that was learnt"
+    if hunt.unsearched < math.inf:
+        return "none was found before the search was cut short"
+    narrow = limits.say(hunt.encoder.display_names)
+    if narrow:
+        free = hunt.again()
+        free.run(Limits.open(len(hunt.values)))
+        if free.best is not None:
+            changes = free.changes()
+            how = f"would be if {_say_changes(changes)}" if changes else "is already"
+            return f"{narrow}; without these limits it {how}"
+    same = " with the same features missing" if np.isnan(hunt.values).any() else ""
+    return f"the model gives this label to no row{same}"

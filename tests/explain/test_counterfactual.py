@@ -1,0 +1,449 @@
+"""The nearest row with another prediction: confirmed by the model, within limits, none nearer."""
+
+import functools
+import itertools
+import math
+import re
+import time
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from driftree import DynamicModelTreeClassifier
+from driftree.explain.counterfactual import counterfactual
+from driftree.explain.explanation import zero_of
+
+LEVELS = ["bus", "car", "van", "walk"]
+PAPER = {"setting": "paper", "epsilon": 1e-7}
+
+
+def make_columns(n_rows, seed, scale=1.0, missing=0.0):
+    """Numbers of any scale, one of them only 0 and 1, a category; some missing."""
+    rng = np.random.default_rng(seed)
+    way = rng.choice(LEVELS, n_rows).astype(object)
+    columns = {
+        "income": rng.normal(size=n_rows) * scale,
+        "age": rng.normal(5.0, 1.0, n_rows),
+        "way": way,
+        "member": rng.integers(0, 2, n_rows).astype(float),
+    }
+    if missing:
+        for values in columns.values():
+            values[rng.random(n_rows) < missing] = None if values.dtype == object else math.nan
+    return columns
+
+
+def label(columns, scale, n_labels, turn):
+    """A rule whose slope turns where `turn` says, so that it takes a split there."""
+    side = {
+        "income": np.nan_to_num(columns["income"] / scale) > 0,
+        "way": columns["way"] == "bus",
+        "gap": np.isnan(columns["income"]),
+    }
+    score = np.where(side[turn], 1, -1) * np.nan_to_num(columns["age"] - 5, nan=0.5) * 2
+    score += (columns["way"] == "bus") * 1.0 - (columns["way"] == "car")
+    score += np.nan_to_num(columns["member"]) * 0.7
+    cuts = np.quantile(score, np.arange(1, n_labels) / n_labels)
+    return np.digitize(score, cuts)
+
+
+@functools.cache
+def learn(*, n_labels=2, scale=1.0, missing=0.0, turn="income", n_rows=3000, **parameters):
+    model = DynamicModelTreeClassifier(**parameters)
+    columns = make_columns(n_rows, 1, scale, missing)
+    labels = label(columns, scale, n_labels, turn)
+    for i in range(0, n_rows, 100):
+        rows = {name: values[i : i + 100] for name, values in columns.items()}
+        model.learn_many(rows, [f"grade {code}" for code in labels[i : i + 100]])
+    return model
+
+
+def row_of(columns, i):
+    return {name: values[i] for name, values in columns.items()}
+
+
+def units_of(model):
+    """One standard deviation (paper: the range seen); a category and 0/1 count 1 per change."""
+    engine = model._tree.engine
+    one = 1.0 if model.setting == "paper" else 0.5
+    return {name: one / engine.scale_factor[j] for j, name in enumerate(["income", "age"])}
+
+
+def distances(model, x, columns):
+    total = np.zeros(len(columns["way"]))
+    for name, unit in units_of(model).items():
+        if not is_missing(x[name]):
+            total += ((columns[name] - x[name]) / unit) ** 2
+    for name in ("way", "member"):
+        if not is_missing(x[name]):
+            total += columns[name] != x[name]
+    return np.sqrt(total)
+
+
+def is_missing(value):
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def random_rows(model, x, reach, seed, fixed=(), ranges=None, n_rows=20_000):
+    """Rows around x in the allowed region, the missing missing; many share values with x."""
+    rng, ranges = np.random.default_rng(seed), ranges or {}
+    columns = {}
+    for name, unit in units_of(model).items():
+        steps = rng.normal(size=n_rows) * rng.choice([0.1, 0.5, 1.0], n_rows) * reach * unit
+        low, high = ranges.get(name, (None, None))
+        columns[name] = x[name] + steps * (rng.random(n_rows) < 0.8)
+        columns[name] = np.clip(
+            columns[name], -math.inf if low is None else low, math.inf if high is None else high
+        )
+    for name, levels in {"way": LEVELS, "member": [0.0, 1.0]}.items():
+        allowed = ranges.get(name, levels)
+        stays = (rng.random(n_rows) < 0.5) & (x[name] in allowed or name not in ranges)
+        columns[name] = np.where(stays, x[name], rng.choice(np.array(allowed, object), n_rows))
+    columns["member"] = columns["member"].astype(float)
+    for name, values in columns.items():
+        if name in fixed or is_missing(x[name]):
+            columns[name] = np.full(n_rows, x[name], values.dtype)
+    return columns
+
+
+def check(model, x, *, target=None, fixed=(), ranges=None):
+    """What must hold for every answer; returns it."""
+    result = counterfactual(model, x, target=target, fixed=fixed, ranges=ranges)
+    before = model.predict_one(x)
+
+    def wanted(labels):
+        return labels != before if target is None else labels == target
+
+    if result:
+        assert model.predict_one(result.x) == result.target
+        assert wanted(np.array([result.target], object)).all()
+        assert result.probability == model.predict_proba_one(result.x)[result.target]
+        changed = {name for name in x if result.x[name] is not x[name]}
+        assert changed == set(result.changes)
+        assert changed.isdisjoint(fixed)
+        assert all(result.changes[name] == (x[name], result.x[name]) for name in changed)
+        moved = {name: np.array([value], object) for name, value in result.x.items()}
+        for name in ("income", "age", "member"):
+            moved[name] = moved[name].astype(float)
+        assert distances(model, x, moved)[0] == pytest.approx(result.distance, rel=1e-9)
+    reach = result.distance if 0 < result.distance < math.inf else 3.0
+    for seed in range(2):
+        others = random_rows(model, x, reach, seed, fixed, ranges)
+        is_target = wanted(np.asarray(model.predict_many(others), object))
+        nearest = distances(model, x, others)[is_target].min(initial=math.inf)
+        assert nearest >= result.distance * (1 - 1e-6)
+    assert result.exact
+    return result
+
+
+# ---------------------------------------------------------------------- nothing is nearer
+MODELS = {
+    "two labels": {},
+    "four labels": {"n_labels": 4},
+    "missing": {"missing": 0.2, "n_labels": 3},
+    "splits of a category": {"turn": "way"},
+    "splits by what is missing": {"turn": "gap", "missing": 0.4},
+    "tiny": {"scale": 1e-100},
+    "huge": {"scale": 1e100},
+    "paper": PAPER,
+    "paper, three labels": {**PAPER, "n_labels": 3, "missing": 0.1},
+}
+LIMITS = [
+    {},
+    {"fixed": ["age"]},
+    {"fixed": ["income", "member"], "ranges": {"way": ["car", "van"]}},
+    {"ranges": {"age": (4.5, 6.0), "way": ["bus", "walk"]}},
+]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("limits", LIMITS, ids=["free", "age fixed", "way ranged", "age ranged"])
+def test_confirmed_within_limits_and_nothing_nearer(name, limits):
+    settings = MODELS[name]
+    model = learn(**settings)
+    columns = make_columns(200, 7, settings.get("scale", 1.0), settings.get("missing", 0.0))
+    n_found = 0
+    for i, target in itertools.product(range(5), [None, "grade 0"]):
+        x = row_of(columns, i)
+        result = check(model, x, target=target, **limits)
+        n_found += result.exists
+        for ranged, allowed in limits.get("ranges", {}).items():
+            if not result or is_missing(x[ranged]):
+                continue
+            if ranged == "age":
+                assert allowed[0] <= result.x["age"] <= allowed[1]
+            else:
+                assert result.x[ranged] in allowed
+    assert n_found >= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("two labels", "income <="),
+        ("four labels", "income <="),
+        ("splits of a category", "way == 'bus'"),
+        ("splits by what is missing", "income is missing"),
+        ("huge", "income <="),
+    ],
+)
+def test_the_trees_here_have_the_splits_they_are_for(name, split):
+    assert any(split in str(leaf.path[0]) for leaf in learn(**MODELS[name]).leaf_models())
+
+
+def test_a_noise_floor_moves_the_border():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(size=(20_000, 2))
+    y = (X.sum(axis=1) > 1) | (rng.random(len(X)) < 0.2)
+    model = DynamicModelTreeClassifier(max_depth=0).partial_fit(X, y)
+    engine = model._tree.engine
+    floor = engine.floor(int(engine.model[0]))
+    assert abs(zero_of(floor)) > 0.2
+    for row in X[:20].tolist():
+        result = counterfactual(model, {"x0": row[0], "x1": row[1]})
+        assert model.predict_one(result.x) == result.target
+        assert result.probability == pytest.approx(0.5, abs=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{}, {"n_labels": 3}, PAPER], ids=["two", "three", "paper"])
+@pytest.mark.parametrize("start", [(0.3, 5.4), (-6.0, 5.0), (4.0, 12.0)])
+def test_agrees_with_a_fine_grid(settings, start):
+    model = learn(**settings)
+    x = {"income": start[0], "age": start[1], "way": "car", "member": 0.0}
+    units = units_of(model)
+    result = check(model, x)
+    axes = [
+        np.append(np.linspace(x[name] - width, x[name] + width, 301), x[name])
+        for name, width in ((name, 1.2 * result.distance * units[name]) for name in units)
+    ]
+    income, age = (axis.ravel() for axis in np.meshgrid(*axes))
+    best = math.inf
+    for way, member in itertools.product(LEVELS, [0.0, 1.0]):
+        n_rows = len(income)
+        grid = {"income": income, "age": age}
+        grid |= {"way": np.full(n_rows, way, object), "member": np.full(n_rows, member)}
+        differs = np.asarray(model.predict_many(grid)) != model.predict_one(x)
+        best = min(best, distances(model, x, grid)[differs].min(initial=math.inf))
+    spacing = 2.4 * result.distance / 300
+    assert result.distance <= best <= result.distance + 2 * spacing
+
+
+def test_beyond_three_deviations_the_model_is_flat_but_the_way_back_counts():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(3000, 2))
+    model = DynamicModelTreeClassifier(max_depth=0).partial_fit(X, X[:, 0] + 0.3 * X[:, 1] > 0)
+    x = {"x0": 7.0, "x1": 0.0}
+    came_back = counterfactual(model, x)
+    assert -0.5 < came_back.x["x0"] < 1.0
+    assert 6.0 < came_back.distance < 7.5
+    stayed = counterfactual(model, x, ranges={"x0": (4, None)})
+    assert not stayed  # flat there, and x1 cannot make up for it
+
+
+def test_many_numbers_beyond_the_clipped_range_may_cut_the_search_short():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(3000, 9))
+    model = DynamicModelTreeClassifier(max_depth=0).partial_fit(X, X.sum(axis=1) > 0)
+    result = counterfactual(model, {f"x{j}": 3.5 for j in range(9)})
+    assert model.predict_one(result.x) == result.target
+    assert not result.exact
+    assert counterfactual(model, {f"x{j}": 3.5 if j < 6 else 1.0 for j in range(9)}).exact
+
+
+# ---------------------------------------------------------------------- kinds of features
+def test_an_unseen_level_may_stay_or_become_a_known_one():
+    model = learn()
+    x = {"income": 0.5, "age": 4.5, "way": "submarine", "member": 1.0}
+    assert check(model, x, fixed=["way"]).x["way"] == "submarine"
+    assert check(model, x, ranges={"way": ["submarine"]}).x["way"] == "submarine"
+    assert check(model, x, ranges={"way": ["bus"]}).x["way"] == "bus"
+
+
+def test_later_levels_share_an_input_and_can_be_asked_for():
+    model = DynamicModelTreeClassifier()
+    for i in range(3000):
+        code = i % 32 if i < 320 else i % 40
+        model.learn_one({"town": f"town {code}"}, "far" if code >= 32 else "near")
+    x = {"town": "town 3"}
+    assert not counterfactual(model, x)  # the later ones are known to be some, not by name
+    assert counterfactual(model, x, ranges={"town": ["town 35"]}).x == {"town": "town 35"}
+    later = {"town": "town 36"}
+    assert counterfactual(model, later, ranges={"town": ["town 35", "town 2"]}).distance == 1.0
+    assert not counterfactual(model, later, target="far", ranges={"town": ["town 35"]})
+
+
+def test_zero_and_one_stay_zero_or_one_and_whole():
+    rng = np.random.default_rng(1)
+    model = DynamicModelTreeClassifier()
+    for a, b in rng.integers(0, 2, (2000, 2)).tolist():
+        model.learn_one({"a": a, "b": b}, a or b)
+    result = counterfactual(model, {"a": 0, "b": 0})
+    assert result.distance == 1.0
+    assert sorted(result.x.values()) == [0, 1]
+    assert all(type(value) is int for value in result.x.values())
+    assert "were 1 instead of 0" in str(result)
+    assert counterfactual(model, {"a": 1, "b": 1}).distance == pytest.approx(math.sqrt(2))
+
+
+def test_what_never_varied_does_not_move():
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.normal(size=2000), np.full(2000, 3.0)])
+    model = DynamicModelTreeClassifier().partial_fit(X, X[:, 0] > 0)
+    assert set(counterfactual(model, {"x0": 1.0, "x1": 3.0}).changes) == {"x0"}
+    moved = counterfactual(model, {"x0": 1.0, "x1": 3.0}, ranges={"x1": (4, None)})
+    assert moved.changes["x1"] == (3.0, 4.0)
+    alone = counterfactual(model, {"x0": 1.0, "x1": 3.0})
+    assert moved.distance**2 == pytest.approx(alone.distance**2 + 1)
+
+
+def test_missing_stays_missing_and_its_leaves_out_of_reach():
+    rng = np.random.default_rng(1)
+    model = DynamicModelTreeClassifier()
+    for value, is_gone in zip(rng.normal(size=3000), rng.random(3000) < 0.5, strict=True):
+        model.learn_one({"a": None if is_gone else value}, "gone" if is_gone else "here")
+    result = counterfactual(model, {"a": 0.3})
+    assert not result
+    assert "gives this label to no row" in result.reason
+    gone = counterfactual(model, {})
+    assert not gone
+    assert "with the same features missing" in gone.reason
+
+
+def test_numbers_named_categorical_in_the_papers_setting():
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.integers(0, 5, 4000), rng.uniform(size=4000)]).astype(float)
+    y = (X[:, 0] == 3) ^ (X[:, 1] > 0.5)
+    model = DynamicModelTreeClassifier.paper(categorical=[0]).partial_fit(X[:2000], y[:2000])
+    model.partial_fit(X[2000:], y[2000:])
+    result = counterfactual(model, {"x0": 1.0, "x1": 0.2}, ranges={"x0": [0, 1, 2, 3, 4]})
+    assert model.predict_one(result.x) == result.target
+    assert result.x["x0"] in {0, 1, 2, 3, 4}
+
+
+# ---------------------------------------------------------------------- answers
+def test_nothing_changes_what_is_so_already():
+    model = learn()
+    x = row_of(make_columns(1, 3), 0)
+    result = counterfactual(model, x, target=model.predict_one(x), fixed=list(x))
+    assert (result.exists, result.changes, result.distance, result.x) == (True, {}, 0.0, x)
+    assert re.fullmatch(r"It is 'grade \d' already \(\d+%\): nothing has to change\.", str(result))
+
+
+def test_a_range_moves_even_what_is_so_already():
+    model = learn()
+    x = {"income": 1.0, "age": 8.0, "way": "bus", "member": 1.0}
+    before = model.predict_one(x)
+    result = counterfactual(model, x, target=before, ranges={"age": (None, 7)})
+    assert result.changes == {"age": (8.0, 7.0)}
+    assert result.target == before
+
+
+def test_none_exists_and_why():
+    model = learn()
+    x = {"income": 1.0, "age": 8.0, "way": "bus", "member": 1.0}
+    result = counterfactual(model, x, fixed=list(x)[1:], ranges={"income": (0.9, 1.1)})
+    assert (bool(result), result.x, result.leaf, result.changes) == (False, None, None, {})
+    assert result.distance == math.inf
+    assert math.isnan(result.probability)
+    assert result.exact
+    assert str(result).startswith(
+        "Nothing makes it 'grade 0': age, way, member are fixed and income has a range; "
+        "without these limits it would be if "
+    )
+    only = DynamicModelTreeClassifier()
+    only.learn_one({"a": 1.0}, "yes")
+    assert str(counterfactual(only, {"a": 1.0})) == (
+        "Nothing makes it anything else: 'yes' is the only label that was learnt."
+    )
+
+
+def test_the_row_comes_back_as_it_came_and_the_leaf_is_the_models():
+    model = learn()
+    x = {"nobody": "knows", **row_of(make_columns(1, 3), 0), "income": None}
+    del x["member"]
+    before = dict(x)
+    result = counterfactual(model, x)
+    assert x == before
+    assert list(result.x) == list(x)
+    assert (result.x["nobody"], result.x["income"]) == ("knows", None)
+    assert [str(condition) for condition in result.path] == [
+        str(condition) for condition in model._tree.path(result.leaf)
+    ]
+
+
+def test_the_sentence_says_the_furthest_first_and_not_everything():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(3000, 12)) * [1e-9, 1e9, *[1] * 10]
+    y = X @ [3e9, 2e-9, *np.linspace(1, 0.5, 10)] > 0
+    model = DynamicModelTreeClassifier(max_depth=0).partial_fit(X, y)
+    text = str(counterfactual(model, {f"x{j}": 0.0 for j in range(12)}, target=not y[0]))
+    text = str(counterfactual(model, dict(zip((f"x{j}" for j in range(12)), X[0], strict=True))))
+    assert re.match(
+        r"It would be (True|False) \(50%\) if x0 were \S+ instead of \S+, x1 were ", text
+    )
+    assert text.endswith(" and 7 other features changed less.")
+
+
+def test_numbers_that_differ_look_different():
+    model = DynamicModelTreeClassifier()
+    for value in np.random.default_rng(1).uniform(20_000, 20_001, 2000):
+        model.learn_one({"a": value}, bool(value > 20_000.5))
+    [(_, edge)] = counterfactual(model, {"a": 20_000.4}).changes.values()
+    text = str(counterfactual(model, {"a": edge - 1e-6}))
+    before, after = re.findall(r"20,?0\d\d\.\d+", text)
+    assert before != after
+
+
+# ---------------------------------------------------------------------- mistakes
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"target": "grade 9"}, ValueError, r"got 'grade 9' \(did you mean 'grade \d'\?\): choose"),
+        ({"fixed": ["aeg"]}, ValueError, r"fixed names 'aeg' \(did you mean 'age'\?\), but the"),
+        ({"fixed": "age"}, TypeError, r"write \['age'\]"),
+        ({"ranges": {"incom": (0, 1)}}, ValueError, r"did you mean 'income'"),
+        ({"ranges": {"age": (2, 1)}}, ValueError, r"got \(2, 1\): nothing lies between"),
+        ({"ranges": {"age": (math.nan, 1)}}, ValueError, r"nothing lies between"),
+        ({"ranges": {"age": 3}}, ValueError, r"ranges\['age'\] must be \(low, high\)"),
+        ({"ranges": {"age": ("a", "b")}}, ValueError, r"must be \(low, high\)"),
+        ({"ranges": {"way": []}}, ValueError, r"ranges\['way'\] is empty"),
+        ({"ranges": {"way": "bus"}}, TypeError, r"must be a list of levels, got 'bus'"),
+        ({"ranges": {"way": ["vam"]}}, ValueError, r"'vam' \(did you mean 'van'\?\)"),
+        ({"ranges": ["age"]}, TypeError, r"ranges must be a dict"),
+    ],
+)
+def test_mistakes_are_told(arguments, error, message):
+    x = {"income": 1.0, "age": 8.0, "way": "bus", "member": 1.0}
+    with pytest.raises(error, match=message):
+        counterfactual(learn(), x, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("x", "ranges"), [({"age": 1e200, "income": 1.0}, {}), ({"age": 5.0}, {"age": (1e200, None)})]
+)
+def test_what_is_too_far_to_be_measured_is_told(x, ranges):
+    with pytest.raises(ValueError, match=r"'age' is .* check its unit"):
+        counterfactual(learn(), x, ranges=ranges)
+
+
+def test_needs_a_model_and_a_row():
+    with pytest.raises(NotFittedError):
+        counterfactual(DynamicModelTreeClassifier(), {"a": 1.0})
+    with pytest.raises(TypeError, match="a row must be a dict"):
+        counterfactual(learn(), [1.0])
+    with pytest.raises(ValueError, match="numeric"):
+        counterfactual(learn(), {"age": "old"})
+
+
+def test_is_fast_with_many_features_and_leaves():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(20_000, 50))
+    X[:, :10] = rng.integers(0, 5, size=(20_000, 10))
+    y = (np.sin(3 * X[:, 20]) + 0.3 * X[:, 21:].sum(axis=1) / 5 + (X[:, 0] == 2) > 0).astype(int)
+    model = DynamicModelTreeClassifier(epsilon=0.9, categorical=list(range(10))).fit(X, y)
+    assert model.n_leaves_ > 4
+    start = time.perf_counter()
+    for row in X[:5].tolist():
+        assert counterfactual(model, {f"x{j}": value for j, value in enumerate(row)}).exact
+    assert time.perf_counter() - start < 5.0
