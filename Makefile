@@ -25,7 +25,7 @@ version_of = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")'
 OLD_PYTHONS := 2.% 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 3.10
 need_python = $(if $(filter-out $(OLD_PYTHONS),$(call version_of,$(PYTHON))),,$(error driftree needs Python 3.11 or newer, and $(PYTHON) is not: name one that is, such as make PYTHON=python3.12 $(MAKECMDGOALS)))
 
-.PHONY: help demo test lint format paper differences quality ablations bench sanitize wheels clean FORCE
+.PHONY: help demo test lint format guide paper differences quality ablations bench sanitize wheels clean FORCE
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name words; do printf '  make %-11s %s\n' "$$name" "$$words"; done
@@ -51,6 +51,9 @@ paper: .venv/.dev-stamp ## the paper's tables and figures (hours the first time)
 
 differences: .venv/.dev-stamp ## why River's figures are not all the paper's (a quarter of an hour)
 	@$(BIN)/python benchmarks/differences.py
+
+guide: .venv/.dev-stamp ## run the pages that need data anew, with their pictures
+	@$(BIN)/python docs/rerun.py docs/reading.md
 
 quality: .venv/.dev-stamp ## score both settings on the streams in DRIFTREE_DATA
 	@$(BIN)/python benchmarks/quality.py --jobs 2

@@ -124,3 +124,28 @@ def test_an_effect_is_that_of_two_standard_deviations():
         assert leaf.effects[True][name] == pytest.approx(
             2 * deviation * leaf.weights[True][name], rel=0.01
         )
+
+
+def test_levels_that_the_path_rules_out_have_no_weight():
+    """Vans are judged the other way round; elsewhere buses do better than trams."""
+    rng = np.random.default_rng(1)
+    model = DynamicModelTreeClassifier()
+    for a, b, car in zip(*rng.normal(size=(2, 6000)), rng.integers(0, 3, 6000), strict=True):
+        score = a + b + 2 * (car == 1)
+        x = {"a": a, "b": b, "car": ("van", "bus", "tram")[car]}
+        model.learn_one(x, bool(score < 0 if car == 0 else score > 0))
+    vans, others = leaf_models(model)
+    label = model.classes_[1]
+    assert [str(leaf.path[0]) for leaf in (vans, others)] == ["car == 'van'", "car != 'van'"]
+    names = ["car == 'van'", "car == 'bus'", "car == 'tram'"]
+    assert [vans.weights[label][name] for name in names] == [0.0, 0.0, 0.0]
+    van, bus, tram = (others.weights[label][name] for name in names)
+    assert van == 0.0
+    assert bus == pytest.approx(-tram)
+    assert abs(bus) > 1.0
+    for name, leaf in zip(names, (vans, others, others), strict=True):
+        x = {"a": 0.5, "b": 0.5, "car": name.split("'")[1]}
+        why, weights = model.explain_one(x), leaf.weights[label]
+        assert why.contributions["car"] == pytest.approx(weights[name])
+        by_hand = leaf.intercept[label] + 0.5 * (weights["a"] + weights["b"]) + weights[name]
+        assert by_hand == pytest.approx(why.intercept + sum(why.contributions.values()))

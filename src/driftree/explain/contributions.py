@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.explain.describe import column_features, inside, level_groups
+from driftree.explain.describe import column_features, inside, level_groups, possible_inputs
 from driftree.explain.explanation import Explanation, Explanations, LeafFacts, zero_of
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
     matrix = matrix.copy()  # it may be the user's own array
     leaves = engine.leaves(matrix)
     inputs = engine.inputs(matrix)
-    average = average_inputs(tree)
     n_outputs, shape = engine.n_outputs, matrix.shape
     belongs = column_features(tree)[:, None] == np.arange(shape[1])
     values = np.empty((*shape, n_outputs))
@@ -101,6 +100,7 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
     for leaf, fact in facts.items():
         here = leaves == leaf
         weights = engine.weights(leaf)
+        average = average_inputs(tree, leaf)
         by_feature = (belongs[:, :, None] * weights.T[:, None, :]).reshape(len(average), -1)
         values[here] = ((inputs[here] - average) @ by_feature).reshape(-1, shape[1], n_outputs)
         base_values[here] = weights @ average - zero_of(fact.floor)
@@ -122,14 +122,20 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
     )
 
 
-def average_inputs(tree: Tree) -> NDArray[np.float64]:
-    """Return the inputs of an average row: numbers at their mean, categories between levels."""
+def average_inputs(tree: Tree, leaf: int) -> NDArray[np.float64]:
+    """Return the inputs of an average row: numbers at their mean, categories between levels.
+
+    Of a category, those levels that the leaf's path lets through.
+    """
     engine = tree.engine
     means = np.where(engine.value_column >= 0, engine.scale_mean, np.nan)
     average: NDArray[np.float64] = engine.inputs(means[None])[0]
     average[engine.missing_column[engine.missing_column >= 0]] = 0.0
+    possible = possible_inputs(tree, leaf)
     for group in level_groups(tree):
-        average[group] = 1.0 / len(group)
+        own = group[possible[group]]
+        average[group] = 0.0
+        average[own] = 1.0 / max(1, len(own))
     return average
 
 

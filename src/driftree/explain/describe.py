@@ -39,7 +39,8 @@ class LeafModel:
 
     Exactly one of a category's inputs is 1 in every row, so only differences between its weights
     mean something: they are given as differences to their mean, and the intercept contains that
-    mean. A level that was never learnt has no input; its row keeps the intercept without the mean.
+    mean. Levels that the path rules out have the weight 0 and no part in the mean. A level that was
+    never learnt has no input; its row keeps the intercept without the mean.
 
     Attributes
     ----------
@@ -173,15 +174,42 @@ def outputs(tree: Tree, encoder: Encoder) -> list[Hashable]:
 
 
 def centred_weights(tree: Tree, node: int) -> NDArray[np.float64]:
-    """Return a node's weights per output, those of each category as differences to their mean."""
+    """Return a node's weights per output, those of each category as differences to their mean.
+
+    Inputs that are 0 in every row that the node's path lets through have no weight.
+    """
     engine = tree.engine
     scaled = engine.weights(node)[: engine.n_outputs if engine.n_classes > 1 else 0]
+    possible = possible_inputs(tree, node)
+    scaled[:, ~possible] = 0.0
     for group in level_groups(tree):
-        if len(group):
-            mean = scaled[:, group].mean(axis=1)
-            scaled[:, group] -= mean[:, None]
+        own = group[possible[group]]
+        if len(own):
+            mean = scaled[:, own].mean(axis=1)
+            scaled[:, own] -= mean[:, None]
             scaled[:, 0] += mean
     return scaled
+
+
+def possible_inputs(tree: Tree, node: int) -> NDArray[np.bool_]:
+    """Return which inputs of the simple models can be other than 0 under a node's conditions."""
+    engine = tree.engine
+    levels = engine.level_column.reshape(-1, MAX_LEVELS + 1)
+    possible = np.ones(engine.n_columns, dtype=bool)
+    while (above := int(engine.parent[node])) >= 0:
+        is_left = engine.left[above] == node
+        feature, threshold = int(engine.feature[above]), float(engine.threshold[above])
+        ruled_out = []
+        if bool(engine.missing_left[above]) != is_left:  # missing values go the other way
+            ruled_out.append(engine.missing_column[feature])
+        if engine.equality[above]:
+            wanted = np.arange(MAX_LEVELS + 1) == threshold
+            ruled_out += levels[feature, wanted != is_left].tolist()
+        elif threshold == -math.inf and is_left:  # only missing values come here
+            ruled_out += [engine.value_column[feature], *levels[feature]]
+        possible[[column for column in ruled_out if column >= 0]] = False
+        node = above
+    return possible
 
 
 def class_shares(tree: Tree, encoder: Encoder, node: int) -> dict[Hashable, float]:

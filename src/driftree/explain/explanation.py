@@ -27,8 +27,9 @@ class Explanation:
 
     The log-odds of a row are the intercept plus the contributions of its features, exactly. They
     compare the row with an average one, both by the model of the row's leaf. The average row has
-    every number at its mean over the stream, every category between its levels (at the mean of
-    their weights, missing counted as a level if it ever was), and no number missing. (In the
+    every number at its mean over the stream, every category between the levels that the rule
+    allows (at the mean of their weights, missing counted as a level if it ever was), and no number
+    missing. (In the
     paper's setting categories are numbers to the simple models, and averaged like them.) What a
     feature decides on the way to the leaf is told by `path`, not by its contribution.
 

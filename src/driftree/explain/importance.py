@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from driftree.explain.describe import centred_weights, inside, level_groups, row_shares
+from driftree.explain.describe import (
+    centred_weights,
+    inside,
+    level_groups,
+    possible_inputs,
+    row_shares,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -121,12 +127,12 @@ def _weight_by_feature(tree: Tree) -> NDArray[np.float64]:
 def _effects(tree: Tree, leaf: int) -> NDArray[np.float64]:
     """Return the mean over the labels of each feature's absolute effect in a leaf."""
     engine = tree.engine
-    weights = centred_weights(tree, leaf)
+    weights, possible = centred_weights(tree, leaf), possible_inputs(tree, leaf)
     effects = np.zeros(engine.n_features)
     if not len(weights):
         return effects
     is_number = engine.value_column >= 0
-    groups = iter(level_groups(tree))
+    groups = iter([group[possible[group]] for group in level_groups(tree)])
     for j in range(engine.n_features):
         if is_number[j]:
             columns = [c for c in (engine.value_column[j], engine.missing_column[j]) if c >= 0]
