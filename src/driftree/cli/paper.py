@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from driftree.cli.data import fetch_with_progress
-from driftree.cli.screen import Progress, consoles, names_of, one_line, versions, write_json
+from driftree.cli.screen import Progress, consoles, names_of, one_line, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,6 +172,8 @@ def _write(console: Console, folder: Path, findings: Findings, results: Results,
 
 
 def _write_summary(path: Path, findings: Findings, results: Results) -> None:
+    from driftree.show.reproduce import versions
+
     what = {
         "versions": versions(),
         "missing": dict(findings.missing),

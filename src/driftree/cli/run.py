@@ -17,7 +17,6 @@ from driftree.cli.screen import (
     names_of,
     one_line,
     tabulate,
-    versions,
     write_json,
 )
 
@@ -342,6 +341,7 @@ def _write_summary(
     memory: dict[str, int | None],
 ) -> None:
     from driftree.evaluate.records import summarise
+    from driftree.show.reproduce import versions
 
     learners: dict[str, dict[str, Any]] = {}
     for learner, figures in summarise(records).items():

@@ -193,17 +193,6 @@ def _show(figure: float, digits: int) -> str:
     return "-" if figure != figure else f"{figure:,.{digits}f}"  # noqa: PLR0124 (not a number)
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that results depend on."""
-    import platform
-    from importlib.metadata import version
-
-    import driftree
-
-    libraries = {name: version(name) for name in ("numpy", "river", "scikit-learn")}
-    return {"driftree": driftree.__version__, "python": platform.python_version(), **libraries}
-
-
 def write_json(path: Path, what: object) -> None:
     """Write a file as a whole, or not at all."""
     import json

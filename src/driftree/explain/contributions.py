@@ -100,7 +100,7 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
     for leaf, fact in facts.items():
         here = leaves == leaf
         weights = engine.weights(leaf)
-        average = average_inputs(tree, leaf)
+        average = average_inputs(tree, encoder, leaf)
         by_feature = (belongs[:, :, None] * weights.T[:, None, :]).reshape(len(average), -1)
         values[here] = ((inputs[here] - average) @ by_feature).reshape(-1, shape[1], n_outputs)
         base_values[here] = weights @ average - zero_of(fact.floor)
@@ -122,7 +122,7 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
     )
 
 
-def average_inputs(tree: Tree, leaf: int) -> NDArray[np.float64]:
+def average_inputs(tree: Tree, encoder: Encoder, leaf: int) -> NDArray[np.float64]:
     """Return the inputs of an average row: numbers at their mean, categories between levels.
 
     Of a category, those levels that the leaf's path lets through.
@@ -131,7 +131,7 @@ def average_inputs(tree: Tree, leaf: int) -> NDArray[np.float64]:
     means = np.where(engine.value_column >= 0, engine.scale_mean, np.nan)
     average: NDArray[np.float64] = engine.inputs(means[None])[0]
     average[engine.missing_column[engine.missing_column >= 0]] = 0.0
-    possible = possible_inputs(tree, leaf)
+    possible = possible_inputs(tree, encoder, tree.path(leaf))
     for group in level_groups(tree):
         own = group[possible[group]]
         average[group] = 0.0

@@ -149,7 +149,9 @@ def leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafMod
     intercept: dict[Hashable, float] = {}
     weights: dict[Hashable, dict[str, float]] = {}
     effects: dict[Hashable, dict[str, float]] = {}
-    for label, scaled in zip(outputs(tree, encoder), centred_weights(tree, leaf), strict=True):
+    for label, scaled in zip(
+        outputs(tree, encoder), centred_weights(tree, encoder, leaf), strict=True
+    ):
         own = scaled * factor
         intercept[label] = float(scaled[0] - own @ shift)
         strongest = sorted(range(1, len(names)), key=lambda c: (-abs(scaled[c]), c))
@@ -173,42 +175,56 @@ def outputs(tree: Tree, encoder: Encoder) -> list[Hashable]:
     return labels if tree.engine.n_outputs > 1 else labels[1:2]
 
 
-def centred_weights(tree: Tree, node: int) -> NDArray[np.float64]:
+def centred_weights(tree: Tree, encoder: Encoder, node: int) -> NDArray[np.float64]:
     """Return a node's weights per output, those of each category as differences to their mean.
 
     Inputs that are 0 in every row that the node's path lets through have no weight.
     """
     engine = tree.engine
     scaled = engine.weights(node)[: engine.n_outputs if engine.n_classes > 1 else 0]
-    possible = possible_inputs(tree, node)
-    scaled[:, ~possible] = 0.0
-    for group in level_groups(tree):
-        own = group[possible[group]]
+    return centre(scaled, possible_inputs(tree, encoder, tree.path(node)), level_groups(tree))
+
+
+def centre(
+    weights: NDArray[np.float64], possible: NDArray[np.bool_], groups: list[NDArray[np.int32]]
+) -> NDArray[np.float64]:
+    """Return weights without those of inputs that are always 0, each category's about their mean.
+
+    The mean goes into the intercept. A model of the past may have known fewer inputs than there are
+    by now.
+    """
+    n_columns = weights.shape[1]
+    centred = np.where(possible[:n_columns], weights, 0.0)
+    for group in groups:
+        own = group[(group < n_columns) & possible[group]]
         if len(own):
-            mean = scaled[:, own].mean(axis=1)
-            scaled[:, own] -= mean[:, None]
-            scaled[:, 0] += mean
-    return scaled
+            mean = centred[:, own].mean(axis=1)
+            centred[:, own] -= mean[:, None]
+            centred[:, 0] += mean
+    return centred
 
 
-def possible_inputs(tree: Tree, node: int) -> NDArray[np.bool_]:
-    """Return which inputs of the simple models can be other than 0 under a node's conditions."""
+def possible_inputs(tree: Tree, encoder: Encoder, path: tuple[Condition, ...]) -> NDArray[np.bool_]:
+    """Return which inputs of the simple models can be other than 0 under some conditions."""
     engine = tree.engine
-    levels = engine.level_column.reshape(-1, MAX_LEVELS + 1)
     possible = np.ones(engine.n_columns, dtype=bool)
-    while (above := int(engine.parent[node])) >= 0:
-        is_left = engine.left[above] == node
-        feature, threshold = int(engine.feature[above]), float(engine.threshold[above])
-        ruled_out = []
-        if bool(engine.missing_left[above]) != is_left:  # missing values go the other way
-            ruled_out.append(engine.missing_column[feature])
-        if engine.equality[above]:
-            wanted = np.arange(MAX_LEVELS + 1) == threshold
-            ruled_out += levels[feature, wanted != is_left].tolist()
-        elif threshold == -math.inf and is_left:  # only missing values come here
-            ruled_out += [engine.value_column[feature], *levels[feature]]
-        possible[[column for column in ruled_out if column >= 0]] = False
-        node = above
+    levels = engine.level_column.reshape(-1, MAX_LEVELS + 1)
+    places = {name: j for j, name in enumerate(encoder.display_names)}
+    for condition in path:
+        j = places.get(condition.feature)
+        if j is None:  # another feature of the same name has come since, and both got longer names
+            continue
+        known = np.flatnonzero(levels[j] >= 0)
+        columns: list[int] = []
+        if condition.operator in ("==", "!="):
+            is_equal = condition.operator == "=="
+            codes = [c for c in known if (encoder.level(j, int(c)) != condition.value) == is_equal]
+            columns += levels[j, codes].tolist()
+        elif condition.operator == "is missing":
+            columns += [engine.value_column[j], *levels[j, known].tolist()]
+        if condition.missing_passes is False:
+            columns.append(engine.missing_column[j])
+        possible[[column for column in columns if column >= 0]] = False
     return possible
 
 

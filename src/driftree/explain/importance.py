@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.explain.readable import Readable
+    from driftree.learn.encoding import Encoder
     from driftree.learn.tree import Tree
 
 
@@ -89,7 +90,7 @@ def feature_importance(model: Readable) -> dict[str, Importance]:
     size: earned 0, weight 0.3
     """
     tree, encoder = inside(model)
-    earned, weight = earned_by_feature(tree), _weight_by_feature(tree)
+    earned, weight = earned_by_feature(tree), _weight_by_feature(tree, encoder)
     strength = _share_of_all(np.maximum(earned, 0.0)) + _share_of_all(weight)
     order = np.argsort(-strength, kind="stable").tolist()
     names = encoder.display_names
@@ -115,19 +116,20 @@ def _saved_per_row(tree: Tree, node: int) -> float:
     return float(engine.own_loss[node] - engine.subtree_loss[node]) / rows if rows > 0 else 0.0
 
 
-def _weight_by_feature(tree: Tree) -> NDArray[np.float64]:
+def _weight_by_feature(tree: Tree, encoder: Encoder) -> NDArray[np.float64]:
     engine = tree.engine
     shares = row_shares(tree, unknown=0.5)
     total = np.zeros(engine.n_features)
     for leaf in tree.leaves():
-        total += shares[leaf] * _effects(tree, leaf)
+        total += shares[leaf] * _effects(tree, encoder, leaf)
     return total
 
 
-def _effects(tree: Tree, leaf: int) -> NDArray[np.float64]:
+def _effects(tree: Tree, encoder: Encoder, leaf: int) -> NDArray[np.float64]:
     """Return the mean over the labels of each feature's absolute effect in a leaf."""
     engine = tree.engine
-    weights, possible = centred_weights(tree, leaf), possible_inputs(tree, leaf)
+    weights = centred_weights(tree, encoder, leaf)
+    possible = possible_inputs(tree, encoder, tree.path(leaf))
     effects = np.zeros(engine.n_features)
     if not len(weights):
         return effects

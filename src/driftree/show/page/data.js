@@ -1,0 +1,209 @@
+// What the page knows, and the small words of drawing it. Text from data only ever becomes the
+// content of text nodes or the value of attributes, never markup.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const EVENTS = DATA.events;
+const KINDS = {
+  split: { name: "split", words: "a leaf was split", mark: "M0,-6 L6,5 L-6,5 Z" },
+  replace: {
+    name: "replace",
+    words: "a split was replaced",
+    mark: "M0,-6.5 L6.5,0 L0,6.5 L-6.5,0 Z",
+  },
+  prune: { name: "prune", words: "a branch was pruned", mark: "M0,6 L6,-5 L-6,-5 Z" },
+  link: { name: "restart", words: "the tree started again", mark: "M-5,-5 H5 V5 H-5 Z" },
+};
+// Okabe and Ito: colour-blind readers can tell them apart; dashes tell them apart in grey.
+const N_COLOURS = 7;
+const DASHES = ["", "6 3", "2 2", "8 3 2 3", "4 2", "1 3", "10 2"];
+
+const $ = (id) => document.getElementById(id);
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+const el = (tag, attributes, ...children) =>
+  fill(document.createElement(tag), attributes, children);
+const svg = (tag, attributes, ...children) =>
+  fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+
+// -------------------------------------------------------------------- words and numbers
+const whole = (value) => Math.round(value).toLocaleString("en-US");
+const percent = (share) =>
+  share === null ? "–" : share > 0 && share < 0.01 ? "< 1 %" : `${Math.round(100 * share)} %`;
+const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
+
+function figure(value, digits = 3) {
+  if (value === null || value === undefined) return "–";
+  if (value !== 0 && Math.abs(value) < 0.001) return value.toExponential(1).replaceAll("-", "−");
+  const text = value.toLocaleString("en-US", { maximumSignificantDigits: digits });
+  return text.replace("-", "−");
+}
+
+const nats = (value) =>
+  value === null
+    ? "–"
+    : value
+        .toLocaleString("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 })
+        .replace("-", "−");
+const effect = (value) => (value > 0 ? "+" : "") + figure(value);
+const shorten = (text, length) => (text.length <= length ? text : `${text.slice(0, length - 1)}…`);
+// The end of a condition tells it from its neighbours, so the middle goes.
+const shortenMiddle = (text, length) =>
+  text.length <= length ? text : `${text.slice(0, length - 6)}…${text.slice(-5)}`;
+
+// A text in a picture that may be shortened; its tooltip has the whole.
+const svgText = (text, whole, attributes) =>
+  svg("text", attributes, text, text === whole ? null : svg("title", {}, whole));
+
+const condition = (number) => DATA.conditions[number][0];
+// A condition in little room: the feature's name gives way, not what is asked of it.
+function shortCondition(number, length) {
+  const text = condition(number);
+  const end = DATA.conditions[number][1];
+  const question = shorten(text.slice(end), length - 6);
+  return shortenMiddle(text.slice(0, end), Math.max(6, length - question.length)) + question;
+}
+const inputName = (column) => DATA.inputs[column];
+const labelName = (number) => DATA.labels[number];
+const isBinary = DATA.labels.length <= 2;
+// With two labels all weights speak about the second one; else each about its own label.
+const weightName = ([label, column]) =>
+  isBinary ? inputName(column) : `${labelName(label)}: ${inputName(column)}`;
+const shortWeightName = ([label, column], length) =>
+  isBinary
+    ? shortenMiddle(inputName(column), length)
+    : [
+        shorten(labelName(label), Math.floor(length / 3)),
+        shortenMiddle(inputName(column), Math.ceil((2 * length) / 3) - 2),
+      ].join(": ");
+function weightWords() {
+  const label = DATA.labels[DATA.labels.length - 1];
+  const whose = isBinary ? `the log-odds of ${shorten(label, 40)}` : "a label's log-odds";
+  return `what ${whose} gain when a number grows by ${DATA.unit}, or a yes/no input becomes yes.`;
+}
+// A name of the user's; its tooltip has the whole.
+const named = (text, length, whole = text) =>
+  el(
+    "span",
+    { class: "name", title: whole === text && text.length <= length ? null : whole },
+    shortenMiddle(text, length),
+  );
+
+// -------------------------------------------------------------------- parts that several draw
+function table(caption, heads, rows) {
+  const cell = (tag, content, place) =>
+    el(
+      tag,
+      {
+        class: heads[place].number ? "number" : null,
+        scope: tag === "th" ? "row" : null,
+        "data-head": place ? heads[place].name : null,
+      },
+      content,
+    );
+  return el(
+    "table",
+    {},
+    el("caption", { class: "unseen" }, caption),
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        heads.map((head) =>
+          el(
+            "th",
+            { scope: "col", class: head.number ? "number" : null, title: head.title },
+            head.name,
+          ),
+        ),
+      ),
+    ),
+    el(
+      "tbody",
+      {},
+      rows.map((row) =>
+        el(
+          "tr",
+          {},
+          row.map((content, place) => cell(place ? "td" : "th", content, place)),
+        ),
+      ),
+    ),
+  );
+}
+
+// A bar from a middle line: to the right for, to the left against.
+function effectBar(value, largest, width = 72) {
+  const half = width / 2;
+  const length = Math.max(1, half * Math.min(1, Math.abs(value) / (largest || 1)));
+  return svg(
+    "svg",
+    { class: "bar", width, height: 12, viewBox: `0 0 ${width} 12`, "aria-hidden": "true" },
+    svg("rect", {
+      class: value < 0 ? "against" : "for",
+      x: value < 0 ? half - length : half,
+      y: 2,
+      width: length,
+      height: 8,
+      rx: 1,
+    }),
+    svg("line", { class: "axis", x1: half, x2: half, y1: 0, y2: 12 }),
+  );
+}
+
+function shareBar(share, width = 72, kind = "share") {
+  return svg(
+    "svg",
+    { class: "bar", width, height: 12, viewBox: `0 0 ${width} 12`, "aria-hidden": "true" },
+    svg("rect", { class: "rail", x: 0, y: 3, width, height: 6, rx: 3 }),
+    svg("rect", {
+      class: kind,
+      x: 0,
+      y: 3,
+      width: Math.max(share > 0 ? 2 : 0, width * (share ?? 0)),
+      height: 6,
+      rx: 3,
+    }),
+  );
+}
+
+// One stop for the Tab key, arrow keys inside.
+function rove(container, items) {
+  items.forEach((item, place) =>
+    item.setAttribute("tabindex", place === items.length - 1 ? "0" : "-1"),
+  );
+  container.onkeydown = (event) => {
+    const place = items.indexOf(document.activeElement);
+    const goal = {
+      ArrowLeft: place - 1,
+      ArrowUp: place - 1,
+      ArrowRight: place + 1,
+      ArrowDown: place + 1,
+      Home: 0,
+      End: items.length - 1,
+    }[event.key];
+    if (place < 0) return;
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      items[place].dispatchEvent(new MouseEvent("click", { bubbles: true }));
+    } else if (goal !== undefined) {
+      event.preventDefault();
+      if (items[goal]) focusOn(items, items[goal]);
+    }
+  };
+}
+
+function focusOn(items, item) {
+  for (const other of items) other.setAttribute("tabindex", other === item ? "0" : "-1");
+  item.focus();
+}

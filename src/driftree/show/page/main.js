@@ -1,0 +1,156 @@
+// What is shown at present, and who changes it.
+
+const PAPER_WIDTH = 700;
+const view = { row: 0, count: 0, leaf: null, since: null };
+
+// Show the tree after the first `count` changes, at a row.
+function show(row, count, leaf = null) {
+  view.row = Math.min(Math.max(row, DATA.first.row), lastRow());
+  view.count = count;
+  const nodes = treeAfter(count);
+  const stands = leaf !== null && nodes.get(leaf)?.left < 0 ? leaf : null;
+  view.leaf = stands;
+  view.since = stands === null ? null : nodes.get(stands).since_step;
+  drawTree(nodes, view.row, count);
+  markLeaf(stands);
+  moveCursor(view.row, stands === null ? count - 1 : null);
+  tellPlace(nodes);
+  if (stands !== null) readLeaf(nodes, stands, view.row, count);
+  else if (count > 0) readEvent(count - 1);
+  else
+    readNothing(
+      EVENTS.length
+        ? "No change yet: with this tree the log begins. Choose a change or a leaf to read about it."
+        : `${DATA.notice} Choose a leaf to read its rule and its weights.`,
+    );
+}
+
+function tellPlace(nodes) {
+  const { row, count } = view;
+  const slider = $("slider");
+  const leaves = leavesOf(nodes).length;
+  const size = leaves === 1 ? "1 leaf" : `${leaves} leaves`;
+  const last = EVENTS[count - 1];
+  const step =
+    last && last.row === row
+      ? `, step ${whole(last.step)}`
+      : row === DATA.last.row
+        ? `, step ${whole(DATA.last.step)}`
+        : "";
+  slider.value = row;
+  slider.setAttribute(
+    "aria-valuetext",
+    `Row ${whole(row)}, ${size}, ${plural(count, "change")} so far`,
+  );
+  $("place").replaceChildren(
+    el("strong", {}, `Row ${whole(row)}`),
+    `${step} · ${size} · ${whole(count)} of ${plural(EVENTS.length, "change")}`,
+  );
+  const marked = last ? `Marked is the last change, at row ${whole(last.row)}. ` : "";
+  $("tree-words").textContent =
+    `${marked}Choose a leaf to read its rule, its weights and its history.`;
+  $("tree-title").textContent = `The tree after row ${whole(row)}`;
+  // Not `disabled`, which would take the focus from who steps to the end.
+  $("previous").setAttribute("aria-disabled", count === 0);
+  $("next").setAttribute("aria-disabled", count === EVENTS.length);
+  $("latest").setAttribute("aria-disabled", isPresent(count, row));
+  for (const button of $("changes").querySelectorAll("button")) {
+    button.setAttribute("aria-current", Number(button.dataset.event) === count - 1);
+  }
+}
+
+// -------------------------------------------------------------------- ways to move
+// A leaf that still stands at the new time stays chosen.
+function move(row, count) {
+  const leaf = view.leaf === null ? undefined : treeAfter(count).get(view.leaf);
+  show(row, count, leaf && leaf.since_step === view.since ? leaf.node : null);
+}
+
+function goToRow(row) {
+  if (!DATA.is_kept) return; // only the present tree is known
+  const allowed = Math.min(Math.max(row, DATA.first.row), lastRow());
+  move(Math.round(allowed), countUntilRow(Math.round(allowed)));
+}
+
+function goToEnd() {
+  move(DATA.last.row, EVENTS.length);
+}
+
+function goToChange(count) {
+  if (count < 0 || count > EVENTS.length) return;
+  show(count ? EVENTS[count - 1].row : DATA.first.row, count);
+}
+
+function chooseEvent(number) {
+  show(EVENTS[number].row, number + 1);
+  const mark = timeline.marks[number];
+  focusable(timeline.marks, mark);
+  say(EVENTS[number].sentence);
+}
+
+function chooseLeaf(node, shouldScroll = false) {
+  show(view.row, view.count, node);
+  const card = tree.leaves.find((leaf) => Number(leaf.dataset.node) === node);
+  focusOn(tree.leaves, card);
+  if (shouldScroll) $("tree-title").scrollIntoView({ block: "start" });
+  say(card.getAttribute("aria-label"));
+}
+
+function say(words) {
+  $("status").textContent = words;
+}
+
+function onSliderKey(event) {
+  const goal = {
+    ArrowLeft: view.count - 1,
+    ArrowDown: view.count - 1,
+    ArrowRight: view.count + 1,
+    ArrowUp: view.count + 1,
+  }[event.key];
+  if (goal === undefined || !EVENTS.length) return;
+  event.preventDefault();
+  if (goal > EVENTS.length) goToEnd();
+  else goToChange(goal);
+}
+
+function redraw(width) {
+  drawTimeline(width);
+  move(view.row, view.count);
+}
+
+// -------------------------------------------------------------------- start
+function start() {
+  drawNumbers();
+  drawLegend();
+  drawChanges();
+  drawRules();
+  drawComparison();
+  drawSettings();
+  const slider = $("slider");
+  slider.min = 0;
+  slider.max = lastRow();
+  slider.addEventListener("input", () => goToRow(Number(slider.value)));
+  slider.addEventListener("keydown", onSliderKey);
+  $("previous").addEventListener("click", () => goToChange(view.count - 1));
+  $("next").addEventListener("click", () => goToChange(view.count + 1));
+  $("latest").addEventListener("click", goToEnd);
+  $("time-words").textContent = DATA.time_words;
+  $("tree-key").textContent = DATA.tree_key;
+  // Without a history there is no time to move in; without scores there is nothing to see of it.
+  for (const part of document.querySelectorAll(".slide, .controls")) part.hidden = !DATA.is_kept;
+  $("time").hidden = !DATA.is_kept && !DATA.curves.length;
+  drawTimeline();
+  view.row = DATA.last.row;
+  show(DATA.last.row, EVENTS.length);
+  // Paper is as wide as it is, whatever the screen.
+  window.addEventListener("beforeprint", () => redraw(PAPER_WIDTH));
+  window.addEventListener("afterprint", () => redraw());
+  let width = $("timeline").clientWidth;
+  new ResizeObserver(() => {
+    if ($("timeline").clientWidth === width) return;
+    width = $("timeline").clientWidth;
+    redraw();
+  }).observe($("timeline"));
+}
+
+start();

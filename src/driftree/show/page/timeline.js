@@ -1,0 +1,221 @@
+// Metric curves above, marks of the changes by kind below, and a line at the chosen row.
+
+const CHART = { left: 58, right: 18, top: 10, height: 168, lane: 24, axis: 26 };
+const CROWD = 150; // marks are smaller where there are more
+const timeline = { marks: [], x: null, width: 0 };
+
+const lastRow = () =>
+  Math.max(1, DATA.last.row, ...DATA.curves.map((curve) => curve.rows.at(-1) ?? 0));
+const lanes = () =>
+  Object.keys(KINDS).filter(
+    (kind) => DATA.is_kept && (kind !== "link" || EVENTS.some((event) => event.kind === kind)),
+  );
+
+function niceTicks(low, high, count) {
+  const rough = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const size = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
+  const ticks = [];
+  for (let k = Math.ceil(low / size - 1e-9); k * size <= high * (1 + 1e-9); k += 1)
+    ticks.push(k * size + 0);
+  return ticks;
+}
+
+const brief = (rows) =>
+  rows >= 1e6 ? `${figure(rows / 1e6)} M` : rows >= 1e4 ? `${figure(rows / 1e3)} k` : whole(rows);
+
+function drawTimeline(room = $("timeline").clientWidth) {
+  const width = Math.max(280, room);
+  const hasCurves = DATA.curves.length > 0;
+  const height = hasCurves ? CHART.height : 0;
+  const below = CHART.top + height + (hasCurves ? 14 : 0);
+  const total = below + lanes().length * CHART.lane + CHART.axis;
+  const span = width - CHART.left - CHART.right;
+  timeline.x = (row) => CHART.left + (span * row) / lastRow();
+  timeline.width = width;
+  timeline.total = total - CHART.axis;
+
+  const picture = svg("svg", {
+    viewBox: `0 0 ${width} ${total}`,
+    width: "100%",
+    role: "group",
+    "aria-label": hasCurves
+      ? `${DATA.metric} of each learner over the rows, and the changes of the tree`
+      : "Changes of the tree over the rows",
+  });
+  if (hasCurves) picture.append(drawCurves(height));
+  picture.append(drawAxis(below, total));
+  timeline.cursor = svg("g", { class: "cursor" });
+  picture.append(timeline.cursor, drawMarks(below));
+  picture.addEventListener("click", (event) => {
+    if (event.target.closest("[role=button]")) return;
+    const box = picture.getBoundingClientRect();
+    const place = ((event.clientX - box.left) * width) / box.width;
+    goToRow(((place - CHART.left) / span) * lastRow());
+  });
+  $("timeline").replaceChildren(picture);
+  // The slider's thumb (16 px) stands under the line.
+  const slide = $("slider").parentNode;
+  slide.style.paddingLeft = `${CHART.left - 8}px`;
+  slide.style.paddingRight = `${CHART.right - 8}px`;
+}
+
+function drawAxis(top, bottom) {
+  const group = svg("g", { class: "axes", "aria-hidden": "true" });
+  const place = bottom - CHART.axis;
+  for (const row of niceTicks(0, lastRow(), Math.max(2, timeline.width / 150))) {
+    const x = timeline.x(row);
+    group.append(
+      svg("line", { class: "tick", x1: x, x2: x, y1: CHART.top, y2: place }),
+      svg(
+        "text",
+        { x, y: bottom - 8, "text-anchor": x > timeline.width - 40 ? "end" : "middle" },
+        brief(row),
+      ),
+    );
+  }
+  group.append(svg("text", { x: 0, y: bottom - 8 }, "rows"));
+  lanes().forEach((kind, number) => {
+    const y = top + (number + 0.5) * CHART.lane;
+    group.append(
+      svg("line", {
+        class: "lane",
+        x1: CHART.left,
+        x2: timeline.width - CHART.right,
+        y1: y,
+        y2: y,
+      }),
+      svg("text", { x: 0, y: y + 4 }, KINDS[kind].name),
+    );
+  });
+  if (DATA.first.row > 0) {
+    const x = timeline.x(DATA.first.row);
+    group.append(
+      svg(
+        "rect",
+        {
+          class: "folded",
+          x: CHART.left,
+          y: top,
+          width: Math.max(0, x - CHART.left),
+          height: place - top,
+        },
+        svg("title", {}, `The log begins at row ${whole(DATA.first.row)}`),
+      ),
+    );
+  }
+  return group;
+}
+
+function drawCurves(height) {
+  const group = svg("g", { class: "curves" });
+  const known = DATA.curves.flatMap((curve) => curve.values).filter((value) => value !== null);
+  const low = Math.min(...known, 1);
+  const ticks = niceTicks(low - 0.03 * (1 - low), 1, 4);
+  const bottom = Math.min(ticks[0] ?? 0, low);
+  const y = (value) => CHART.top + height * (1 - (value - bottom) / (1 - bottom || 1));
+  for (const tick of ticks) {
+    group.append(
+      svg("line", {
+        class: "grid",
+        x1: CHART.left,
+        x2: timeline.width - CHART.right,
+        y1: y(tick),
+        y2: y(tick),
+      }),
+      svg("text", { x: CHART.left - 8, y: y(tick) + 4, "text-anchor": "end" }, figure(tick)),
+    );
+  }
+  group.append(svg("text", { x: 0, y: CHART.top + 4, class: "strong" }, DATA.metric));
+  // The first learner is the model itself: drawn last, on top.
+  [...DATA.curves.keys()].reverse().forEach((number) => {
+    const curve = DATA.curves[number];
+    group.append(
+      svg("path", {
+        class: `curve colour${number % N_COLOURS}${number ? "" : " own"}`,
+        "stroke-dasharray": DASHES[number % DASHES.length],
+        d: pathOf(curve.rows, curve.values, timeline.x, y),
+      }),
+    );
+  });
+  return group;
+}
+
+// Points that are unknown leave a gap.
+function pathOf(places, values, x, y) {
+  let path = "";
+  let isDown = false;
+  values.forEach((value, place) => {
+    if (value === null) {
+      isDown = false;
+      return;
+    }
+    path += `${isDown ? "L" : "M"}${x(places[place]).toFixed(1)},${y(value).toFixed(1)}`;
+    isDown = true;
+  });
+  return path;
+}
+
+function drawMarks(top) {
+  const group = svg("g", { class: "marks" });
+  timeline.marks = EVENTS.map((event, number) => {
+    const y = top + (lanes().indexOf(event.kind) + 0.5) * CHART.lane;
+    return svg(
+      "g",
+      {
+        class: `mark ${event.kind}`,
+        role: "button",
+        "data-event": number,
+        transform: `translate(${timeline.x(event.row).toFixed(1)},${y})`,
+        "aria-label": event.sentence,
+        onclick: () => chooseEvent(number),
+      },
+      svg("circle", { class: "touch", r: 11 }),
+      svg("path", {
+        d: KINDS[event.kind].mark,
+        transform: EVENTS.length > CROWD ? "scale(0.75)" : null,
+      }),
+      svg("title", {}, event.sentence),
+    );
+  });
+  group.append(...timeline.marks);
+  rove(group, timeline.marks);
+  return group;
+}
+
+function moveCursor(row, chosen) {
+  const x = timeline.x(row);
+  timeline.cursor.replaceChildren(svg("line", { x1: x, x2: x, y1: CHART.top, y2: timeline.total }));
+  timeline.marks.forEach((mark, number) => {
+    mark.classList.toggle("chosen", number === chosen);
+    mark.setAttribute("aria-pressed", number === chosen);
+  });
+}
+
+function drawLegend() {
+  if (DATA.curves.length < 2) return;
+  $("legend").replaceChildren(
+    ...DATA.curves.map((curve, number) =>
+      el(
+        "span",
+        { title: curve.title },
+        lineSample(number, number === 0),
+        shorten(curve.title, 32),
+      ),
+    ),
+  );
+}
+
+const lineSample = (number, isOwn = false) =>
+  svg(
+    "svg",
+    { class: "sample", width: 28, height: 10, viewBox: "0 0 28 10", "aria-hidden": "true" },
+    svg("line", {
+      class: `curve colour${number % N_COLOURS}${isOwn ? " own" : ""}`,
+      x1: 1,
+      x2: 27,
+      y1: 5,
+      y2: 5,
+      "stroke-dasharray": DASHES[number % DASHES.length],
+    }),
+  );

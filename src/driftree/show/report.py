@@ -1,0 +1,118 @@
+"""The report: a model's whole story as one HTML file that needs nothing else.
+
+What it says is gathered in `report_data`; the files in `page` draw it. Names, categories and labels
+are the user's text: they travel as JSON, and the page makes text nodes of them, never markup.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from base64 import b64encode
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from driftree.show.report_data import gather
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from driftree.estimators import DynamicModelTreeClassifier
+    from driftree.evaluate.records import Record
+
+SCRIPTS = ("data", "replay", "timeline", "tree", "reading", "tables", "main")
+# No address may be asked for anything; only the page's own script and style count.
+POLICY = (
+    "default-src 'none'; script-src '{script}'; style-src '{style}'; base-uri 'none'; "
+    "form-action 'none'"
+)
+
+
+def report(
+    model: DynamicModelTreeClassifier,
+    records: Iterable[Record] | None = None,
+    path: str | os.PathLike[str] = "report.html",
+    *,
+    title: str | None = None,
+) -> Path:
+    """Write what a model knows, why it changed and how well it did to one HTML file.
+
+    The page shows the tree at any time of the stream, says why each change was made, and what each
+    leaf knows. It needs no network and no other file, in the browser and on paper.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that has learnt something. Without its history (`keep_history=False`) the page shows
+        the present tree only.
+    records : iterable of Record, optional
+        What was measured, by `prequential` for instance. The first learner in them is the model;
+        others are compared with it.
+    path : path, default="report.html"
+        Where to; a file that is there is overwritten.
+    title : str, optional
+        Heading of the page.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(-1, 1, size=(3000, 2))
+    >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    >>> file = report(model, path=Path(tempfile.mkdtemp()) / "xor.html", title="Exclusive or")
+    >>> "<h1>Exclusive or</h1>" in file.read_text(encoding="utf-8")
+    True
+    """
+    data = gather(model, None if records is None else list(records))
+    heading = f"A tree after {model.n_rows_seen_:,} rows" if title is None else title
+    file = Path(path)
+    # Half a character, as broken text may contain, has no place in UTF-8.
+    file.write_text(_page(data, heading), encoding="utf-8", errors="xmlcharrefreplace")
+    return file
+
+
+def _page(data: dict[str, Any], title: str) -> str:
+    folder = files("driftree.show") / "page"
+
+    def read(name: str) -> str:
+        return (folder / name).read_text(encoding="utf-8")
+
+    style = read("page.css")
+    script = '"use strict";\n' + "\n".join(read(f"{name}.js") for name in SCRIPTS)
+    parts = {
+        "title": html.escape(title),
+        "policy": POLICY.format(script=_fingerprint(script), style=_fingerprint(style)),
+        "style": style,
+        "script": script,
+        "data": to_json(data),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], read("page.html"))
+
+
+def _fingerprint(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+def to_json(data: object) -> str:
+    r"""Return JSON that can stand between script tags: without <, > and &, and in ASCII.
+
+    Examples
+    --------
+    >>> print(to_json({"label": "</script>"}))
+    {"label":"\u003c/script\u003e"}
+    """
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text

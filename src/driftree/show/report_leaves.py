@@ -1,0 +1,313 @@
+"""The leaves in the report: what each says at present, and how its weights went over time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftree.explain.describe import (
+    centre,
+    class_shares,
+    inside,
+    level_groups,
+    outputs,
+    possible_inputs,
+)
+from driftree.explain.rules import most_probable, rules
+from driftree.learn.events import Spot, join_path
+from driftree.learn.history import Structure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from driftree.estimators import DynamicModelTreeClassifier
+    from driftree.learn.events import Condition
+    from driftree.learn.history import History
+    from driftree.learn.tree import Tree
+
+MAX_SAMPLES = 120  # over time
+MAX_LEAF_SAMPLES = 8000  # leaves in all samples: keeps the page small whatever the tree
+MAX_WEIGHTS = 6  # of a leaf
+MAX_LABELS = 3  # of a leaf, if there are more than two
+
+Pair = tuple[int, int]  # number of a label, number of an input
+Moment = tuple[int, int, dict[int, "Sight"]]  # step, rows learnt, leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A leaf in a sample; `weights` [outputs, inputs], None if they were not kept."""
+
+    since_step: int
+    path: tuple[Condition, ...]
+    rows: float
+    share: float
+    weights: NDArray[np.float64] | None
+
+
+@dataclass(slots=True)
+class Life:
+    """A leaf from sample to sample, for as long as it is the same leaf."""
+
+    places: list[int] = field(default_factory=list)
+    sights: list[Sight] = field(default_factory=list)
+
+
+def round_number(value: float | None, digits: int = 4) -> float | None:
+    """Return a number with few digits; None if it is not finite, as JSON has no word for that.
+
+    Examples
+    --------
+    >>> round_number(0.123456), round_number(math.nan)
+    (0.1235, None)
+    """
+    return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
+
+
+def rule_of(path: tuple[Condition, ...]) -> str:
+    """Say which rows a path leads to.
+
+    Examples
+    --------
+    >>> rule_of(())
+    'all rows'
+    """
+    return join_path(path) or "all rows"
+
+
+# ---------------------------------------------------------------------- at present
+def present_leaves(model: DynamicModelTreeClassifier) -> list[dict[str, Any]]:
+    """Return the leaves from left to right as rules, with their strongest weights.
+
+    With more than two labels, these are weights of the labels that are most frequent in the leaf.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that has learnt something.
+    """
+    _, encoder = inside(model)
+    label_numbers = {label: number for number, label in enumerate(encoder.labels)}
+    names = encoder.column_names()
+    input_numbers = {name: number for number, name in reversed(list(enumerate(names)))}
+    leaves = []
+    for rule in rules(model, max_weights=MAX_WEIGHTS):
+        weights = [
+            (label_numbers[label], input_numbers[weight.name], weight)
+            for label in most_probable(rule.probabilities, MAX_LABELS, among=rule.weights)
+            for weight in rule.weights[label]
+        ]
+        weights.sort(key=lambda item: -abs(item[2].effect))
+        leaves.append(
+            {
+                "node": rule.leaf,
+                "rule": rule_of(rule.path),
+                "rows": round_number(rule.rows, 9),
+                "share": round_number(rule.share),
+                "probabilities": [round_number(p) for p in rule.probabilities.values()],
+                "floor": round_number(sum(rule.floor)) if any(rule.floor) else 0,
+                "since_row": rule.since_row,
+                "weights": [
+                    [label, column, round_number(weight.effect)]
+                    for label, column, weight in weights[:MAX_WEIGHTS]
+                ],
+            }
+        )
+    return leaves
+
+
+# ---------------------------------------------------------------------- over time
+def leaves_over_time(model: DynamicModelTreeClassifier) -> dict[str, Any]:
+    """Return the times of the samples, and each leaf's share and strongest weights at them.
+
+    The last sample is the present. A leaf has at most `MAX_WEIGHTS` weights, those that were
+    strongest over its life; all of a life's values are in the order of its samples. What labels
+    the rows of a leaf had is known at present only: there, it is their weights.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that has learnt something.
+    """
+    tree, encoder = inside(model)
+    moments = [*_past(tree), _now(tree)]
+    labels = {label: number for number, label in enumerate(encoder.labels)}
+    frequent: dict[Pair, list[int]] = {}
+    for leaf, sight in moments[-1][2].items():
+        found = most_probable(
+            class_shares(tree, encoder, leaf), MAX_LABELS, among=outputs(tree, encoder)
+        )
+        frequent[leaf, sight.since_step] = [labels[label] for label in found]
+    lives: dict[Pair, Life] = {}
+    for place, (_, _, leaves) in enumerate(moments):
+        for node, sight in leaves.items():
+            life = lives.setdefault((node, sight.since_step), Life())
+            life.places.append(place)
+            life.sights.append(sight)
+    return {
+        "samples": [[step, row] for step, row, _ in moments],
+        "lives": [_life(*key, life, model, frequent.get(key)) for key, life in lives.items()],
+    }
+
+
+def _past(tree: Tree) -> list[Moment]:
+    history = tree.history
+    if history is None:
+        return []
+    known = [sample for sample in history.samples if sample.step >= history.first_step]
+    n_leaves = sum(node.is_leaf for sample in known for node in sample.nodes.values())
+    most = min(MAX_SAMPLES, max(2, MAX_LEAF_SAMPLES * len(known) // max(1, n_leaves)))
+    chosen = set(thin(len(known), most))
+    moments: list[Moment] = []
+    for place, structure in _structures(history, [sample.step for sample in known]):
+        if place not in chosen or known[place].step == tree.engine.n_steps:
+            continue
+        nodes = known[place].nodes
+        shares = _shares(structure, {node: sample.rows for node, sample in nodes.items()})
+        leaves = {
+            leaf: Sight(
+                nodes[leaf].since_step,
+                structure.path(leaf),
+                nodes[leaf].rows,
+                shares[leaf],
+                _plain(nodes[leaf].weights),
+            )
+            for leaf in structure.leaves()
+            if leaf in nodes and nodes[leaf].since_step == structure.nodes[leaf].since_step
+        }
+        moments.append((known[place].step, known[place].n_rows, leaves))
+    return moments
+
+
+def _structures(history: History, steps: list[int]) -> Iterator[tuple[int, Structure]]:
+    """Yield the tree after each of some rising steps, in one pass over the changes."""
+    structure = history.at(history.first_step - 1)  # before all changes in the log
+    changes = iter(history.events)
+    change = next(changes, None)
+    for place, step in enumerate(steps):
+        while change is not None and change.step <= step:
+            structure = structure.after(change)
+            change = next(changes, None)
+        yield place, structure
+
+
+def _now(tree: Tree) -> Moment:
+    engine = tree.engine
+    structure = structure_now(tree)
+    rows = {node: float(engine.rows[node]) for node in structure.nodes}
+    shares = _shares(structure, rows)
+    leaves = {
+        leaf: Sight(
+            structure.nodes[leaf].since_step,
+            tree.path(leaf),  # knows of missing values that came later
+            rows[leaf],
+            shares[leaf],
+            engine.weights(leaf),
+        )
+        for leaf in structure.leaves()
+    }
+    return engine.n_steps, engine.n_rows, leaves
+
+
+def structure_now(tree: Tree) -> Structure:
+    """Return the present tree; where no history is kept, since when is not known and 0."""
+    if tree.history is not None:
+        return tree.history.now
+    engine = tree.engine
+    spots = {}
+    for node in tree.walk():
+        left, right = int(engine.left[node]), int(engine.right[node])
+        condition = tree.path(left)[-1] if left >= 0 else None
+        parent, depth = int(engine.parent[node]), int(engine.depth[node])
+        spots[node] = Spot(node, parent, depth, condition, left, right)
+    return Structure(spots)
+
+
+def _shares(structure: Structure, rows: dict[int, float]) -> dict[int, float]:
+    """Return each node's share of the rows; two children count their rows since both were made."""
+    shares = {0: 1.0}
+    for spot in structure.walk():
+        if spot.is_leaf:
+            continue
+        own = {child: rows.get(child, 0.0) for child in (spot.left, spot.right)}
+        both = sum(own.values())
+        for child, learnt in own.items():
+            shares[child] = shares[spot.node] * learnt / both if both > 0 else math.nan
+    return shares
+
+
+def _plain(weights: NDArray[np.float32] | None) -> NDArray[np.float64] | None:
+    return None if weights is None else weights.astype(np.float64)
+
+
+def _life(
+    node: int,
+    since: int,
+    life: Life,
+    model: DynamicModelTreeClassifier,
+    labels: list[int] | None,
+) -> dict[str, Any]:
+    """Return a life for JSON; `labels` are those whose weights count, all if None."""
+    tree, encoder = inside(model)
+    possible, groups = possible_inputs(tree, encoder, life.sights[-1].path), level_groups(tree)
+    seen = [
+        None if sight.weights is None else _per_label(centre(sight.weights, possible, groups))
+        for sight in life.sights
+    ]
+    pairs = _strongest([effects for effects in seen if effects is not None], labels)
+    n_weights = max(0 if s.weights is None else s.weights[:, 1:].size for s in life.sights)
+    return {
+        "node": node,
+        "since": since,
+        "at": life.places,
+        "rows": [round_number(sight.rows, 9) for sight in life.sights],
+        "share": [round_number(sight.share, 3) for sight in life.sights],
+        "pairs": pairs,
+        "n_weights": n_weights,
+        "weights": [[_weight(effects, pair) for effects in seen] for pair in pairs],
+    }
+
+
+def _per_label(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a row for every label: two labels have one row of weights, about the second."""
+    return np.vstack([np.zeros_like(weights), weights]) if len(weights) == 1 else weights
+
+
+def _strongest(seen: list[NDArray[np.float64]], labels: list[int] | None) -> list[Pair]:
+    """Return the label and input of the weights with the largest mean size over a life."""
+    if not seen:
+        return []
+    shape = np.max([effects.shape for effects in seen], axis=0)
+    total = np.zeros(shape)
+    for effects in seen:
+        total[: effects.shape[0], : effects.shape[1]] += np.abs(effects)
+    total[:, 0] = 0.0  # the intercept is no input
+    if labels is not None:
+        total[[label for label in range(len(total)) if label not in labels]] = 0.0
+    order = np.argsort(-total, axis=None, kind="stable")[:MAX_WEIGHTS]
+    places = [np.unravel_index(place, total.shape) for place in order]
+    return [(int(i), int(j)) for i, j in places if total[i, j] > 0]
+
+
+def _weight(effects: NDArray[np.float64] | None, pair: Pair) -> float | None:
+    if effects is None or pair[0] >= effects.shape[0] or pair[1] >= effects.shape[1]:
+        return None
+    return round_number(float(effects[pair]), 3)
+
+
+def thin(count: int, most: int) -> list[int]:
+    """Return at most so many places out of `count`, evenly spread, the last one included.
+
+    Examples
+    --------
+    >>> thin(10, 4)
+    [0, 3, 6, 9]
+    """
+    if count <= most:
+        return list(range(count))
+    return sorted({round(place) for place in np.linspace(0, count - 1, most)})

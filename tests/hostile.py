@@ -1,0 +1,111 @@
+"""Models whose features, categories and labels are as hostile as text can be; and a large one."""
+
+import math
+
+import numpy as np
+
+import quick
+from driftree import DynamicModelTreeClassifier
+from driftree.evaluate.records import Record
+from driftree.learn.events import Condition, LinkChange, Prune, Split
+from driftree.learn.history import History, NodeSample, Sample
+
+SCRIPT = "<script>alert(1)</script>"
+LEVELS = ('"><img src=x onerror=alert(1)>', "{{data}}", "\u2028' & <!--")
+LABELS = ("</script><b>no", "<i>yes</i>")
+TITLE = '<title> & "quotes" </title><script>alert(2)</script>'
+N_ROWS = 6000
+
+
+def learn(n_rows=N_ROWS, **parameters):
+    """A rash learner of a stream whose rule changes: it splits, replaces, prunes and restarts."""
+    rng = np.random.default_rng(1)
+    parameters = {**quick.PARAMETERS, "epsilon": 1.0, "max_nodes": 15, **parameters}
+    model = DynamicModelTreeClassifier(**parameters)
+    for start in range(0, n_rows, 50):
+        rule = start * 6 // N_ROWS
+        a, b = rng.normal(size=(2, 50))
+        c = rng.integers(0, 3, 50)
+        truth = ((a > 0) ^ (b > 0), a > 0, (b > 0) ^ (c == 1), a + b > 0, (a > 1) ^ (b < 0))
+        y = (*truth, (c == 2) ^ (a > 0))[rule]
+        y = np.where(rng.random(50) < (0.3 if rule in (1, 3) else 0), rng.random(50) < 0.5, y)
+        X = {SCRIPT: a, "a_long_name_" * 8: b, "&c": np.array(LEVELS, dtype=object)[c]}
+        model.learn_many(X, np.array(LABELS, dtype=object)[y.astype(int)])
+    return model
+
+
+def make_records(*learners, n_batches=600):
+    """F1 that falls, of which the first is not known."""
+    figures = {"kappa": 0.5, "log_loss": math.nan, "n_nodes": 3, "depth": 1, "memory": None}
+    seconds = {"predict_seconds": 0.01, "learn_seconds": 0.02}
+    return [
+        Record(
+            learner=learner,
+            step=step,
+            n_rows=(step + 1) * 10,
+            f1=math.nan if step == 0 else 0.9 - place / 10 - step / 10000,
+            accuracy=0.75,
+            n_splits=None if place else 4,
+            n_parameters=10,
+            **figures,
+            **seconds,
+        )
+        for step in range(n_batches)
+        for place, learner in enumerate(learners)
+    ]
+
+
+# ---------------------------------------------------------------------- a large one
+def learn_much():
+    """1,000 changes, 40 leaves, 50 features with long names, 20 classes, as many samples as go."""
+    rng = np.random.default_rng(1)
+    names = [f"a name of some length, as people give them, number {j}" for j in range(50)]
+    model = DynamicModelTreeClassifier()
+    rows = dict(zip(names, rng.normal(size=(50, 400)), strict=True))
+    model.learn_many(rows, np.array([f"label {k}" for k in rng.permutation(400) % 20]))
+    model._tree.history = make_history(names)
+    return model
+
+
+def make_history(names):
+    """A log that grows 40 leaves, prunes and splits the deepest, and starts again in the end."""
+    rng = np.random.default_rng(1)
+    log = History()
+    figures = {"gain": 12.3456789, "threshold": 9.87654321, "loss_before": 123.456, "rows": 1e4}
+    for step in range(1, 1000):
+        deepest = max(log.now.nodes.values(), key=lambda spot: (spot.is_leaf, spot.depth % 12))
+        node = deepest.node if step < 40 or step % 2 else deepest.parent
+        common = {
+            "step": step,
+            "n_rows": 2 * step // 5,
+            "node": node,
+            "path": log.now.path(node),
+            "loss_after": 100.0,
+            "removed": log.now.below(node),
+            **figures,
+        }
+        condition = Condition(names[step % 50], "<=", step / 7)
+        if node == deepest.node:
+            free = (k for k in range(1, 200) if k not in log.now.nodes)
+            log.add(Split(condition=condition, left=next(free), right=next(free), **common))
+        else:
+            log.add(Prune(old_condition=condition, **common))
+        if step % 4 == 0:
+            nodes = {
+                spot.node: NodeSample(
+                    spot.since_step,
+                    spot.is_leaf,
+                    spot.depth,
+                    10.0,
+                    0.5,
+                    rng.normal(size=(20, 51)).astype(np.float32) if spot.is_leaf else None,
+                    (),
+                    1.0,
+                )
+                for spot in log.now.nodes.values()
+            }
+            log.samples.append(Sample(step, 2 * step // 5, nodes, 0))
+    assert len(log.now.leaves()) == 40
+    last = {**common, "step": 1000, "node": 0, "path": (), "removed": log.now.below(0)}
+    log.add(LinkChange(floor=(0.0, 0.0), third_label="label 2", **last))
+    return log

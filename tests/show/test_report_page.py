@@ -1,0 +1,265 @@
+"""The report as a page: what a reader sees and does in a real browser."""
+
+import base64
+import json
+import re
+import shutil
+
+import pytest
+
+from driftree.learn.events import join_path
+from hostile import LABELS, N_ROWS, SCRIPT, TITLE
+
+pytestmark = pytest.mark.usefixtures("quick_pace")
+
+SIZES = [(1280, 900), (390, 800)]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """One headless Chromium, with the browser's log and its requests recorded."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
+        options.add_argument(f"--{flag}")
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.ChromeService(executable_path=driver)  # so that none is downloaded
+    chromium = webdriver.Chrome(options=options, service=service)
+    yield chromium
+    chromium.quit()
+
+
+@pytest.fixture
+def page(browser, reports):
+    """Open a report, at a width, in a colour scheme; at the end, nothing was complained about."""
+
+    def open_report(name, size=SIZES[0], scheme="light"):
+        width, height = size
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        browser.get(reports[name].as_uri())
+        return browser
+
+    browser.get("about:blank")
+    browser.get_log("browser"), browser.get_log("performance")
+    yield open_report
+    assert browser.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    sent = [m["params"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert {request["request"]["url"].split(":")[0] for request in sent} <= {"file"}
+
+
+def find(page, selector):
+    return page.find_elements("css selector", selector)
+
+
+def text_of(page, selector):
+    return page.execute_script(
+        "return document.querySelector(arguments[0]).textContent.replace(/\\s+/g, ' ')", selector
+    )
+
+
+def press(page, *keys):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    ActionChains(page, duration=0).send_keys(*keys).perform()
+
+
+def key(name):
+    from selenium.webdriver.common.keys import Keys
+
+    return getattr(Keys, name)
+
+
+def focused(page, attribute):
+    return page.switch_to.active_element.get_attribute(attribute)
+
+
+@pytest.mark.parametrize("name", ["whole", "folded", "without"])
+def test_hostile_text_stays_text(page, name):
+    opened = page(name)
+    assert opened.title == " ".join(TITLE.split())
+    assert text_of(opened, "h1") == TITLE
+    assert [len(find(opened, tag)) for tag in ("script", "img", "b", "i")] == [2, 0, 0, 0]
+    assert SCRIPT in text_of(opened, "#rules")
+    assert LABELS[1] in text_of(opened, "#numbers")
+    if name == "whole":
+        assert "<b>other</b>" in text_of(opened, "#comparison")
+
+
+@pytest.mark.parametrize("name", ["whole", "folded"])
+def test_tree_replays_at_every_change(page, models, name):
+    opened, model = page(name), models[name]
+    first = model._tree.history.first_step
+    for step in sorted({first, *(event.step for event in model.events_)}):
+        structure = model.tree_at(step)
+        expected = [
+            {
+                "node": spot.node,
+                "parent": spot.parent,
+                "depth": spot.depth,
+                "condition": None if spot.condition is None else str(spot.condition),
+                "left": spot.left,
+                "right": spot.right,
+                "since_step": spot.since_step,
+                "since_row": spot.since_row,
+            }
+            for spot in structure.nodes.values()
+        ]
+        replayed = opened.execute_script("return treeAtStep(arguments[0])", step)
+        assert [{name: spot[name] for name in expected[0]} for spot in replayed] == expected
+        size = "return treeAfter(countUntilStep(arguments[0])).size"
+        assert opened.execute_script(size, step) == len(expected)
+        rules = [join_path(structure.path(node)) or "all rows" for node in structure.nodes]
+        assert [spot["rule"] for spot in replayed] == rules
+
+
+def test_slider_moves_the_tree(page, models):
+    opened, model = page("whole"), models["whole"]
+    assert len(find(opened, "#tree .leaf")) == model.n_leaves_
+    for share in (0.0, 0.31, 0.78, 1.0):
+        row = round(N_ROWS * share)
+        opened.execute_script(
+            "const slider = document.getElementById('slider'); slider.value = arguments[0];"
+            "slider.dispatchEvent(new Event('input'))",
+            row,
+        )
+        structure = model.tree_at(max([0, *(e.step for e in model.events_ if e.n_rows <= row)]))
+        drawn = [int(leaf.get_attribute("data-node")) for leaf in find(opened, "#tree .leaf")]
+        assert drawn == structure.leaves()
+        assert f"Row {row:,}" in text_of(opened, "#place")
+        changes = sum(event.n_rows <= row for event in model.events_)
+        assert f"{changes} of {len(model.events_)} changes" in text_of(opened, "#place")
+
+
+def test_chosen_event_says_why(page, models):
+    opened, events = page("whole"), models["whole"].events_
+    opened.execute_script("goToRow(0)")
+    assert "No change yet" in text_of(opened, "#reading")
+    find(opened, f"#timeline [data-event='{len(events) - 1}']")[0].click()
+    reading = text_of(opened, "#reading")
+    assert " ".join(str(events[-1]).split()) in reading
+    assert f"{events[-1].loss_before:,.1f}" in text_of(opened, "#reading table")
+    changed = {int(node.get_attribute("data-node")) for node in find(opened, "#tree .changed")}
+    last = events[-1]
+    assert changed == {
+        last.node,
+        getattr(last, "left", last.node),
+        getattr(last, "right", last.node),
+    }
+    find(opened, "#previous")[0].click()
+    assert " ".join(str(events[-2]).split()) in text_of(opened, "#reading")
+    find(opened, "#changes button")[-1].click()
+    assert " ".join(str(events[0]).split()) in text_of(opened, "#reading")
+
+
+def test_chosen_leaf_says_its_rule_weights_and_history(page, models):
+    opened, model = page("whole"), models["whole"]
+    now = model.tree_at(model._tree.engine.n_steps)
+    oldest = min(now.leaves(), key=lambda leaf: now.nodes[leaf].since_step)
+    [leaf] = [leaf for leaf in model.leaf_models() if leaf.leaf == oldest]
+    find(opened, f"#tree .leaf[data-node='{leaf.leaf}']")[0].click()
+    reading = text_of(opened, "#reading")
+    assert " ".join(join_path(leaf.path).split()) in reading
+    assert all(text in reading for text in (SCRIPT, *LABELS))
+    assert f"has learnt {leaf.rows:,.0f}" in reading
+    [weights] = leaf.weights.values()
+    n_weights = sum(weight != 0 for weight in weights.values())
+    assert len(find(opened, "#reading .weights path")) == n_weights
+    story = find(opened, "#reading .story button")
+    numbers = [int(button.get_attribute("data-event")) for button in story]
+    assert model.events_[numbers[0]].step == now.nodes[oldest].since_step
+    assert numbers == sorted(numbers, reverse=True)
+    story[0].click()
+    assert " ".join(str(model.events_[numbers[0]]).split()) in text_of(opened, "#reading")
+
+
+def test_history_of_leaf_is_that_of_the_nodes_above(page, models):
+    """Ids are used again: what an earlier node of the same id went through is not the leaf's."""
+    opened, events = page("whole"), models["whole"].events_
+    made = {0: -1}
+    for number, event in enumerate(events):
+        made.update(dict.fromkeys((getattr(event, side, 0) for side in ("left", "right")), number))
+        made[0] = -1
+    now = models["whole"].tree_at(models["whole"]._tree.engine.n_steps)
+    for leaf in now.leaves():
+        path = [leaf]
+        while path[-1] != 0:
+            path.append(now.nodes[path[-1]].parent)
+        expected = {made[node] for node in path} - {-1} | {
+            number
+            for number, event in enumerate(events)
+            if event.node in path and number > made[event.node]
+        }
+        script = "return changesOnPath(treeAfter(EVENTS.length), arguments[0], EVENTS.length)"
+        assert opened.execute_script(script, leaf) == sorted(expected)
+
+
+def test_keyboard_is_enough(page, models):
+    opened, events = page("whole"), models["whole"].events_
+    press(opened, key("TAB"))
+    assert focused(opened, "class") == "skip"
+    press(opened, key("TAB"))
+    assert focused(opened, "data-event") == str(len(events) - 1)
+    press(opened, key("ARROW_LEFT"), key("ARROW_LEFT"), key("ENTER"))
+    assert " ".join(str(events[-3]).split()) in text_of(opened, "#reading")
+    press(opened, key("TAB"))
+    assert focused(opened, "id") == "slider"
+    press(opened, key("ARROW_RIGHT"))
+    assert f"{len(events) - 1} of {len(events)}" in text_of(opened, "#place")
+    press(opened, key("HOME"))
+    assert text_of(opened, "#place").startswith("Row 0")
+    press(opened, key("END"))
+    for goal in ("previous", "next", "latest"):
+        press(opened, key("TAB"))
+        assert focused(opened, "id") == goal
+    press(opened, key("TAB"))
+    assert "leaf" in focused(opened, "class")
+    outline = "return getComputedStyle(document.activeElement.querySelector('.card')).strokeWidth"
+    assert opened.execute_script(outline) == "3px"
+    press(opened, key("HOME"), key("SPACE"))
+    assert f"Leaf {models['whole'].leaf_models()[0].leaf}" in text_of(opened, "#reading")
+    assert focused(opened, "aria-pressed") == "true"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_fits_both_widths_and_schemes(page, size, scheme):
+    for name in ("whole", "without", "large"):
+        opened = page(name, size, scheme)
+        leaf = "chooseLeaf(Number(document.querySelector('.leaf').dataset.node))"
+        for script in ("", leaf, f"goToChange(EVENTS.length - 1); {leaf}"):
+            opened.execute_script(script)
+            width = opened.execute_script("return document.documentElement.scrollWidth")
+            assert width <= size[0]
+        ground = opened.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert (int(re.search(r"\d+", ground)[0]) < 128) == (scheme == "dark")
+
+
+def test_prints_light_and_without_controls(page):
+    opened = page("whole", scheme="dark")
+    pdf = base64.b64decode(opened.execute_cdp_cmd("Page.printToPDF", {})["data"])
+    assert pdf.startswith(b"%PDF")
+    assert len(pdf) > 20_000
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert not any(part.is_displayed() for part in find(opened, "#slider, .buttons"))
+    assert all(part.is_displayed() for part in find(opened, "#tree svg, #rules, #reading, #code"))
+    ground = opened.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert ground == "rgb(255, 255, 255)"
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_without_history_says_so(page):
+    opened = page("without")
+    assert "keep no history" in text_of(opened, "main")
+    assert "since row" not in text_of(opened, "#reading")
+    find(opened, "#tree .leaf")[0].click()
+    assert "Strongest weights" in text_of(opened, "#reading")
