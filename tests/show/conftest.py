@@ -4,7 +4,7 @@ import pytest
 
 from driftree.learn import history as history_module
 from driftree.show.report import report
-from hostile import TITLE, learn, learn_much, make_records
+from hostile import N_ROWS, TITLE, learn, learn_much, make_records
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,14 @@ def reports(models, tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     records = {"whole": make_records("dmt", "<b>other</b>", "vfdt-mc"), "folded": []}
     records["large"] = make_records("dmt", "vfdt-mc", n_batches=1000)
+    drifts = {"whole": [N_ROWS // 2, (100, 200)]}
     return {
-        name: report(model, records.get(name), folder / f"{name}.html", title=TITLE)
+        name: report(
+            model,
+            records.get(name),
+            folder / f"{name}.html",
+            title=TITLE,
+            drifts=drifts.get(name, ()),
+        )
         for name, model in models.items()
     }

@@ -122,6 +122,15 @@ def test_tree_replays_at_every_change(page, models, name):
         assert [spot["rule"] for spot in replayed] == rules
 
 
+def test_known_drifts_are_marked(page):
+    opened = page("whole")
+    titles = [text_of(opened, f"#timeline {tag}.drift") for tag in ("line", "rect")]
+    assert titles == [f"Known drift at row {N_ROWS // 2:,}", "Known drift rows 100 to 200"]
+    assert "known drift" in text_of(opened, "#legend")
+    opened = page("folded")
+    assert find(opened, "#timeline .drift") == []
+
+
 def test_slider_moves_the_tree(page, models):
     opened, model = page("whole"), models["whole"]
     assert len(find(opened, "#tree .leaf")) == model.n_leaves_

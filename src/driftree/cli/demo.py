@@ -81,7 +81,9 @@ class Race:
         """Write the tree's story beside the other's scores as a page."""
         records = [record for group in self.records.values() for record in group]
         title = f"{self.n_rows:,} loan applications, and a rule that changes"
-        driftree.report(self.ours, records, path, title=title)
+        n_rules = len(DEMO_RULES)
+        drifts = [place * self.n_rows // n_rules for place in range(1, n_rules)]
+        driftree.report(self.ours, records, path, title=title, drifts=drifts)
 
     def f1(self, learner: str, start: float = 0, stop: float = math.inf) -> float:
         """Return the mean F1 of the batches that begin in a part of the stream, NaN if none do."""

@@ -17,6 +17,7 @@ from driftree.cli.run import (
     Seed,
     Source,
     Target,
+    known_drifts,
     read_settings,
     stem_of,
 )
@@ -88,7 +89,8 @@ def _write(settings: RunSettings, out: Path, title: str) -> None:
         records = read_records(task.records)
     model = result.learners[settings.learners[0]]
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_report(model, records or None, out, title=title)
+    drifts = known_drifts(settings.source, result.n_rows)
+    write_report(model, records or None, out, title=title, drifts=drifts)
     n_leaves, n_changes = model.n_leaves_, len(model.events_)
     console.print(
         f"{out}: {result.n_rows:,} rows, {n_changes} change{'s' if n_changes != 1 else ''}, "

@@ -316,7 +316,9 @@ def _report(
     if not trees:
         return False
     first = sorted(records, key=lambda record: record.learner != trees[0])
-    driftree.report(learners[trees[0]], first, path, title=stem_of(settings.source))
+    model, source = learners[trees[0]], settings.source
+    drifts = known_drifts(source, model.n_rows_seen_)
+    driftree.report(model, first, path, title=stem_of(source), drifts=drifts)
     return True
 
 
@@ -367,13 +369,17 @@ def _plot(path: Path, records: list[Record], source: str) -> bool:
     if find_spec("matplotlib") is None:
         return False
     from driftree.evaluate.figures import plot_records, save_figure
-    from driftree.streams import DATA_SETS
 
-    is_data_set = source in DATA_SETS and not Path(source).is_file()
-    drifts = [
-        (first, min(last, records[-1].n_rows))
-        for first, last in (DATA_SETS[source].drifts if is_data_set else ())
-        if first < records[-1].n_rows
-    ]
+    drifts = known_drifts(source, records[-1].n_rows)
     save_figure(plot_records(records, drifts=drifts, title=stem_of(source)), path)
     return True
+
+
+def known_drifts(source: str, n_rows: int) -> list[tuple[int, int]]:
+    """Return where a data set is known to change, within so many rows; of files nothing is."""
+    from driftree.streams import DATA_SETS
+
+    if source not in DATA_SETS or Path(source).is_file():
+        return []
+    drifts = DATA_SETS[source].drifts
+    return [(first, min(last, n_rows)) for first, last in drifts if first < n_rows]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from driftree.estimators import DynamicModelTreeClassifier
+    from driftree.evaluate.figures import Drifts
     from driftree.evaluate.records import Record
 
 SCRIPTS = ("data", "replay", "timeline", "tree", "reading", "tables", "main")
@@ -38,6 +39,7 @@ def report(
     path: str | os.PathLike[str] = "report.html",
     *,
     title: str | None = None,
+    drifts: Drifts = (),
 ) -> Path:
     """Write what a model knows, why it changed and how well it did to one HTML file.
 
@@ -56,6 +58,8 @@ def report(
         Where to; a file that is there is overwritten.
     title : str, optional
         Heading of the page.
+    drifts : sequence of int or (int, int), default=()
+        Rows at which the stream is known to change, or spans in which it does.
 
     Returns
     -------
@@ -74,7 +78,7 @@ def report(
     >>> "<h1>Exclusive or</h1>" in file.read_text(encoding="utf-8")
     True
     """
-    data = gather(model, None if records is None else list(records))
+    data = gather(model, None if records is None else list(records), drifts)
     heading = f"A tree after {model.n_rows_seen_:,} rows" if title is None else title
     file = Path(path)
     # Half a character, as broken text may contain, has no place in UTF-8.

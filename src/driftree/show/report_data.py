@@ -26,6 +26,7 @@ from driftree.show.reproduce import settings, versions
 
 if TYPE_CHECKING:
     from driftree.estimators import DynamicModelTreeClassifier
+    from driftree.evaluate.figures import Drifts
     from driftree.evaluate.records import Record
     from driftree.learn.events import Condition, Event
     from driftree.learn.history import History, Structure
@@ -37,7 +38,9 @@ NO_HISTORY = "The model was told to keep no history, so only its present tree is
 NO_CHANGES = "The tree has not changed so far."
 
 
-def gather(model: DynamicModelTreeClassifier, records: list[Record] | None) -> dict[str, Any]:
+def gather(
+    model: DynamicModelTreeClassifier, records: list[Record] | None, drifts: Drifts = ()
+) -> dict[str, Any]:
     """Return all that the page says about a model.
 
     Parameters
@@ -46,6 +49,8 @@ def gather(model: DynamicModelTreeClassifier, records: list[Record] | None) -> d
         A model that has learnt something.
     records : list of Record or None
         What was measured; the first learner in it is the model.
+    drifts : sequence of int or (int, int)
+        Rows at which the stream is known to change, or spans in which it does.
 
     Examples
     --------
@@ -80,6 +85,7 @@ def gather(model: DynamicModelTreeClassifier, records: list[Record] | None) -> d
         "events": [_event(event, conditions) for event in events],
         "leaves": present_leaves(model),
         **leaves_over_time(model),
+        "drifts": [[d, d] if isinstance(d, int) else list(d) for d in drifts],
         "metric": "F1",
         "curves": _curves(measured),
         "comparison": _comparison(measured),

@@ -43,6 +43,7 @@ function drawTimeline(room = $("timeline").clientWidth) {
       ? `${DATA.metric} of each learner over the rows, and the changes of the tree`
       : "Changes of the tree over the rows",
   });
+  picture.append(drawDrifts());
   if (hasCurves) picture.append(drawCurves(height));
   picture.append(drawAxis(below, total));
   timeline.cursor = svg("g", { class: "cursor" });
@@ -102,6 +103,30 @@ function drawAxis(top, bottom) {
         },
         svg("title", {}, `The log begins at row ${whole(DATA.first.row)}`),
       ),
+    );
+  }
+  return group;
+}
+
+// Where the stream is known to change: a line if at once, a band if over some rows.
+function drawDrifts() {
+  const group = svg("g", { class: "drifts" });
+  for (const [first, last] of DATA.drifts) {
+    const from = timeline.x(Math.min(first, lastRow()));
+    const width = Math.max(0, timeline.x(Math.min(last, lastRow())) - from);
+    const rows = first === last ? `at row ${whole(first)}` : `rows ${whole(first)} to ${whole(last)}`;
+    group.append(
+      first === last
+        ? svg(
+            "line",
+            { class: "drift", x1: from, x2: from, y1: CHART.top, y2: timeline.total },
+            svg("title", {}, `Known drift ${rows}`),
+          )
+        : svg(
+            "rect",
+            { class: "drift", x: from, y: CHART.top, width, height: timeline.total - CHART.top },
+            svg("title", {}, `Known drift ${rows}`),
+          ),
     );
   }
   return group;
@@ -193,9 +218,10 @@ function moveCursor(row, chosen) {
 }
 
 function drawLegend() {
-  if (DATA.curves.length < 2) return;
+  const named = DATA.curves.length > 1 ? DATA.curves : [];
+  const drifts = DATA.drifts.length ? [el("span", { class: "drift" }, driftSample, "known drift")] : [];
   $("legend").replaceChildren(
-    ...DATA.curves.map((curve, number) =>
+    ...named.map((curve, number) =>
       el(
         "span",
         { title: curve.title },
@@ -203,8 +229,15 @@ function drawLegend() {
         shorten(curve.title, 32),
       ),
     ),
+    ...drifts,
   );
 }
+
+const driftSample = svg(
+  "svg",
+  { class: "sample", width: 28, height: 12, viewBox: "0 0 28 12", "aria-hidden": "true" },
+  svg("line", { class: "drift", x1: 14, x2: 14, y1: 0, y2: 12 }),
+);
 
 const lineSample = (number, isOwn = false) =>
   svg(
