@@ -24,8 +24,13 @@ def run(*arguments):
 
 
 @pytest.fixture(scope="module")
-def demo():
-    return run("demo", "--rows", FEW_ROWS)
+def page(tmp_path_factory):
+    return tmp_path_factory.mktemp("demo") / "page.html"
+
+
+@pytest.fixture(scope="module")
+def demo(page):
+    return run("demo", "--rows", FEW_ROWS, "--out", str(page))
 
 
 def test_demo_shows_progress_a_table_the_tree_and_its_changes(demo):
@@ -40,24 +45,33 @@ def test_demo_shows_progress_a_table_the_tree_and_its_changes(demo):
     assert "all rows are split by age <= " in out
 
 
+def test_demo_ends_with_the_report(demo, page):
+    assert demo.output.rstrip().endswith(f"open {page.as_uri()}")
+    text = page.read_text(encoding="utf-8")
+    assert "<h1>4,000 loan applications, and a rule that changes</h1>" in text
+    assert "all rows are split by age" in text
+    assert "River VFDT-NBA" in text
+
+
 def test_demo_is_plain_text_when_nobody_watches(demo):
     assert "\x1b" not in demo.output
     assert "\r" not in demo.output
 
 
-def test_seed_chooses_the_stream(demo):
+def test_seed_chooses_the_stream(demo, tmp_path):
     def tree_of(text):
         return text[text.index("The tree that") : text.index("Its last changes")]
 
-    again, other = (run("demo", "--rows", FEW_ROWS, "--seed", seed) for seed in ("1", "2"))
+    out = ["--out", str(tmp_path / "page.html")]
+    again, other = (run("demo", "--rows", FEW_ROWS, "--seed", seed, *out) for seed in ("1", "2"))
     assert tree_of(again.output) == tree_of(demo.output)
     assert tree_of(other.output) != tree_of(demo.output)
 
 
-def test_live_display(monkeypatch):
+def test_live_display(monkeypatch, tmp_path):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    result = run("demo", "--rows", "1000")
+    result = run("demo", "--rows", "1000", "--out", str(tmp_path / "page.html"))
     assert result.exit_code == 0
     assert "of 1,000 rows" in result.output
 
@@ -65,7 +79,8 @@ def test_live_display(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], ["demo", "run", "compare", "paper", "data"]),
+        ([], ["demo", "run", "compare", "report", "paper", "data"]),
+        (["report"], ["--models", "--title", "--out", "--overwrite"]),
         (["run"], ["--target", "--batch", "--resume", "--on-bad-row", "--delay"]),
         (["compare"], ["--jobs", *LEARNERS]),
         (["paper"], ["--data", "--models", "--jobs"]),
@@ -129,6 +144,33 @@ def test_run_prints_a_table_and_the_tree_and_leaves_files(loans, tmp_path):
     assert summary["learners"]["dmt"]["f1"]["mean"] == pytest.approx(mean)
     assert f"{mean:.3f}" in result.output
     assert (out / "plot.png").exists() == (find_spec("matplotlib") is not None)
+    assert "<h1>loans</h1>" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_report_is_about_the_tree_also_where_others_come_first(loans, tmp_path):
+    arguments = ["--models", "majority,dmt", "--out", str(tmp_path)]
+    assert run("compare", str(loans), *arguments).exit_code == 0
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert text.index('"title":"DMT"') < text.index('"title":"Majority"')
+    assert (
+        run("run", str(loans), "--model", "majority", "--out", str(tmp_path / "b")).exit_code == 0
+    )
+    assert not (tmp_path / "b" / "report.html").exists()
+
+
+def test_report_writes_a_page_once(loans, tmp_path):
+    out = tmp_path / "new" / "page.html"
+    arguments = ["report", str(loans), "--models", "dmt,majority", "--out", str(out)]
+    result = run(*arguments, "--title", "Loans & more")
+    assert result.exit_code == 0, result.output
+    assert f"{out}: 2,000 rows" in result.output
+    assert "<h1>Loans &amp; more</h1>" in out.read_text(encoding="utf-8")
+    again = run(*arguments)
+    assert again.exit_code == 2
+    assert "--overwrite" in again.output
+    assert "Loans &amp; more" in out.read_text(encoding="utf-8")
+    assert run(*arguments, "--overwrite").exit_code == 0
+    assert "<h1>loans</h1>" in out.read_text(encoding="utf-8")
 
 
 def test_results_are_not_written_over_unless_asked(loans, tmp_path):
@@ -300,6 +342,8 @@ def test_malformed_rows_are_reported_at_the_end(loans, tmp_path):
         (["run", "sea", "--categorical", "x9"], "no feature 'x9'"),
         (["compare", "{loans}", "--models", ","], "at least one learner"),
         (["compare", "-", "--models", "dmt,majority", "--jobs", "2"], "one process only"),
+        (["report", "{loans}", "--models", "majority"], "name dmt or dmt-paper first"),
+        (["report", "nowhere.csv"], "no file 'nowhere.csv'"),
         (["paper", "--data", "electricty"], "did you mean electricity?"),
         (["data", "get", "poke"], "did you mean poker?"),
     ],
