@@ -11,8 +11,8 @@ pytest.importorskip("matplotlib")
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
+from driftree.evaluate.drawing import STYLES
 from driftree.evaluate.figures import (
-    STYLES,
     TREES,
     figure_drift,
     figure_tradeoff,

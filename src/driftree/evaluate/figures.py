@@ -1,70 +1,42 @@
-"""The paper's figures 3 and 4, and the course of any evaluation, drawn with matplotlib.
-
-Each learner has a colour that colour-blind readers can tell from the others (Okabe and Ito), and
-besides a line style and a marker of its own, so that the pictures can be read in grey print.
-"""
+"""The paper's figures 3 and 4, and the course of any evaluation, drawn with matplotlib."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from driftree.evaluate.drawing import (
+    BELOW_ZERO,
+    FONT_SIZE,
+    Drifts,
+    Style,
+    choose_styles,
+    draw_curve,
+    drift_handles,
+    is_abrupt,
+    learner_handles,
+    mark_drifts,
+    page,
+    set_tradeoff_axes,
+    write_count,
+    write_rows,
+)
 from driftree.evaluate.findings import Results
-from driftree.evaluate.learners import LEARNERS
 from driftree.evaluate.published import SPLITS, TITLES
-from driftree.evaluate.records import Record, by_learner, columns, slide, summarise
+from driftree.evaluate.records import Record, by_learner, columns, summarise
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
-
-Drifts = Sequence[int | tuple[int, int]]
 
 WINDOW = 20  # batches, as in the paper's figure 3
 TREES = ("dmt", *dict.fromkeys(learner for _, learner in SPLITS))
-FONT_SIZE = 8  # points at the printed size
-PAGE_WIDTH = 7.16  # inches, the two columns of an IEEE page
-MAX_POINTS = 250  # of a curve; more cannot be told apart in print, and swell vector files
-N_MARKERS = 6  # of a curve
-BELOW_ZERO = -0.15  # where axes of counts begin, so that none can be seen
 SUFFIXES = (".png", ".svg", ".pdf")
 # Panels from top to bottom: the paper's four, then the others with known drift.
 DRIFT_ORDER = ("hyperplane", "sea", "insects_incremental", "tueyeq", "agrawal", "insects_abrupt")
-ABRUPT: dict[str, Any] = {"color": "0.35", "linestyle": (0, (2, 2)), "linewidth": 0.8, "zorder": 0}
-INCREMENTAL: dict[str, Any] = {"facecolor": "0.94", "edgecolor": "none", "zorder": 0}
-
-
-@dataclass(frozen=True)
-class Style:
-    """How a learner is drawn; `dashes` are lengths on and off, in line widths."""
-
-    colour: str
-    marker: str
-    dashes: tuple[float, ...] = ()
-    width: float = 1.2
-
-
-STYLES = {
-    "dmt": Style("#000000", "o", width=1.7),
-    "dmt-paper": Style("#0072B2", "s", (5, 1.5)),
-    "fimtdd": Style("#D55E00", "^", (7, 1.5, 1.5, 1.5)),
-    "vfdt-mc": Style("#56B4E9", "v"),
-    "vfdt-nba": Style("#009E73", "D", (3, 1)),
-    "ht-ada": Style("#CC79A7", "P", (1.2, 1.2), 1.5),
-    "efdt": Style("#E69F00", "X", (6, 1, 1, 1, 1, 1)),
-    "arf3": Style("#666666", "*"),
-    "levbag3": Style("#666666", "h", (4, 2)),
-    "logistic": Style("#999999", "<", (2, 1)),
-    "majority": Style("#999999", ">", (1, 1)),
-    "no-change": Style("#999999", "d", (1, 3)),
-}
 
 
 def plot_records(
@@ -98,8 +70,8 @@ def plot_records(
     courses = by_learner(records)
     if not courses:
         raise ValueError("there are no records to draw")
-    figure, panels = _page(2, 1, height=4.6)
-    styles = _choose_styles(courses)
+    figure, panels = page(2, 1, height=4.6)
+    styles = choose_styles(courses)
     above, below = panels[:, 0]
     _draw_course(above, below, courses, styles, drifts=drifts, window=window)
     above.set_title(title, fontsize=FONT_SIZE + 1, loc="left")
@@ -150,10 +122,10 @@ def figure_drift(
             "there are no results on a data set with known drift: "
             f"run one of {', '.join(DRIFT_ORDER)}"
         )
-    styles = _choose_styles(
+    styles = choose_styles(
         tree for tree in learners if any(tree in course for course in courses.values())
     )
-    figure, panels = _page(len(courses), 2, height=0.6 + 1.6 * len(courses))
+    figure, panels = page(len(courses), 2, height=0.6 + 1.6 * len(courses))
     for (name, course), (left, right) in zip(courses.items(), panels, strict=True):
         places = drifts.get(name, ())
         _draw_course(left, right, course, styles, drifts=places, window=window)
@@ -198,8 +170,8 @@ def figure_tradeoff(results: Results, *, learners: Sequence[str] = TREES) -> Fig
     if not points:
         raise ValueError(f"there are no results of any of {', '.join(learners)}")
     shared = sorted(set.intersection(*(set(cloud) for cloud in points.values())))
-    styles = _choose_styles(learner for learner in learners if learner in points)
-    figure, [[panel]] = _page(1, 1, height=3.6, width=5.0)
+    styles = choose_styles(learner for learner in learners if learner in points)
+    figure, [[panel]] = page(1, 1, height=3.6, width=5.0)
     for learner, style in styles.items():
         mark: dict[str, Any] = {"marker": style.marker, "color": style.colour}
         cloud = points[learner]
@@ -207,11 +179,7 @@ def figure_tradeoff(results: Results, *, learners: Sequence[str] = TREES) -> Fig
         if shared:
             mean = np.mean([cloud[data_set] for data_set in shared], axis=0)
             panel.scatter(*mean, s=100, edgecolors="white", zorder=3, **mark)
-    panel.set_xscale("symlog", linthresh=1)  # a tree may have none
-    panel.set_xlim(left=BELOW_ZERO)
-    panel.xaxis.set_major_formatter(_write_count)
-    panel.set_xlabel("number of splits (log scale)", fontsize=FONT_SIZE)
-    panel.set_ylabel("F1", fontsize=FONT_SIZE)
+    set_tradeoff_axes(panel)
     _add_legend(figure, styles, [], has_lines=False)
     return figure
 
@@ -238,29 +206,6 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
 
 # ---------------------------------------------------------------------- parts
-def _page(
-    n_rows: int, n_columns: int, *, height: float, width: float = PAGE_WIDTH
-) -> tuple[Figure, NDArray[np.object_]]:
-    """Return an empty figure of some inches and its panels."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'driftree[plot]'") from error
-    figure = Figure(figsize=(width, height), layout="constrained")
-    panels = figure.subplots(n_rows, n_columns, squeeze=False)
-    for panel in panels.flat:
-        panel.tick_params(labelsize=FONT_SIZE)
-        panel.spines[["top", "right"]].set_visible(False)
-    return figure, panels
-
-
-def _choose_styles(learners: Iterable[str]) -> dict[str, Style]:
-    """Give each learner its style, and one that others do not have to those without a name."""
-    names = list(learners)
-    free = cycle([style for name, style in STYLES.items() if name not in names] or STYLES.values())
-    return {name: STYLES[name] if name in STYLES else next(free) for name in names}
-
-
 def _draw_course(
     above: Axes,
     below: Axes,
@@ -271,67 +216,24 @@ def _draw_course(
     window: int,
 ) -> None:
     """Draw F1 into one panel and the number of splits into another."""
-    for place in drifts:
-        start, stop = place if isinstance(place, tuple) else (place, place)
-        for panel in (above, below):
-            if start == stop:
-                panel.axvline(start, **ABRUPT)
-            else:
-                panel.axvspan(start, stop, **INCREMENTAL)
+    mark_drifts((above, below), drifts)
     for i, (learner, records) in enumerate(courses.items()):
         values = columns(records)
-        _draw_curve(above, values["n_rows"], values["f1"], styles[learner], window=window, number=i)
-        _draw_curve(
+        draw_curve(above, values["n_rows"], values["f1"], styles[learner], window=window, number=i)
+        draw_curve(
             below, values["n_rows"], values["n_splits"], styles[learner], window=window, number=i
         )
     last_row = max(records[-1].n_rows for records in courses.values())
     for panel in (above, below):
         panel.set_xlim(0, last_row)
-        panel.xaxis.set_major_formatter(_write_rows)
+        panel.xaxis.set_major_formatter(write_rows)
     low, high = above.get_ylim()
     above.set_ylim(max(low, -0.02), min(high, 1.02))  # shades may go beyond what is possible
     above.set_ylabel("F1", fontsize=FONT_SIZE)
     below.set_ylabel("splits (log scale)", fontsize=FONT_SIZE)
     below.set_yscale("symlog", linthresh=1)  # a tree may have none
     below.set_ylim(bottom=BELOW_ZERO)
-    below.yaxis.set_major_formatter(_write_count)
-
-
-def _draw_curve(
-    panel: Axes,
-    rows: NDArray[np.float64],
-    values: NDArray[np.float64],
-    style: Style,
-    *,
-    window: int,
-    number: int,
-) -> None:
-    """Draw the sliding mean, and a shade of one standard deviation to either side."""
-    mean, std = slide(values, window)
-    keep = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MAX_POINTS)).astype(int))
-    rows, mean, std = rows[keep], mean[keep], std[keep]
-    spacing = max(1, len(rows) // N_MARKERS)
-    panel.fill_between(
-        rows, np.maximum(mean - std, 0), mean + std, color=style.colour, alpha=0.13, linewidth=0
-    )
-    panel.plot(
-        rows,
-        mean,
-        # curves that lie on each other show their markers side by side
-        markevery=(spacing * (2 * number + 1) // 14 % spacing, spacing),
-        **_line_settings(style),
-    )
-
-
-def _line_settings(style: Style) -> dict[str, Any]:
-    return {
-        "color": style.colour,
-        "linestyle": (0, style.dashes) if style.dashes else "-",
-        "linewidth": style.width,
-        "marker": style.marker,
-        "markersize": 3.5,
-        "markeredgewidth": 0,
-    }
+    below.yaxis.set_major_formatter(write_count)
 
 
 def _add_legend(
@@ -339,22 +241,13 @@ def _add_legend(
 ) -> None:
     """Say above the panels who is who, and what marks a drift."""
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
 
-    handles: list[Artist] = []
-    for name, style in styles.items():
-        settings = _line_settings(style) | ({} if has_lines else {"linestyle": "", "markersize": 6})
-        title = LEARNERS[name].title if name in LEARNERS else name
-        handles.append(Line2D([], [], label=title, **settings))
+    handles = learner_handles(styles, has_lines=has_lines)
     if not has_lines:
         dot: dict[str, Any] = {"marker": "o", "color": "0.5", "linestyle": "", "markeredgewidth": 0}
         handles.append(Line2D([], [], label="small: one data set", markersize=3, **dot))
         handles.append(Line2D([], [], label="large: mean over data sets", markersize=7, **dot))
-    kinds = {_is_abrupt(place) for places in drifts for place in places}
-    if True in kinds:
-        handles.append(Line2D([], [], label="abrupt drift", **ABRUPT))
-    if False in kinds:
-        handles.append(Patch(label="incremental drift", **INCREMENTAL))
+    handles += drift_handles(place for places in drifts for place in places)
     figure.legend(
         handles=handles,
         loc="outside upper center",
@@ -365,24 +258,8 @@ def _add_legend(
     )
 
 
-def _is_abrupt(place: int | tuple[int, int]) -> bool:
-    return not isinstance(place, tuple) or place[0] == place[1]
-
-
 def _name_kind(drifts: Drifts) -> str:
     """Return the kind of drift as the paper's captions name it."""
-    kinds = {_is_abrupt(place) for place in drifts}
+    kinds = {is_abrupt(place) for place in drifts}
     words = [word for kind, word in ((True, "abrupt"), (False, "incremental")) if kind in kinds]
     return f" ({' and '.join(words)} drift)" if words else ""
-
-
-def _write_rows(value: float, _: float) -> str:
-    """Write 200000 as 200k."""
-    for size, sign in ((1_000_000, "M"), (1_000, "k")):
-        if value >= size:
-            return f"{value / size:g}{sign}"
-    return f"{value:g}"
-
-
-def _write_count(value: float, _: float) -> str:
-    return f"{value:,.0f}"

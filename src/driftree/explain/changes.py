@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import narwhals.stable.v2 as nw
 
 from driftree.explain.describe import inside
+from driftree.explain.replay import history_of
 from driftree.learn.events import Prune, Replace, Split, join_path
 
 if TYPE_CHECKING:
     from driftree.explain.readable import Readable
     from driftree.learn.events import Condition, Event
-    from driftree.learn.history import History, Structure
+    from driftree.learn.history import Structure
     from driftree.learn.tree import Tree
 
 Path = tuple["Condition", ...]
@@ -67,7 +68,7 @@ class Diff:
 
 def history(model: Readable) -> Any:
     """Return the log of changes as a data frame: see `Readable.history`."""
-    events = _history(inside(model)[0]).events
+    events = history_of(inside(model)[0]).events
     rows = [_figures(event) for event in events]
     columns = {name: [row[name] for row in rows] for name in _SCHEMA}
     return nw.from_dict(columns, schema=nw.Schema(_SCHEMA), backend=_frame_library()).to_native()
@@ -76,7 +77,7 @@ def history(model: Readable) -> Any:
 def tree_at(model: Readable, step: int) -> Structure:
     """Return the tree after a step: see `Readable.tree_at`."""
     tree, _ = inside(model)
-    return _history(tree).at(_check_step(tree, step))
+    return history_of(tree).at(_check_step(tree, step))
 
 
 def diff(model: Readable, first: int, second: int) -> Diff:
@@ -84,7 +85,7 @@ def diff(model: Readable, first: int, second: int) -> Diff:
     if first > second:
         raise ValueError(f"the first step must not be later than the second: {first} > {second}")
     before, after = tree_at(model, first), tree_at(model, second)
-    events = [e for e in _history(inside(model)[0]).events if first < e.step <= second]
+    events = [e for e in history_of(inside(model)[0]).events if first < e.step <= second]
     old, new = ({_tests(path): path for path in _leaf_paths(tree)} for tree in (before, after))
     return Diff(
         before=before,
@@ -99,7 +100,7 @@ def diff(model: Readable, first: int, second: int) -> Diff:
 def why(model: Readable, *, step: int | None = None, node: int | None = None) -> str:
     """Say why the tree changed: see `Readable.why`."""
     tree, _ = inside(model)
-    log = _history(tree)
+    log = history_of(tree)
     if step is None and node is not None:
         return _why_node(tree, node)
     now = _check_step(tree, tree.engine.n_steps if step is None else step)
@@ -120,7 +121,7 @@ def why(model: Readable, *, step: int | None = None, node: int | None = None) ->
 # ---------------------------------------------------------------------- one node
 def _why_node(tree: Tree, node: int) -> str:
     """Say what a node is, what made it so, and how near it is to a change."""
-    log = _history(tree)
+    log = history_of(tree)
     _check_node(log.now, node, "at present")
     spot = log.now.nodes[node]
     rows = _rows(log.now.path(node))
@@ -157,14 +158,8 @@ def _next_change(tree: Tree, node: int) -> str:
 
 
 # ---------------------------------------------------------------------- parts
-def _history(tree: Tree) -> History:
-    if tree.history is None:
-        raise ValueError("the model keeps no history: make it with keep_history=True")
-    return tree.history
-
-
 def _check_step(tree: Tree, step: int) -> int:
-    first, last = _history(tree).first_step, tree.engine.n_steps
+    first, last = history_of(tree).first_step, tree.engine.n_steps
     if not first <= step <= last:
         raise ValueError(f"step must be from {first} (where the log begins) to {last}, got {step}")
     return step

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from driftree.learn._kernels import MAX_LEVELS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
 
     from numpy.typing import NDArray
 
@@ -129,14 +129,26 @@ def row_shares(tree: Tree, *, unknown: float = math.nan) -> dict[int, float]:
     As long as no rows have come to them, each has the `unknown` share of its parent's rows.
     """
     engine = tree.engine
+    children = {
+        node: (int(engine.left[node]), int(engine.right[node]))
+        for node in tree.walk()
+        if engine.left[node] >= 0
+    }
+    return divide_rows(children, engine.rows, unknown=unknown)
+
+
+def divide_rows(
+    children: Mapping[int, tuple[int, int]],
+    rows: Mapping[int, float] | NDArray[np.float64],
+    *,
+    unknown: float = math.nan,
+) -> dict[int, float]:
+    """Return the shares of `row_shares` for the inner nodes from the root down."""
     shares = {0: 1.0}
-    for node in tree.walk():
-        if engine.left[node] < 0:
-            continue
-        children = int(engine.left[node]), int(engine.right[node])
-        both = sum(float(engine.rows[child]) for child in children)
-        for child in children:
-            own = float(engine.rows[child]) / both if both > 0 else unknown
+    for node, pair in children.items():
+        both = sum(float(rows[child]) for child in pair)
+        for child in pair:
+            own = float(rows[child]) / both if both > 0 else unknown
             shares[child] = shares[node] * own
     return shares
 

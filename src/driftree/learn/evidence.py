@@ -230,15 +230,19 @@ class MeasuredTrials:
         return found
 
     def race(self, node: int) -> list[Entrant]:
-        """Return the best trials; at an inner node with the gain (4)."""
-        rival_loss = self._node_loss if self._left[node] < 0 else self._subtree_loss
+        """Return the best trials; an inner node's must pass both as gain (4) and as a split."""
+        node_loss, subtree_loss = self._node_loss, self._subtree_loss
+        is_leaf = self._left[node] < 0
         entrants = [
             Entrant(
                 int(self._feature[t]),
                 float(self._threshold[t]),
                 bool(self._equality[t]),
                 bool(self._missing_left[t]),
-                float(rival_loss[t] - self._trial_loss[t]),
+                float(
+                    (node_loss[t] if is_leaf else min(node_loss[t], subtree_loss[t]))
+                    - self._trial_loss[t]
+                ),
             )
             for t in self._places(node)
         ]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from driftree.estimators import DynamicModelTreeClassifier
-    from driftree.evaluate.figures import Drifts
+    from driftree.evaluate.drawing import Drifts
     from driftree.evaluate.records import Record
 
 SCRIPTS = ("data", "replay", "timeline", "tree", "reading", "tables", "main")

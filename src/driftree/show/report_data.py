@@ -26,7 +26,7 @@ from driftree.show.reproduce import settings, versions
 
 if TYPE_CHECKING:
     from driftree.estimators import DynamicModelTreeClassifier
-    from driftree.evaluate.figures import Drifts
+    from driftree.evaluate.drawing import Drifts
     from driftree.evaluate.records import Record
     from driftree.learn.events import Condition, Event
     from driftree.learn.history import History, Structure

@@ -1,0 +1,390 @@
+"""Losses: how well the tree predicted the rows of each node over time: local or global drift."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from driftree.explain.describe import divide_rows, inside
+from driftree.explain.replay import history_of, replay
+from driftree.learn.events import join_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from driftree.explain.readable import Readable
+    from driftree.explain.replay import Moment
+
+EARLIER = 12  # samples that a loss is compared with
+LEAST_EARLIER = 4
+MAD = 0.6745  # median distance from the median, in standard deviations
+SURPRISE = 4.0  # nats: what a row costs whose label got a probability of 2 %
+CLEAR = (0.1, 4.0)  # nats per row, standard errors: something has happened
+LIKELY = (0.05, 2.5)  # then these belong to it
+NEARLY_ALL = 0.8  # of the rows
+
+
+class NodeLoss(NamedTuple):
+    """How well the tree predicted the rows that reached a node, between two samples.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of the stream learnt at the later sample.
+    node, parent, depth : int
+        Id of the node, of the one above (-1 at the root), and the conditions above it.
+    path : str
+        These conditions in words.
+    start, stop : float
+        Its part of all rows, from 0 to 1: nodes of a level lie side by side in tree order.
+    rows : float
+        Rows that reached it since the sample before.
+    loss : float
+        Mean loss per row, in nats, of the leaves at and below it; NaN if no rows came.
+    change : float
+        The loss minus the median of the node's up to 12 samples before, NaN before there are four.
+    error : float
+        Standard error of the change, from the spread of these samples.
+    """
+
+    n_rows: int
+    node: int
+    parent: int
+    depth: int
+    path: str
+    start: float
+    stop: float
+    rows: float
+    loss: float
+    change: float
+    error: float
+
+    @property
+    def has_risen(self) -> bool:
+        """Whether the loss clearly rose: by more than 0.1 nats per row and 4 standard errors."""
+        return self.exceeds(*CLEAR)
+
+    def exceeds(self, least: float, errors: float) -> bool:
+        """Return whether the loss rose by so much and by so many standard errors; NaN does not."""
+        return self.change > max(least, errors * self.error)
+
+
+def loss_by_node(model: Readable) -> list[NodeLoss]:
+    """Return how well the tree predicted the rows of each node over time, and whether that changed.
+
+    Where the stream changes for all rows, the loss rises in all nodes of a level at once; where it
+    changes for some, in one branch.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that keeps its history.
+
+    Returns
+    -------
+    list of NodeLoss
+        Sample by sample; in a sample from the root down, left before right.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> X = np.random.default_rng(1).uniform(-1, 1, size=(6000, 2))
+    >>> y = (X[:, 0] > 0) ^ (np.arange(6000) > 4000)  # all turns round
+    >>> losses = loss_by_node(DynamicModelTreeClassifier().partial_fit(X, y))
+    >>> [loss.n_rows for loss in losses if loss.has_risen]
+    [4800, 5000]
+    """
+    tree, _ = inside(model)
+    earlier: dict[tuple[int, int], deque[tuple[float, float]]] = {}
+    rows_before: dict[tuple[int, int], float] = {}
+    found = []
+    for moment in replay(history_of(tree))[0]:
+        keys = {node: (node, born) for node, born in moment.births.items()}
+        sampled = moment.sample.nodes
+        rows = {
+            node: _since(rows_before.get(keys[node], 0.0), seen.rows)
+            for node, seen in sampled.items()
+        }
+        rows_before = {keys[node]: seen.rows for node, seen in sampled.items()}
+        losses = _losses_below(moment, rows)
+        places = _places(moment)
+        for node, spot in moment.structure.nodes.items():
+            before = earlier.setdefault(keys[node], deque(maxlen=EARLIER))
+            change, error = _compare(before, losses[node], rows[node])
+            found.append(
+                NodeLoss(
+                    n_rows=moment.sample.n_rows,
+                    node=node,
+                    parent=spot.parent,
+                    depth=spot.depth,
+                    path=join_path(moment.structure.path(node)),
+                    start=places[node][0],
+                    stop=places[node][1],
+                    rows=rows[node],
+                    loss=losses[node],
+                    change=change,
+                    error=error,
+                )
+            )
+            if not math.isnan(losses[node]):
+                before.append((losses[node], rows[node]))
+    return found
+
+
+def _since(before: float, now: float) -> float:
+    """Return the rows since a sample; a root that started again counts from there."""
+    return now - before if now >= before else now
+
+
+def _losses_below(moment: Moment, rows: dict[int, float]) -> dict[int, float]:
+    """Return the mean loss of the leaves at and below each node, each with its rows."""
+    sums: dict[int, tuple[float, float]] = {}
+    for node, spot in reversed(moment.structure.nodes.items()):
+        if spot.is_leaf:
+            loss = moment.sample.nodes[node].loss
+            is_known = rows[node] > 0 and not math.isnan(loss)
+            sums[node] = (loss * rows[node], rows[node]) if is_known else (0.0, 0.0)
+        else:
+            left, right = sums[spot.left], sums[spot.right]
+            sums[node] = left[0] + right[0], left[1] + right[1]
+    return {node: loss / own if own > 0 else math.nan for node, (loss, own) in sums.items()}
+
+
+def _compare(
+    before: Sequence[tuple[float, float]], loss: float, rows: float
+) -> tuple[float, float]:
+    """Return how far a mean loss is above those of the samples before, and the standard error.
+
+    The spread of a sample's mean falls with the root of its rows. It is at least that of a model
+    that is right all the time but for rare surprises, of which few samples may have had one.
+    """
+    if len(before) < LEAST_EARLIER or rows <= 0:
+        return math.nan, math.nan
+    losses, weights = np.array(before).T
+    middle = float(np.median(losses))
+    per_row = (float(np.median(np.sqrt(weights) * np.abs(losses - middle))) / MAD) ** 2
+    per_row = max(per_row, SURPRISE * middle)
+    return loss - middle, math.sqrt(per_row * (1 / rows + 1 / float(weights.sum())))
+
+
+def _places(moment: Moment) -> dict[int, tuple[float, float]]:
+    """Divide the rows among the nodes of each level, in tree order."""
+    spots, sampled = moment.structure.nodes, moment.sample.nodes
+    children = {node: (spot.left, spot.right) for node, spot in spots.items() if not spot.is_leaf}
+    rows = {node: seen.rows for node, seen in sampled.items()}
+    shares = divide_rows(children, rows, unknown=0.5)
+    places = {0: (0.0, 1.0)}
+    for node, (left, right) in children.items():
+        start, stop = places[node]
+        middle = start + shares[left]
+        places[left], places[right] = (start, middle), (middle, stop)
+    return places
+
+
+@dataclass(frozen=True, slots=True)
+class LossRise:
+    """A time in which the loss rose; `str` says where, and whether that was local or global.
+
+    Attributes
+    ----------
+    start, stop : int
+        Rows of the stream: of the last sample before, and of the last one with a rise.
+    share : float
+        Share of the rows that reach the branches in which the loss rose, when it was largest.
+    possible_share : float
+        The same with the branches in which it may have risen: a standard error more would be 0.1.
+    n_branches, n_risen : int
+        Branches that could be judged then, and those in which it rose.
+    paths : tuple of str
+        The conditions of these branches, in words; "" is all rows.
+    """
+
+    start: int
+    stop: int
+    share: float
+    possible_share: float
+    n_branches: int
+    n_risen: int
+    paths: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        """Return "global" (80 % of rows or more), "local" (surely fewer), "unclear" or "undivided".
+
+        It is unclear if it may have risen for 80 % of rows, and undivided if there was one branch.
+        """
+        if self.n_branches == 1:
+            return "undivided"
+        if self.share >= NEARLY_ALL:
+            return "global"
+        return "unclear" if self.possible_share >= NEARLY_ALL else "local"
+
+    def __str__(self) -> str:
+        when = f"Between rows {self.start:,} and {self.stop:,} the loss rose"
+        if self.kind == "undivided":
+            return f"{when} for all rows; no branch was old enough to tell local from global."
+        if self.n_risen == self.n_branches:
+            return f"{when} in all {self.n_branches} branches: global."
+        which = f"{self.n_risen} of {self.n_branches} branches, {self.share:.0%} of rows"
+        if self.kind == "unclear":
+            return f"{when} in {which}, perhaps in more: local or global is unclear."
+        where = "" if self.kind == "global" else f" ({'; '.join(self.paths)})"
+        return f"{when} in {which}{where}: {self.kind}."
+
+
+def loss_rises(model: Readable) -> list[LossRise]:
+    """Return when the loss rose, and whether for nearly all rows: local or global drift.
+
+    A rise begins where some branch's loss exceeds the median of up to 12 samples before by more
+    than 0.1 nats per row and 4 standard errors. To it belong all branches whose loss then, or in
+    the samples that follow without a break, comes to exceed theirs by 0.05 nats per row and 2.5
+    standard errors. The branches are the lowest nodes that have been there for four samples.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that keeps its history.
+
+    Returns
+    -------
+    list of LossRise
+        Oldest first; `str` of each is a sentence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> X = np.random.default_rng(1).uniform(-1, 1, size=(20_000, 3))
+    >>> y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
+    >>> turned = (np.arange(20_000) >= 15_000) & (X[:, 0] > 0)  # later, and in one half
+    >>> y[turned] = X[turned, 2] > 0.8
+    >>> for rise in loss_rises(DynamicModelTreeClassifier().partial_fit(X, y)):
+    ...     print(rise)
+    Between rows 15,000 and 16,000 the loss rose in 2 of 4 branches, 49% of rows (x1 <= ...): local.
+    """
+    samples: dict[int, list[NodeLoss]] = {}
+    for seen in loss_by_node(model):
+        samples.setdefault(seen.n_rows, []).append(seen)
+    rises: list[LossRise] = []
+    run: list[_Judged] = []
+    high: set[str] = set()  # branches whose rise has been told
+    before = start = 0
+    for n_rows, nodes in samples.items():
+        branches = _lowest_judged(nodes)
+        likely = [node for node in branches if node.exceeds(*LIKELY)]
+        fresh = [node for node in likely if node.path not in high]
+        if any(node.exceeds(*(LIKELY if run else CLEAR)) for node in fresh):
+            start = start if run else before
+            possible = [node for node in branches if node.change + node.error > CLEAR[0]]
+            run.append(_Judged(len(branches), fresh, possible))
+            high.update(node.path for node in fresh)
+        elif run:
+            rises.append(_sum_up(start, before, run))
+            run = []
+        high &= {node.path for node in likely}
+        before = n_rows
+    return [*rises, _sum_up(start, before, run)] if run else rises
+
+
+class _Judged(NamedTuple):
+    n_branches: int
+    risen: list[NodeLoss]
+    possible: list[NodeLoss]
+
+
+def _lowest_judged(nodes: list[NodeLoss]) -> list[NodeLoss]:
+    """Divide all rows among the lowest nodes that could be judged; none if not even the root."""
+    known = {node.node for node in nodes if not math.isnan(node.change)}
+    pairs: dict[int, list[int]] = {}
+    for node in nodes:
+        pairs.setdefault(node.parent, []).append(node.node)
+    is_open = {node: all(child in known for child in pair) for node, pair in pairs.items()}
+    shown = []
+    reached = {-1} if is_open.get(-1) else set()
+    for node in nodes:  # from the root down
+        if node.parent in reached:
+            if is_open.get(node.node):
+                reached.add(node.node)
+            else:
+                shown.append(node)
+    return shown
+
+
+def _sum_up(start: int, stop: int, run: list[_Judged]) -> LossRise:
+    """Sum up samples in a row: a branch counts if it rose in any of them."""
+    risen = {node.path: node for judged in run for node in judged.risen}
+    return LossRise(
+        start=start,
+        stop=stop,
+        share=_length((node.start, node.stop) for node in risen.values()),
+        possible_share=_length((n.start, n.stop) for judged in run for n in judged.possible),
+        n_branches=max(len(risen), *(judged.n_branches for judged in run)),
+        n_risen=len(risen),
+        paths=tuple(risen),
+    )
+
+
+def _length(spans: Iterable[tuple[float, float]]) -> float:
+    """Return the length of the union of some spans."""
+    total = end = 0.0
+    for start, stop in sorted(spans):
+        total += max(stop - max(start, end), 0.0)
+        end = max(end, stop)
+    return total
+
+
+class LossCourse(NamedTuple):
+    """Mean loss per row between the samples of the history: of the tree, and of its root alone.
+
+    Attributes
+    ----------
+    n_rows : ndarray of int
+        Rows of the stream learnt at each sample.
+    tree : ndarray of float
+        Mean loss of the leaves, each with its rows since the sample before; NaN where unknown.
+    root : ndarray of float
+        Mean loss of the root's own model: what one linear model for all rows loses.
+    """
+
+    n_rows: NDArray[np.int64]
+    tree: NDArray[np.float64]
+    root: NDArray[np.float64]
+
+
+def loss_course(model: Readable) -> LossCourse:
+    """Return the mean loss per row of the tree over time, and that of one linear model.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that keeps its history.
+
+    Returns
+    -------
+    LossCourse
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+    >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    >>> course = loss_course(model)
+    >>> print(f"{course.tree[-1]:.2f} {course.root[-1]:.2f}")
+    0.11 0.69
+    """
+    tree, _ = inside(model)
+    roots = [seen for seen in loss_by_node(model) if seen.node == 0]
+    moments, _ = replay(history_of(tree))
+    return LossCourse(
+        n_rows=np.array([seen.n_rows for seen in roots], dtype=np.int64),
+        tree=np.array([seen.loss for seen in roots]),
+        root=np.array([moment.sample.nodes[0].loss for moment in moments]),
+    )

@@ -1,0 +1,156 @@
+"""The picture of one prediction: from the average row to this one, feature by feature."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from driftree.evaluate.drawing import FONT_SIZE
+from driftree.learn.events import format_number
+from driftree.show.style import (
+    DOWN,
+    INK,
+    MUTED,
+    PLAIN,
+    SMALL,
+    UP,
+    add_heading,
+    axes_or_new,
+    cut,
+    measure,
+    say_path,
+    write_signed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from matplotlib.axes import Axes
+
+    from driftree.explain.explanation import Explanation
+
+WIDTH = 7.0
+HEADING = 4.2  # inches for the words above the bars
+NAMES = 2.3  # inches for the features' names and values
+BAR = 0.27  # inches from one bar to the next
+
+
+def plot_contributions(
+    explanation: Explanation,
+    *,
+    label: Hashable = None,
+    max_features: int = 10,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw how the features of a row move its log-odds away from those of an average row.
+
+    From the top: the log-odds of the average row, what each feature adds, the strongest first, and
+    the log-odds of the row. Bars to the right make the label more likely.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `explain_one` returns.
+    label : hashable, optional
+        With more than two labels, the one to explain; by default the predicted one.
+    max_features : int, default=10
+        Features with a bar of their own; the others have one together.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a figure of its own.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> rng = np.random.default_rng(1)
+    >>> model = DynamicModelTreeClassifier()
+    >>> for age, income in rng.uniform([20, 0], [80, 90], size=(1000, 2)).tolist():
+    ...     model.learn_one({"age": age, "income": income}, income > 30)
+    >>> ax = plot_contributions(model.explain_one({"age": 30, "income": 80}))
+    >>> [text.get_text() for text in ax.get_yticklabels()]
+    ['average row', 'income = 80', 'age = 30', 'this row']
+    """
+    if max_features < 1:
+        raise ValueError(f"max_features must be at least 1, got {max_features!r}")
+    label, intercept, contributions = _pick(explanation, label)
+    bars = list(contributions.items())
+    shown = bars if len(bars) <= max_features + 1 else bars[:max_features]
+    steps = [(f"{name} = {_write(explanation.row[name])}", value) for name, value in shown]
+    if rest := bars[len(shown) :]:
+        steps.append((f"{len(rest)} weaker features", sum(value for _, value in rest)))
+    ax = axes_or_new(ax, width=WIDTH, height=BAR * (len(steps) + 2) + 1.15)
+    names = ["average row", *(name for name, _ in steps), "this row"]
+    _draw_steps(ax, intercept, [value for _, value in steps])
+    ax.set_yticks(range(len(names)))
+    ax.set_yticklabels([cut(name, NAMES, FONT_SIZE) for name in names], fontsize=FONT_SIZE, **PLAIN)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    _add_words(ax, explanation, label)
+    return ax
+
+
+def _pick(explanation: Explanation, label: Hashable) -> tuple[Hashable, float, dict[str, float]]:
+    """Return the label to explain, its intercept and its contributions."""
+    intercept = explanation.intercept
+    if not isinstance(intercept, dict):
+        if label is not None and label != explanation.label:
+            raise ValueError(
+                f"with two labels the log-odds are those of {explanation.label!r}, got {label!r}"
+            )
+        return explanation.label, intercept, explanation.contributions
+    label = explanation.prediction if label is None else label
+    if label not in intercept:
+        known = ", ".join(map(repr, intercept))
+        raise ValueError(f"label must be one of {known}, got {label!r}")
+    return label, intercept[label], explanation.contributions[label]
+
+
+def _write(value: Any) -> str:
+    if value is None:
+        return "missing"
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return format_number(value) if is_number else str(value)
+
+
+def _draw_steps(ax: Axes, intercept: float, values: list[float]) -> None:
+    """Draw the bars, each from where the one above ends."""
+    ends = [intercept]
+    for value in values:
+        ends.append(ends[-1] + value)
+    last = len(values) + 1
+    lowest, highest = min(0.0, *ends), max(0.0, *ends)
+    room = (highest - lowest or 1.0) * 0.14  # for the numbers beside the bars
+    ax.set_xlim(lowest - room, highest + room)
+    ax.axvline(0.0, color=MUTED, linewidth=0.8, zorder=0)
+    gap = room * 0.12
+    for place, (start, length) in enumerate(zip(ends, values, strict=False), start=1):
+        colour, side = (UP, "left") if length >= 0 else (DOWN, "right")
+        ax.barh(place, length, left=start, height=0.66, color=colour)
+        x = start + length + (gap if length >= 0 else -gap)
+        ax.text(x, place, write_signed(length), ha=side, va="center", fontsize=SMALL, color=INK)
+    for place, end in enumerate(ends):
+        ax.plot([end, end], [place - 0.33, place + 1.33], color=MUTED, linewidth=0.7, zorder=0)
+    for place, end in ((0, ends[0]), (last, ends[-1])):
+        ax.plot(end, place, marker="D", markersize=5, color=INK, zorder=3)
+        is_right = end < (lowest + highest) / 2
+        x, side = (end + 2.5 * gap, "left") if is_right else (end - 2.5 * gap, "right")
+        text = write_signed(end)
+        ax.text(x, place, text, ha=side, va="center", fontsize=FONT_SIZE, weight="bold", color=INK)
+
+
+def _add_words(ax: Axes, explanation: Explanation, label: Hashable) -> None:
+    noun = "logit" if isinstance(explanation.intercept, dict) else "log-odds"
+    likely = explanation.probabilities[explanation.prediction]
+    title = f"Predicted: {explanation.prediction}, probability {likely:.0%}"
+    by = f"by the model of leaf {explanation.leaf}: "
+    words = by + say_path(explanation.path, HEADING - measure(by, FONT_SIZE), FONT_SIZE)
+    add_heading(ax, title, words, width=HEADING)
+    ax.set_xlabel(
+        cut(f"{noun} of {label}: to the right, more likely", 4.5, FONT_SIZE),
+        fontsize=FONT_SIZE,
+        **PLAIN,
+    )
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["top", "right", "left"]].set_visible(False)

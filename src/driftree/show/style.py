@@ -1,0 +1,213 @@
+"""Style: what all pictures share. Colours, sizes, and texts that fit into the room they have.
+
+The colours are Okabe and Ito's, which colour-blind readers can tell apart; besides, whatever a
+colour says is also said by a place, a direction, a shape or a word. Names come from the user's
+data: they are never read as formulas ("$" stays a dollar), and are cut where they have no room.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from driftree.evaluate.drawing import FONT_SIZE, MISSING, page
+from driftree.explain.text import one_line
+from driftree.learn.events import join_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+
+    from driftree.learn.events import Condition
+
+INK = "#1a1a1a"
+MUTED = "#555555"  # 7:1 on white
+FAINT = "#d9d9d9"
+UP = "#0072B2"  # for a label, more likely
+DOWN = "#D55E00"
+OTHERS = "#b3b3b3"
+PALETTE = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#F0E442")
+# ColorBrewer's, for values around 0, safe for colour-blind readers
+SIGNS = "RdBu"  # red below 0, blue above, like DOWN and UP
+CHANGES = "PuOr_r"  # purple: less; orange: more
+SMALL = FONT_SIZE - 1
+ENTRY = 2.2  # inches for a name in a legend
+KEY = 0.62  # inches for the line before it
+ELLIPSIS = "…"
+HINTING = 1.07  # at few dots per inch, letters are up to so much wider
+PLAIN: dict[str, Any] = {"parse_math": False}  # texts that hold names of the user's
+
+
+def axes_or_new(ax: Axes | None, *, width: float, height: float) -> Axes:
+    """Return the axes that were given, or those of a new figure of some inches."""
+    if ax is None:
+        _, [[ax]] = page(1, 1, height=height, width=width)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=FONT_SIZE)
+    return ax
+
+
+def add_heading(ax: Axes, title: str, words: str = "", *, width: float, lines: int = 1) -> None:
+    """Put a title above the axes and below it, in grey, what else must be said, in some inches.
+
+    `lines` is how much room to leave: 1 for the words alone, 2 if a legend stands below them.
+    """
+    ax.set_title(
+        cut(title, width, FONT_SIZE + 2),  # bold letters are wider
+        loc="left",
+        fontsize=FONT_SIZE + 1,
+        weight="bold",
+        pad=6 + 14 * lines,
+        **PLAIN,
+    )
+    ax.annotate(
+        cut(words, width, FONT_SIZE),
+        (0.0, 1.0),
+        (0.0, 6.0 + 14 * (lines - 1)),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        fontsize=FONT_SIZE,
+        color=MUTED,
+        **PLAIN,
+    )
+
+
+def legend_above(ax: Axes, handles: Sequence[Artist], *, width: float, columns: int = 5) -> int:
+    """Say above the axes what is what, in some inches; return how many lines that takes."""
+    names = [cut(str(handle.get_label()), ENTRY, FONT_SIZE) for handle in handles]
+    widest = max(measure(name, FONT_SIZE) for name in names) + KEY
+    columns = min(len(names), columns, max(1, int(width / widest)))
+    legend = ax.legend(
+        handles=handles,
+        labels=names,
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncols=columns,
+        fontsize=FONT_SIZE,
+        frameon=False,
+        borderaxespad=0.2,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return math.ceil(len(names) / columns)
+
+
+def add_scale(ax: Axes, picture: ScalarMappable, words: str, **settings: Any) -> None:
+    """Put beside the axes what its colours mean."""
+    figure = ax.get_figure()
+    assert figure is not None
+    bar = figure.colorbar(picture, ax=ax, fraction=0.05, pad=0.02, **settings)
+    bar.ax.tick_params(labelsize=FONT_SIZE)
+    bar.set_label(words, fontsize=FONT_SIZE)
+
+
+def measure(text: str, size: float) -> float:
+    """Return the width of a text of some points, in inches, rather more than less."""
+    try:
+        from matplotlib import rcParams
+    except ImportError as error:
+        raise ImportError(MISSING) from error
+    return _width(one_line(text, 10 * len(text)), size, tuple(rcParams["font.family"]))
+
+
+@lru_cache(maxsize=10_000)  # the same names stand in many leaves
+def _width(text: str, size: float, family: tuple[str, ...]) -> float:
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(family=family, size=size)
+    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    return HINTING * float(width) / 72
+
+
+def cut(text: str, width: float, size: float) -> str:
+    """Cut a text to a width in inches: its middle goes, for long names often differ at the end.
+
+    Examples
+    --------
+    >>> cut("short", 2.0, 8)
+    'short'
+    >>> cut("mean temperature of sensor 17", 1.2, 8)
+    'mean temp…sor 17'
+    """
+    text = one_line(text, len(text) * 10)
+    if measure(text, size) <= width:
+        return text
+    low, high = 0, len(text)  # so many characters fit; so many do not
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = measure(_without_middle(text, middle), size) <= width
+        low, high = (middle, high) if fits else (low, middle)
+    return _without_middle(text, low)
+
+
+def _without_middle(text: str, length: int) -> str:
+    """Keep so many characters, 3 at the beginning for 2 at the end."""
+    n_last = 2 * length // 5
+    return text[: length - n_last].rstrip() + ELLIPSIS + text[len(text) - n_last :].lstrip()
+
+
+def cut_condition(condition: Condition, width: float, size: float) -> str:
+    """Write a condition into a width in inches: its name is cut before what follows it.
+
+    Examples
+    --------
+    >>> from driftree.learn.events import Condition
+    >>> cut_condition(Condition("average income of the household", "<=", 40.0), 1.2, 8)
+    'averag…old <= 40'
+    """
+    name = condition.feature
+    rest = str(condition)[len(name) :]
+    room = max(width - measure(rest, size), width / 3)
+    return cut(cut(name, room, size) + rest, width, size)
+
+
+def say_path(path: tuple[Condition, ...], width: float, size: float) -> str:
+    """Say which rows are meant, in a width in inches: their conditions, or how many there are.
+
+    Examples
+    --------
+    >>> from driftree.learn.events import Condition
+    >>> path = Condition("age", "<=", 40.0), Condition("income", ">", 1000.0)
+    >>> say_path(path, 3.0, 8), say_path(path, 1.5, 8), say_path((), 1.0, 8)
+    ('rows with age <= 40 and income > 1,000', 'rows with 2 conditions', 'all rows')
+    """
+    if not path:
+        return "all rows"
+    text = f"rows with {join_path(path)}"
+    if measure(text, size) <= width:
+        return text
+    if len(path) == 1:
+        return cut(text, width, size)
+    return f"rows with {len(path)} conditions"
+
+
+def text_on(colour: str) -> str:
+    """Return black or white, whichever can be read better on a colour.
+
+    Examples
+    --------
+    >>> text_on("#F0E442"), text_on("#0072B2")
+    ('#000000', '#ffffff')
+    """
+    from matplotlib.colors import to_rgb
+
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#000000" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"
+
+
+def write_signed(value: float) -> str:
+    """Write an effect: its sign, and as many digits as tell something.
+
+    Examples
+    --------
+    >>> write_signed(2.345), write_signed(-0.0123), write_signed(-120.4)
+    ('+2.3', '-0.01', '-120')
+    """
+    digits = 2 if abs(value) < 0.995 else 1 if abs(value) < 99.5 else 0
+    return f"{value:+.{digits}f}"

@@ -1,0 +1,175 @@
+"""The picture of a run: how well it went above, the changes of the tree below."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftree.evaluate.drawing import (
+    FONT_SIZE,
+    PAGE_WIDTH,
+    choose_styles,
+    draw_curve,
+    drift_handles,
+    learner_handles,
+    mark_drifts,
+    page,
+    write_rows,
+)
+from driftree.evaluate.figures import WINDOW
+from driftree.evaluate.records import by_learner, columns
+from driftree.explain.describe import inside
+from driftree.explain.losses import loss_course
+from driftree.show.style import INK, MUTED, SMALL, legend_above
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from driftree.estimators import DynamicModelTreeClassifier
+    from driftree.evaluate.drawing import Drifts
+    from driftree.evaluate.records import Record
+
+# What became of the tree, from the top lane down: its name, its mark, its colour.
+KINDS = {
+    "split": ("split", "^", "#0072B2"),
+    "replace": ("replaced", "D", "#E69F00"),
+    "prune": ("pruned", "v", "#D55E00"),
+    "link": ("restarted", "s", "#CC79A7"),
+}
+HEADING = 6.2  # inches for the legend
+LARGEST, SMALLEST = 9.0, 4.0  # marks at the root and from the fifth level on, in points
+
+
+def plot_timeline(
+    model: DynamicModelTreeClassifier,
+    records: Iterable[Record] | None = None,
+    *,
+    drifts: Drifts = (),
+    window: int = WINDOW,
+) -> NDArray[np.object_]:
+    """Draw how well a run went, and below it when the tree changed, by the kind of change.
+
+    The larger a mark, the nearer to the root is the node that changed.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that keeps its history.
+    records : iterable of Record, optional
+        What an evaluation saw of it, and perhaps of other learners: then F1 is drawn. Without
+        them it is the mean loss per row, with that of one linear model, the root's.
+    drifts : sequence of int or (int, int), default=()
+        Rows at which the stream is known to change abruptly, or spans in which it changes.
+    window : int, default=20
+        Batches of the sliding mean of F1; the shade is one standard deviation to either side.
+
+    Returns
+    -------
+    ndarray of two matplotlib Axes
+        The upper and the lower panel.
+
+    See Also
+    --------
+    loss_course : The losses as data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+    >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    >>> above, below = plot_timeline(model)
+    >>> [text.get_text() for text in below.get_yticklabels()]
+    ['split (1)', 'replaced (0)', 'pruned (0)', 'restarted (0)']
+    """
+    _, panels = page(2, 1, height=4.2, width=PAGE_WIDTH)
+    above, below = panels[:, 0]
+    above.sharex(below)
+    courses = by_learner(records) if records is not None else None
+    if courses is not None and not courses:
+        raise ValueError("there are no records to draw; leave them out to draw the loss")
+    mark_drifts((above, below), drifts)
+    handles = _draw_loss(above, model) if courses is None else _draw_scores(above, courses, window)
+    _draw_events(below, model)
+    handles += drift_handles(drifts)
+    legend_above(above, handles, width=HEADING)
+    for panel in (above, below):
+        panel.set_xlim(0, model.n_rows_seen_)
+        panel.xaxis.set_major_formatter(write_rows)
+    above.tick_params(labelbottom=False)
+    below.set_xlabel("rows", fontsize=FONT_SIZE)
+    return np.array([above, below], dtype=object)
+
+
+def _draw_scores(above: Axes, courses: dict[str, list[Record]], window: int) -> list[Artist]:
+    styles = choose_styles(courses)
+    for number, (learner, records) in enumerate(courses.items()):
+        values = columns(records)
+        draw_curve(
+            above, values["n_rows"], values["f1"], styles[learner], window=window, number=number
+        )
+    low, high = above.get_ylim()
+    above.set_ylim(max(low, -0.02), min(high, 1.02))  # shades may go beyond what is possible
+    above.set_ylabel("F1", fontsize=FONT_SIZE)
+    return learner_handles(styles)
+
+
+def _draw_loss(above: Axes, model: DynamicModelTreeClassifier) -> list[Artist]:
+    course = loss_course(model)
+    looks: dict[str, dict[str, Any]] = {
+        "the tree": {"color": INK, "linewidth": 1.5},
+        "one linear model (the root's)": {"color": "#56B4E9", "linestyle": "--", "linewidth": 1.2},
+    }
+    lines: list[Artist] = [
+        above.plot(course.n_rows, losses, label=name, **look)[0]
+        for (name, look), losses in zip(looks.items(), (course.tree, course.root), strict=True)
+    ]
+    above.set_ylim(bottom=0.0)
+    above.set_ylabel("loss per row (nats)", fontsize=FONT_SIZE)
+    return lines
+
+
+def _draw_events(below: Axes, model: DynamicModelTreeClassifier) -> None:
+    """Draw a lane for each kind of change."""
+    events = model.events_
+    for lane, (kind, (_, marker, colour)) in enumerate(KINDS.items()):
+        own = [event for event in events if event.kind == kind]
+        below.axhline(lane, color="0.88", linewidth=0.8, zorder=0)
+        sizes = [max(LARGEST - 1.25 * len(event.path), SMALLEST) ** 2 for event in own]
+        below.scatter(
+            [event.n_rows for event in own],
+            [lane] * len(own),
+            s=sizes,
+            marker=marker,
+            color=colour,
+            edgecolors=INK,
+            linewidths=0.5,
+            clip_on=False,
+            label=kind,
+            zorder=3,
+        )
+    counts = {kind: sum(event.kind == kind for event in events) for kind in KINDS}
+    below.set_yticks(range(len(KINDS)))
+    below.set_yticklabels([f"{KINDS[kind][0]} ({counts[kind]})" for kind in KINDS])
+    below.tick_params(axis="y", length=0)
+    below.set_ylim(len(KINDS) - 0.4, -0.6)
+    below.spines["left"].set_visible(False)
+    words = "changes of the tree; the larger, the nearer to the root"
+    below.set_title(words, loc="left", fontsize=FONT_SIZE, color=MUTED)
+    history = inside(model)[0].history
+    if history is not None and history.first_row:
+        below.axvspan(0, history.first_row, facecolor="none", edgecolor="0.8", hatch="//", zorder=0)
+        below.text(
+            history.first_row / 2,
+            1.5,
+            "no longer listed",
+            ha="center",
+            fontsize=SMALL,
+            color=INK,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+        )

@@ -1,0 +1,101 @@
+"""The losses of nodes over time: do they tell local from global drift, and noise from drift?"""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+
+from driftree import DynamicModelTreeClassifier
+from driftree.explain.losses import LossRise, loss_by_node, loss_course, loss_rises
+
+N_ROWS, CHANGE = 24_000, 15_000
+
+
+@functools.cache
+def learn(where, seed=1):
+    """An exclusive or with noise; later another rule for no rows, one half, or all."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(N_ROWS, 4))
+    y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
+    is_turned = {"nowhere": False, "half": X[:, 0] > 0, "everywhere": True}[where]
+    is_turned = is_turned & (np.arange(N_ROWS) >= CHANGE)
+    y = np.where(is_turned, rng.random(N_ROWS) < 0.2, y) ^ (rng.random(N_ROWS) < 0.05)
+    model = DynamicModelTreeClassifier()
+    for start in range(0, N_ROWS, 200):
+        model.partial_fit(X[start : start + 200], y[start : start + 200])
+    return model
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("where", "kind"), [("half", "local"), ("everywhere", "global")])
+def test_drift_is_found_and_told_local_or_global(where, kind, seed):
+    [rise] = loss_rises(learn(where, seed))
+    assert rise.kind == kind
+    assert rise.start <= CHANGE < rise.stop <= CHANGE + 4000
+    assert rise.share == pytest.approx(0.5 if kind == "local" else 1.0, abs=0.1)
+    assert kind in str(rise)
+    if kind == "local":
+        assert all("x0 >" in path for path in rise.paths)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_noise_is_no_drift(seed):
+    assert loss_rises(learn("nowhere", seed)) == []
+
+
+def test_nodes_of_a_level_divide_the_rows():
+    by_sample = {}
+    for seen in loss_by_node(learn("half")):
+        by_sample.setdefault(seen.n_rows, []).append(seen)
+    assert len(by_sample) == len(learn("half")._tree.history.samples)
+    for nodes in by_sample.values():
+        parents = {node.parent for node in nodes}
+        leaves = sorted((node.start, node.stop) for node in nodes if node.node not in parents)
+        assert leaves[0][0] == 0.0
+        assert leaves[-1][1] == pytest.approx(1.0)
+        for (_, stop), (start, _) in itertools.pairwise(leaves):
+            assert stop == pytest.approx(start)
+        rows = sum(node.rows for node in nodes if node.node not in parents)
+        assert rows <= nodes[0].rows + 1e-6
+
+
+def test_the_tree_loses_less_than_one_model_and_more_after_the_drift():
+    course = loss_course(learn("half"))
+    before = (course.n_rows > 8000) & (course.n_rows <= CHANGE)
+    after = course.n_rows > CHANGE + 1000
+    assert np.nanmean(course.tree[before]) < 0.3
+    assert np.nanmean(course.root[before]) > 0.6
+    assert np.nanmean(course.tree[after]) > np.nanmean(course.tree[before]) + 0.1
+
+
+@pytest.mark.parametrize(
+    ("rise", "sentence"),
+    [
+        (
+            LossRise(10, 20, 1.0, 1.0, 3, 3, ("a", "b", "c")),
+            "Between rows 10 and 20 the loss rose in all 3 branches: global.",
+        ),
+        (
+            LossRise(10, 2000, 0.85, 1.0, 3, 2, ("a", "b")),
+            "Between rows 10 and 2,000 the loss rose in 2 of 3 branches, 85% of rows: global.",
+        ),
+        (
+            LossRise(10, 20, 0.2, 0.5, 3, 1, ("age > 40",)),
+            "Between rows 10 and 20 the loss rose in 1 of 3 branches, 20% of rows (age > 40): "
+            "local.",
+        ),
+        (
+            LossRise(10, 20, 0.2, 0.9, 3, 1, ("age > 40",)),
+            "Between rows 10 and 20 the loss rose in 1 of 3 branches, 20% of rows, perhaps in "
+            "more: local or global is unclear.",
+        ),
+        (
+            LossRise(10, 20, 1.0, 1.0, 1, 1, ("",)),
+            "Between rows 10 and 20 the loss rose for all rows; no branch was old enough to tell "
+            "local from global.",
+        ),
+    ],
+)
+def test_sentences(rise, sentence):
+    assert str(rise) == sentence
