@@ -70,7 +70,7 @@ def learn_much():
 def make_history(names):
     """A log that grows 40 leaves, prunes and splits the deepest, and starts again in the end."""
     rng = np.random.default_rng(1)
-    log = History()
+    log = History(distance=500)
     figures = {"gain": 12.3456789, "threshold": 9.87654321, "loss_before": 123.456, "rows": 1e4}
     for step in range(1, 1000):
         deepest = max(log.now.nodes.values(), key=lambda spot: (spot.is_leaf, spot.depth % 12))

@@ -11,6 +11,7 @@ from hypothesis import given
 
 from driftree import DynamicModelTreeClassifier
 from driftree.learn import history as history_module
+from driftree.learn.evidence import GradientApproximation, MeasuredTrials
 from driftree.learn.history import Structure
 from quick import PARAMETERS, SETTINGS, examples, make_stream, moods, streams
 
@@ -30,7 +31,8 @@ def learn(setting="measured", *, seed=1, repeat=1, **parameters):
 def set_distance(monkeypatch, rows):
     """Sample every so many rows from the beginning."""
     monkeypatch.setattr(history_module, "LEAST_DISTANCE", rows)
-    monkeypatch.setattr(history_module, "FIRST_DISTANCE", rows)
+    for evidence in (MeasuredTrials, GradientApproximation):
+        monkeypatch.setattr(evidence, "SAMPLE_ROWS", rows)
 
 
 def as_tests(paths):

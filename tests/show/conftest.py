@@ -3,6 +3,7 @@
 import pytest
 
 from driftree.learn import history as history_module
+from driftree.learn.evidence import MeasuredTrials
 from driftree.show.report import report
 from hostile import N_ROWS, TITLE, learn, learn_much, make_records
 
@@ -11,7 +12,7 @@ from hostile import N_ROWS, TITLE, learn, learn_much, make_records
 def models(quick_pace):
     """One stream; the log keeps all changes, only the last 20, or none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(history_module, "FIRST_DISTANCE", 100)
+        patch.setattr(MeasuredTrials, "SAMPLE_ROWS", 100)
         whole, without = learn(), learn(keep_history=False)
         patch.setattr(history_module, "MAX_EVENTS", 20)
         models = {"whole": whole, "folded": learn(), "without": without}

@@ -70,6 +70,8 @@ class Evidence(Protocol):
 
     STEP_ROWS: int
     """Rows of a batch that make one time step."""
+    SAMPLE_ROWS: int
+    """Rows between samples of the nodes at first: the faster rows are learnt, the more."""
     window: float
     """Rows of the stream after which sums have faded to 1/e."""
 
@@ -93,6 +95,7 @@ class GradientApproximation:
     """The paper's candidate store: gains by (7), thresholds from the AIC (11)."""
 
     STEP_ROWS = 2**24  # the whole batch, as far as a row's number has 24 bits in the kernels
+    SAMPLE_ROWS = 5000
 
     def __init__(self, engine: Engine, epsilon: float) -> None:
         self.engine = engine
@@ -164,6 +167,7 @@ class MeasuredTrials:
     """Trials: a gain is a difference of losses really paid in advance, a log Bayes factor."""
 
     STEP_ROWS = 200
+    SAMPLE_ROWS = 500
     FIRST_ROWS = 300
     REFRESH_ROWS = 200
     TRIAL_ROWS = 1000

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MAX_EVENTS = 1000
 MAX_SAMPLES = 256
 LEAST_DISTANCE = 100  # rows between the very first samples, of which there are a dozen
-FIRST_DISTANCE = 1000  # rows between samples, until there are too many
 SMALL = 4  # nodes; samples of a larger tree cost more, and are as much further apart
 MAX_BYTES = 4_000_000  # of the weights in all samples
 
@@ -206,6 +205,11 @@ def _mean(before: Sample | None, gone: Sample, node: int, seen: NodeSample) -> f
 class History:
     """The log of a tree's changes, and samples of its nodes; both bounded.
 
+    Parameters
+    ----------
+    distance : int
+        Rows between samples, until there are too many.
+
     Attributes
     ----------
     events : deque of Event
@@ -222,19 +226,19 @@ class History:
         Rows at which the next sample is due.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, distance: int) -> None:
         self.events: deque[Event] = deque()
         self.first_step = self.first_row = 0
         self.now = Structure()
         self.samples: list[Sample] = []
-        self.next_row, self._distance = LEAST_DISTANCE, FIRST_DISTANCE
+        self.next_row, self._distance = min(LEAST_DISTANCE, distance), distance
         self._n_bytes = 0
         self._first = Structure()
         self.marks: dict[int, Mark] = {}
 
     def __copy__(self) -> History:
         """Return a history that goes on by itself; what is in it never changes, and is shared."""
-        twin = History()
+        twin = History(self._distance)
         twin.__dict__ = self.__dict__ | {
             "events": self.events.copy(),
             "samples": self.samples.copy(),

@@ -77,7 +77,7 @@ class Tree(TreeShape):
         self._sampler = Sampler(self.engine, self.evidence)
         self.history: History | None = None
         if p.keep_history:
-            self._keep(History())
+            self._keep(History(self.evidence.SAMPLE_ROWS))
 
     # ------------------------------------------------------------------ one time step
     def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
