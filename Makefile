@@ -25,7 +25,7 @@ version_of = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")'
 OLD_PYTHONS := 2.% 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 3.10
 need_python = $(if $(filter-out $(OLD_PYTHONS),$(call version_of,$(PYTHON))),,$(error driftree needs Python 3.11 or newer, and $(PYTHON) is not: name one that is, such as make PYTHON=python3.12 $(MAKECMDGOALS)))
 
-.PHONY: help demo test lint format guide paper differences quality ablations bench sanitize wheels clean FORCE
+.PHONY: help demo test lint format guide picture paper differences quality ablations bench sanitize wheels clean FORCE
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name words; do printf '  make %-11s %s\n' "$$name" "$$words"; done
@@ -55,6 +55,9 @@ differences: .venv/.dev-stamp ## why River's figures are not all the paper's (a 
 guide: .venv/.dev-stamp ## run the pages that need data anew, with their pictures
 	@$(BIN)/python docs/rerun.py docs/reading.md
 
+picture: .venv/.dev-stamp ## take the README's picture of the report (needs Chromium)
+	@$(BIN)/python docs/report_picture.py
+
 quality: .venv/.dev-stamp ## score both settings on the streams in DRIFTREE_DATA
 	@$(BIN)/python benchmarks/quality.py --jobs 2
 
@@ -64,6 +67,7 @@ ablations: .venv/.dev-stamp ## what each deviation from the paper brings
 bench: .venv/.dev-stamp ## rows per second, of learners and of generators
 	@$(BIN)/python benchmarks/speed.py
 	@$(BIN)/python benchmarks/generators.py
+	@$(BIN)/python benchmarks/history.py
 
 # Python itself is not sanitized, so the run-time libraries are loaded first; libstdc++ with them,
 # or AddressSanitizer does not find the functions behind C++ exceptions.

@@ -40,7 +40,7 @@ def run(examples: list[doctest.Example]) -> list[str]:
         with contextlib.redirect_stdout(out):
             try:
                 exec(compile(example.source, "<page>", "single"), names)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 if example.exc_msg is None:
                     raise
                 last = "".join(traceback.format_exception_only(error))
@@ -50,6 +50,7 @@ def run(examples: list[doctest.Example]) -> list[str]:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("COLUMNS", "100")
+    if folder := os.environ.get("DRIFTREE_DATA"):
+        os.environ["DRIFTREE_DATA"] = str(Path(folder).resolve())  # the examples run elsewhere
     for name in sys.argv[1:]:
         rerun(Path(name))
