@@ -447,3 +447,15 @@ def test_is_fast_with_many_features_and_leaves():
     for row in X[:5].tolist():
         assert counterfactual(model, {f"x{j}": value for j, value in enumerate(row)}).exact
     assert time.perf_counter() - start < 5.0
+
+
+def test_a_value_just_beyond_an_edge_is_said_as_such():
+    X = np.random.default_rng(1).uniform(-1, 1, size=(4000, 2))
+    model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    edge = model.events_[0].condition
+    assert edge.operator == "<="
+    other = "x1" if edge.feature == "x0" else "x0"
+    result = model.counterfactual({edge.feature: -0.01, other: 0.9}, fixed=[other])
+    assert list(result.changes) == [edge.feature]
+    assert result.x[edge.feature] == math.nextafter(edge.value, math.inf)
+    assert f"more than {edge.value:.4g} instead of -0.01" in str(result)

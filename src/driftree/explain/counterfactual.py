@@ -84,7 +84,8 @@ class Counterfactual:
             return f"Nothing makes it {label}: {self.reason}."
         if not self.changes:
             return f"It is {label} already ({self.probability:.0%}): nothing has to change."
-        return f"It would be {label} ({self.probability:.0%}) if {_say_changes(self.changes)}."
+        changes = _say_changes(self.changes, self.path)
+        return f"It would be {label} ({self.probability:.0%}) if {changes}."
 
 
 def counterfactual(
@@ -141,15 +142,15 @@ def counterfactual(
     >>> x = {"income": 25_000, "job": "no"}
     >>> result = counterfactual(model, x, target="granted")
     >>> print(result)
-    It would be 'granted' (92%) if job were 'yes' instead of 'no' and income were 34,860 instead of
-    25,000.
+    It would be 'granted' (92%) if job were 'yes' instead of 'no' and income were more than 34,860
+    instead of 25,000.
     >>> model.predict_one(result.x)
     'granted'
     >>> print(counterfactual(model, x, fixed=["job"]))
     It would be 'granted' (50%) if income were 51,664 instead of 25,000.
     >>> print(counterfactual(model, x, fixed=["job"], ranges={"income": (None, 30_000)}))
     Nothing makes it 'granted': job is fixed and income has a range; without these limits it would
-    be if job were 'yes' instead of 'no' and income were 34,860 instead of 25,000.
+    be if job were 'yes' instead of 'no' and income were more than 34,860 instead of 25,000.
     """
     tree, encoder = inside(model)
     values = encoder.read_dict(x, learning=False).matrix[0]
@@ -327,24 +328,29 @@ def _read_target(encoder: Encoder, target: Hashable) -> int | None:
 
 
 # ---------------------------------------------------------------------- words
-def _say_changes(changes: dict[str, tuple[Any, Any]]) -> str:
-    parts = [f"{name} were {_say_change(old, new)}" for name, (old, new) in changes.items()]
+def _say_changes(changes: dict[str, tuple[Any, Any]], path: tuple[Condition, ...]) -> str:
+    edges = {c.feature: c.value for c in path if c.operator == ">"}
+    parts = [
+        f"{name} were {_say_change(old, new, edges.get(name))}"
+        for name, (old, new) in changes.items()
+    ]
     if len(parts) > MAX_SAID:
         n_left = len(parts) - MAX_SAID + 1
         parts = [*parts[: MAX_SAID - 1], f"{n_left} other features changed less"]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def _say_change(old: Any, new: Any) -> str:
-    """Say both values, numbers with as many digits as tell them apart."""
+def _say_change(old: Any, new: Any, edge: object) -> str:
+    """Say both values, numbers with as many digits as tell them apart; `edge` is an open bound."""
     if not isinstance(new, float):
         return f"{new!r} instead of {plain(old)!r}"
+    is_at_edge = isinstance(edge, float) and new == math.nextafter(edge, math.inf)
     before, after = format_number(float(old)), format_number(new)
     for digits in range(5, 18):
         if before != after:
             break
         before, after = f"{float(old):.{digits}g}", f"{new:.{digits}g}"
-    return f"{after} instead of {before}"
+    return f"{'more than ' if is_at_edge else ''}{after} instead of {before}"
 
 
 def _say_why(hunt: _Hunt, limits: Limits) -> str:
@@ -360,7 +366,8 @@ def _say_why(hunt: _Hunt, limits: Limits) -> str:
         free.run(Limits.open(len(hunt.values)))
         if free.best is not None:
             changes = free.changes()
-            how = f"would be if {_say_changes(changes)}" if changes else "is already"
+            path = hunt.tree.path(int(hunt.tree.engine.leaves(free.best[None])[0]))
+            how = f"would be if {_say_changes(changes, path)}" if changes else "is already"
             return f"{narrow}; without these limits it {how}"
     same = " with the same features missing" if np.isnan(hunt.values).any() else ""
     return f"the model gives this label to no row{same}"
