@@ -11,7 +11,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier
-from driftree.explain import explain, explain_one
+from driftree.explain.contributions import explain, explain_one
 
 PAPER = {"setting": "paper", "epsilon": 1e-7}
 NAMES = ["age", "income", "car", "owner"]

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from driftree import DynamicModelTreeClassifier
-from driftree.explain import leaf_models
+from driftree.explain.describe import leaf_models
 from readable_models import MODELS, feed_arrays, feed_mixed_frames, learn, make_rows
 
 

@@ -9,7 +9,9 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier
-from driftree.explain import leaf_models, rules, to_dict, to_dot
+from driftree.explain.describe import leaf_models
+from driftree.explain.export import to_dict, to_dot
+from driftree.explain.rules import rules
 from readable_models import FEEDS, MODELS, just_split, learn, many, one_label
 
 ALL_MODELS = {**MODELS, "just split": just_split}

@@ -9,7 +9,9 @@ import sklearn
 from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier
-from driftree.explain import leaf_models, rules, tree_html
+from driftree.explain.describe import leaf_models
+from driftree.explain.markup import tree_html
+from driftree.explain.rules import rules
 from readable_models import FEEDS, MODELS, just_split, learn, many, noisy, one_label
 
 ALL_MODELS = {**MODELS, "just split": just_split}

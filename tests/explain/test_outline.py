@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from driftree import DynamicModelTreeClassifier
-from driftree.explain import leaf_models
+from driftree.explain.describe import leaf_models
 from driftree.explain.outline import outline, unit_of_effects
 from readable_models import MODELS, just_split, learn, many
 

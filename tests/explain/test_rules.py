@@ -7,7 +7,8 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier
-from driftree.explain import leaf_models, rules
+from driftree.explain.describe import leaf_models
+from driftree.explain.rules import rules
 from readable_models import FEEDS, MODELS, just_split, learn, make_rows, many, noisy, one_label
 
 

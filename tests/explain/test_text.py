@@ -6,7 +6,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier, export_text
-from driftree.explain import leaf_models
+from driftree.explain.describe import leaf_models
 from readable_models import FEEDS, just_split, learn, make_rows, many, noisy, one_label
 
 

@@ -1,32 +1,27 @@
-"""What the tree knows, why it changed, why it predicts: as data and in words."""
+"""What the tree knows, why it changed, why it predicts: as data and in words.
+
+The methods of the model give it (`readable`); here are the records that they return, and what is
+drawn in pictures.
+"""
 
 from driftree.explain.changes import Diff as Diff
-from driftree.explain.contributions import explain as explain
-from driftree.explain.contributions import explain_one as explain_one
 from driftree.explain.counterfactual import Counterfactual as Counterfactual
-from driftree.explain.counterfactual import counterfactual as counterfactual
 from driftree.explain.course import GainRace as GainRace
 from driftree.explain.course import WeightsOverTime as WeightsOverTime
 from driftree.explain.course import gain_race as gain_race
 from driftree.explain.course import weights_over_time as weights_over_time
 from driftree.explain.describe import LeafModel as LeafModel
-from driftree.explain.describe import leaf_models as leaf_models
 from driftree.explain.explanation import Explanation as Explanation
 from driftree.explain.explanation import Explanations as Explanations
-from driftree.explain.export import to_dict as to_dict
-from driftree.explain.export import to_dot as to_dot
 from driftree.explain.importance import Importance as Importance
-from driftree.explain.importance import feature_importance as feature_importance
 from driftree.explain.losses import LossCourse as LossCourse
 from driftree.explain.losses import LossRise as LossRise
 from driftree.explain.losses import NodeLoss as NodeLoss
 from driftree.explain.losses import loss_by_node as loss_by_node
 from driftree.explain.losses import loss_course as loss_course
 from driftree.explain.losses import loss_rises as loss_rises
-from driftree.explain.markup import tree_html as tree_html
 from driftree.explain.outline import OutlineNode as OutlineNode
 from driftree.explain.outline import outline as outline
 from driftree.explain.rules import Rule as Rule
 from driftree.explain.rules import Weight as Weight
-from driftree.explain.rules import rules as rules
 from driftree.explain.text import export_text as export_text

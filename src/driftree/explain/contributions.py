@@ -25,62 +25,13 @@ if TYPE_CHECKING:
 
 
 def explain_one(model: Readable, x: Mapping[Hashable, Any]) -> Explanation:
-    """Return why one row is predicted as it is: its rule, and what each feature contributes.
-
-    Parameters
-    ----------
-    model : DynamicModelTreeClassifier
-        A model that has learnt something.
-    x : dict
-        Feature names to values; what is absent, None or NaN is missing. Features that the model
-        does not know contribute nothing.
-
-    Returns
-    -------
-    Explanation
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from driftree import DynamicModelTreeClassifier
-    >>> rng = np.random.default_rng(1)
-    >>> model = DynamicModelTreeClassifier()
-    >>> for celsius in rng.uniform(-10, 30, size=1000).tolist():
-    ...     model.learn_one({"celsius": celsius}, "warm" if celsius > 10 else "cold")
-    >>> why = explain_one(model, {"celsius": 25.0})
-    >>> why.prediction, why.label
-    ('warm', 'cold')
-    >>> log_odds = why.intercept + sum(why.contributions.values())
-    >>> bool(np.isclose(log_odds, model.decision_function({"celsius": [25.0]})[0]))
-    True
-    """
+    """Return why one row is predicted as it is: see `Readable.explain_one`."""
     tree, encoder = inside(model)
     return _explain(tree, encoder, encoder.read_dict(x, learning=False).matrix)[0]
 
 
 def explain(model: Readable, X: Any) -> Explanations:
-    """Return why each row is predicted as it is.
-
-    Parameters
-    ----------
-    model : DynamicModelTreeClassifier
-        A model that has learnt something.
-    X : array, data frame or dict of columns, of shape (n_rows, n_features)
-        The rows, as `predict` takes them.
-
-    Returns
-    -------
-    Explanations
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from driftree import DynamicModelTreeClassifier
-    >>> X = np.random.default_rng(1).normal(size=(1000, 2))
-    >>> model = DynamicModelTreeClassifier().partial_fit(X, X[:, 1] > 0)
-    >>> print(np.abs(explain(model, X).values).mean(axis=0).argmax())
-    1
-    """
+    """Return why each row is predicted as it is: see `Readable.explain`."""
     tree, encoder = inside(model)
     return _explain(tree, encoder, model._matrix(X))
 

@@ -1,4 +1,11 @@
-"""Counterfactual: what would have to be different for another prediction."""
+"""Counterfactual: what would have to be different for another prediction.
+
+In each leaf the model is linear up to three standard deviations from the mean (beyond, it is flat),
+so the nearest point of a leaf's box is a convex problem once the categories are chosen; these are
+chosen by branch and bound. A category may become each level that was learnt (of very many, the
+first 32), or those in `ranges`. The paper's setting keeps no list of numbers named in
+`categorical`: there, these are the numbers that splits ask for.
+"""
 
 from __future__ import annotations
 
@@ -96,62 +103,7 @@ def counterfactual(
     fixed: Iterable[Hashable] = (),
     ranges: Mapping[Hashable, Any] | None = None,
 ) -> Counterfactual:
-    """Return the nearest row that the model classifies as the target.
-
-    Distances are Euclidean: numbers are measured in standard deviations (paper's setting: in units
-    of the range seen), and a category counts 1 when it changes. So do numbers that were only 0 and
-    1 so far, which become nothing else, and numbers that never varied, which have no effect.
-    A missing value stays missing and a present one present.
-
-    Parameters
-    ----------
-    model : DynamicModelTreeClassifier
-        A model that has learnt something.
-    x : dict
-        Feature names to values; what is absent, None or NaN is missing.
-    target : hashable, optional
-        The label wanted; by default any but the one that the model gives to `x`.
-    fixed : iterable of names
-        Features that must not change.
-    ranges : dict, optional
-        Limits by name: ``(low, high)`` of a number, None where open; a list of the levels of a
-        category. A present value outside has to move into them.
-
-    Returns
-    -------
-    Counterfactual
-        What the model predicts for it was looked at. "There is none" is an answer too.
-
-    Notes
-    -----
-    In each leaf the model is linear up to three standard deviations from the mean (beyond, it is
-    flat), so the nearest point of a leaf's box is a convex problem once the categories are chosen;
-    these are chosen by branch and bound. A category may become each level that was learnt (of very
-    many, the first 32), or those in `ranges`. The paper's setting keeps no list of numbers named in
-    `categorical`: there, these are the numbers that splits ask for.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from driftree import DynamicModelTreeClassifier
-    >>> rng = np.random.default_rng(1)
-    >>> model = DynamicModelTreeClassifier()
-    >>> for income, has_job in zip(rng.normal(40e3, 10e3, 2000), rng.random(2000) < 0.5):
-    ...     label = "granted" if income + 15e3 * has_job > 50e3 else "refused"
-    ...     model.learn_one({"income": income, "job": "yes" if has_job else "no"}, label)
-    >>> x = {"income": 25_000, "job": "no"}
-    >>> result = counterfactual(model, x, target="granted")
-    >>> print(result)
-    It would be 'granted' (92%) if job were 'yes' instead of 'no' and income were more than 34,860
-    instead of 25,000.
-    >>> model.predict_one(result.x)
-    'granted'
-    >>> print(counterfactual(model, x, fixed=["job"]))
-    It would be 'granted' (50%) if income were 51,664 instead of 25,000.
-    >>> print(counterfactual(model, x, fixed=["job"], ranges={"income": (None, 30_000)}))
-    Nothing makes it 'granted': job is fixed and income has a range; without these limits it would
-    be if job were 'yes' instead of 'no' and income were more than 34,860 instead of 25,000.
-    """
+    """Return the nearest row with another prediction: see `Readable.counterfactual`."""
     tree, encoder = inside(model)
     values = encoder.read_dict(x, learning=False).matrix[0]
     limits = read_limits(encoder, x, values, fixed, ranges)

@@ -78,35 +78,7 @@ class LeafModel:
 
 
 def leaf_models(model: Readable) -> list[LeafModel]:
-    """Return the leaves from left to right, each with its linear model in the user's units.
-
-    Parameters
-    ----------
-    model : DynamicModelTreeClassifier
-        A model that has learnt something.
-
-    Returns
-    -------
-    list of LeafModel
-
-    Examples
-    --------
-    Whether it is cold depends on the temperature, whatever its unit:
-
-    >>> import numpy as np
-    >>> from driftree import DynamicModelTreeClassifier
-    >>> rng = np.random.default_rng(1)
-    >>> model = DynamicModelTreeClassifier()
-    >>> for celsius in rng.uniform(-10, 30, size=1000).tolist():
-    ...     model.learn_one({"celsius": celsius}, "warm" if celsius > 10 else "cold")
-    >>> [leaf] = leaf_models(model)
-    >>> label = model.classes_[1]
-    >>> boundary = -leaf.intercept[label] / leaf.weights[label]["celsius"]
-    >>> print(label, round(boundary))
-    cold 10
-    >>> {name: round(effect) for name, effect in leaf.effects[label].items()}
-    {'celsius': -22}
-    """
+    """Return the leaves with their linear models: see `Readable.leaf_models`."""
     tree, encoder = inside(model)
     shares = row_shares(tree)
     return [leaf_model(tree, encoder, leaf, shares[leaf]) for leaf in tree.leaves()]

@@ -1,4 +1,21 @@
-"""Export: the present tree as JSON-able data and as Graphviz DOT."""
+"""Export: the tree for programs (nested data for JSON) and for Graphviz.
+
+The data have the schema of version 1; versions change when a key goes or gets another meaning:
+
+- ``format``: "driftree.tree"; ``version``: 1
+- ``rows``, ``steps``: learnt so far; ``setting``: "measured" or "paper"
+- ``labels``, ``features``: lists. Labels and levels that JSON has no type for are text.
+- ``tree``: the root. Every node has ``node`` (its id), ``rows`` (learnt by it), ``share`` (of the
+  stream's rows; null while unknown) and ``probabilities`` (share of each label among the rows that
+  reached it, in the order of ``labels``).
+- An inner node also has ``condition`` and the nodes ``left`` (where it holds) and ``right``. A
+  condition has ``text``, ``feature``, ``operator`` ("<=", "==" or "is missing"), ``value`` and
+  ``missing_passes`` (null if nothing was ever missing).
+- A leaf also has ``since_step`` and ``since_row`` (null where no history is kept), ``floor`` (the
+  noise floor of two labels) and ``models``, one per label that has one, each with ``label``,
+  ``intercept`` and ``inputs``: a list, the strongest first, of ``name``, ``weight`` and ``effect``.
+  `LeafModel` says what these numbers mean.
+"""
 
 from __future__ import annotations
 
@@ -20,45 +37,7 @@ MAX_LABELS = 3  # in a node of the picture
 
 
 def to_dict(model: Readable) -> dict[str, Any]:
-    """Return the tree as nested data for `json.dumps`: no NaN, and all keys are text.
-
-    Parameters
-    ----------
-    model : DynamicModelTreeClassifier
-        A model that has learnt something.
-
-    Returns
-    -------
-    dict
-        The schema, version 1; versions change when a key goes or gets another meaning:
-
-        - ``format``: "driftree.tree"; ``version``: 1
-        - ``rows``, ``steps``: learnt so far; ``setting``: "measured" or "paper"
-        - ``labels``, ``features``: lists. Labels and levels that JSON has no type for are text.
-        - ``tree``: the root. Every node has ``node`` (its id), ``rows`` (learnt by it), ``share``
-          (of the stream's rows; null while unknown) and ``probabilities`` (share of each label
-          among the rows that reached it, in the order of ``labels``).
-        - An inner node also has ``condition`` and the nodes ``left`` (where it holds) and
-          ``right``. A condition has ``text``, ``feature``, ``operator`` ("<=", "==" or
-          "is missing"), ``value`` and ``missing_passes`` (null if nothing was ever missing).
-        - A leaf also has ``since_step`` and ``since_row`` (null where no history is kept),
-          ``floor`` (the noise floor of two labels) and ``models``, one per label that has one, each
-          with ``label``, ``intercept`` and ``inputs``: a list, the strongest first, of ``name``,
-          ``weight`` and ``effect``. `LeafModel` says what these numbers mean.
-
-    Examples
-    --------
-    >>> import json
-    >>> from driftree import DynamicModelTreeClassifier
-    >>> model = DynamicModelTreeClassifier()
-    >>> for age in range(20, 60):
-    ...     model.learn_one({"age": age}, "old" if age > 40 else "young")
-    >>> tree = json.loads(json.dumps(to_dict(model)))["tree"]
-    >>> tree["share"], tree["probabilities"]
-    (1.0, [0.524..., 0.475...])
-    >>> [(own["label"], [part["name"] for part in own["inputs"]]) for own in tree["models"]]
-    [('old', ['age'])]
-    """
+    """Return the tree as nested data: see `Readable.to_dict`."""
     tree, encoder = inside(model)
     engine = tree.engine
     shares = row_shares(tree)
@@ -94,37 +73,7 @@ def to_dict(model: Readable) -> dict[str, Any]:
 
 
 def to_dot(model: Readable, *, max_weights: int = 3) -> str:
-    r"""Return the tree in the language of Graphviz, for ``dot -Tsvg`` and the like.
-
-    Names of more than 40 characters lose their middle; of many labels the most frequent are shown.
-
-    Parameters
-    ----------
-    model : DynamicModelTreeClassifier
-        A model that has learnt something.
-    max_weights : int, default=3
-        Weights to show per leaf, strongest first. With more than two labels they are those of the
-        label that is most frequent in the leaf.
-
-    Returns
-    -------
-    str
-        A directed graph; the edges to the left say "yes".
-
-    Examples
-    --------
-    >>> from driftree import DynamicModelTreeClassifier
-    >>> model = DynamicModelTreeClassifier()
-    >>> for age in range(20, 60):
-    ...     model.learn_one({"age": age}, "old" if age > 40 else "young")
-    >>> print(to_dot(model))
-    digraph driftree {
-        graph [ordering=out];
-        node [shape=box, style=rounded, fontname="sans-serif"];
-        edge [fontname="sans-serif"];
-        n0 [label="100% of rows\lyoung 52%, old 48%\l\llog-odds of old:\l+0.0571 age\l"];
-    }
-    """
+    """Return the tree in the language of Graphviz: see `Readable.to_dot`."""
     check_limits(max_weights)
     tree, _ = inside(model)
     engine = tree.engine

@@ -1,4 +1,23 @@
-"""Importance: what each feature contributes, by the loss its splits save and by its weights."""
+"""Importance: what each feature contributes, by the loss its splits save and by its weights.
+
+A feature can matter in two ways, which are not commensurable: by where the tree is split, and by
+its weights in the leaves. Both are given. The order is by the sum of a feature's two shares: of all
+that is earned, and of all weight.
+
+*Earned* is measured, not estimated: an inner node keeps the losses of its own model and of the
+leaves below it on the same rows, each before it learnt the row. Their difference per row, times the
+share of rows that reach the node, is what everything below it saves; less what the two children's
+branches save, it is what this one split saves. The sum over all features is what the tree saves
+against a single linear model. Rows count as they fade in the evidence (in the paper's setting all
+rows since the node was made do, and a split starts with the gain that was approximated for it), so
+a split that no longer pays can be a little below zero: it is about to be pruned.
+
+*Weight* is the mean over the leaves, by their share of rows, of the absolute effect: of a number,
+the change of the log-odds when it grows by two standard deviations (in the paper's setting: from
+its least to its largest value), or when it is missing, whichever is more; of a category, two
+standard deviations of its levels' weights, each level counted once. With more than two labels it is
+the mean over the labels. Two leaves that no row has reached yet count as equal.
+"""
 
 from __future__ import annotations
 
@@ -38,57 +57,7 @@ class Importance(NamedTuple):
 
 
 def feature_importance(model: Readable) -> dict[str, Importance]:
-    """Return what each feature contributes, the strongest first.
-
-    A feature can matter in two ways, which are not commensurable: by where the tree is split, and
-    by its weights in the leaves. Both are given. The order is by the sum of a feature's two shares:
-    of all that is earned, and of all weight.
-
-    *Earned* is measured, not estimated: an inner node keeps the losses of its own model and of the
-    leaves below it on the same rows, each before it learnt the row. Their difference per row, times
-    the share of rows that reach the node, is what everything below it saves; less what the two
-    children's branches save, it is what this one split saves. The sum over all features is what the
-    tree saves against a single linear model. Rows count as they fade in the evidence (in the
-    paper's setting all rows since the node was made do, and a split starts with the gain that was
-    approximated for it), so a split that no longer pays can be a little below zero: it is about to
-    be pruned.
-
-    *Weight* is the mean over the leaves, by their share of rows, of the absolute effect: of a
-    number, the change of the log-odds when it grows by two standard deviations (in the paper's
-    setting: from its least to its largest value), or when it is missing, whichever is more; of a
-    category, two standard deviations of its levels' weights, each level counted once. With more
-    than two labels it is the mean over the labels. Two leaves that no row has reached yet count as
-    equal.
-
-    Parameters
-    ----------
-    model : DynamicModelTreeClassifier
-        A model that has learnt something.
-
-    Returns
-    -------
-    dict of str to Importance
-        All features by name.
-
-    Examples
-    --------
-    The age decides in which way the income matters; the size does not matter:
-
-    >>> import numpy as np
-    >>> from driftree import DynamicModelTreeClassifier
-    >>> rng = np.random.default_rng(1)
-    >>> X = rng.uniform([20, 0, 150], [80, 90, 200], size=(2000, 3))
-    >>> names = ["age", "income", "size"]
-    >>> model = DynamicModelTreeClassifier()
-    >>> for row in X.tolist():
-    ...     granted = row[1] > 30 if row[0] < 50 else row[1] < 60
-    ...     model.learn_one(dict(zip(names, row)), granted)
-    >>> for name, importance in feature_importance(model).items():
-    ...     print(f"{name}: earned {importance.earned:.0f}, weight {importance.weight:.1f}")
-    age: earned 406, weight 0.6
-    income: earned 0, weight 7.1
-    size: earned 0, weight 0.3
-    """
+    """Return what each feature contributes: see `Readable.feature_importance`."""
     tree, encoder = inside(model)
     earned, weight = earned_by_feature(tree), _weight_by_feature(tree, encoder)
     strength = _share_of_all(np.maximum(earned, 0.0)) + _share_of_all(weight)

@@ -193,7 +193,7 @@ class Readable:
         dict of str to Importance
             `earned`: nats per 1,000 rows that the present splits on the feature save, as measured;
             `weight`: how far it typically moves the log-odds inside the leaves.
-            `driftree.explain.feature_importance` says how both are computed.
+            `driftree.explain.importance` says how both are computed.
 
         Examples
         --------
@@ -213,8 +213,8 @@ class Readable:
         Returns
         -------
         dict
-            Conditions, shares, label frequencies and all leaf models;
-            `driftree.explain.to_dict` describes the schema.
+            Conditions, shares, label frequencies and all leaf models, without NaN;
+            `driftree.explain.export` describes the schema.
 
         Examples
         --------
@@ -231,10 +231,14 @@ class Readable:
     def to_dot(self, *, max_weights: int = 3) -> str:
         """Return the tree in the language of Graphviz, for ``dot -Tsvg`` and the like.
 
+        Names of more than 40 characters lose their middle; of many labels the most frequent are
+        shown.
+
         Parameters
         ----------
         max_weights : int, default=3
-            Weights to show per leaf, strongest first.
+            Weights to show per leaf, strongest first; with more than two labels those of the most
+            frequent one.
 
         Examples
         --------
@@ -321,8 +325,9 @@ class Readable:
         """Return the nearest row that the model classifies as the target: what would change it.
 
         Distances are Euclidean: numbers are measured in standard deviations (paper's setting: in
-        units of the range seen), and a category counts 1 when it changes; so do numbers that were
-        only 0 and 1 so far. A missing value stays missing and a present one present.
+        units of the range seen), and a category counts 1 when it changes. So do numbers that were
+        only 0 and 1 so far, which become nothing else, and numbers that never varied. A missing
+        value stays missing and a present one present.
 
         Parameters
         ----------
@@ -351,8 +356,13 @@ class Readable:
         >>> for income, has_job in zip(rng.normal(40e3, 10e3, 2000), rng.random(2000) < 0.5):
         ...     label = "granted" if income + 15e3 * has_job > 50e3 else "refused"
         ...     model.learn_one({"income": income, "job": "yes" if has_job else "no"}, label)
-        >>> print(model.counterfactual({"income": 25_000, "job": "no"}, fixed=["job"]))
+        >>> x = {"income": 25_000, "job": "no"}
+        >>> print(model.counterfactual(x, fixed=["job"]))
         It would be 'granted' (50%) if income were 51,664 instead of 25,000.
+        >>> print(model.counterfactual(x, fixed=["job"], ranges={"income": (None, 30_000)}))
+        Nothing makes it 'granted': job is fixed and income has a range; without these limits it
+        would be if job were 'yes' instead of 'no' and income were more than 34,860 instead of
+        25,000.
         """
         return counterfactual(self, x, target=target, fixed=fixed, ranges=ranges)
 

@@ -126,40 +126,7 @@ class Rule:
 
 
 def rules(model: Readable, *, max_weights: int = 3) -> list[Rule]:
-    """Return the leaves from left to right as readable rules.
-
-    Parameters
-    ----------
-    model : DynamicModelTreeClassifier
-        A model that has learnt something.
-    max_weights : int, default=3
-        Weights per leaf (with more than two labels: per leaf and label), strongest first.
-
-    Returns
-    -------
-    list of Rule
-        `str(rule)` is a few sentences.
-
-    See Also
-    --------
-    leaf_models : The leaves with all their weights and intercepts.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from driftree import DynamicModelTreeClassifier
-    >>> rng = np.random.default_rng(1)
-    >>> model = DynamicModelTreeClassifier()
-    >>> for age, income in rng.uniform([20, 0], [80, 90], size=(2000, 2)).tolist():
-    ...     granted = income > 30 if age < 50 else income < 60
-    ...     model.learn_one({"age": age, "income": income}, "granted" if granted else "refused")
-    >>> for rule in rules(model, max_weights=1):
-    ...     print(rule)
-    If age <= 49.8 (50% of rows): granted 65%, refused 35%. Log-odds of granted rise with income
-    (+0.146 per unit)...
-    If age > 49.8 (50% of rows): granted 66%, refused 34%. Log-odds of granted fall with income
-    (-0.141 per unit)...
-    """
+    """Return the leaves from left to right as rules: see `Readable.rules`."""
     check_limits(max_weights)
     tree, encoder = inside(model)
     shares = row_shares(tree)
