@@ -12,7 +12,7 @@ import narwhals.stable.v2 as nw
 
 from driftree.explain.describe import inside
 from driftree.explain.replay import history_of
-from driftree.learn.events import Prune, Replace, Split, join_path
+from driftree.learn.events import Prune, Replace, Split, join_path, say_rows
 
 if TYPE_CHECKING:
     from driftree.explain.readable import Readable
@@ -62,7 +62,7 @@ class Diff:
         n_leaves = len(self.before.leaves()), len(self.after.leaves())
         lines = [f"{counts}; from {_leaves(n_leaves[0])} to {_leaves(n_leaves[1])}."]
         for title, paths in (("Gone", self.removed), ("New", self.added), ("Kept", self.kept)):
-            lines += [f"{title}: {_rows(path)}" for path in paths]
+            lines += [f"{title}: {say_rows(path)}" for path in paths]
         return "\n".join([*lines, *(f"- {event}" for event in self.events)])
 
 
@@ -124,7 +124,7 @@ def _why_node(tree: Tree, node: int) -> str:
     log = history_of(tree)
     _check_node(log.now, node, "at present")
     spot = log.now.nodes[node]
-    rows = _rows(log.now.path(node))
+    rows = say_rows(log.now.path(node))
     what = "a leaf" if spot.is_leaf else f"split by {spot.condition}"
     makers = [
         event
@@ -178,10 +178,6 @@ def _leaf_paths(structure: Structure) -> list[Path]:
 def _tests(path: Path) -> tuple[object, ...]:
     """Return the tests alone: whether missing values pass is not known before one has come."""
     return tuple((c.feature, c.operator, c.value) for c in path)
-
-
-def _rows(path: Path) -> str:
-    return f"rows with {join_path(path)}" if path else "all rows"
 
 
 def _leaves(count: int) -> str:

@@ -29,7 +29,7 @@ from driftree.learn.checks import (
     to_numbers,
     unhashable,
 )
-from driftree.learn.events import Condition
+from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
 from driftree.learn.tables import Columns, array_names, distinct_texts, list_names
 
 if TYPE_CHECKING:
@@ -393,7 +393,13 @@ class Encoder:
         passes = missing_left if was_missing else None
         if equality:
             return Condition(name, "==", self.level(feature, threshold), passes)
-        return Condition(name, "<=", float(threshold), passes)
+        return Condition(name, "<=", float(threshold), passes, self.digits(feature, threshold))
+
+    def digits(self, feature: int, value: float) -> int:
+        """Return how many digits of a value tell it from others: a hundredth of the scale."""
+        scale = float(self.engine.scale_factor[feature])  # 0: it never varied
+        size = abs(value) * scale
+        return max(DIGITS, min(ALL_DIGITS, 3 + math.ceil(math.log10(size)))) if size > 0 else DIGITS
 
     def column_names(self) -> list[str]:
         """Name the inputs of the simple models, the intercept first; no two have the same name."""

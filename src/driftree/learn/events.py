@@ -6,11 +6,14 @@ Losses and gains are in nats (natural-log likelihood) over the rows that the evi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
+
+DIGITS = 4  # of a number in words
+ALL_DIGITS = 17  # that a number has
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class Condition:
     operator: str
     value: object
     missing_passes: bool | None = None  # None: nothing was ever missing
+    digits: int = field(default=DIGITS, compare=False)  # that tell the feature's values apart
 
     def negated(self) -> Condition:
         """Return the test that the rows on the other side pass."""
@@ -43,14 +47,22 @@ class Condition:
             "is present": "is missing",
         }
         passes = None if self.missing_passes is None else not self.missing_passes
-        return Condition(self.feature, opposite[self.operator], self.value, passes)
+        return Condition(self.feature, opposite[self.operator], self.value, passes, self.digits)
 
-    def __str__(self) -> str:
+    def say(self, digits: int = 0) -> str:
+        """Return the test in words, with so many digits if that is more than its own."""
         if self.operator in ("is missing", "is present"):
             return f"{self.feature} {self.operator}"
-        value = format_number(self.value) if isinstance(self.value, float) else repr(self.value)
+        value = (
+            format_number(self.value, max(digits, self.digits))
+            if isinstance(self.value, float)
+            else repr(self.value)
+        )
         suffix = " or missing" if self.missing_passes and self.operator in ("<=", ">") else ""
         return f"{self.feature} {self.operator} {value}{suffix}"
+
+    def __str__(self) -> str:
+        return self.say()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +165,16 @@ class Event:
             text += f" {self.n_removed} nodes were removed."
         return text
 
-    def _where(self) -> str:
-        return f"rows with {join_path(self.path)}" if self.path else "all rows"
-
     def _compare(self, after: str, before: str) -> str:
-        return (
-            f"Over {self.rows:,.0f} rows {after} lost {self.loss_after:,.1f} where {before} lost "
-            f"{self.loss_before:,.1f}: the gain of {self.gain:,.1f} passed the "
-            f"{self.threshold:,.1f} required"
-        )
+        """Say which of two lost less, or, where the tree gets smaller, not much more."""
+        rows = f"Over {self.rows:,.0f} rows {after}"
+        losses = f"{self.loss_after:,.1f} instead of {self.loss_before:,.1f}"
+        passed = f"{self.gain:,.1f} passed the {self.threshold:,.1f} required"
+        if self.gain >= 0:
+            return (
+                f"{rows} erred less than {before}, with a loss of {losses}. This gain of {passed}"
+            )
+        return f"{rows} erred hardly more than {before}, with a loss of {losses}. {passed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +188,7 @@ class Split(Event):
     right: int = -1
 
     def __str__(self) -> str:
-        what = f"{self._where()} are split by {self.condition}"
+        what = f"{say_rows(self.path)} are split by {self.condition}"
         return self._tell(what, self._compare("a model for each side", "one for both"))
 
 
@@ -191,7 +204,8 @@ class Replace(Event):
     right: int = -1
 
     def __str__(self) -> str:
-        what = f"{self._where()} are split by {self.condition}, no longer by {self.old_condition}"
+        new, old = tell_apart(self.condition, self.old_condition)
+        what = f"{say_rows(self.path)} are split by {new}, no longer by {old}"
         return self._tell(what, self._compare("a model for each new side", "the old branch"))
 
 
@@ -204,15 +218,16 @@ class Prune(Event):
     old_condition: Condition
 
     def __str__(self) -> str:
-        what = f"{self._where()} are no longer split by {self.old_condition}"
+        what = f"{say_rows(self.path)} are no longer split by {self.old_condition}"
         saved = self.loss_after - self.loss_before
         if self.threshold > 0:
             return self._tell(what, self._compare("one model", "the branch"))
-        why = f"Over {self.rows:,.0f} rows the branch lost {self.loss_before:,.1f}, " + (
-            f"only {saved:,.1f} less than one model, where more than {-self.threshold:,.1f} "
-            "is required to stay"
+        losses = f"a loss of {self.loss_before:,.1f} instead of {self.loss_after:,.1f}"
+        why = f"Over {self.rows:,.0f} rows it " + (
+            f"hardly helped: {losses} with one model saves {saved:,.1f}, where more than "
+            f"{-self.threshold:,.1f} is required to stay"
             if saved >= 0
-            else f"one model {self.loss_after:,.1f}, which is less"
+            else f"did harm: {losses} with one model"
         )
         return self._tell(what, why)
 
@@ -238,8 +253,40 @@ class LinkChange(Event):
         return self._tell(f"{words}, and {again}", self._compare(model, "the tree"))
 
 
-def join_path(path: tuple[Condition, ...]) -> str:
-    """Join conditions to one readable phrase, without what a later condition implies.
+def make_path(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+    """Return conditions, from the root down, as a path.
+
+    A missing value that one of them turns away does not reach the later ones on its feature.
+
+    Examples
+    --------
+    >>> print(*make_path([Condition("age", "<=", 60.0, False), Condition("age", ">", 40.0, True)]))
+    age <= 60 age > 40
+    """
+    turned_away = set()
+    path = []
+    for condition in conditions:
+        if condition.feature in turned_away:
+            condition = replace(condition, missing_passes=False)
+        elif condition.missing_passes is False:
+            turned_away.add(condition.feature)
+        path.append(condition)
+    return tuple(path)
+
+
+def say_rows(path: tuple[Condition, ...], digits: int = 0) -> str:
+    """Return which rows a path is for.
+
+    Examples
+    --------
+    >>> print(say_rows(()), "/", say_rows((Condition("age", "<=", 60.0),)))
+    all rows / rows with age <= 60
+    """
+    return f"rows with {join_path(path, digits)}" if path else "all rows"
+
+
+def join_path(path: tuple[Condition, ...], digits: int = 0) -> str:
+    """Join conditions to one readable phrase, without what a later condition of its kind implies.
 
     Examples
     --------
@@ -255,22 +302,61 @@ def join_path(path: tuple[Condition, ...]) -> str:
         key = (condition.feature, condition.operator, condition.value if is_level else None)
         latest.pop(key, None)
         latest[key] = condition
-    words = {key: str(condition) for key, condition in latest.items()}
+    words = {key: condition.say(digits) for key, condition in latest.items()}
     for feature in {condition.feature for condition in path}:
         ends = [(feature, ">", None), (feature, "<=", None)]
         if all(end in latest and not latest[end].missing_passes for end in ends):
-            low = latest[ends[0]].value
-            assert isinstance(low, float)
             first, last = sorted(ends, key=list(words).index)
             del words[first]
-            words[last] = f"{format_number(low)} < {latest[ends[1]]}"
+            words[last] = _say_range(latest[ends[0]], latest[ends[1]], digits)
     if len(words) > 1:  # "and" binds more than "or"
         words |= {key: f"({text})" for key, text in words.items() if text.endswith(" or missing")}
     return " and ".join(words.values())
 
 
-def format_number(value: float) -> str:
-    """Format a number for people: whole numbers in full, others to four digits."""
-    if abs(value) >= 1000 or value == round(value):
-        return f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.4g}"
-    return f"{value:.4g}"
+def _say_range(low: Condition, high: Condition, digits: int) -> str:
+    """Return both bounds, with as many digits as tell them apart."""
+    digits = max(digits, low.digits, high.digits)
+    assert isinstance(low.value, float)
+    assert isinstance(high.value, float)
+    while (start := format_number(low.value, digits)) == format_number(high.value, digits):
+        if digits >= ALL_DIGITS:
+            break
+        digits += 1
+    return f"{start} < {high.say(digits)}"
+
+
+def tell_apart(first: Condition, second: Condition) -> tuple[str, str]:
+    """Return two conditions in words, with as many digits as tell them apart.
+
+    Examples
+    --------
+    >>> tell_apart(Condition("age", "<=", 40.001), Condition("age", "<=", 40.002))
+    ('age <= 40.001', 'age <= 40.002')
+    """
+    for digits in range(ALL_DIGITS):
+        if first.say(digits) != second.say(digits):
+            break
+    return first.say(digits), second.say(digits)
+
+
+def format_number(value: float, digits: int = DIGITS) -> str:
+    """Format a number for people: whole numbers in full, others to some digits.
+
+    Examples
+    --------
+    >>> [format_number(number) for number in (2007.0, 1013.25, 51234.5, 0.123456, 1e-7)]
+    ['2007', '1013', '51,234', '0.1235', '1e-07']
+    >>> format_number(1013.25, digits=6)
+    '1013.25'
+    """
+    size = abs(value)
+    if not 1e-4 <= size < 1e15 and value:
+        return f"{value:.{digits}g}"
+    n_whole = len(f"{size:.0f}") if size >= 1 else 0
+    if value == round(value) or n_whole >= digits:
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:,.{digits}g}" if size < 1 else f"{value:,.{digits - n_whole}f}"
+        text = text.rstrip("0").rstrip(".")
+    return text if size >= 10_000 else text.replace(",", "")

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from driftree.learn.events import Condition, Event, Replace, Split, Spot
+from driftree.learn.events import Condition, Event, Replace, Split, Spot, make_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +80,7 @@ class Structure:
             is_left = self.nodes[above].left == node
             conditions.append(condition if is_left else condition.negated())
             node = above
-        return tuple(reversed(conditions))
+        return make_path(reversed(conditions))
 
     def after(self, event: Event) -> Structure:
         """Return what the tree is after a change."""

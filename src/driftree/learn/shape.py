@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from driftree.learn.events import Condition
+from driftree.learn.events import Condition, make_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ class TreeShape:
             condition = self._condition(parent)
             conditions.append(condition if engine.left[parent] == node else condition.negated())
             node = parent
-        return tuple(reversed(conditions))
+        return make_path(reversed(conditions))
 
     def _condition(self, node: int) -> Condition:
         engine = self.engine
