@@ -502,6 +502,7 @@ class NaiveTree:
     def gather_windows(self, node, rows, loss, residual):
         """Alg. 1, l. 1-3 and 6-10; then the store admits candidates of this batch."""
         node.n += rows.w.sum()
+        node.evidence += rows.w.sum()
         node.loss += (rows.w * loss).sum()
         node.gradient += (residual * rows.w[:, None]).T @ rows.z
         for window in node.store.values():
@@ -548,7 +549,8 @@ class NaiveTree:
         replace, to_replace = prune + gain, self.k * (2 - len(leaves)) + slack  # (4)
         if prune >= to_prune and prune - to_prune >= replace - to_replace:
             second = replace if best else None
-            self.record("prune", node, to_prune, sum(leaves), node.loss, node.n, node.split, second)
+            sums = sum(leaves), node.loss, node.evidence
+            self.record("prune", node, to_prune, *sums, node.split, second)
             node.split = node.left = node.right = None
         elif replace >= to_replace:
             second = prune + gains[1] if len(gains) > 1 else None
@@ -558,13 +560,14 @@ class NaiveTree:
         """(6): theta - lambda / n gradient; (7): a share of the loss minus the side's gain."""
         gains, total = window.gains(self.gain_step), window.loss.sum()
         after = node.loss - gains.sum()
-        rows = window.n.sum() if kind == "split" else node.n
+        rows = window.n.sum() if kind == "split" else node.evidence
         self.record(kind, node, threshold, before, after, rows, window.split, second)
         self.branch(node, window.split, [copy.deepcopy(node.model) for _ in "LR"])
         for side, child in enumerate((node.left, node.right)):
             child.model.W -= self.gain_step / window.n[side] * window.gradient[side]
             share = window.loss[side] / total if total > 0 else 0.5
             child.loss = node.loss * share - gains[side]
+            child.evidence = node.evidence * window.n[side] / window.n.sum()  # rows behind it
 
     # ------------------------------------------------------------------ setting 2: measured
 

@@ -234,6 +234,8 @@ void Engine::split_by_candidate(int node, int k) {
                  models_of[0], models_of[1]);
     nodes.own_loss[nodes.left[node]] = nodes.subtree_loss[nodes.left[node]] = losses[0];
     nodes.own_loss[nodes.right[node]] = nodes.subtree_loss[nodes.right[node]] = losses[1];
+    nodes.evidence[nodes.left[node]] = nodes.evidence[node] * n_left / (n_left + n_right);
+    nodes.evidence[nodes.right[node]] = nodes.evidence[node] * n_right / (n_left + n_right);
     set_subtree_loss(node, losses[0] + losses[1]);
 }
 

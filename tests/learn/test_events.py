@@ -233,9 +233,11 @@ def test_a_pruned_split_that_earned_too_little_says_so():
         "threshold": -8.0,
     }
     sentence = str(Prune(**figures, old_condition=OLD))
-    assert "only 5.0 less than one model, where more than 8.0 is required to stay" in sentence
+    assert "saves 5.0, where more than 8.0 is required to stay" in sentence
     worse = figures | {"loss_after": 1590.0, "gain": 10.0}
-    assert "one model 1,590.0, which is less" in str(Prune(**worse, old_condition=OLD))
+    assert "did harm: a loss of 1,600.0 instead of 1,590.0" in str(
+        Prune(**worse, old_condition=OLD)
+    )
 
 
 def test_a_third_label_ends_the_noise_floor_and_says_so():

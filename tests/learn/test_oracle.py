@@ -141,5 +141,5 @@ def test_a_link_change_quotes_the_losses_that_were_compared():
     expected = [event for event in oracle.events if event.kind == "floor"]
     assert len(changes) == len(expected) > 0
     for event, twin in zip(changes, expected, strict=True):
-        near(event.loss_before, twin.loss_before)
-        near(event.loss_after, twin.loss_after)
+        for figure in ("loss_before", "loss_after", "gain", "threshold", "rows"):
+            near(getattr(event, figure), getattr(twin, figure))

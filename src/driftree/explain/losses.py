@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 EARLIER = 12  # samples that a loss is compared with
 LEAST_EARLIER = 4
+LEAST_ROWS = 20  # of which the mean says something
 MAD = 0.6745  # median distance from the median, in standard deviations
 SURPRISE = 4.0  # nats: what a row costs whose label got a probability of 2 %
 CLEAR = (0.1, 4.0)  # nats per row, standard errors: something has happened
@@ -48,7 +49,8 @@ class NodeLoss(NamedTuple):
     loss : float
         Mean loss per row, in nats, of the leaves at and below it; NaN if no rows came.
     change : float
-        The loss minus the median of the node's up to 12 samples before, NaN before there are four.
+        The loss minus the median of the node's up to 12 samples before, NaN before there are four,
+        or if fewer than 20 rows came.
     error : float
         Standard error of the change, from the spread of these samples.
     """
@@ -165,7 +167,7 @@ def _compare(
     The spread of a sample's mean falls with the root of its rows. It is at least that of a model
     that is right all the time but for rare surprises, of which few samples may have had one.
     """
-    if len(before) < LEAST_EARLIER or rows <= 0:
+    if len(before) < LEAST_EARLIER or rows < LEAST_ROWS:
         return math.nan, math.nan
     losses, weights = np.array(before).T
     middle = float(np.median(losses))

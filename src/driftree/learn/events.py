@@ -124,9 +124,9 @@ class Event:
     path : tuple of Condition
         The conditions from the root to that node.
     gain : float
-        What the change saves, in nats: the gain that was compared.
+        What the change saves, in nats: the gain that was compared; NaN if a label forced it.
     threshold : float
-        What the gain had to reach.
+        What the gain had to reach; NaN if a label forced the change.
     loss_before, loss_after : float
         The two losses whose difference is the gain.
     rows : float
@@ -166,15 +166,13 @@ class Event:
         return text
 
     def _compare(self, after: str, before: str) -> str:
-        """Say which of two lost less, or, where the tree gets smaller, not much more."""
-        rows = f"Over {self.rows:,.0f} rows {after}"
-        losses = f"{self.loss_after:,.1f} instead of {self.loss_before:,.1f}"
-        passed = f"{self.gain:,.1f} passed the {self.threshold:,.1f} required"
-        if self.gain >= 0:
-            return (
-                f"{rows} erred less than {before}, with a loss of {losses}. This gain of {passed}"
-            )
-        return f"{rows} erred hardly more than {before}, with a loss of {losses}. {passed}"
+        """Say which of two lost less, or, where the tree gets smaller, hardly more."""
+        how = "less" if self.gain >= 0 else "hardly more"
+        return (
+            f"Over {self.rows:,.0f} rows {after} erred {how} than {before}, with a loss of "
+            f"{self.loss_after:,.1f} instead of {self.loss_before:,.1f}. This gain of "
+            f"{self.gain:,.1f} passed the {self.threshold:,.1f} required"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,11 +264,10 @@ def make_path(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
     turned_away = set()
     path = []
     for condition in conditions:
-        if condition.feature in turned_away:
-            condition = replace(condition, missing_passes=False)
-        elif condition.missing_passes is False:
+        is_reached = condition.feature not in turned_away
+        path.append(condition if is_reached else replace(condition, missing_passes=False))
+        if condition.missing_passes is False:
             turned_away.add(condition.feature)
-        path.append(condition)
     return tuple(path)
 
 

@@ -146,14 +146,17 @@ class GradientApproximation:
         """Return the best of the store; at an inner node with the gain (4)."""
         engine = self.engine
         prune_gain = float(engine.subtree_loss[node] - engine.own_loss[node])
-        more = 0.0 if engine.left[node] < 0 else prune_gain
+        is_leaf = engine.left[node] < 0
+        more = 0.0 if is_leaf else prune_gain
+        present = None if is_leaf else (int(engine.feature[node]), float(engine.threshold[node]))
         categorical = engine.is_categorical
         return [
             Entrant(
                 feature, value, bool(categorical[feature]), missing_left=False, gain=more + gain
             )
-            for gain, feature, value in engine.leading_candidates(node, MAX_ENTRANTS)
-        ]
+            for gain, feature, value in engine.leading_candidates(node, MAX_ENTRANTS + 1)
+            if (feature, value) != present
+        ][:MAX_ENTRANTS]
 
     def split(self, node: int, candidate: Candidate) -> None:
         """Children start from (6) with their share of the loss by (7)."""
@@ -234,7 +237,7 @@ class MeasuredTrials:
         return found
 
     def race(self, node: int) -> list[Entrant]:
-        """Return the best trials; an inner node's must pass both as gain (4) and as a split."""
+        """Return the best trials with enough rows; an inner node's must pass as a split, too."""
         node_loss, subtree_loss = self._node_loss, self._subtree_loss
         is_leaf = self._left[node] < 0
         entrants = [
@@ -249,6 +252,7 @@ class MeasuredTrials:
                 ),
             )
             for t in self._places(node)
+            if min(self._n_left[t], self._n_right[t]) >= self.SIDE_ROWS
         ]
         return sorted(entrants, key=lambda entrant: -entrant.gain)[:MAX_ENTRANTS]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from driftree.learn.events import Condition, Event, Replace, Split, Spot, make_path
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 MAX_EVENTS = 1000
 MAX_SAMPLES = 256
 LEAST_DISTANCE = 100  # rows between the very first samples, of which there are a dozen
-SMALL = 4  # nodes; samples of a larger tree cost more, and are as much further apart
 MAX_BYTES = 4_000_000  # of the weights in all samples
+MAX_NODES = 8192  # in all samples
 
 
 @dataclass(slots=True)
@@ -84,28 +84,28 @@ class Structure:
 
     def after(self, event: Event) -> Structure:
         """Return what the tree is after a change."""
-        spot = self.nodes[event.node]
-        gone = {below.node for below in self.below(event.node)}
-        nodes = {node: spot for node, spot in self.nodes.items() if node not in gone}
-        since = (event.step, event.n_rows)
+        changed = Structure(dict(self.nodes))
+        changed.change(event)
+        return changed.in_order()
+
+    def change(self, event: Event) -> None:
+        """Become what the tree is after a change; new nodes come last, whatever their place."""
+        nodes, since = self.nodes, (event.step, event.n_rows)
+        spot = nodes[event.node]
+        for below in self.below(event.node):
+            del nodes[below.node]
+        parent, depth = spot.parent, spot.depth
         if isinstance(event, (Split, Replace)):
-            nodes[event.node] = Spot(
-                event.node,
-                spot.parent,
-                spot.depth,
-                event.condition,
-                event.left,
-                event.right,
-                *since,
-            )
-            for child in (event.left, event.right):
-                leaf = Spot(child, event.node, spot.depth + 1)
-                nodes[child] = replace(leaf, since_step=since[0], since_row=since[1])
+            children = event.left, event.right
+            nodes[event.node] = Spot(event.node, parent, depth, event.condition, *children, *since)
+            for child in children:
+                nodes[child] = Spot(child, event.node, depth + 1, None, -1, -1, *since)
         else:
-            leaf = Spot(event.node, spot.parent, spot.depth)
-            nodes[event.node] = replace(leaf, since_step=since[0], since_row=since[1])
-        changed = Structure(nodes)
-        return Structure({spot.node: spot for spot in changed.walk()})
+            nodes[event.node] = Spot(event.node, parent, depth, None, -1, -1, *since)
+
+    def in_order(self) -> Structure:
+        """Return the same with the nodes from the root down, left before right."""
+        return Structure({spot.node: spot for spot in self.walk()})
 
     def __str__(self) -> str:
         lines = []
@@ -132,7 +132,10 @@ class NodeSample(NamedTuple):
     rows : float
         Rows that the node had learnt.
     loss : float
-        Mean loss per row of the node's own model since the sample before; NaN if no rows came.
+        Mean loss per row of the node's own model since the sample before, or since the node is
+        what it is; NaN if no rows came.
+    loss_rows : float
+        The rows that this mean is of, faded like the sums that the tree compares.
     weights : ndarray of float32 or None
         Weights of a leaf's model, [outputs, inputs], as effects: what the log-odds gain when a
         number grows by two standard deviations (in the paper's setting: over its whole range), or
@@ -148,6 +151,7 @@ class NodeSample(NamedTuple):
     depth: int
     rows: float
     loss: float
+    loss_rows: float
     weights: NDArray[np.float32] | None
     entrants: tuple[Entrant, ...]
     needed: float
@@ -173,33 +177,24 @@ class Mark(NamedTuple):
 
 def thin(samples: list[Sample]) -> list[Sample]:
     """Return every second sample, the last one among them; each answers for the one before it."""
-    kept = []
-    before = None
-    if len(samples) % 2:
-        before = samples[0]
-        kept.append(before)
-    for gone, sample in zip(samples[-2::-2][::-1], samples[-1::-2][::-1][len(kept) :], strict=True):
-        nodes = {
-            node: seen._replace(loss=_mean(before, gone, node, seen))
-            for node, seen in sample.nodes.items()
-        }
-        before = sample
-        kept.append(sample._replace(nodes=nodes))
-    return kept
+    kept = samples[-1::-2][::-1]
+    gone = samples[-2::-2][::-1]
+    first = kept[: len(kept) - len(gone)]
+    return first + [_merge(*pair) for pair in zip(gone, kept[len(first) :], strict=True)]
 
 
-def _mean(before: Sample | None, gone: Sample, node: int, seen: NodeSample) -> float:
-    """Return the mean loss of a node over the rows of two samples."""
-    middle = gone.nodes.get(node)
-    if middle is None or middle.since_step != seen.since_step:
-        return seen.loss
-    start = None if before is None else before.nodes.get(node)
-    is_same = start is not None and start.since_step == seen.since_step
-    first_rows = middle.rows - (start.rows if is_same and start is not None else 0.0)
-    parts = ((middle.loss, first_rows), (seen.loss, seen.rows - middle.rows))
-    known = [(loss, rows) for loss, rows in parts if not math.isnan(loss) and rows > 0]
-    total = sum(rows for _, rows in known)
-    return sum(loss * rows for loss, rows in known) / total if known else math.nan
+def _merge(gone: Sample, kept: Sample) -> Sample:
+    """Return a sample whose losses are also those of the one before it."""
+    nodes = {}
+    for node, seen in kept.nodes.items():
+        before = gone.nodes.get(node)
+        is_same = before is not None and before.since_step == seen.since_step
+        both = [before, seen] if is_same else [seen]
+        parts = [part for part in both if part is not None and part.loss_rows > 0]
+        rows = sum(part.loss_rows for part in parts)
+        loss = sum(part.loss * part.loss_rows for part in parts) / rows if parts else math.nan
+        nodes[node] = seen._replace(loss=loss, loss_rows=rows)
+    return kept._replace(nodes=nodes)
 
 
 class History:
@@ -216,8 +211,6 @@ class History:
         The latest changes, oldest first.
     first_step, first_row : int
         The earliest step for which the tree can be built again, and the rows learnt then.
-    now : Structure
-        The tree at present.
     samples : list of Sample
         Oldest first, at equal distances while the tree is small.
     marks : dict of int to Mark
@@ -229,11 +222,11 @@ class History:
     def __init__(self, distance: int) -> None:
         self.events: deque[Event] = deque()
         self.first_step = self.first_row = 0
-        self.now = Structure()
         self.samples: list[Sample] = []
         self.next_row, self._distance = min(LEAST_DISTANCE, distance), distance
-        self._n_bytes = 0
-        self._first = Structure()
+        self._n_bytes = self._n_nodes = 0  # in all samples
+        self._first, self._now = Structure(), Structure()
+        self._now_in_order: Structure | None = None
         self.marks: dict[int, Mark] = {}
 
     def __copy__(self) -> History:
@@ -242,6 +235,8 @@ class History:
         twin.__dict__ = self.__dict__ | {
             "events": self.events.copy(),
             "samples": self.samples.copy(),
+            "_first": Structure(dict(self._first.nodes)),
+            "_now": Structure(dict(self._now.nodes)),
         }
         return twin
 
@@ -269,32 +264,48 @@ class History:
     def add(self, event: Event) -> None:
         """Take in a change; the oldest one is folded when there are too many."""
         self.events.append(event)
-        self.now = self.now.after(event)
+        self._now.change(event)
+        self._now_in_order = None
         if len(self.events) > MAX_EVENTS:
             oldest = self.events.popleft()
-            self._first = self._first.after(oldest)
+            self._first.change(oldest)
             self.first_step, self.first_row = oldest.step, oldest.n_rows
 
     def at(self, step: int) -> Structure:
         """Return the tree after a step: what the log begins with, and all changes until then."""
-        structure = self._first
+        structure = Structure(dict(self._first.nodes))
         for event in self.events:
             if event.step > step:
                 break
-            structure = structure.after(event)
-        return structure
+            structure.change(event)
+        return structure.in_order()
+
+    @property
+    def now(self) -> Structure:
+        """The tree at present."""
+        if self._now_in_order is None:
+            self._now_in_order = self._now.in_order()
+        return self._now_in_order
+
+    def below(self, node: int) -> tuple[Spot, ...]:
+        """Return all nodes below one at present, from the top down."""
+        return self._now.below(node)
 
     # ------------------------------------------------------------------ samples
     def take(self, sample: Sample) -> None:
         """Keep a sample; when there are too many, every second one goes."""
         self.samples.append(sample)
         self._n_bytes += sample.n_bytes
+        self._n_nodes += len(sample.nodes)
         while len(self.samples) > MAX_SAMPLES or (
-            self._n_bytes > MAX_BYTES and len(self.samples) > 1
+            len(self.samples) > 1 and (self._n_bytes > MAX_BYTES or self._n_nodes > MAX_NODES)
         ):
             self.samples = thin(self.samples)
             self._n_bytes = sum(sample.n_bytes for sample in self.samples)
+            self._n_nodes = sum(len(sample.nodes) for sample in self.samples)
             self._distance *= 2
+        n_nodes = len(sample.nodes)
         distance = min(self._distance, max(LEAST_DISTANCE, sample.n_rows // 4))
-        distance *= max(1, len(sample.nodes) // SMALL)
+        # A sample costs by node, a row by depth: about the logarithm.
+        distance *= max(1, n_nodes // (2 * n_nodes.bit_length()))
         self.next_row = (sample.n_rows // distance + 1) * distance

@@ -11,7 +11,7 @@ from driftree.learn.history import MAX_BYTES, Mark, NodeSample, Sample
 
 if TYPE_CHECKING:
     from driftree.learn._kernels import Engine
-    from driftree.learn.events import Spot
+    from driftree.learn.events import Event, Spot
     from driftree.learn.evidence import Evidence
     from driftree.learn.history import History
 
@@ -39,41 +39,43 @@ class Sampler:
         has_weights = n_bytes <= MAX_BYTES // 8
         nodes, marks = {}, {}
         for node, spot in spots.items():
-            mark = Mark(
-                spot.since_step,
-                float(self._loss[node]),
-                float(self._loss_rows[node]),
-                float(self._clock[node]),
-            )
-            loss = _mean_loss(history.marks.get(node), mark, self.evidence.window)
-            marks[node] = mark
-            nodes[node] = self._look(spot, loss, has_weights=has_weights)
+            before, now = history.marks.get(node), self._mark(node, spot.since_step)
+            marks[node] = now
+            nodes[node] = self._look(spot, before, now, has_weights=has_weights)
         history.marks = marks
         n_bytes = n_bytes if has_weights else 0
         history.take(Sample(engine.n_steps, engine.n_rows, nodes, n_bytes))
 
-    def _look(self, spot: Spot, loss: float, *, has_weights: bool) -> NodeSample:
+    def mark(self, history: History, event: Event) -> None:
+        """Let the losses of the nodes that have changed count from now on."""
+        for node in (event.node, getattr(event, "left", -1), getattr(event, "right", -1)):
+            if node >= 0:
+                history.marks[node] = self._mark(node, event.step)
+
+    def _mark(self, node: int, since_step: int) -> Mark:
+        loss, rows, clock = self._loss[node], self._loss_rows[node], self._clock[node]
+        return Mark(since_step, float(loss), float(rows), float(clock))
+
+    def _look(self, spot: Spot, before: Mark | None, now: Mark, *, has_weights: bool) -> NodeSample:
         node, is_leaf = spot.node, spot.is_leaf
-        weighs = is_leaf and has_weights
+        loss, loss_rows = _since(before, now, self.evidence.window)
         return NodeSample(
             spot.since_step,
             is_leaf,
             spot.depth,
             float(self._rows[node]),
             loss,
-            self.engine.weights(node).astype(np.float32) if weighs else None,
+            loss_rows,
+            self.engine.weights(node).astype(np.float32) if is_leaf and has_weights else None,
             tuple(self.evidence.race(node)),
             float((self._split_level if is_leaf else self._replace_level)[node]),
         )
 
 
-def _mean_loss(before: Mark | None, now: Mark, window: float) -> float:
-    """Return the mean loss per row since the last sample, faded like the sums it is taken from.
-
-    A node that is new, or has a new split, starts with the sums that came with it.
-    """
+def _since(before: Mark | None, now: Mark, window: float) -> tuple[float, float]:
+    """Return the mean loss per row since a mark, and the rows, both faded like the sums."""
     loss, rows = now.loss, now.rows
-    if before is not None and before.since_step == now.since_step:
+    if before is not None:
         keep = math.exp(-(now.clock - before.clock) / window)
         loss, rows = loss - keep * before.loss, rows - keep * before.rows
-    return loss / rows if rows > 1e-3 else math.nan
+    return (loss / rows, rows) if rows > 1e-3 else (math.nan, 0.0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import heapq
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -168,18 +169,19 @@ class Tree(TreeShape):
 
     def _prune(self, node: int, gain: float, ranked: list[Candidate]) -> None:
         engine = self.engine
+        subtree_loss, old_condition = float(engine.subtree_loss[node]), self._condition(node)
+        engine.prune(node)
         self._record(
             Prune,
             node,
             gain=gain,
             threshold=float(engine.prune_level[node]),
-            loss_before=float(engine.subtree_loss[node]),
+            loss_before=subtree_loss,
             loss_after=float(engine.own_loss[node]),
             rows=float(engine.evidence[node]),
             runner_up=self._runner_up(ranked, "replacement_gain"),
-            old_condition=self._condition(node),
+            old_condition=old_condition,
         )
-        engine.prune(node)
 
     def _replace(self, node: int, ranked: list[Candidate]) -> None:
         best = ranked[0]
@@ -210,18 +212,18 @@ class Tree(TreeShape):
     def _change_link(self, third_label: Hashable = None) -> None:
         """Start again from the challenger, which allows for random labels, or no longer does."""
         engine = self.engine
-        self._record(
-            LinkChange,
-            0,
-            gain=float(engine.challenger_gain),
-            threshold=float(engine.challenger_level),
-            loss_before=float(engine.rival_loss),
-            loss_after=float(engine.challenger_loss),
-            rows=float(engine.challenger_rows),
-            third_label=third_label,
-            floor=engine.floor(engine.challenger),
-        )
+        is_forced = third_label is not None
+        figures = {
+            "gain": math.nan if is_forced else float(engine.challenger_gain),
+            "threshold": math.nan if is_forced else float(engine.challenger_level),
+            "loss_before": float(engine.rival_loss),
+            "loss_after": float(engine.challenger_loss),
+            "rows": float(engine.challenger_rows),
+            "floor": engine.floor(engine.challenger),
+        }
         engine.adopt_challenger()
+        # A label is made room for before the step that brings it.
+        self._record(LinkChange, 0, **figures, third_label=third_label, is_early=is_forced)
         self._set_levels()
 
     # ------------------------------------------------------------------ thresholds and budgets
@@ -268,7 +270,7 @@ class Tree(TreeShape):
         self._sampler.take(self.history)
         self.engine.wake_at = self.history.next_row
 
-    def _children(self, node: int) -> dict[str, int]:
+    def _children(self, node: int) -> dict[str, Any]:
         return {"left": int(self.engine.left[node]), "right": int(self.engine.right[node])}
 
     def _condition_of(self, candidate: Candidate) -> Condition:
@@ -284,17 +286,19 @@ class Tree(TreeShape):
             return None
         return RunnerUp(self._condition_of(ranked[0]), float(getattr(ranked[0], gain)))
 
-    def _record(self, kind: type[Event], node: int, **figures: object) -> None:
-        """Add a change to the history; what it removes is still in there."""
+    def _record(
+        self, kind: type[Event], node: int, *, is_early: bool = False, **figures: object
+    ) -> None:
+        """Add a change that was made to the history, which still knows what was there before."""
         if self.history is None:
             return
-        self.history.add(
-            kind(
-                step=self.engine.n_steps,
-                n_rows=self.engine.n_rows,
-                node=node,
-                path=self.path(node),
-                removed=self.history.now.below(node),
-                **figures,  # type: ignore[arg-type]
-            )
+        event = kind(
+            step=self.engine.n_steps + is_early,
+            n_rows=self.engine.n_rows + is_early,
+            node=node,
+            path=self.path(node),
+            removed=self.history.below(node),
+            **figures,  # type: ignore[arg-type]
         )
+        self.history.add(event)
+        self._sampler.mark(self.history, event)
