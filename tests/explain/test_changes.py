@@ -1,7 +1,5 @@
 """Why the tree changed: in words, as a frame, and between any two steps."""
 
-import sys
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -10,7 +8,8 @@ from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier
 from driftree.explain import changes
-from driftree.learn.events import Split
+from driftree.learn import history as history_module
+from driftree.learn.events import Condition, Prune, Split
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +48,9 @@ def test_a_node_says_what_it_is_and_how_near_the_next_change_is(model):
     answer = model.why(node=0).splitlines()
     assert answer[0] == f"Node 0, all rows, is split by {first.condition} since row {first.n_rows}."
     assert answer[1] == str(first)
-    assert answer[2].startswith("The best other split at present, ")
-    assert answer[2].endswith(" required.")
+    assert answer[2].startswith("To do without the split has a gain of -")
+    assert answer[3].startswith("The best other split at present, ")
+    assert all(line.endswith(" required.") for line in answer[2:])
 
 
 def test_a_leaf_that_a_split_made_gives_that_split():
@@ -63,6 +63,46 @@ def test_a_leaf_that_a_split_made_gives_that_split():
         assert "is a leaf since row 1,000" in model.why(node=leaf)
 
 
+def test_a_node_is_not_told_what_happened_to_another_of_its_id():
+    """Nodes are pruned, and their ids given to others: each is told its own changes only."""
+    X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+    model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    [first] = model.events_
+    test = Condition("x0", "<=", 5.0)
+    figures = {name: getattr(first, name) for name in ("gain", "threshold", "loss_before")}
+    figures |= {"loss_after": 1.0, "rows": 10.0}
+    log = model._tree.history
+
+    def add(kind, node, step, **more):
+        log.add(kind(step=step, n_rows=1200 + step, node=node, path=(), **figures, **more))
+
+    add(Split, 1, 6, condition=test, left=3, right=4)
+    add(Prune, 0, 7, old_condition=first.condition, removed=log.below(0))
+    add(Split, 0, 8, condition=test, left=1, right=2)
+    assert "is a leaf since row 1,208" in model.why(node=1)
+    assert "Row 1,206" not in model.why(node=1)
+    assert model.why(step=10, node=1).endswith(str(model.events_[-1]))
+    assert model.why(step=6, node=1) == str(model.events_[1])
+
+
+def test_a_node_was_not_unchanged_in_the_step_that_made_it():
+    X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+    model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    [event] = model.events_
+    assert model.why(step=event.step, node=event.left) == str(event)
+
+
+def test_what_was_folded_is_said_to_be_unknown(monkeypatch):
+    monkeypatch.setattr(history_module, "MAX_EVENTS", 0)
+    X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+    model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    assert model.events_ == []
+    answer = model.why(step=5)
+    assert answer.startswith("The log begins after step 5 (row 1,000): why anything changed until")
+    assert "no longer known" in model.why(step=9, node=1)
+    assert "since row 1,000" in model.why(node=1)
+
+
 def test_a_full_tree_says_that_it_may_not_grow():
     X = np.random.default_rng(1).uniform(-1, 1, size=(1000, 2))
     model = DynamicModelTreeClassifier(max_depth=0).partial_fit(X, X[:, 0] > 0)
@@ -73,9 +113,11 @@ def test_a_full_tree_says_that_it_may_not_grow():
 @pytest.mark.parametrize(
     ("question", "words"),
     [
-        ({"step": 9000}, "step must be from 0 .* to 8000, got 9000"),
+        ({"step": 9000}, "step must be a whole number from 0 .* to 8000, got 9000"),
         ({"step": -1}, "got -1"),
+        ({"step": 2.5}, "got 2.5"),
         ({"node": 99}, "there is no node 99 at present; there are 0"),
+        ({"node": "0"}, "there is no node '0' at present; there are 0"),
         ({"step": 2, "node": 1}, "there is no node 1 after step 2; there are 0"),
     ],
 )
@@ -104,22 +146,25 @@ def test_the_frame_has_every_figure_of_every_event(model):
 
 
 @pytest.mark.parametrize("library", ["polars", "pyarrow"])
-def test_the_frame_is_of_the_library_in_use(model, library, monkeypatch):
-    monkeypatch.setattr(changes, "FRAMES", (library,))
-    frame = model.history()
-    assert type(frame).__module__.split(".")[0] in (library, "polars", "pyarrow")
+def test_the_frame_is_of_the_library_that_is_wanted(model, library):
+    frame = model.history(library=library)
+    assert type(frame).__module__.split(".")[0] == library
     assert len(frame) == len(model.events_)
-    empty = DynamicModelTreeClassifier().partial_fit([[1.0], [2.0]], [0, 1]).history()
+    nothing = DynamicModelTreeClassifier().partial_fit([[1.0], [2.0]], [0, 1])
+    empty = nothing.history(library=library)
     names = empty.columns if isinstance(empty, pl.DataFrame) else empty.column_names
     assert len(empty) == 0
     assert list(names)[:3] == ["step", "n_rows", "kind"]
 
 
-def test_without_a_frame_library_the_error_says_what_to_do(model, monkeypatch):
-    monkeypatch.setattr(changes, "FRAMES", ("no_such_frames",))
-    assert "no_such_frames" not in sys.modules
-    with pytest.raises(ImportError, match="pip install pandas"):
+def test_a_library_that_is_not_there_is_an_error_that_says_what_to_do(model, monkeypatch):
+    with pytest.raises(ValueError, match="one of pandas, polars, pyarrow, got 'excel'"):
+        model.history(library="excel")
+    monkeypatch.setattr(changes, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="needs pandas or polars or pyarrow: pip install pandas"):
         model.history()
+    with pytest.raises(ImportError, match="pip install polars"):
+        model.history(library="polars")
 
 
 # ---------------------------------------------------------------------- diff

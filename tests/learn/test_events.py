@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 
 from driftree import DynamicModelTreeClassifier
-from driftree.learn.events import Condition, LinkChange, Prune, Replace, RunnerUp, Split, Spot
+from driftree.explain import loss_by_node
+from driftree.learn.events import (
+    Condition,
+    LinkChange,
+    Prune,
+    Replace,
+    RunnerUp,
+    Split,
+    Spot,
+    join_path,
+    make_path,
+)
 from quick import PARAMETERS, SETTINGS, examples, make_stream, moods, streams
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
@@ -54,7 +65,7 @@ SECOND = RunnerUp(Condition("town", "is missing", None), 31.0)
 )
 def test_a_sentence_says_what_where_and_why(event, words):
     sentence = str(event)
-    assert sentence.startswith("Row 12,345: ")
+    assert sentence.startswith("Row 12,345, step 7: ")
     assert sentence.endswith(".")
     for word in words:
         assert word in sentence
@@ -154,7 +165,7 @@ def test_figures_add_up(setting, stream, mood):
             assert event.step == engine.n_steps
             if event.runner_up is not None and isinstance(event, (Split, Replace)):
                 assert event.runner_up.gain <= event.gain
-            assert str(event).startswith(f"Row {event.n_rows:,}: ")
+            assert str(event).startswith(f"Row {event.n_rows:,}, step {event.step:,}: ")
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -209,6 +220,32 @@ def leaf_paths(node, path=()):
     return leaf_paths(left, (*path, test)) + leaf_paths(right, (*path, opposite_of(test)))
 
 
+def test_conditions_that_look_the_same_get_more_digits():
+    old, new = (Condition("pressure", "<=", value) for value in (1013.21, 1013.24))
+    event = Replace(**FIGURES, condition=new, old_condition=old)
+    assert "split by pressure <= 1013.24, no longer by pressure <= 1013.21" in str(event)
+    path = (Condition("pressure", ">", 1013.21), Condition("pressure", "<=", 1013.24))
+    assert join_path(path) == "1013.21 < pressure <= 1013.24"
+
+
+def test_numbers_have_the_digits_that_their_spread_asks_for():
+    rng = np.random.default_rng(1)
+    X = rng.normal([52.52, 13.405], 0.002, size=(4000, 2))
+    model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 52.52) ^ (X[:, 1] > 13.405))
+    texts = [join_path(model._tree.path(leaf)) for leaf in model._tree.leaves()]
+    assert len(texts) > 1
+    for text in texts:
+        assert any(len(word.split(".")[1]) >= 4 for word in text.split() if "." in word)
+
+
+def test_missing_values_are_said_only_where_they_can_come():
+    """Once a condition has sent them the other way, a later one on the same feature has none."""
+    path = [Condition("age", "<=", 60.0, False), Condition("age", "<=", 40.0, True)]
+    assert join_path(make_path(path)) == "age <= 40"
+    assert join_path(make_path(path[::-1])) == "age <= 60"
+    assert [c.missing_passes for c in make_path([path[1], path[1]])] == [True, True]
+
+
 # ---------------------------------------------------------------------- the log
 def test_events_cannot_be_changed_from_outside():
     X, y = make_stream(seed=1, n_features=2, n_classes=2)
@@ -247,8 +284,17 @@ def test_a_third_label_ends_the_noise_floor_and_says_so():
     y = (X.sum(axis=1) > 0) ^ (rng.random(12_000) < 0.15)
     model = DynamicModelTreeClassifier().partial_fit(X, y.astype(int))
     assert isinstance(model.events_[-1], LinkChange)
+    model._tree._sample()  # in the very step before
+    step, before = model._tree.engine.n_steps, model.tree_at(model._tree.engine.n_steps)
     model.learn_one({"x0": 0.0, "x1": 0.0}, 2)
-    assert model.events_[-1].third_label == 2
-    assert "a third label, 2, has come" in str(model.events_[-1])
+    event = model.events_[-1]
+    assert event.third_label == 2
+    assert "a third label, 2, has come" in str(event)
+    assert (event.step, event.n_rows) == (step + 1, 12_001)
+    assert math.isnan(event.gain)
+    assert math.isnan(event.threshold)
+    assert model.tree_at(step) == before
+    assert str(event) in model.why(step=step + 1)
+    assert loss_by_node(model)
     proba = model.predict_proba(X)[np.arange(12_000), y.astype(int)]
     assert -np.log(proba).mean() < 0.55

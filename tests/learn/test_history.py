@@ -123,6 +123,35 @@ def test_samples_are_thinned_when_there_are_too_many(monkeypatch):
     assert rows[-1] > model.n_rows_seen_ * 3 / 4
 
 
+@pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_NODES"])
+def test_samples_are_bounded_by_their_size(limit, monkeypatch):
+    set_distance(monkeypatch, 20)
+    *_, free = learn()
+    assert len(free._tree.history.samples) > 8
+    size = {"MAX_BYTES": lambda s: s.n_bytes, "MAX_NODES": lambda s: len(s.nodes)}[limit]
+    bound = sum(map(size, free._tree.history.samples)) // 3
+    monkeypatch.setattr(history_module, limit, bound)
+    *_, model = learn()
+    assert 1 < len(model._tree.history.samples) < len(free._tree.history.samples)
+    assert sum(map(size, model._tree.history.samples)) <= bound
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_losses_of_new_nodes_count_their_own_rows_only(setting, monkeypatch):
+    """In the paper's setting they inherit losses, which are not theirs."""
+    set_distance(monkeypatch, 20)
+    *_, model = learn(setting, repeat=3, gain_step=1.0)
+    losses = [
+        seen.loss
+        for sample in model._tree.history.samples
+        for seen in sample.nodes.values()
+        if not math.isnan(seen.loss)
+    ]
+    assert model.events_
+    assert min(losses) >= 0.0
+    assert np.quantile(losses, 0.99) < 3.0
+
+
 def test_thinning_keeps_the_mean_losses(monkeypatch):
     """Where a sample goes, the next one answers for its rows too."""
     set_distance(monkeypatch, 20)

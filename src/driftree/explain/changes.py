@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import numbers
 from collections import Counter
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -12,7 +12,15 @@ import narwhals.stable.v2 as nw
 
 from driftree.explain.describe import inside
 from driftree.explain.replay import history_of
-from driftree.learn.events import Prune, Replace, Split, join_path, say_rows
+from driftree.learn.events import (
+    ALL_DIGITS,
+    LinkChange,
+    Prune,
+    Replace,
+    Split,
+    join_path,
+    say_rows,
+)
 
 if TYPE_CHECKING:
     from driftree.explain.readable import Readable
@@ -61,17 +69,29 @@ class Diff:
         )
         n_leaves = len(self.before.leaves()), len(self.after.leaves())
         lines = [f"{counts}; from {_leaves(n_leaves[0])} to {_leaves(n_leaves[1])}."]
+        digits = self._digits()
         for title, paths in (("Gone", self.removed), ("New", self.added), ("Kept", self.kept)):
-            lines += [f"{title}: {say_rows(path)}" for path in paths]
+            lines += [f"{title}: {say_rows(path, digits)}" for path in paths]
         return "\n".join([*lines, *(f"- {event}" for event in self.events)])
 
+    def _digits(self) -> int:
+        """Return how many digits tell what has gone from what is new."""
+        for digits in range(ALL_DIGITS):
+            gone, new = (
+                {say_rows(path, digits) for path in paths} for paths in (self.removed, self.added)
+            )
+            if gone.isdisjoint(new):
+                break
+        return digits
 
-def history(model: Readable) -> Any:
+
+def history(model: Readable, library: str | None = None) -> Any:
     """Return the log of changes as a data frame: see `Readable.history`."""
     events = history_of(inside(model)[0]).events
     rows = [_figures(event) for event in events]
-    columns = {name: [row[name] for row in rows] for name in _SCHEMA}
-    return nw.from_dict(columns, schema=nw.Schema(_SCHEMA), backend=_frame_library()).to_native()
+    columns = {name: [row[name] for row in rows] for name in SCHEMA}
+    backend = _choose_library(library)
+    return nw.from_dict(columns, schema=nw.Schema(SCHEMA), backend=backend).to_native()
 
 
 def tree_at(model: Readable, step: int) -> Structure:
@@ -85,7 +105,8 @@ def diff(model: Readable, first: int, second: int) -> Diff:
     if first > second:
         raise ValueError(f"the first step must not be later than the second: {first} > {second}")
     before, after = tree_at(model, first), tree_at(model, second)
-    events = [e for e in history_of(inside(model)[0]).events if first < e.step <= second]
+    log = history_of(inside(model)[0])
+    events = [event for event in log.events if first < event.step <= second]
     old, new = ({_tests(path): path for path in _leaf_paths(tree)} for tree in (before, after))
     return Diff(
         before=before,
@@ -102,39 +123,61 @@ def why(model: Readable, *, step: int | None = None, node: int | None = None) ->
     tree, _ = inside(model)
     log = history_of(tree)
     if step is None and node is not None:
-        return _why_node(tree, node)
+        return _why_node(tree, _check_node(log.now, node, "at present"))
     now = _check_step(tree, tree.engine.n_steps if step is None else step)
+    events = [event for event in log.events if event.step <= now]
     if node is not None:
-        _check_node(log.at(now), node, f"after step {now}")
-    events = [e for e in log.events if e.step <= now and node in (None, e.node)]
+        events = _events_of(events, _check_node(log.at(now), node, f"after step {now}"))
     exact = [event for event in events if event.step == now]
     if exact:
         return "\n".join(map(str, exact))
     where = "" if node is None else f" at node {node}"
-    when = "so far" if step is None else f"at step {step:,}"
-    nothing = f"Nothing changed{where} {when}"
-    if not events:
-        return f"{nothing}: no candidate had gained enough."
-    return str(events[-1]) if step is None else f"{nothing}. The last change before: {events[-1]}"
+    if events and step is None:
+        return str(events[-1])
+    nothing = f"Nothing changed{where} {'so far' if step is None else f'at step {now:,}'}"
+    if events:
+        return f"{nothing}. The last change before: {events[-1]}"
+    if log.first_step:
+        return (
+            f"The log begins after step {log.first_step:,} (row {log.first_row:,}): why anything "
+            f"changed{where} until then is no longer known."
+        )
+    return f"{nothing}: no candidate had gained enough."
+
+
+def _events_of(events: list[Event], node: int) -> list[Event]:
+    """Return the changes of one node, oldest first, from the one that made it."""
+    own: list[Event] = []
+    for event in reversed(events):
+        is_made = isinstance(event, (Split, Replace)) and node in (event.left, event.right)
+        if is_made or event.node == node:
+            own.append(event)
+        if is_made or any(spot.node == node for spot in event.removed):  # before: another node
+            break
+    return own[::-1]
 
 
 # ---------------------------------------------------------------------- one node
 def _why_node(tree: Tree, node: int) -> str:
     """Say what a node is, what made it so, and how near it is to a change."""
     log = history_of(tree)
-    _check_node(log.now, node, "at present")
     spot = log.now.nodes[node]
-    rows = say_rows(log.now.path(node))
     what = "a leaf" if spot.is_leaf else f"split by {spot.condition}"
-    makers = [
-        event
-        for event in log.events
-        if event.step == spot.since_step
-        and (event.node == node or node in (getattr(event, "left", -1), getattr(event, "right", 0)))
-    ]
     since = f" since row {spot.since_row:,}" if spot.since_step else ""
-    lines = [f"Node {node}, {rows}, is {what}{since}.", *map(str, makers[-1:])]
+    lines = [f"Node {node}, {say_rows(log.now.path(node))}, is {what}{since}."]
+    lines += map(str, _events_of(list(log.events), node)[-1:])
+    if not spot.is_leaf:
+        lines.append(_next_pruning(tree, node))
     return "\n".join([*lines, _next_change(tree, node)])
+
+
+def _next_pruning(tree: Tree, node: int) -> str:
+    engine = tree.engine
+    gain = float(engine.subtree_loss[node] - engine.own_loss[node])
+    return (
+        f"To do without the split has a gain of {gain:,.1f} over {engine.evidence[node]:,.0f} "
+        f"rows, of {engine.prune_level[node]:,.1f} required."
+    )
 
 
 def _next_change(tree: Tree, node: int) -> str:
@@ -160,15 +203,19 @@ def _next_change(tree: Tree, node: int) -> str:
 # ---------------------------------------------------------------------- parts
 def _check_step(tree: Tree, step: int) -> int:
     first, last = history_of(tree).first_step, tree.engine.n_steps
-    if not first <= step <= last:
-        raise ValueError(f"step must be from {first} (where the log begins) to {last}, got {step}")
-    return step
+    if not isinstance(step, numbers.Integral) or not first <= step <= last:
+        raise ValueError(
+            f"step must be a whole number from {first} (where the log begins) to {last}, got "
+            f"{step!r}; a batch is a step, or several of 200 rows"
+        )
+    return int(step)
 
 
-def _check_node(structure: Structure, node: int, when: str) -> None:
-    if node not in structure.nodes:
+def _check_node(structure: Structure, node: int, when: str) -> int:
+    if not isinstance(node, numbers.Integral) or node not in structure.nodes:
         known = ", ".join(map(str, sorted(structure.nodes)))
-        raise ValueError(f"there is no node {node} {when}; there are {known}")
+        raise ValueError(f"there is no node {node!r} {when}; there are {known}")
+    return int(node)
 
 
 def _leaf_paths(structure: Structure) -> list[Path]:
@@ -177,7 +224,7 @@ def _leaf_paths(structure: Structure) -> list[Path]:
 
 def _tests(path: Path) -> tuple[object, ...]:
     """Return the tests alone: whether missing values pass is not known before one has come."""
-    return tuple((c.feature, c.operator, c.value) for c in path)
+    return tuple((test.feature, test.operator, test.value) for test in path)
 
 
 def _leaves(count: int) -> str:
@@ -185,7 +232,7 @@ def _leaves(count: int) -> str:
 
 
 # ---------------------------------------------------------------------- frames
-_SCHEMA = {
+SCHEMA = {
     "step": nw.Int64(),
     "n_rows": nw.Int64(),
     "kind": nw.String(),
@@ -202,6 +249,8 @@ _SCHEMA = {
     "runner_up": nw.String(),
     "runner_up_gain": nw.Float64(),
     "n_removed": nw.Int64(),
+    "removed": nw.String(),
+    "floor": nw.Float64(),
     "why": nw.String(),
 }
 
@@ -228,18 +277,20 @@ def _figures(event: Event) -> dict[str, Any]:
         "runner_up": None if second is None else str(second.condition),
         "runner_up_gain": None if second is None else second.gain,
         "n_removed": event.n_removed,
+        "removed": "; ".join(str(spot.condition) for spot in event.removed if spot.condition),
+        "floor": sum(event.floor) if isinstance(event, LinkChange) else None,
         "why": str(event),
     }
 
 
-def _frame_library() -> Library:
-    """Return the data frame library in use, or else one that is there."""
-    for name in FRAMES:
-        if name in sys.modules:
-            return name
-    for name in FRAMES:
-        if find_spec(name):
-            return name
+def _choose_library(name: str | None) -> Library:
+    """Return the library that is wanted, or the first that is installed."""
+    if name is not None and name not in FRAMES:
+        raise ValueError(f"library must be one of {', '.join(FRAMES)}, got {name!r}")
+    for library in FRAMES:
+        if name in (None, library) and find_spec(library):
+            return library
+    what = " or ".join(FRAMES) if name is None else name
     raise ImportError(
-        "a data frame needs pandas, polars or pyarrow: pip install pandas, or use `events_`"
+        f"the data frame needs {what}: pip install {name or FRAMES[0]}, or use events_"
     )

@@ -66,18 +66,24 @@ class Readable:
         >>> print(model.why(step=3))
         Nothing changed at step 3: no candidate had gained enough.
         >>> print(model.why())
-        Row 1,000: all rows are split by x1 <= -0.002027. Over 398 rows a model for each side ...
+        Row 1,000, step 5: all rows are split by x1 <= -0.002027. Over 398 rows a model for each ...
         """
         return changes.why(self, step=step, node=node)
 
-    def history(self) -> Any:
+    def history(self, *, library: str | None = None) -> Any:
         """Return the changes of the tree as a data frame, oldest first.
+
+        Parameters
+        ----------
+        library : {"pandas", "polars", "pyarrow"}, optional
+            Whose data frame; by default of the first of these that is installed.
 
         Returns
         -------
         pandas.DataFrame, polars.DataFrame or pyarrow.Table
-            Of the library that is in use, else of the first that is installed. Columns are those of
-            `Event`, with paths and conditions as text, and ``why``, the sentence.
+            The figures of each `Event`, with paths and conditions as text; ``removed`` are the
+            splits that went, ``floor`` is the share of labels that look random, ``why`` the
+            sentence.
 
         Examples
         --------
@@ -91,13 +97,14 @@ class Readable:
            n_rows   kind        condition
         0    1000  split  x1 <= -0.002027
         """
-        return changes.history(self)
+        return changes.history(self, library)
 
     def tree_at(self, step: int) -> Structure:
         """Return the nodes and splits of the tree as it was after a time step.
 
-        The log holds the last 1,000 changes. What was before them is folded into one tree, the
-        earliest that can be had.
+        The log holds the last 1,000 changes, in the words of their time. What was before them is
+        folded into one tree, the earliest that can be had. A batch is a step, or several of 200
+        rows; `history` has the steps and rows of all changes.
 
         Examples
         --------
@@ -131,7 +138,7 @@ class Readable:
         Gone: all rows
         New: rows with x1 <= -0.002027
         New: rows with x1 > -0.002027
-        - Row 1,000: all rows are split by x1 <= -0.002027. Over 398 rows a model for each side ...
+        - Row 1,000, step 5: all rows are split by x1 <= -0.002027. Over 398 rows a model for ...
         """
         return changes.diff(self, first, second)
 

@@ -158,7 +158,8 @@ class Event:
 
     def _tell(self, what: str, why: str) -> str:
         """Return the whole sentence: when, what, why, the next best, what went."""
-        text = f"Row {self.n_rows:,}: {what}. {why}."
+        step = "" if self.step == self.n_rows else f", step {self.step:,}"
+        text = f"Row {self.n_rows:,}{step}: {what}. {why}."
         if self.runner_up is not None:
             text += f" Next best was {self.runner_up.condition}, with {self.runner_up.gain:,.1f}."
         if self.removed:
