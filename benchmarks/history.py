@@ -89,9 +89,9 @@ class Stopwatch:
                 call(*arguments, **more)
                 return
             self._is_running = True
-            begin = time.perf_counter()
+            begin = time.process_time()
             call(*arguments, **more)
-            self.seconds += time.perf_counter() - begin
+            self.seconds += time.process_time() - begin
             self._is_running = False
 
         return timed

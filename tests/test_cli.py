@@ -94,6 +94,11 @@ def test_help_names_commands_and_options(arguments, words):
         assert word in result.output
 
 
+def test_the_package_can_be_run():
+    command = [sys.executable, "-m", "driftree", "--version"]
+    assert subprocess.check_output(command, text=True).strip() == f"driftree {__version__}"
+
+
 def test_version():
     assert run("--version").output.strip() == f"driftree {__version__}"
 

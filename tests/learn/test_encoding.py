@@ -367,3 +367,10 @@ def test_names_that_look_alike_stay_apart():
     assert {"code == 0.12345", "code == 0.12346", "age is missing", "'age is missing'"} <= {
         *columns
     }
+
+
+def test_names_that_would_break_or_turn_a_line_are_shown_as_python_writes_them():
+    model = DynamicModelTreeClassifier()
+    model.learn_one({"two\nlines": 1.0, "\u202eturned": 2.0, "größe": 3.0}, "yes")
+    assert model._encoder.display_names == ["two\\nlines", "\\u202eturned", "größe"]
+    assert model.predict_one({"two\nlines": 1.0}) == "yes"

@@ -30,7 +30,7 @@ from driftree.learn.checks import (
     unhashable,
 )
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
-from driftree.learn.tables import Columns, array_names, distinct_texts, list_names
+from driftree.learn.tables import Columns, array_names, distinct_texts, list_names, printable
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -117,7 +117,8 @@ class Encoder:
 
     def _look_up_features(self) -> None:
         self.feature_names: list[Hashable] = list(self.names)
-        self.display_names = distinct_texts(map(str, self.names), map(repr, self.names))
+        shown = [printable(str(name)) for name in self.names]
+        self.display_names = distinct_texts(shown, map(repr, self.names))
         self._has_array_names = self.feature_names == array_names(len(self.names))
         self._is_numeric = all(codes is None for codes in self.levels)
 

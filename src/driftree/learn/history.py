@@ -307,5 +307,5 @@ class History:
         n_nodes = len(sample.nodes)
         distance = min(self._distance, max(LEAST_DISTANCE, sample.n_rows // 4))
         # A sample costs by node, a row by depth: about the logarithm.
-        distance *= max(1, n_nodes // (2 * n_nodes.bit_length()))
+        distance *= max(1, n_nodes // n_nodes.bit_length())
         self.next_row = (sample.n_rows // distance + 1) * distance

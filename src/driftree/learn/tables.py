@@ -85,6 +85,19 @@ def list_names(names: Iterable[Any], most: int = 8) -> str:
     return ", ".join(map(repr, shown[:most])) + rest
 
 
+def printable(text: str) -> str:
+    r"""Return a text with all that does not print, or turns text round, written as in Python.
+
+    Examples
+    --------
+    >>> print(printable("two\nlines"))
+    two\nlines
+    """
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
 def distinct_texts(texts: Iterable[str], precise: Iterable[str]) -> list[str]:
     """Return texts of which no two are the same: where some are, the precise ones, or numbered.
 
