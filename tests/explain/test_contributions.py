@@ -1,8 +1,10 @@
 """Why this prediction: contributions that add up, mean something, and can be said in words."""
 
 import math
+import re
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier
 from driftree.explain.contributions import explain, explain_one
+from driftree.explain.text import percent
 
 PAPER = {"setting": "paper", "epsilon": 1e-7}
 NAMES = ["age", "income", "car", "owner"]
@@ -160,8 +163,14 @@ def test_what_is_missing_unknown_or_unseen(model):
     row = {"age": 30.0, "income": 3000.0, "car": "van", "owner": 1.0}
     why = explain_one(model, row)
     stranger = explain_one(model, {**row, "shoes": "red"})
-    assert stranger == why
-    assert str(stranger) == str(why)
+    assert (stranger.unknown, why.unknown) == (("shoes",), ())
+    assert explain_one(model, pd.Series(row)) == why
+    assert replace(stranger, unknown=()) == why
+    assert str(stranger) == f"{why}\nNot known to the model: 'shoes'."
+    del row["age"]
+    assert "'Agee' (did you mean 'age'?), 3." in str(explain_one(model, {**row, "Agee": 3, 3: 4}))
+    row["age"] = 30.0
+    assert "'Agee', 3." in str(explain_one(model, {**row, "Agee": 3, 3: 4}))
     absent = explain_one(model, {"income": 3000.0, "owner": 1.0})
     assert absent.row == {"age": None, "income": 3000.0, "car": None, "owner": 1.0}
     assert absent == explain_one(model, {**row, "age": math.nan, "car": None})
@@ -194,7 +203,30 @@ def test_a_noise_floor_is_in_the_intercept_and_told(noisy):
         assert one.floor[1] < low <= p <= high < 1 - one.floor[0]
     clear = explain_one(noisy, {"x0": 0.9, "x1": 0.95})
     assert clear.probabilities[True] < 0.9 < clear.probabilities_without_floor[True]
-    assert f"{sum(clear.floor):.0%} of labels look random" in str(clear)
+
+
+def test_words_lead_from_the_log_odds_to_the_probability_without_and_with_noise():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(size=(20_000, 2))
+    y = (X.sum(axis=1) > 1) | (rng.random(len(X)) < 0.2)  # noise on one side only
+    model = DynamicModelTreeClassifier(max_depth=0).partial_fit(X, y)
+    for row in ((0.9, 0.2), (0.1, 0.1), (0.47, 0.48)):
+        why = explain(model, [row])[0]
+        text = str(why)
+        assert f"Log-odds without noise of {why.prediction} over {not why.prediction}," in text
+        assert f"Noise: {percent(sum(why.floor))} of labels look random. Log-odds of " in text
+        amounts = [float(word) for word in re.findall(r"(?:for|against) +(\S+)", text)]
+        average, here = map(float, re.findall(r"row has (\S+), this one (\S+)\.\n", text)[0])
+        assert average + sum(amounts) == pytest.approx(here, abs=0.03)
+        [(odds, without, with_it)] = re.findall(
+            r"of (\S+) are (\S+) without noise, (.*) with", text
+        )
+        assert float(odds) == here
+        clean = 1 / (1 + math.exp(-here))
+        assert why.probabilities_without_floor[why.prediction] == pytest.approx(clean, abs=0.003)
+        assert without == percent(why.probabilities_without_floor[why.prediction])
+        assert with_it == percent(why.probabilities[why.prediction])
+        assert f"Prediction: {why.prediction}, {with_it} (" in text
 
 
 @pytest.mark.parametrize("n_rows", [1000, 8000])
@@ -251,10 +283,13 @@ def test_words_of_two_labels(model):
     assert text.startswith(f"Prediction: low, {why.probabilities['low']:.0%} (high ")
     assert f"Rule: {why.path[0]} (leaf {why.leaf}, {why.rows:,.0f} rows learnt" in text
     sign = -1 if why.label == "high" else 1
-    for name, words in (("income", "income = 2,000"), ("car", "car = 'none'")):
+    for name, words in (("income", "income = 2000"), ("car", "car = 'none'")):
         value = sign * why.contributions[name]
         assert f"{'for' if value > 0 else 'against':<7} {value:+8.2f}  {words}" in text
     assert f"this one {sign * total(why):+.2f}." in text
+    assert ("`.contributions` are about high: their signs are opposite" in text) == (sign < 0)
+    opposite = explain_one(model, {**row, "income": 9000.0})
+    assert ("signs are opposite" in str(opposite)) == (sign > 0)
     assert low < why.probabilities["low"] < high
     assert "(95% interval)" in text
     assert "Noise" not in text
@@ -288,7 +323,56 @@ def test_words_of_one_label():
     )
 
 
+def test_labels_in_words_fit_a_line_and_differ():
+    rng = np.random.default_rng(1)
+    labels = [1, "1", "two\nlines"]
+    model = DynamicModelTreeClassifier()
+    for value in rng.uniform(size=600).tolist():
+        model.learn_one({"a\nb": value}, labels[int(3 * value)])
+    why = explain_one(model, {"a\nb": 0.1})
+    text = str(why)
+    assert re.match(r"Prediction: 1, \S+ \('1' \S+, two\\nlines \S+\)\n", text)
+    assert "\nLog-odds of 1 over '1', compared" in text
+    assert "  a\\nb = 0.1\n" in text
+
+
+# ---------------------------------------------------------------------- rows
+@pytest.mark.parametrize("n_labels", [2, 3])
+@pytest.mark.parametrize(
+    "chosen",
+    [slice(1, 9, 3), np.arange(12) % 3 == 0, [True, False] * 6, [5, -1], slice(0, 0)],
+    ids=["slice", "mask", "list of truths", "places", "nothing"],
+)
+def test_some_rows(n_labels, chosen):
+    frame = make_frame(12)
+    why = explain(learn(n_labels), frame)
+    some = why[chosen]
+    places = np.arange(12)[chosen]
+    assert len(some) == len(places)
+    assert [str(one) for one in some] == [str(why[int(i)]) for i in places]
+    assert set(some.facts) == set(why.leaves[places].tolist())
+
+
+def test_a_mask_of_another_length_is_refused(model):
+    with pytest.raises(IndexError, match="boolean"):
+        explain(model, make_frame(5))[[True, False]]
+
+
+@pytest.mark.parametrize("n_rows", [1, 4096, 4097, 9000])
+def test_rows_are_the_same_alone_and_among_many(model, n_rows):
+    frame = make_frame(9000, seed=3)
+    many, some = explain(model, frame), explain(model, frame.iloc[:n_rows])
+    np.testing.assert_allclose(some.values, many.values[:n_rows], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(some.deviations, many.deviations[:n_rows], rtol=1e-9)
+
+
 # ---------------------------------------------------------------------- errors
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_a_frame_is_not_one_row(model, frame):
+    with pytest.raises(TypeError, match=r"got a data frame: give all its rows to explain, or one"):
+        explain_one(model, frame({"age": [1.0]}))
+
+
 def test_nothing_learnt_is_an_error():
     model = DynamicModelTreeClassifier()
     with pytest.raises(NotFittedError):
@@ -379,6 +463,7 @@ def test_many_rows_as_bars_and_swarm(model, shap, axes):
 def test_more_labels_are_outputs_by_name(shap, axes):
     frame = make_frame(50)
     why = explain(learn(3), frame)
+    assert replace(why, labels=[1, "1", "a\nb"]).to_shap().output_names == ["1", "'1'", r"a\nb"]
     label = why[0].prediction
     given = why.to_shap()
     assert given.shape == (50, 4, 3)

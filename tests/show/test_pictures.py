@@ -459,3 +459,9 @@ def test_texts_are_cut_to_their_room(width):
 def test_errors_say_what_to_do(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
+
+
+def test_many_explanations_are_not_drawn_at_once():
+    many = changing().explain(np.zeros((3, changing().n_features_in_)))
+    with pytest.raises(TypeError, match=r"got those of 3 rows: pass explanations\[0\]"):
+        plot_contributions(many)

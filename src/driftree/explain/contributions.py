@@ -7,9 +7,12 @@ a record with the rule and its certainty, whose `str` says it in words.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
+from scipy.sparse import csr_array
 
 from driftree.explain.describe import column_features, inside, level_groups, possible_inputs
 from driftree.explain.explanation import Explanation, Explanations, LeafFacts, zero_of
@@ -23,11 +26,14 @@ if TYPE_CHECKING:
     from driftree.learn.encoding import Encoder
     from driftree.learn.tree import Tree
 
+BLOCK = 4096  # rows at a time, so that what they need meanwhile is small beside the answer
+
 
 def explain_one(model: Readable, x: Mapping[Hashable, Any]) -> Explanation:
     """Return why one row is predicted as it is: see `Readable.explain_one`."""
     tree, encoder = inside(model)
-    return _explain(tree, encoder, encoder.read_dict(x, learning=False).matrix)[0]
+    why = _explain(tree, encoder, read_row(encoder, x)[None])[0]
+    return replace(why, unknown=tuple(name for name in dict(x) if name not in encoder.names))
 
 
 def explain(model: Readable, X: Any) -> Explanations:
@@ -36,29 +42,42 @@ def explain(model: Readable, X: Any) -> Explanations:
     return _explain(tree, encoder, model._matrix(X))
 
 
+def read_row(encoder: Encoder, x: Mapping[Hashable, Any]) -> NDArray[np.float64]:
+    """Return one row as numbers."""
+    if nw.dependencies.is_into_dataframe(x):
+        raise TypeError(
+            "one row is needed, a dict of feature names to values, got a data frame: give all its "
+            "rows to explain, or one of them as .iloc[0].to_dict(), in polars .row(0, named=True)"
+        )
+    values: NDArray[np.float64] = encoder.read_dict(x, learning=False).matrix[0]
+    return values
+
+
 # ---------------------------------------------------------------------- sums
 def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Explanations:
     engine = tree.engine
     matrix = matrix.copy()  # it may be the user's own array
     leaves = engine.leaves(matrix)
     inputs = engine.inputs(matrix)
-    n_outputs, shape = engine.n_outputs, matrix.shape
-    belongs = column_features(tree)[:, None] == np.arange(shape[1])
-    values = np.empty((*shape, n_outputs))
+    n_outputs = engine.n_outputs
+    values = np.empty((*matrix.shape, n_outputs))
     base_values = np.empty((len(matrix), n_outputs))
     deviations = None if tree.parameters.setting == "paper" else np.empty(len(matrix))
     facts = _facts(tree, np.unique(leaves).tolist())
     for leaf, fact in facts.items():
-        here = leaves == leaf
-        weights = engine.weights(leaf)
-        average = average_inputs(tree, encoder, leaf)
-        by_feature = (belongs[:, :, None] * weights.T[:, None, :]).reshape(len(average), -1)
-        values[here] = ((inputs[here] - average) @ by_feature).reshape(-1, shape[1], n_outputs)
-        base_values[here] = weights @ average - zero_of(fact.floor)
+        here = np.flatnonzero(leaves == leaf)
+        average, weights = average_inputs(tree, encoder, leaf), engine.weights(leaf)
+        by_feature = _by_feature(tree, weights)
         if deviations is not None:
             inverse = engine.curvature_inverse(int(engine.model[leaf]))
-            squares = ((inputs[here] @ inverse) * inputs[here]).sum(axis=1)
-            deviations[here] = np.sqrt(np.maximum(squares, 0.0))  # rounding may fall below 0
+        base_values[here] = weights @ average - zero_of(fact.floor)
+        for block in np.split(here, range(BLOCK, len(here), BLOCK)):
+            own = inputs[block]
+            shifted = (own - average) @ by_feature
+            values[block] = shifted.reshape(len(block), *values.shape[1:])
+            if deviations is not None:
+                squares = ((own @ inverse) * own).sum(axis=1)
+                deviations[block] = np.sqrt(np.maximum(squares, 0.0))  # rounding may fall below 0
     return Explanations(
         values=values if n_outputs > 1 else values[:, :, 0],
         base_values=base_values if n_outputs > 1 else base_values[:, 0],
@@ -71,6 +90,16 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
         feature_names=list(encoder.display_names),
         labels=list(encoder.label_list),
     )
+
+
+def _by_feature(tree: Tree, weights: NDArray[np.float64]) -> csr_array:
+    """Return the weights as a matrix from inputs to features and outputs: nearly all are zero."""
+    owners, n_outputs = column_features(tree), len(weights)
+    own = np.flatnonzero(owners >= 0)
+    column, output = np.repeat(own, n_outputs), np.tile(np.arange(n_outputs), len(own))
+    shape = len(owners), len(tree.engine.value_column) * n_outputs
+    places = column, owners[column] * n_outputs + output
+    return csr_array((weights[output, column], places), shape)
 
 
 def average_inputs(tree: Tree, encoder: Encoder, leaf: int) -> NDArray[np.float64]:

@@ -5,6 +5,9 @@ so the nearest point of a leaf's box is a convex problem once the categories are
 chosen by branch and bound. A category may become each level that was learnt (of very many, the
 first 32), or those in `ranges`. The paper's setting keeps no list of numbers named in
 `categorical`: there, these are the numbers that splits ask for.
+
+The numbers of the nearest row are then rounded, away from the row that it started from, to as few
+digits as the model agrees to: what is said can be taken at its word.
 """
 
 from __future__ import annotations
@@ -18,14 +21,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from driftree.explain.contributions import read_row
+from driftree.explain.counterfactual_words import say_changes
 from driftree.explain.describe import inside
 from driftree.explain.explanation import zero_of
-from driftree.explain.limits import Limits, did_you_mean, read_limits
+from driftree.explain.limits import Limits, did_you_mean, is_hashable, read_limits, say_unknown
 from driftree.explain.nearest import EQUAL, search
 from driftree.explain.reach import Plan, Region, Start, plans, reach
+from driftree.explain.rounding import round_away, round_back
+from driftree.explain.text import one_line, percent
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.checks import plain
-from driftree.learn.events import format_number
+from driftree.learn.events import ALL_DIGITS
 from driftree.learn.tables import list_names
 
 if TYPE_CHECKING:
@@ -38,7 +45,6 @@ if TYPE_CHECKING:
     from driftree.learn.tree import Tree
 
 MAX_NODES = 1000  # of all searches together; then one way down each
-MAX_SAID = 6  # changes in a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +58,12 @@ class Counterfactual:
     target : hashable
         The label that the model gives to it; if there is none, the label that was wanted.
     x : dict or None
-        The whole row as it came, with the changes.
+        The whole row as it came, with the changes; numbers are rounded, and predicted as such.
     changes : dict
         Names of the changed features to their old and new values, what goes furthest first.
     distance : float
-        Distance from the old row, see `counterfactual`; infinite if there is none.
+        Distance of `x` from the old row, see `counterfactual`; infinite if there is none. By the
+        rounding it may be farther than the nearest row: mostly less than 0.02 per number.
     probability : float
         Probability of the target after the change; NaN if there is none.
     leaf : int or None
@@ -64,11 +71,13 @@ class Counterfactual:
     path : tuple of Condition
         The conditions from the root to this leaf.
     exact : bool
-        Whether it is certain that nothing is nearer (or that there is nothing). False only where
-        the search was cut short: very many categories with more than two labels, or more than
-        six numbers beyond three standard deviations.
+        Whether it is certain that, but for the rounding, nothing is nearer (or that there is
+        nothing). False only where the search was cut short: very many categories with more than
+        two labels, or more than six numbers beyond three standard deviations.
     reason : str
         If there is none, why.
+    note : str
+        Which names of the old row the model does not know; empty if it knows all.
     """
 
     exists: bool
@@ -81,18 +90,21 @@ class Counterfactual:
     path: tuple[Condition, ...] = ()
     exact: bool = True
     reason: str = ""
+    note: str = ""
 
     def __bool__(self) -> bool:
         return self.exists
 
     def __str__(self) -> str:
-        label = "anything else" if self.target is None else repr(self.target)
+        return f"{self._sentence()} {self.note}".rstrip()
+
+    def _sentence(self) -> str:
+        label = "anything else" if self.target is None else one_line(repr(self.target))
         if not self.exists:
             return f"Nothing makes it {label}: {self.reason}."
         if not self.changes:
-            return f"It is {label} already ({self.probability:.0%}): nothing has to change."
-        changes = _say_changes(self.changes, self.path)
-        return f"It would be {label} ({self.probability:.0%}) if {changes}."
+            return f"It is {label} already ({percent(self.probability)}): nothing has to change."
+        return f"It would be {label} ({percent(self.probability)}) if {say_changes(self.changes)}."
 
 
 def counterfactual(
@@ -104,27 +116,54 @@ def counterfactual(
     ranges: Mapping[Hashable, Any] | None = None,
 ) -> Counterfactual:
     """Return the nearest row with another prediction: see `Readable.counterfactual`."""
+    hunt = find_nearest(model, x, target=target, fixed=fixed, ranges=ranges)
+    encoder = hunt.encoder
+    unknown = [name for name in hunt.x if name not in encoder.names]
+    note = say_unknown(unknown, [name for name in encoder.names if name not in hunt.x])
+    if hunt.best is not None:
+        return hunt.result(note)
+    return Counterfactual(
+        exists=False,
+        target=None if hunt.target is None else encoder.label_list[hunt.target],
+        exact=hunt.unsearched == math.inf,
+        reason=_say_why(hunt),
+        note=note,
+    )
+
+
+def find_nearest(
+    model: Readable,
+    x: Mapping[Hashable, Any],
+    *,
+    target: Hashable,
+    fixed: Iterable[Hashable],
+    ranges: Mapping[Hashable, Any] | None,
+) -> Hunt:
+    """Return the search at its end: the nearest row, before any rounding."""
     tree, encoder = inside(model)
-    values = encoder.read_dict(x, learning=False).matrix[0]
+    values = read_row(encoder, x)
     limits = read_limits(encoder, x, values, fixed, ranges)
     code = _read_target(encoder, target)
     present = int(tree.engine.probabilities(values[None])[0].argmax())
     if code is None and len(encoder.labels) == 2:
         code = 1 - present
-    hunt = _Hunt(tree, encoder, dict(x), values, present=present, target=code)
+    hunt = Hunt(tree, encoder, dict(x), values, present=present, target=code)
     hunt.run(limits)
-    if hunt.best is not None:
-        return hunt.result()
-    return Counterfactual(
-        exists=False,
-        target=None if code is None else encoder.label_list[code],
-        exact=hunt.unsearched == math.inf,
-        reason=_say_why(hunt, limits),
-    )
+    return hunt
 
 
-class _Hunt:
-    """The search over all leaves; `best` is the nearest row so far that the model agreed to."""
+class Hunt:
+    """The search over all leaves.
+
+    Attributes
+    ----------
+    best : array of shape (features,) or None
+        The nearest row that the model agreed to, not rounded.
+    cost : float
+        Its squared distance.
+    unsearched : float
+        What anything nearer that was not looked at costs at least.
+    """
 
     def __init__(
         self,
@@ -141,9 +180,9 @@ class _Hunt:
         self.best: Doubles | None = None
         self.cost = self.unsearched = math.inf
 
-    def again(self) -> _Hunt:
+    def again(self) -> Hunt:
         """Return the same hunt, not begun."""
-        return _Hunt(
+        return Hunt(
             self.tree,
             self.encoder,
             self.x,
@@ -154,12 +193,12 @@ class _Hunt:
 
     def run(self, limits: Limits) -> None:
         """Take the leaves by what they cost at least, until the next is no nearer."""
+        self.limits = limits
         if self.target == self.present and limits.allow(self.values):
             self.best, self.cost = self.values, 0.0
             return
         if len(self.encoder.labels) < 2:
             return
-        self.limits = limits
         self.start = Start(self.tree, self.encoder, self.values, limits)
         regions = (reach(self.tree, self.start, limits, leaf) for leaf in self.tree.leaves())
         rest: list[tuple[float, int, Region | Plan]] = [
@@ -207,13 +246,47 @@ class _Hunt:
     def _confirm(self, plan: Plan, shifts: Doubles, picks: tuple[int, ...]) -> float:
         """Return the squared distance of a row if the model agrees, else infinity."""
         values = plan.row(self.start, shifts, picks)
-        code = int(self._probabilities(self.row(values)).argmax())
-        if code != self.target if self.target is not None else code == self.present:
+        if not self._agrees(values):
             return math.inf
         cost = float(self.start.costs(values).sum())
         if cost < self.cost:
             self.best, self.cost = values, cost
         return cost
+
+    def _agrees(self, values: Doubles) -> bool:
+        code = int(self._probabilities(self.row(values)).argmax())
+        return code != self.present if self.target is None else code == self.target
+
+    def rounded(self) -> Doubles:
+        """Return the nearest row with its new numbers rounded, as far as the model agrees.
+
+        A number is rounded away from its old value, which is where the target lies. Where it may go
+        no farther (for a limit, the end of the leaf, a third label) it is rounded back.
+        """
+        best = self.best
+        assert best is not None
+        numbers = [j for j in self._changed(best) if j not in self.start.options]
+        for more in range(ALL_DIGITS):
+            away, back = best.copy(), best.copy()
+            for j in numbers:
+                old, new = float(self.values[j]), float(best[j])
+                digits = self.encoder.digits(j, new) + more
+                away[j], back[j] = round_away(new, old, digits), round_back(new, old, digits)
+                alone = best.copy()
+                alone[j] = away[j]
+                if not self._stays(alone):
+                    away[j] = back[j]
+            one_back = np.where(np.eye(len(best), dtype=bool)[numbers], back, away)
+            candidates: list[Doubles] = [away, *one_back]
+            for values in candidates:
+                if self._stays(values) and self._agrees(values):
+                    return values
+        return best
+
+    def _stays(self, values: Doubles) -> bool:
+        """Tell whether a row keeps to the limits and the leaf of the nearest one."""
+        leaves = self.tree.engine.leaves(np.array([values, self.best]))
+        return bool(leaves[0] == leaves[1]) and self.limits.allow(values)
 
     def _probabilities(self, row: dict[Hashable, Any]) -> Doubles:
         matrix = self.encoder.read_dict(row, learning=False).matrix
@@ -236,40 +309,41 @@ class _Hunt:
     def _changed(self, values: Doubles) -> list[int]:
         return np.flatnonzero((values != self.values) & ~np.isnan(self.values)).tolist()
 
-    def changes(self) -> dict[str, tuple[Any, Any]]:
+    def changes(self, values: Doubles) -> dict[str, tuple[Any, Any]]:
         """Return old and new values by name, what went furthest first."""
-        assert self.best is not None
-        row, changed = self.row(self.best), self._changed(self.best)
+        row, changed = self.row(values), self._changed(values)
         if changed:
-            costs = self.start.costs(self.best)
+            costs = self.start.costs(values)
             changed.sort(key=lambda j: -costs[j])
         encoder = self.encoder
         names = [(encoder.display_names[j], encoder.feature_names[j]) for j in changed]
         return {shown: (self.x[name], row[name]) for shown, name in names}
 
-    def result(self) -> Counterfactual:
-        assert self.best is not None
-        row = self.row(self.best)
+    def result(self, note: str) -> Counterfactual:
+        """Return what was found, rounded."""
+        values = self.rounded()
+        row = self.row(values)
         probabilities = self._probabilities(row)
         code = int(probabilities.argmax())
-        leaf = int(self.tree.engine.leaves(self.best[None])[0])
+        leaf = int(self.tree.engine.leaves(values[None])[0])
         return Counterfactual(
             exists=True,
             target=self.encoder.label_list[code],
             x=row,
-            changes=self.changes(),
-            distance=math.sqrt(self.cost),
+            changes=self.changes(values),
+            distance=math.sqrt(self.start.costs(values).sum()) if self.cost else 0.0,
             probability=float(probabilities[code]),
             leaf=leaf,
             path=self.tree.path(leaf),
             exact=self.cost <= self.unsearched,
+            note=note,
         )
 
 
 def _read_target(encoder: Encoder, target: Hashable) -> int | None:
     if target is None:
         return None
-    code = encoder.labels.get(plain(target))
+    code = encoder.labels.get(plain(target)) if is_hashable(target) else None
     if code is None:
         raise ValueError(
             f"target must be a label that was learnt, got {target!r}"
@@ -280,46 +354,20 @@ def _read_target(encoder: Encoder, target: Hashable) -> int | None:
 
 
 # ---------------------------------------------------------------------- words
-def _say_changes(changes: dict[str, tuple[Any, Any]], path: tuple[Condition, ...]) -> str:
-    edges = {c.feature: c.value for c in path if c.operator == ">"}
-    parts = [
-        f"{name} were {_say_change(old, new, edges.get(name))}"
-        for name, (old, new) in changes.items()
-    ]
-    if len(parts) > MAX_SAID:
-        n_left = len(parts) - MAX_SAID + 1
-        parts = [*parts[: MAX_SAID - 1], f"{n_left} other features changed less"]
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-
-
-def _say_change(old: Any, new: Any, edge: object) -> str:
-    """Say both values, numbers with as many digits as tell them apart; `edge` is an open bound."""
-    if not isinstance(new, float):
-        return f"{new!r} instead of {plain(old)!r}"
-    is_at_edge = isinstance(edge, float) and new == math.nextafter(edge, math.inf)
-    before, after = format_number(float(old)), format_number(new)
-    for digits in range(5, 18):
-        if before != after:
-            break
-        before, after = f"{float(old):.{digits}g}", f"{new:.{digits}g}"
-    return f"{'more than ' if is_at_edge else ''}{after} instead of {before}"
-
-
-def _say_why(hunt: _Hunt, limits: Limits) -> str:
+def _say_why(hunt: Hunt) -> str:
     """Say why there is no such row: the limits are too narrow, or the model has none."""
     labels = hunt.encoder.label_list
     if len(labels) < 2:
-        return f"{labels[0]!r} is the only label that was learnt"
+        return f"{one_line(repr(labels[0]))} is the only label that was learnt"
     if hunt.unsearched < math.inf:
         return "none was found before the search was cut short"
-    narrow = limits.say(hunt.encoder.display_names)
+    narrow = hunt.limits.say(hunt.encoder.display_names)
     if narrow:
         free = hunt.again()
         free.run(Limits.open(len(hunt.values)))
         if free.best is not None:
-            changes = free.changes()
-            path = hunt.tree.path(int(hunt.tree.engine.leaves(free.best[None])[0]))
-            how = f"would be if {_say_changes(changes, path)}" if changes else "is already"
+            changes = free.changes(free.rounded())
+            how = f"would be if {say_changes(changes)}" if changes else "is already"
             return f"{narrow}; without these limits it {how}"
     same = " with the same features missing" if np.isnan(hunt.values).any() else ""
     return f"the model gives this label to no row{same}"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from driftree.explain.explanation_words import in_words
+from driftree.explain.explanation_words import in_words, say_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,9 +29,13 @@ class Explanation:
     compare the row with an average one, both by the model of the row's leaf. The average row has
     every number at its mean over the stream, every category between the levels that the rule
     allows (at the mean of their weights, missing counted as a level if it ever was), and no number
-    missing. (In the
-    paper's setting categories are numbers to the simple models, and averaged like them.) What a
-    feature decides on the way to the leaf is told by `path`, not by its contribution.
+    missing. (In the paper's setting categories are numbers to the simple models, and averaged like
+    them.) What a feature decides on the way to the leaf is told by `path`, not by its contribution.
+
+    The words are about the prediction: what speaks for it against the next most probable label. Of
+    two labels `intercept` and `contributions` are always about `label`, so their signs are the
+    opposite where the other one is predicted. With a noise floor, the words' log-odds are those
+    without noise.
 
     Attributes
     ----------
@@ -71,6 +75,8 @@ class Explanation:
         drift to come.
     intervals : dict of label to (float, float), or None
         Two labels: where the probability lies by 1.96 deviations of the log-odds to either side.
+    unknown : tuple
+        Names in the row that `explain_one` got which the model does not know, so they had no say.
     """
 
     prediction: Hashable
@@ -88,6 +94,7 @@ class Explanation:
     probabilities_without_floor: dict[Hashable, float]
     deviation: float | None
     intervals: dict[Hashable, tuple[float, float]] | None
+    unknown: tuple[Hashable, ...] = ()
 
     def __str__(self) -> str:
         return in_words(self)
@@ -119,6 +126,10 @@ class Explanation:
         sign = 1.0 if label is None or label == self.label else -1.0  # the other label's
         return sign * self.intercept, {name: sign * v for name, v in self.contributions.items()}
 
+    def zero_of(self, label: Hashable) -> float:
+        """Return the log-odds without noise at which two labels are equally probable with it."""
+        return zero_of(self.floor) if label == self.label else -zero_of(self.floor)
+
 
 @dataclass(frozen=True, slots=True)
 class LeafFacts:
@@ -134,6 +145,8 @@ class LeafFacts:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Explanations:
     """Why each of many rows is predicted as it is; `explanations[i]` is row i's `Explanation`.
+
+    A slice, a boolean mask or a list of places gives the `Explanations` of those rows.
 
     Attributes
     ----------
@@ -179,7 +192,15 @@ class Explanations:
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))
 
-    def __getitem__(self, i: int) -> Explanation:
+    @overload
+    def __getitem__(self, i: int) -> Explanation: ...
+
+    @overload
+    def __getitem__(self, i: slice | Sequence[int] | NDArray[Any]) -> Explanations: ...
+
+    def __getitem__(self, i: Any) -> Explanation | Explanations:
+        if isinstance(i, slice) or np.ndim(i) == 1:
+            return self._some(i if isinstance(i, slice) else np.asarray(i))
         place = operator.index(i)
         if not -len(self) <= place < len(self):
             raise IndexError(f"there are {len(self)} rows, counted from 0, got {i}")
@@ -219,6 +240,20 @@ class Explanations:
             intervals=intervals,
         )
 
+    def _some(self, rows: slice | NDArray[Any]) -> Explanations:
+        leaves = self.leaves[rows]
+        return replace(
+            self,
+            values=self.values[rows],
+            base_values=self.base_values[rows],
+            data=self.data[rows],
+            matrix=self.matrix[rows],
+            leaves=leaves,
+            facts={leaf: self.facts[leaf] for leaf in np.unique(leaves).tolist()},
+            probabilities=self.probabilities[rows],
+            deviations=None if self.deviations is None else self.deviations[rows],
+        )
+
     def _sums(self, place: int) -> tuple[float | dict[Hashable, float], dict[Any, Any]]:
         """Return a row's intercept and contributions, per label where there are more than two."""
         base, values = self.base_values[place], self.values[place]
@@ -241,14 +276,13 @@ class Explanations:
         """
         shown = self.data.astype(object)
         shown[np.isnan(self.matrix)] = "missing"
-        labels = [str(label) for label in self.labels]
         return _import_shap().Explanation(
             values=self.values,
             base_values=self.base_values,
             data=self.matrix,
             display_data=shown,
             feature_names=self.feature_names,
-            output_names=labels if self.values.ndim == 3 else None,
+            output_names=list(say_labels(self.labels).values()) if self.values.ndim == 3 else None,
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from driftree.explain.text import one_line
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.checks import plain
 from driftree.learn.tables import list_names
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.learn.encoding import Encoder
+
+MAX_SAID = 8  # unknown names
 
 
 @dataclass(slots=True)
@@ -115,23 +118,46 @@ def read_limits(
     return limits
 
 
+def is_hashable(name: object) -> bool:
+    """Tell whether something can be a name or a label at all: a list cannot."""
+    try:
+        hash(name)
+    except TypeError:
+        return False
+    return True
+
+
 def did_you_mean(name: object, known: Iterable[object]) -> str:
     """Ask whether the nearest name was meant; nothing if none is near.
 
     Examples
     --------
-    >>> did_you_mean("incone", ["age", "income"])
+    >>> did_you_mean("Incone", ["age", "income"])
     " (did you mean 'income'?)"
     """
-    names = {str(one): one for one in known}
-    near = get_close_matches(str(name), list(names), n=1)
+    names = {str(one).lower(): one for one in known}
+    near = get_close_matches(str(name).lower(), list(names), n=1)
     return f" (did you mean {names[near[0]]!r}?)" if near else ""
+
+
+def say_unknown(names: Iterable[object], absent: Iterable[object]) -> str:
+    """Say which names of a row nobody knows; `absent` are known ones that may have been meant.
+
+    Examples
+    --------
+    >>> say_unknown(["agee", "shoes"], ["age", "income"])
+    "Not known to the model: 'agee' (did you mean 'age'?), 'shoes'."
+    """
+    absent = list(absent)
+    said = [one_line(repr(name)) + did_you_mean(name, absent) for name in names]
+    rest = f", ... ({len(said)} in all)" if len(said) > MAX_SAID else ""
+    return f"Not known to the model: {', '.join(said[:MAX_SAID])}{rest}." if said else ""
 
 
 def _find(encoder: Encoder, name: Hashable, what: str) -> int:
     """Return the place of a feature, by its name or the text of it."""
     places = {str(known): j for known, j in encoder.names.items()} | encoder.names
-    if name in places:
+    if is_hashable(name) and name in places:
         return places[name]
     raise ValueError(
         f"{what} names {name!r}{did_you_mean(name, encoder.names)}, but the features are "

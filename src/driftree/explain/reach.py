@@ -69,9 +69,10 @@ class Start:
             is_far |= np.abs(place - self.values) / self.units > FURTHEST
         for j in np.flatnonzero(is_far).tolist():
             name, value = encoder.feature_names[j], float(self.values[j])
+            unit = "times the range seen" if self.is_paper else "standard deviations"
             raise ValueError(
-                f"{name!r} is {value:g}, and it or its range is more than {FURTHEST:g} standard "
-                f"deviations ({self.units[j]:.3g}) away from what was learnt: check its unit"
+                f"{name!r} is {value:g}, and it or its range is more than {FURTHEST:g} {unit} "
+                f"({self.units[j]:.3g}) away from what was learnt: check its unit"
             )
 
     def _options(self, encoder: Encoder, j: int, limits: Limits) -> tuple[Doubles, Doubles]:

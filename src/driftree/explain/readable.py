@@ -270,6 +270,7 @@ class Readable:
         -------
         Explanation
             `intercept` and `contributions` sum to `decision_function`; `print` says it in words.
+            `unknown` are names in `x` that the model does not know.
 
         Examples
         --------
@@ -287,6 +288,7 @@ class Readable:
             for        +3.62  income = 20
             against    -0.23  age = 35
             An average row has -1.75, this one +1.63.
+            (`.contributions` are about granted: their signs are opposite.)
         Certainty: if this rule holds, the probability of refused is between 80% and 87% (95%
         interval).
         """
@@ -303,7 +305,8 @@ class Readable:
         Returns
         -------
         Explanations
-            Arrays over all rows; `explanations[i]` is the `Explanation` of row i.
+            Arrays over all rows; `explanations[i]` is the `Explanation` of row i, and a slice or a
+            boolean mask gives those of several rows.
 
         Examples
         --------
@@ -336,6 +339,14 @@ class Readable:
         only 0 and 1 so far, which become nothing else, and numbers that never varied. A missing
         value stays missing and a present one present.
 
+        The model knows no more about what is possible: a number may leave the range ever seen
+        unless `ranges` keeps it, a whole number may become a fraction, and 0/1 columns that
+        stand for one category are not tied to each other (give it as one column of text instead).
+
+        New numbers are rounded, away from the old ones, to as few digits as the model still agrees
+        to. So the row may be a little farther than the nearest: per number mostly by less than
+        0.02 in these units, a hundredth of what two standard deviations are.
+
         Parameters
         ----------
         x : dict
@@ -352,7 +363,8 @@ class Readable:
         -------
         Counterfactual
             `.x` is the row, which was predicted to be sure; `.changes`, `.distance`, ... `str` says
-            it. It is false if there is none, and `.reason` says why.
+            it, with the very numbers of the row. It is false if there is none, and `.reason` says
+            why.
 
         Examples
         --------
@@ -365,11 +377,10 @@ class Readable:
         ...     model.learn_one({"income": income, "job": "yes" if has_job else "no"}, label)
         >>> x = {"income": 25_000, "job": "no"}
         >>> print(model.counterfactual(x, fixed=["job"]))
-        It would be 'granted' (50%) if income were 51,664 instead of 25,000.
+        It would be 'granted' (50%) if income were 51,665 instead of 25,000.
         >>> print(model.counterfactual(x, fixed=["job"], ranges={"income": (None, 30_000)}))
         Nothing makes it 'granted': job is fixed and income has a range; without these limits it
-        would be if job were 'yes' instead of 'no' and income were more than 34,860 instead of
-        25,000.
+        would be if job were 'yes' instead of 'no' and income were 34,860 instead of 25,000.
         """
         return counterfactual(self, x, target=target, fixed=fixed, ranges=ranges)
 

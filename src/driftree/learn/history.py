@@ -235,6 +235,7 @@ class History:
         twin.__dict__ = self.__dict__ | {
             "events": self.events.copy(),
             "samples": self.samples.copy(),
+            "marks": self.marks.copy(),
             "_first": Structure(dict(self._first.nodes)),
             "_now": Structure(dict(self._now.nodes)),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from driftree.evaluate.drawing import FONT_SIZE
+from driftree.explain.explanation import Explanations
 from driftree.learn.events import format_number
 from driftree.show.style import (
     DOWN,
@@ -73,6 +74,10 @@ def plot_contributions(
     >>> [text.get_text() for text in ax.get_yticklabels()]
     ['average row', 'income = 80', 'age = 30', 'this row']
     """
+    if isinstance(explanation, Explanations):
+        raise TypeError(
+            f"one explanation is drawn, got those of {len(explanation)} rows: pass explanations[0]"
+        )
     if max_features < 1:
         raise ValueError(f"max_features must be at least 1, got {max_features!r}")
     label, intercept, contributions = _pick(explanation, label)

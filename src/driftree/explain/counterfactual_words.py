@@ -1,0 +1,43 @@
+"""Counterfactual words: changes of a row in a sentence that can be taken at its word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from driftree.explain.rules import _enumerate
+from driftree.explain.text import one_line
+from driftree.learn.checks import plain
+from driftree.learn.events import ALL_DIGITS, DIGITS, format_number
+
+MAX_SAID = 6  # changes in a sentence
+
+
+def say_changes(changes: dict[str, tuple[Any, Any]]) -> str:
+    """Say what became of what, by name; of many changes, the first.
+
+    Examples
+    --------
+    >>> say_changes({"age": (35, 40.5), "way": ("car", "bus"), "income": (0.30004, 0.3)})
+    "age were 40.5 instead of 35, way were 'bus' instead of 'car' and income were 0.3 instead of
+    0.30004"
+    """
+    parts = [
+        f"{one_line(name)} were {_say_change(old, new)}" for name, (old, new) in changes.items()
+    ]
+    if len(parts) > MAX_SAID:
+        n_left = len(parts) - MAX_SAID + 1
+        parts = [*parts[: MAX_SAID - 1], f"{n_left} other features changed less"]
+    return _enumerate(parts)
+
+
+def _say_change(old: Any, new: Any) -> str:
+    """Say both values: a new number in full, an old one with as many digits, more if need be."""
+    old = plain(old)
+    if not isinstance(new, float) or not isinstance(old, (int, float)):
+        return f"{one_line(repr(new))} instead of {one_line(repr(old))}"
+    digits = DIGITS
+    while float((after := format_number(new, digits)).replace(",", "")) != new:
+        digits += 1
+    while (before := format_number(old, digits)) == after and digits < ALL_DIGITS:
+        digits += 1
+    return f"{after} instead of {before}"
