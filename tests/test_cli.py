@@ -178,6 +178,13 @@ def test_report_writes_a_page_once(loans, tmp_path):
     assert "<h1>loans</h1>" in out.read_text(encoding="utf-8")
 
 
+def test_a_page_that_is_a_folder_is_told_before_learning(loans, tmp_path, monkeypatch):
+    monkeypatch.setattr("driftree.cli.report._write", lambda *_: pytest.fail("it learns"))
+    result = run("report", str(loans), "--overwrite", "--out", str(tmp_path))
+    assert result.exit_code == 2
+    assert f"{tmp_path} is a folder" in " ".join(result.output.split())
+
+
 def test_results_are_not_written_over_unless_asked(loans, tmp_path):
     arguments = ["run", str(loans), "--model", "majority", "--out", str(tmp_path)]
     assert run(*arguments).exit_code == 0

@@ -4,8 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
 from driftree.explain.describe import leaf_models
+from driftree.explain.outline import outline
+from driftree.explain.text import export_text
 from readable_models import MODELS, feed_arrays, feed_mixed_frames, learn, make_rows
 
 
@@ -149,3 +151,10 @@ def test_levels_that_the_path_rules_out_have_no_weight():
         assert why.contributions["car"] == pytest.approx(weights[name])
         by_hand = leaf.intercept[label] + 0.5 * (weights["a"] + weights["b"]) + weights[name]
         assert by_hand == pytest.approx(why.intercept + sum(why.contributions.values()))
+
+
+@pytest.mark.parametrize("read", [leaf_models, export_text, outline])
+@pytest.mark.parametrize("other", [FIMTDDClassifier(), DynamicModelTreeClassifier, None])
+def test_other_models_are_refused(read, other):
+    with pytest.raises(TypeError, match="of a DynamicModelTreeClassifier"):
+        read(other)

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 import re
 
 import numpy as np
@@ -12,38 +13,145 @@ from driftree import DynamicModelTreeClassifier
 from driftree.explain.describe import leaf_models
 from driftree.explain.export import to_dict, to_dot
 from driftree.explain.rules import rules
-from readable_models import FEEDS, MODELS, just_split, learn, many, one_label
+from readable_models import FEEDS, MODELS, just_split, learn, many, noisy, one_label
 
 ALL_MODELS = {**MODELS, "just split": just_split}
 
 
-def predict(data, row):
-    """Route a row by the exported data alone; return the leaf and the first model's log-odds."""
+# ---------------------------------------------------------------------- a model without the library
+def is_missing(value):
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def levels_of(data, feature):
+    inputs = [own for own in data["inputs"] if own["feature"] == feature]
+    return [level for own in inputs for level in own.get("levels") or [own.get("level")]]
+
+
+def goes_left(data, test, value):
+    if is_missing(value):
+        return test["missing_passes"]
+    if test["value"] == "any other level":
+        return value not in levels_of(data, test["feature"])
+    if test["operator"] == "is missing":
+        return False
+    return value <= test["value"] if test["operator"] == "<=" else value == test["value"]
+
+
+def input_of(own, value, known):
+    """Return an input, and whether it says which level the value is."""
+    if own["kind"] == "missing":
+        return float(is_missing(value)), is_missing(value)
+    if own["kind"] == "level":
+        return float(value == own["level"]), value == own["level"]
+    if own["kind"] == "other level":
+        is_other = not is_missing(value) and value not in known
+        return float(is_other), is_other
+    if is_missing(value):
+        return own["if_missing"], True
+    if own["levels"] is not None:
+        value = own["levels"].index(value) if value in own["levels"] else 32
+    if own["low"] is not None:
+        value = min(max(value, own["low"]), own["high"])
+    return value, True
+
+
+def score(data, row):
+    """Return the leaf and the probabilities by the exported data and its documentation alone."""
     node = data["tree"]
     while "condition" in node:
         test = node["condition"]
-        value = row[test["feature"]]
-        goes_left = value <= test["value"] if test["operator"] == "<=" else value == test["value"]
-        node = node["left" if goes_left else "right"]
-    [model] = node["models"]
-    total = model["intercept"]
-    for own in model["inputs"]:
-        feature, _, level = own["name"].partition(" == ")
-        total += own["weight"] * (row[feature] == float(level) if level else row[feature])
-    return node["node"], total
+        node = node["left" if goes_left(data, test, row.get(test["feature"])) else "right"]
+    logits = []
+    inputs = {own["name"]: own for own in data["inputs"]}
+    for model in node["models"]:
+        logit, found = model["intercept"], set()
+        for part in model["inputs"]:
+            own = inputs[part["name"]]
+            known = levels_of(data, own["feature"])
+            value, is_found = input_of(own, row.get(own["feature"]), known)
+            logit += part["weight"] * value
+            found |= {own["feature"]} if is_found else set()
+        logits.append(logit + sum(v for name, v in model["unknown"].items() if name not in found))
+    if len(data["labels"]) == 1:
+        return node["node"], [1.0]
+    if len(logits) == 1:
+        low, high = node["floor"]
+        second = high + (1 - low - high) * (1 + math.tanh(logits[0] / 2)) / 2
+        return node["node"], [1 - second, second]
+    odds = [math.exp(logit - max(logits)) for logit in logits]
+    return node["node"], [own / sum(odds) for own in odds]
 
 
-def test_the_exported_tree_predicts_as_the_model_does():
-    model = learn()
+def make_columns(n_rows, seed=1):
+    rng = np.random.default_rng(seed)
+    columns = {
+        "x": rng.normal(size=n_rows),
+        "year": rng.normal(2007, 5, n_rows),
+        "time": rng.normal(1.7e9, 1e5, n_rows),
+        "flag": rng.integers(0, 2, n_rows).astype(float),
+        "same": np.full(n_rows, 3.0),
+        "car": rng.choice(np.array(["van", "bus", "no", None], object), n_rows),
+        "town": np.array([f"t{k:02}" for k in rng.integers(0, 40, n_rows)], object),
+        "whole": rng.choice(np.array(["a", "b"], object), n_rows),
+    }
+    logit = 2 * columns["x"] + 0.2 * (columns["year"] - 2007) * np.where(columns["flag"], 3, -3)
+    logit += 4 * (columns["car"] == "van") + (columns["time"] - 1.7e9) / 1e5
+    columns["year"][::9] = math.nan
+    return columns, logit + rng.logistic(size=n_rows)
+
+
+def make_far_rows():
+    """Rows as learnt, and some with values that are missing, far out or never seen."""
+    columns, _ = make_columns(60, seed=2)
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    for name, odd in (
+        ("x", (None, 50.0, -1e4)),
+        ("year", (None, 0.0, 1e9)),
+        ("time", (None, 0.0)),
+        ("flag", (None, 7.0, 0.5)),
+        ("same", (None, 4.0)),
+        ("car", (None, "tram")),
+        ("town", (None, "t99", "t39")),
+        ("whole", (None, "c")),
+    ):
+        rows += [rows[k] | {name: value} for k in range(6) for value in odd]
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+def learn_columns(n_labels, **settings):
+    columns, logit = make_columns(12_000)
+    y = np.digitize(logit, {1: [], 2: [0.0], 3: [-2.0, 2.0]}[n_labels])
+    model = DynamicModelTreeClassifier(**settings)
+    for rows in np.split(np.arange(len(y)), 60):
+        model.partial_fit({name: own[rows] for name, own in columns.items()}, y[rows])
+    return model
+
+
+PAPER = {"setting": "paper", "epsilon": 0.5, "gain_step": 2.0, "max_nodes": 15}
+
+
+@pytest.mark.parametrize("settings", [{}, PAPER], ids=["measured", "paper"])
+@pytest.mark.parametrize("n_labels", [1, 2, 3])
+def test_the_exported_tree_predicts_as_the_model_does(n_labels, settings):
+    model = learn_columns(n_labels, **settings)
+    assert n_labels == 1 or model.n_leaves_ > 1
+    assert_same_predictions(model, make_far_rows())
+
+
+def test_an_exported_noise_floor_predicts_as_the_model_does():
+    rows = np.random.default_rng(5).uniform(-9, 9, size=(50, 2)).tolist()
+    assert any(leaf.floor[0] for leaf in leaf_models(noisy()))
+    assert_same_predictions(noisy(), [{"x0": x0, "x1": x1} for x0, x1 in rows])
+
+
+def assert_same_predictions(model, rows):
     data = json.loads(json.dumps(to_dict(model), allow_nan=False))
-    rng = np.random.default_rng(5)
-    X = np.floor(rng.uniform([-1, 1000, 0, 0], [1, 9000, 4, 2], size=(50, 4)))
-    X[:, 0] /= 2
-    expected = zip(model.apply(X), model.decision_function(X), strict=True)
-    for row, (leaf, logit) in zip(X, expected, strict=True):
-        found, total = predict(data, {f"x{j}": value for j, value in enumerate(row)})
-        assert found == leaf
-        assert total == pytest.approx(logit, abs=1e-8)
+    for row in rows:
+        expected = model.predict_proba_one(row)
+        leaf, found = score(data, row)
+        assert leaf == model.explain_one(row).leaf
+        assert dict(zip(data["labels"], found, strict=True)) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("make", ALL_MODELS.values(), ids=ALL_MODELS)

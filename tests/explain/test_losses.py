@@ -80,6 +80,10 @@ def test_the_tree_loses_less_than_one_model_and_more_after_the_drift():
             "Between rows 10 and 20 the loss rose in all 3 branches: global.",
         ),
         (
+            LossRise(10, 20, 1.0, 1.0, 2, 2, ("a", "b")),
+            "Between rows 10 and 20 the loss rose in both branches: global.",
+        ),
+        (
             LossRise(10, 2000, 0.85, 1.0, 3, 2, ("a", "b")),
             "Between rows 10 and 2,000 the loss rose in 2 of 3 branches, 85% of rows: global.",
         ),

@@ -89,9 +89,10 @@ def test_a_rule_in_words():
 def test_special_models_in_words():
     assert str(rules(one_label())[0]) == "Always (100% of rows): yes 100%."
     assert "of labels look random." in str(rules(noisy())[0])
-    sentences = str(rules(many())[0])
-    assert sentences.count("The logit of ") == 3
-    assert ", 17 other labels " in sentences
+    rule = rules(many())[0]
+    assert str(rule).count("The logit of ") == 3
+    n_seen = sum(share > 0 for share in rule.probabilities.values())
+    assert f", {n_seen - 3} other labels " in str(rule)
 
 
 def test_since_when_comes_from_the_history():
@@ -109,3 +110,10 @@ def test_refusals():
         rules(DynamicModelTreeClassifier())
     with pytest.raises(ValueError, match="max_weights must be at least 0, got -1"):
         rules(one_label(), max_weights=-1)
+    with pytest.raises(TypeError, match="max_weights must be a whole number, got None"):
+        rules(one_label(), max_weights=None)
+
+
+def test_labels_that_never_came_to_a_leaf_are_not_listed():
+    model = DynamicModelTreeClassifier().partial_fit([[1.0], [2.0]], [0, 1], classes=range(6))
+    assert str(rules(model)[0]).startswith("Always (100% of rows): 0 50%, 1 50%.")

@@ -1,12 +1,17 @@
 """The tree as text."""
 
 import math
+import re
 
+import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier, export_text
 from driftree.explain.describe import leaf_models
+from driftree.explain.export import to_dot
+from driftree.explain.markup import tree_html
+from driftree.explain.text import label_texts, one_line, shorten_together
 from readable_models import FEEDS, just_split, learn, make_rows, many, noisy, one_label
 
 
@@ -14,6 +19,66 @@ def test_same_text_from_dicts_arrays_and_frames():
     [text] = {export_text(learn(feed)) for feed in FEEDS}
     assert "|--- x0 <= " in text
     assert "(x2 == " in text
+
+
+@pytest.mark.parametrize("settings", [{}, {"setting": "paper", "epsilon": 1e-7}])
+@pytest.mark.parametrize(
+    ("mean", "spread"),
+    [
+        (0, 1),
+        (40, 20),
+        (2007, 5),
+        (-2007.4, 5),
+        (1.7e9, 1e6),
+        (1.7e9, 3e3),
+        (3e-9, 2e-9),
+        (9, 1e-6),
+    ],
+)
+def test_a_formula_can_be_computed_by_hand(mean, spread, settings):
+    rng = np.random.default_rng(1)
+    z = rng.normal(size=(4000, 2))
+    y = rng.random(len(z)) < 1 / (1 + np.exp(-z @ [1.5, -1.0]))
+    X = np.column_stack([mean + spread * z[:, 0], z[:, 1]])
+    model = DynamicModelTreeClassifier(max_depth=0, **settings).partial_fit(X, y)
+    formula = export_text(model, max_weights=99, width=10_000).split("log-odds of True = ")[1]
+    typical = X[np.abs(z).max(axis=1) < 2][:200]
+    for (x0, x1), expected in zip(typical, model.decision_function(typical), strict=True):
+        value = eval(formula.replace(",", ""), {"x0": x0, "x1": x1})
+        assert value == pytest.approx(expected, abs=0.05)
+
+
+def test_what_is_far_from_zero_is_written_as_a_round_difference():
+    X = np.random.default_rng(1).normal([2011.3, -90.2, 5.0], [9.0, 2.0, 4.0], size=(500, 3))
+    text = export_text(DynamicModelTreeClassifier().partial_fit(X, X.sum(axis=1) > 1926))
+    assert " * (x0 - 2011)" in text
+    assert " * (x1 + 90.2)" in text
+    assert " * x2" in text
+
+
+def test_labels_that_print_the_same_are_told_apart():
+    model = DynamicModelTreeClassifier()
+    for label in (1, "1"):
+        model.learn_one({"x": float(label)}, label)
+    assert "log-odds of '1' = " in export_text(model)
+    for text in (str(model.rules()[0]), to_dot(model)):
+        assert re.search(r"[ \"l]1 50%", text)
+        assert "'1' 50%" in text
+        assert "og-odds of '1'" in text
+    assert "log-odds of &#x27;1&#x27;:" in tree_html(model)
+    long = [f"a label with quite some words in it{k} and more of them at its end" for k in "ab"]
+    assert len(set(label_texts(long).values())) == 2
+
+
+@pytest.mark.parametrize("most", [13, 40])
+def test_texts_shortened_together_stay_distinct(most):
+    names = [f"o\n{'one and ' * 9}{k}{' the other' * 9}" for k in range(30)] + ["short", "a" * 99]
+    short = shorten_together(names, lambda text, part: one_line(text, int(part * most)))
+    assert list(short) == names
+    assert len(set(short.values())) == len(names)
+    assert short["short"] == "short"
+    assert all(text.isprintable() for text in short.values())
+    assert max(map(len, short.values())) <= most
 
 
 def test_max_weights_and_width_shape_the_text():

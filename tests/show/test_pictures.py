@@ -2,6 +2,7 @@
 
 import builtins
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -227,6 +228,43 @@ def test_without_matplotlib_the_message_names_the_extra(monkeypatch):
             draw()
 
 
+# ---------------------------------------------------------------------- names
+@functools.cache
+def alike():
+    """Names and labels that are long and differ in the middle only, and labels that look alike."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(6000, 5))
+    names = [f"a very long name of feature {k} with many words in it" for k in "abcde"]
+    labels = [1, "1", *(f"a label with some words {k} and others after it" for k in "abcd")]
+    codes = 3 * ((X[:, 0] > 0) ^ (X[:, 1] > 0)) + np.digitize(X[:, 2] + X[:, 3], [-0.5, 0.5])
+    y = np.array(labels, dtype=object)[codes]
+    return DynamicModelTreeClassifier().partial_fit(dict(zip(names, X.T, strict=True)), y)
+
+
+def test_long_names_stay_distinct():
+    model = alike()
+    names = model._encoder.feature_names
+    contributions = plot_contributions(model.explain_one(dict.fromkeys(names, 0.5)))
+    assert len({text.get_text() for text in contributions.get_yticklabels()}) == 2 + len(names)
+    weights = plot_weights_over_time(model)
+    assert len({text.get_text() for text in weights.get_yticklabels()}) == len(names)
+    entries = [text.get_text() for text in plot_gain_race(model, node=0).get_legend().get_texts()]
+    assert len(set(entries)) == len(entries)
+
+
+def test_names_in_a_tree_stay_distinct():
+    ax = plot_tree(alike())
+    words = texts_of(ax)
+    assert all(any(f"{k} with" in text for text in words) for k in "abcde")
+    assert {"1", "'1'"} <= set(words)
+    labels = {text for text in words if text.startswith("a l") and "%" not in text}
+    assert len(labels) == 4
+    conditions = {node.condition for node in outline(alike()).values() if node.condition}
+    features = {condition.feature for condition in conditions}
+    assert len({text.split(" <= ")[0] for text in words if " <= " in text}) == len(features) > 1
+    assert_readable(ax)
+
+
 # ---------------------------------------------------------------------- the tree
 def bars(ax):
     """Return the signed lengths of the effects' bars."""
@@ -317,6 +355,13 @@ def test_contributions_lead_from_the_average_row_to_this_one(max_features):
     assert names[1].startswith(f"{first} = ")
     if len(shown) < len(values):
         assert names[-2] == f"{len(values) - len(shown)} weaker features"
+
+
+def test_a_probability_of_nearly_1_is_not_called_100_percent():
+    explanation = explain_first(changing())
+    probabilities = dict.fromkeys(explanation.probabilities, 0.0004)
+    sure = replace(explanation, probabilities=probabilities | {explanation.prediction: 0.9996})
+    assert "probability 99.9%" in plot_contributions(sure).get_title(loc="left")
 
 
 def test_contributions_are_those_of_the_predicted_label_or_of_another():

@@ -4,12 +4,13 @@ import base64
 import json
 import re
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
 from driftree.learn.events import join_path
 from driftree.show.report import report
 from hostile import LABELS, LEVELS, N_ROWS, SCRIPT, TITLE
@@ -104,6 +105,37 @@ def test_learners_are_compared(reports):
 def test_large_run_is_small_file(reports):
     assert len(read_data(reports["large"])["events"]) == 1000
     assert 200_000 < reports["large"].stat().st_size < 3_000_000
+
+
+def test_labels_and_long_names_are_told_apart(tmp_path):
+    names = [f"a very long name of feature {k} with many words in it" for k in "abc"]
+    model = DynamicModelTreeClassifier()
+    for label in (1, "1"):
+        model.learn_one(dict.fromkeys(names, float(label)), label)
+    data = read_data(report(model, path=tmp_path / "new" / "folder" / "page.html", title=5))
+    assert sorted(data["labels"]) == ["'1'", "1"]
+    assert data["inputs"][1:] == names
+    assert len(set(data["short_inputs"])) == 4
+    assert max(map(len, data["short_inputs"])) <= 13
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"records": "page.html"}, "write path='page.html'"),
+        ({"records": Path("page.html")}, "write path="),
+        ({"drifts": 2000}, r"got 2000: write \[2000\]"),
+    ],
+)
+def test_what_is_no_record_and_no_list_is_told(tmp_path, models, parameters, message):
+    with pytest.raises(TypeError, match=message):
+        report(models["whole"], **{"path": tmp_path / "none.html"} | parameters)
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_models_are_told(tmp_path):
+    with pytest.raises(TypeError, match="of a DynamicModelTreeClassifier"):
+        report(FIMTDDClassifier(), path=tmp_path / "none.html")
 
 
 def test_unfitted_model_is_told(tmp_path):

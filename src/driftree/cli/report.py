@@ -69,6 +69,8 @@ def report(
                 "the report is about a tree: name dmt or dmt-paper first, not "
                 f"{settings.learners[0]}"
             )
+        if out.is_dir():
+            raise ValueError(f"{out} is a folder: name the page in it, --out {out / 'report.html'}")
         if out.exists() and not overwrite:
             raise ValueError(f"{out} exists: add --overwrite to replace it, or another --out")
         _write(settings, out, title or stem_of(source))
@@ -88,7 +90,6 @@ def _write(settings: RunSettings, out: Path, title: str) -> None:
             progress.finish(0, f"done after {result.n_rows:,} rows")
         records = read_records(task.records)
     model = result.learners[settings.learners[0]]
-    out.parent.mkdir(parents=True, exist_ok=True)
     drifts = known_drifts(settings.source, result.n_rows)
     write_report(model, records or None, out, title=title, drifts=drifts)
     n_leaves, n_changes = model.n_leaves_, len(model.events_)

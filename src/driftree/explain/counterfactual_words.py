@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from driftree.explain.rules import _enumerate
-from driftree.explain.text import one_line
+from driftree.explain.text import join_words, one_line
 from driftree.learn.checks import plain
 from driftree.learn.events import ALL_DIGITS, DIGITS, format_number
 
@@ -27,7 +26,7 @@ def say_changes(changes: dict[str, tuple[Any, Any]]) -> str:
     if len(parts) > MAX_SAID:
         n_left = len(parts) - MAX_SAID + 1
         parts = [*parts[: MAX_SAID - 1], f"{n_left} other features changed less"]
-    return _enumerate(parts)
+    return join_words(parts)
 
 
 def _say_change(old: Any, new: Any) -> str:

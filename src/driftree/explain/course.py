@@ -105,7 +105,9 @@ def gain_race(model: Readable, node: int | None = None) -> GainRace:
                 missing_left=entrant.missing_left,
             )
             gains.setdefault(condition, {})[row] = entrant.gain
-    events = [e for e in history.events if e.node == node and e.n_rows > births[node]]
+    events = [
+        event for event in history.events if event.node == node and event.n_rows > births[node]
+    ]
     _add_decisions(events, levels, gains)
     rows = sorted(levels)
     ranked = sorted(gains, key=lambda condition: -max(gains[condition].values()))
@@ -114,7 +116,10 @@ def gain_race(model: Readable, node: int | None = None) -> GainRace:
         path=history.now.path(node),
         n_rows=np.array(rows, dtype=np.int64),
         threshold=np.array([levels[row] for row in rows]),
-        gains={c: np.array([gains[c].get(row, math.nan) for row in rows]) for c in ranked},
+        gains={
+            condition: np.array([gains[condition].get(row, math.nan) for row in rows])
+            for condition in ranked
+        },
         events=events,
     )
 
@@ -205,7 +210,7 @@ def weights_over_time(
         leaf = max(history.now.leaves(), key=lambda node: shares[node])
     _check_node(history.now, leaf)
     if not history.now.nodes[leaf].is_leaf:
-        known = ", ".join(map(str, history.now.leaves()))
+        known = ", ".join(map(str, sorted(history.now.leaves())))
         raise ValueError(f"node {leaf} is no leaf; the leaves are {known}")
     label = _choose_label(tree, encoder, leaf, label)
     moments, births = replay(history)
@@ -275,5 +280,5 @@ def _find_flips(values: NDArray[np.float64], least: float) -> list[int]:
 
 def _check_node(structure: Structure, node: int) -> None:
     if node not in structure.nodes:
-        known = ", ".join(map(str, structure.nodes))
+        known = ", ".join(map(str, sorted(structure.nodes)))
         raise ValueError(f"there is no node {node} in the tree; there are {known}")

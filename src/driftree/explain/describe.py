@@ -87,6 +87,13 @@ def leaf_models(model: Readable) -> list[LeafModel]:
 # ---------------------------------------------------------------------- data
 def inside(model: Readable) -> tuple[Tree, Encoder]:
     """Return the tree and the encoder of a model: the only door to what is not public."""
+    from driftree.explain.readable import Readable  # which needs this module
+
+    if not isinstance(model, Readable):
+        raise TypeError(
+            "only the tree of a DynamicModelTreeClassifier can be read like this, got "
+            f"{type(model).__name__}"
+        )
     check_is_fitted(model)
     tree, encoder = model._tree, model._encoder
     assert tree is not None
@@ -100,13 +107,17 @@ def row_shares(tree: Tree, *, unknown: float = math.nan) -> dict[int, float]:
     Two children are born together and count their rows since, so age does not bias their shares.
     As long as no rows have come to them, each has the `unknown` share of its parent's rows.
     """
+    return divide_rows(children_of(tree), tree.engine.rows, unknown=unknown)
+
+
+def children_of(tree: Tree) -> dict[int, tuple[int, int]]:
+    """Return the two children of each inner node, from the root down."""
     engine = tree.engine
-    children = {
+    return {
         node: (int(engine.left[node]), int(engine.right[node]))
         for node in tree.walk()
         if engine.left[node] >= 0
     }
-    return divide_rows(children, engine.rows, unknown=unknown)
 
 
 def divide_rows(
@@ -133,14 +144,13 @@ def leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafMod
     intercept: dict[Hashable, float] = {}
     weights: dict[Hashable, dict[str, float]] = {}
     effects: dict[Hashable, dict[str, float]] = {}
-    for label, scaled in zip(
-        outputs(tree, encoder), centred_weights(tree, encoder, leaf), strict=True
-    ):
-        own = scaled * factor
-        intercept[label] = float(scaled[0] - own @ shift)
-        strongest = sorted(range(1, len(names)), key=lambda c: (-abs(scaled[c]), c))
-        weights[label] = {names[c]: float(own[c]) for c in strongest}
-        effects[label] = {names[c]: float(scaled[c]) for c in strongest}
+    scaled = centred_weights(tree, encoder, leaf)
+    for label, row in zip(outputs(encoder, engine.n_outputs), scaled, strict=True):
+        own = row * factor
+        intercept[label] = float(row[0] - own @ shift)
+        strongest = strongest_inputs(row)
+        weights[label] = {names[column]: float(own[column]) for column in strongest}
+        effects[label] = {names[column]: float(row[column]) for column in strongest}
     return LeafModel(
         leaf=leaf,
         path=tree.path(leaf),
@@ -153,10 +163,18 @@ def leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafMod
     )
 
 
-def outputs(tree: Tree, encoder: Encoder) -> list[Hashable]:
-    """Return the labels that have a linear model: the second of two, each of more, none of one."""
+def outputs(encoder: Encoder, n_outputs: int) -> list[Hashable]:
+    """Return the labels that have a linear model: the second of two, each of more, none of one.
+
+    Models of the past may have fewer outputs than there are labels by now.
+    """
     labels = list(encoder.labels)
-    return labels if tree.engine.n_outputs > 1 else labels[1:2]
+    return labels[:n_outputs] if n_outputs > 1 else labels[1:2]
+
+
+def strongest_inputs(weights: NDArray[np.float64]) -> list[int]:
+    """Return the inputs of a label's weights, the intercept first, by their strength."""
+    return sorted(range(1, len(weights)), key=lambda column: (-abs(weights[column]), column))
 
 
 def centred_weights(tree: Tree, encoder: Encoder, node: int) -> NDArray[np.float64]:
@@ -202,7 +220,11 @@ def possible_inputs(tree: Tree, encoder: Encoder, path: tuple[Condition, ...]) -
         columns: list[int] = []
         if condition.operator in ("==", "!="):
             is_equal = condition.operator == "=="
-            codes = [c for c in known if (encoder.level(j, int(c)) != condition.value) == is_equal]
+            codes = [
+                code
+                for code in known
+                if (encoder.level(j, int(code)) != condition.value) == is_equal
+            ]
             columns += levels[j, codes].tolist()
         elif condition.operator == "is missing":
             columns += [engine.value_column[j], *levels[j, known].tolist()]

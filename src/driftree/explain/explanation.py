@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from driftree.explain.explanation_words import in_words, say_labels
+from driftree.explain.explanation_words import in_words
+from driftree.explain.text import label_texts
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -282,7 +283,7 @@ class Explanations:
             data=self.matrix,
             display_data=shown,
             feature_names=self.feature_names,
-            output_names=list(say_labels(self.labels).values()) if self.values.ndim == 3 else None,
+            output_names=list(label_texts(self.labels).values()) if self.values.ndim == 3 else None,
         )
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driftree.explain.limits import say_unknown
-from driftree.explain.text import one_line, percent, say_noise
+from driftree.explain.text import label_texts, one_line, percent, say_noise
 from driftree.learn.events import format_number, join_path
-from driftree.learn.tables import distinct_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable
 
     from driftree.explain.explanation import Explanation
 
@@ -21,7 +20,7 @@ def in_words(why: Explanation) -> str:
     """Return the lines: prediction, rule, what speaks for and against it, certainty."""
     ranked = sorted(why.probabilities, key=lambda label: -why.probabilities[label])
     ranked.remove(why.prediction)
-    names = say_labels(why.probabilities)
+    names = label_texts(why.probabilities)
     lines = [_headline(why, ranked, names), _rule(why)]
     if ranked:
         lines += _for_and_against(why, ranked[0], names)
@@ -32,20 +31,6 @@ def in_words(why: Explanation) -> str:
         absent = [name for name, value in why.row.items() if value is None]
         lines.append(say_unknown(why.unknown, absent))
     return "\n".join(lines)
-
-
-def say_labels(labels: Iterable[Hashable]) -> dict[Hashable, str]:
-    """Return labels as texts fit for a line, no two of them the same.
-
-    Examples
-    --------
-    >>> say_labels([1, "1", "yes"])
-    {1: '1', '1': "'1'", 'yes': 'yes'}
-    """
-    labels = list(labels)
-    short = [one_line(str(label)) for label in labels]
-    precise = [one_line(repr(label)) for label in labels]
-    return dict(zip(labels, distinct_texts(short, precise), strict=True))
 
 
 def _headline(why: Explanation, others: list[Hashable], names: dict[Hashable, str]) -> str:

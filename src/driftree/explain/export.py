@@ -5,16 +5,27 @@ The data have the schema of version 1; versions change when a key goes or gets a
 - ``format``: "driftree.tree"; ``version``: 1
 - ``rows``, ``steps``: learnt so far; ``setting``: "measured" or "paper"
 - ``labels``, ``features``: lists. Labels and levels that JSON has no type for are text.
+- ``inputs``: what the linear models weigh, a list of ``name``, ``feature`` and ``kind``. The
+  input is, by its kind,
+  - "number": the feature's value, or ``low`` or ``high`` where it lies beyond (null: no limit); if
+    it is missing, ``if_missing``. ``levels`` is null, or a list (in the paper's setting) of which
+    the place of the value, from 0, is the number; that of other values is 32.
+  - "level": 1 if the value is ``level``, else 0; "other level" (of features with more than 32
+    levels): 1 if the value is none of the others.
+  - "missing": 1 if the value is missing, else 0.
 - ``tree``: the root. Every node has ``node`` (its id), ``rows`` (learnt by it), ``share`` (of the
   stream's rows; null while unknown) and ``probabilities`` (share of each label among the rows that
   reached it, in the order of ``labels``).
 - An inner node also has ``condition`` and the nodes ``left`` (where it holds) and ``right``. A
   condition has ``text``, ``feature``, ``operator`` ("<=", "==" or "is missing"), ``value`` and
-  ``missing_passes`` (null if nothing was ever missing).
+  ``missing_passes``: whether rows with a missing value go left. A feature with levels may be
+  compared with "any other level", which is one without an input of its own.
 - A leaf also has ``since_step`` and ``since_row`` (null where no history is kept), ``floor`` (the
   noise floor of two labels) and ``models``, one per label that has one, each with ``label``,
   ``intercept`` and ``inputs``: a list, the strongest first, of ``name``, ``weight`` and ``effect``.
-  `LeafModel` says what these numbers mean.
+  The logit is the intercept plus the sum of weight times input; where none of a category's inputs
+  is 1, plus the number under its name in ``unknown``, a dict. Of two labels it is the log-odds of
+  the second; of more, the probabilities are the softmax. `LeafModel` says what the numbers mean.
 """
 
 from __future__ import annotations
@@ -22,17 +33,39 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
-from driftree.explain.rules import most_probable, rules
-from driftree.explain.text import check_limits, one_line, percent, say_noise, say_share
+import numpy as np
+
+from driftree.explain.describe import (
+    centred_weights,
+    class_shares,
+    column_features,
+    inside,
+    leaf_model,
+    level_groups,
+    possible_inputs,
+    row_shares,
+)
+from driftree.explain.rules import labels_seen, leaves_since, most_probable, rules
+from driftree.explain.text import (
+    check_limits,
+    label_texts,
+    one_line,
+    percent,
+    say_noise,
+    say_share,
+)
+from driftree.learn._kernels import MAX_LEVELS
 
 if TYPE_CHECKING:
-    from driftree.explain.describe import LeafModel
+    from collections.abc import Hashable
+
     from driftree.explain.readable import Readable
     from driftree.explain.rules import Rule
-    from driftree.learn.events import Condition
+    from driftree.learn.encoding import Encoder
+    from driftree.learn.tree import Tree
 
 VERSION = 1  # of the schema of `to_dict`
+LIMIT = 1.5  # of a scaled number: three standard deviations
 MAX_LABELS = 3  # in a node of the picture
 
 
@@ -40,8 +73,7 @@ def to_dict(model: Readable) -> dict[str, Any]:
     """Return the tree as nested data: see `Readable.to_dict`."""
     tree, encoder = inside(model)
     engine = tree.engine
-    shares = row_shares(tree)
-    own_rules = {rule.leaf: rule for rule in rules(model, max_weights=0)}
+    shares, since = row_shares(tree), leaves_since(tree)
     nodes: dict[int, dict[str, Any]] = {}
     for node in reversed(list(tree.walk())):  # children first, so that none has to wait
         share = shares[node]
@@ -52,12 +84,12 @@ def to_dict(model: Readable) -> dict[str, Any]:
             "probabilities": list(class_shares(tree, encoder, node).values()),
         }
         if engine.left[node] < 0:
-            nodes[node] |= _leaf_data(leaf_model(tree, encoder, node, share), own_rules[node])
+            nodes[node] |= dict(zip(("since_step", "since_row"), since[node], strict=True))
+            nodes[node] |= _leaf_data(tree, encoder, node, share)
         else:
-            left = int(engine.left[node])
             nodes[node] |= {
-                "condition": _condition_data(tree.path(left)[-1]),
-                "left": nodes.pop(left),
+                "condition": _condition_data(tree, node),
+                "left": nodes.pop(int(engine.left[node])),
                 "right": nodes.pop(int(engine.right[node])),
             }
     return {
@@ -68,6 +100,7 @@ def to_dict(model: Readable) -> dict[str, Any]:
         "setting": tree.parameters.setting,
         "labels": [_to_json(label) for label in encoder.labels],
         "features": list(encoder.display_names),
+        "inputs": _inputs_data(tree, encoder),
         "tree": nodes[0],
     }
 
@@ -75,9 +108,9 @@ def to_dict(model: Readable) -> dict[str, Any]:
 def to_dot(model: Readable, *, max_weights: int = 3) -> str:
     """Return the tree in the language of Graphviz: see `Readable.to_dot`."""
     check_limits(max_weights)
-    tree, _ = inside(model)
+    tree, encoder = inside(model)
     engine = tree.engine
-    shares = row_shares(tree)
+    shares, names = row_shares(tree), label_texts(encoder.labels)
     own_rules = {rule.leaf: rule for rule in rules(model, max_weights=max_weights)}
     lines = [
         "digraph driftree {",
@@ -87,7 +120,7 @@ def to_dot(model: Readable, *, max_weights: int = 3) -> str:
     ]
     for node in tree.walk():
         if engine.left[node] < 0:
-            label = _left_aligned(_rule_lines(own_rules[node]))
+            label = _left_aligned(_rule_lines(own_rules[node], names))
             lines.append(f'    n{node} [label="{label}"];')
             continue
         left, right = int(engine.left[node]), int(engine.right[node])
@@ -102,10 +135,47 @@ def to_dot(model: Readable, *, max_weights: int = 3) -> str:
 
 
 # ---------------------------------------------------------------------- JSON
-def _leaf_data(leaf: LeafModel, rule: Rule) -> dict[str, Any]:
+def _inputs_data(tree: Tree, encoder: Encoder) -> list[dict[str, Any]]:
+    engine, names = tree.engine, encoder.column_names()
+    levels = engine.level_column.reshape(-1, MAX_LEVELS + 1)
+    inputs = []
+    for column, j in enumerate(column_features(tree).tolist()):
+        if j < 0:  # the intercept
+            continue
+        own: dict[str, Any] = {"name": names[column], "feature": encoder.display_names[j]}
+        if column == engine.value_column[j]:
+            own |= {"kind": "number"} | _scale_data(tree, encoder, j)
+        elif column == engine.missing_column[j]:
+            own["kind"] = "missing"
+        else:
+            [code] = np.flatnonzero(levels[j] == column).tolist()
+            own |= (
+                {"kind": "other level"}
+                if code == MAX_LEVELS
+                else {"kind": "level", "level": _to_json(encoder.level(j, code))}
+            )
+        inputs.append(own)
+    return inputs
+
+
+def _scale_data(tree: Tree, encoder: Encoder, j: int) -> dict[str, Any]:
+    """Return what becomes of a number before it is weighed: see `LeafModel`."""
+    engine, levels = tree.engine, encoder.levels[j]
+    shift, factor = float(engine.scale_shift[j]), float(engine.scale_factor[j])
+    is_clipped = tree.parameters.setting != "paper" and not engine.scale_is_indicator[j]
+    reach = LIMIT / factor if is_clipped and factor > 0 else None
     return {
-        "since_step": rule.since_step,
-        "since_row": rule.since_row,
+        "if_missing": shift,
+        "low": None if reach is None else shift - reach,
+        "high": None if reach is None else shift + reach,
+        "levels": None if levels is None else [_to_json(level) for level in levels],
+    }
+
+
+def _leaf_data(tree: Tree, encoder: Encoder, node: int, share: float) -> dict[str, Any]:
+    leaf = leaf_model(tree, encoder, node, share)
+    unknown = _unknown_levels(tree, encoder, node)
+    return {
         "floor": list(leaf.floor),
         "models": [
             {
@@ -115,19 +185,38 @@ def _leaf_data(leaf: LeafModel, rule: Rule) -> dict[str, Any]:
                     {"name": name, "weight": weight, "effect": leaf.effects[label][name]}
                     for name, weight in weights.items()
                 ],
+                "unknown": own_unknown,
             }
-            for label, weights in leaf.weights.items()
+            for (label, weights), own_unknown in zip(leaf.weights.items(), unknown, strict=True)
         ],
     }
 
 
-def _condition_data(condition: Condition) -> dict[str, Any]:
+def _unknown_levels(tree: Tree, encoder: Encoder, node: int) -> list[dict[str, float]]:
+    """Return per label and category the mean weight that a row without any of its inputs lacks."""
+    centred = centred_weights(tree, encoder, node)
+    means = tree.engine.weights(node)[: len(centred)] - centred
+    possible, owners = possible_inputs(tree, encoder, tree.path(node)), column_features(tree)
+    groups = [group[possible[group]] for group in level_groups(tree)]
+    return [
+        {
+            encoder.display_names[owners[group[0]]]: -float(mean[group[0]])
+            for group in groups
+            if len(group)
+        }
+        for mean in means
+    ]
+
+
+def _condition_data(tree: Tree, node: int) -> dict[str, Any]:
+    condition = tree.path(int(tree.engine.left[node]))[-1]
     return {
         "text": str(condition),
         "feature": condition.feature,
         "operator": condition.operator,
         "value": _to_json(condition.value),
-        "missing_passes": condition.missing_passes,
+        "missing_passes": condition.operator == "is missing"
+        or bool(tree.engine.missing_left[node]),
     }
 
 
@@ -138,17 +227,16 @@ def _to_json(value: object) -> Any:
 
 
 # ---------------------------------------------------------------------- DOT
-def _rule_lines(rule: Rule) -> list[str]:
-    shown = most_probable(rule.probabilities, MAX_LABELS)
-    odds = ", ".join(f"{one_line(str(own))} {percent(rule.probabilities[own])}" for own in shown)
-    hidden = len(rule.probabilities) - len(shown)
-    lines = [say_share(rule.share), f"{odds}, ..." if hidden else odds]
+def _rule_lines(rule: Rule, names: dict[Hashable, str]) -> list[str]:
+    seen = labels_seen(rule.probabilities)
+    odds = [f"{names[label]} {percent(share)}" for label, share in seen.items()][:MAX_LABELS]
+    lines = [say_share(rule.share), ", ".join([*odds, "..."] if len(seen) > MAX_LABELS else odds)]
     if any(rule.floor):
         lines.append(say_noise(rule.floor))
     for label in most_probable(rule.probabilities, 1, among=rule.weights):
         what = "log-odds" if len(rule.weights) == 1 else "logit"
         if rule.weights[label]:
-            lines += ["", f"{what} of {one_line(str(label))}:"]
+            lines += ["", f"{what} of {names[label]}:"]
             lines += [f"{own.weight:+.3g} {one_line(own.name)}" for own in rule.weights[label]]
     return lines
 

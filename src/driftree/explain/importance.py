@@ -106,8 +106,8 @@ def _effects(tree: Tree, encoder: Encoder, leaf: int) -> NDArray[np.float64]:
     groups = iter([group[possible[group]] for group in level_groups(tree)])
     for j in range(engine.n_features):
         if is_number[j]:
-            columns = [c for c in (engine.value_column[j], engine.missing_column[j]) if c >= 0]
-            effects[j] = np.abs(weights[:, columns]).max(axis=1).mean()
+            columns = np.array([engine.value_column[j], engine.missing_column[j]])
+            effects[j] = np.abs(weights[:, columns[columns >= 0]]).max(axis=1).mean()
         elif len(group := next(groups)):
             effects[j] = 2 * weights[:, group].std(axis=1).mean()
     return effects

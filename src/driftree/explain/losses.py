@@ -233,7 +233,8 @@ class LossRise:
         if self.kind == "undivided":
             return f"{when} for all rows; no branch was old enough to tell local from global."
         if self.n_risen == self.n_branches:
-            return f"{when} in all {self.n_branches} branches: global."
+            which = "both" if self.n_branches == 2 else f"all {self.n_branches}"
+            return f"{when} in {which} branches: global."
         which = f"{self.n_risen} of {self.n_branches} branches, {self.share:.0%} of rows"
         if self.kind == "unclear":
             return f"{when} in {which}, perhaps in more: local or global is unclear."
@@ -326,7 +327,9 @@ def _sum_up(start: int, stop: int, run: list[_Judged]) -> LossRise:
         start=start,
         stop=stop,
         share=_length((node.start, node.stop) for node in risen.values()),
-        possible_share=_length((n.start, n.stop) for judged in run for n in judged.possible),
+        possible_share=_length(
+            (node.start, node.stop) for judged in run for node in judged.possible
+        ),
         n_branches=max(len(risen), *(judged.n_branches for judged in run)),
         n_risen=len(risen),
         paths=tuple(risen),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from driftree.explain.describe import class_shares, inside, row_shares
 from driftree.explain.rules import most_probable, rules
-from driftree.explain.text import MAX_NAME, one_line, percent, say_noise, say_share
+from driftree.explain.text import MAX_NAME, label_texts, one_line, percent, say_noise, say_share
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -75,7 +75,8 @@ def tree_html(model: Readable) -> str:
     engine = tree.engine
     colours = _label_colours(class_shares(tree, encoder, 0))
     own_rules = {rule.leaf: rule for rule in rules(model, max_weights=MAX_WEIGHTS)}
-    sketch = _Sketch(tree, own_rules, colours, row_shares(tree), _leaves_shown(own_rules))
+    names = label_texts(encoder.labels)
+    sketch = _Sketch(tree, own_rules, colours, names, row_shares(tree), _leaves_shown(own_rules))
     n_leaves, n_rows = len(own_rules), int(engine.n_rows)
     head = f"<b>{_text(type(model).__name__)}</b>: {_count(n_leaves, 'leaf', 'leaves')}"
     head += f", {_count(n_rows, 'row', 'rows')} learnt"
@@ -83,7 +84,7 @@ def tree_html(model: Readable) -> str:
         head += f"; the {MAX_LEAVES} leaves with the most rows are shown"
     return (
         f'<div class="driftree-tree"><style>{STYLE}</style>'
-        f"<div>{head}</div><div>{_legend(colours, engine.n_classes)}</div>"
+        f"<div>{head}</div><div>{_legend(colours, names)}</div>"
         f"<ul>{sketch.items()}</ul></div>"
     )
 
@@ -100,6 +101,7 @@ class _Sketch:
     tree: Tree
     rules: dict[int, Rule]
     colours: dict[Hashable, str]
+    names: dict[Hashable, str]  # of the labels
     shares: dict[int, float]
     shown: set[int]
 
@@ -132,7 +134,7 @@ class _Sketch:
             left, right = int(engine.left[node]), int(engine.right[node])
             n_shown[node] = n_shown[left] + n_shown[right] if left >= 0 else node in self.shown
         below = self.tree.leaves_below()
-        return {node: below[node] for node, n in n_shown.items() if n == 0}
+        return {node: below[node] for node, count in n_shown.items() if count == 0}
 
     def _branch(self, node: int) -> str:
         path = self.tree.path(node)
@@ -156,7 +158,7 @@ class _Sketch:
             if share > 0
         )
         [likely] = most_probable(rule.probabilities, 1)
-        words = f"{_text(str(likely))} {percent(rule.probabilities[likely])}"
+        words = f"{html.escape(self.names[likely])} {percent(rule.probabilities[likely])}"
         notes = [say_share(rule.share)]
         if any(rule.floor):
             notes.append(say_noise(rule.floor))
@@ -165,18 +167,18 @@ class _Sketch:
         return (
             f'<li class="leaf">{self._branch(rule.leaf)}'
             f'<div><span class="bar" role="img" aria-label="{words}">{bar}</span>'
-            f"{words} <small>{', '.join(notes)}{_weights(rule)}</small></div></li>"
+            f"{words} <small>{', '.join(notes)}{self._weights(rule)}</small></div></li>"
         )
 
-
-def _weights(rule: Rule) -> str:
-    """Return the strongest weights of the most frequent label that has any."""
-    for label in most_probable(rule.probabilities, 1, among=rule.weights):
-        if rule.weights[label]:
-            what = "log-odds" if len(rule.weights) == 1 else "logit"
-            terms = [f"{own.weight:+.3g}&nbsp;{_text(own.name)}" for own in rule.weights[label]]
-            return f"<br>{what} of {_text(str(label))}: <code>{', '.join(terms)}</code>"
-    return ""
+    def _weights(self, rule: Rule) -> str:
+        """Return the strongest weights of the most frequent label that has any."""
+        for label in most_probable(rule.probabilities, 1, among=rule.weights):
+            if rule.weights[label]:
+                what = "log-odds" if len(rule.weights) == 1 else "logit"
+                terms = [f"{own.weight:+.3g}&nbsp;{_text(own.name)}" for own in rule.weights[label]]
+                name = html.escape(self.names[label])
+                return f"<br>{what} of {name}: <code>{', '.join(terms)}</code>"
+        return ""
 
 
 def _label_colours(shares: dict[Hashable, float]) -> dict[Hashable, str]:
@@ -193,9 +195,9 @@ def _leaves_shown(own_rules: dict[int, Rule]) -> set[int]:
     return {rule.leaf for rule in sorted(own_rules.values(), key=rank)[:MAX_LEAVES]}
 
 
-def _legend(colours: dict[Hashable, str], n_labels: int) -> str:
-    keys = [(colour, _text(str(label))) for label, colour in colours.items()]
-    if rest := n_labels - len(colours):
+def _legend(colours: dict[Hashable, str], names: dict[Hashable, str]) -> str:
+    keys = [(colour, html.escape(names[label])) for label, colour in colours.items()]
+    if rest := len(names) - len(colours):
         keys.append((OTHER_COLOUR, _count(rest, "other label", "other labels")))
     return "".join(
         f'<span class="key"><i style="background:{colour}"></i>{words}</span>'
@@ -203,8 +205,8 @@ def _legend(colours: dict[Hashable, str], n_labels: int) -> str:
     )
 
 
-def _count(n: int, one: str, many: str) -> str:
-    return f"{n:,} {one if n == 1 else many}"
+def _count(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def _text(text: str, most: int = MAX_NAME) -> str:

@@ -9,12 +9,15 @@ import numpy as np
 
 from driftree.explain.describe import (
     centre,
+    children_of,
     class_shares,
     divide_rows,
     inside,
     level_groups,
+    outputs,
     possible_inputs,
     row_shares,
+    strongest_inputs,
 )
 from driftree.explain.replay import births_at, history_of, replay
 
@@ -121,31 +124,22 @@ def effects_of(
     something: they are given as differences to their mean. Inputs that the path rules out have
     none. A model of the past may have known fewer columns and labels than there are now.
     """
-    labels = list(encoder.labels)
-    outputs = labels if len(weights) > 1 else labels[1:2]  # with one label there is no odds
     names = encoder.column_names()
     possible = possible_inputs(tree, encoder, path)
     scaled = centre(np.asarray(weights, dtype=np.float64), possible, level_groups(tree))
-    n_columns = scaled.shape[1]
-    effects: dict[Hashable, dict[str, float]] = {}
-    for label, row in zip(outputs, scaled, strict=False):
-        strongest = sorted(range(1, n_columns), key=lambda c, row=row: (-abs(row[c]), c))  # type: ignore[misc]
-        effects[label] = {names[c]: float(row[c]) for c in strongest}
-    return effects
+    return {
+        label: {names[column]: float(row[column]) for column in strongest_inputs(row)}
+        for label, row in zip(outputs(encoder, len(scaled)), scaled, strict=False)
+    }
 
 
 # ---------------------------------------------------------------------- now and then
 def _now(tree: Tree, encoder: Encoder) -> dict[int, OutlineNode]:
     engine = tree.engine
-    nodes = list(tree.walk())
-    children = {
-        node: (int(engine.left[node]), int(engine.right[node]))
-        for node in nodes
-        if engine.left[node] >= 0
-    }
+    children = children_of(tree)
     shares = row_shares(tree)
     found = {}
-    for node in nodes:
+    for node in tree.walk():
         left, right = children.get(node, (-1, -1))
         is_leaf = left < 0
         found[node] = OutlineNode(

@@ -220,8 +220,8 @@ class Readable:
         Returns
         -------
         dict
-            Conditions, shares, label frequencies and all leaf models, without NaN;
-            `driftree.explain.export` describes the schema.
+            Conditions, shares, label frequencies and all leaf models, without NaN: enough to
+            predict elsewhere. `driftree.explain.export` describes the schema.
 
         Examples
         --------

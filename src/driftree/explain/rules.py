@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
-from driftree.explain.text import check_limits, one_line, percent, say_noise, say_share
+from driftree.explain.text import (
+    check_limits,
+    join_words,
+    label_texts,
+    one_line,
+    percent,
+    say_noise,
+    say_share,
+)
 from driftree.learn.events import join_path
 
 if TYPE_CHECKING:
@@ -104,21 +112,26 @@ class Rule:
         return " ".join(parts)
 
     def _outcomes(self) -> str:
-        shown = most_probable(self.probabilities, MAX_LABELS)
-        words = [f"{one_line(str(label))} {percent(self.probabilities[label])}" for label in shown]
-        if rest := len(self.probabilities) - len(shown):
-            share = max(0.0, 1 - sum(self.probabilities[label] for label in shown))
-            words.append(f"{rest} other label{'s' if rest > 1 else ''} {percent(share)}")
+        names, seen = label_texts(self.probabilities), labels_seen(self.probabilities)
+        words = [f"{names[label]} {percent(seen[label])}" for label in list(seen)[:MAX_LABELS]]
+        if rest := list(seen.values())[MAX_LABELS:]:
+            words.append(
+                f"{len(rest)} other label{'s' if len(rest) > 1 else ''} {percent(sum(rest))}"
+            )
         return ", ".join(words)
 
     def _moves(self, label: Hashable) -> str:
         """Return a sentence on what makes a label more or less probable; "" if nothing does."""
         is_pair = len(self.weights) == 1
-        subject = f"{'Log-odds' if is_pair else 'The logit'} of {one_line(str(label))}"
+        name = label_texts(self.probabilities)[label]
+        subject = f"{'Log-odds' if is_pair else 'The logit'} of {name}"
         verbs = ("rise", "fall") if is_pair else ("rises", "falls")
-        ways = [[w for w in self.weights[label] if (w.weight < 0) == falls] for falls in (0, 1)]
+        ways = [
+            [weight for weight in self.weights[label] if (weight.weight < 0) == falls]
+            for falls in (False, True)
+        ]
         words = [
-            f"{verb} with {_enumerate([str(weight) for weight in way])}"
+            f"{verb} with {join_words([str(weight) for weight in way])}"
             for verb, way in zip(verbs, ways, strict=True)
             if way
         ]
@@ -130,7 +143,7 @@ def rules(model: Readable, *, max_weights: int = 3) -> list[Rule]:
     check_limits(max_weights)
     tree, encoder = inside(model)
     shares = row_shares(tree)
-    since = _since(tree)
+    since = leaves_since(tree)
     numbers = _number_names(tree, encoder)
     return [
         make_rule(
@@ -156,7 +169,7 @@ def make_rule(
     for label, own in leaf.weights.items():
         effects = leaf.effects[label]
         inputs = [Weight(name, own[name], effects[name], name in numbers) for name in own]
-        weights[label] = tuple(w for w in inputs[:max_weights] if w.weight != 0.0)
+        weights[label] = tuple(one for one in inputs[:max_weights] if one.weight != 0.0)
     return Rule(
         leaf=leaf.leaf,
         path=leaf.path,
@@ -179,8 +192,14 @@ def most_probable(
     return sorted(labels, key=lambda label: -probabilities[label])[:most]
 
 
+def labels_seen(probabilities: dict[Hashable, float]) -> dict[Hashable, float]:
+    """Return the labels that came at all, the most frequent first."""
+    ranked = most_probable(probabilities, len(probabilities))
+    return {label: probabilities[label] for label in ranked if probabilities[label] > 0}
+
+
 # ---------------------------------------------------------------------- data
-def _since(tree: Tree) -> dict[int, tuple[int | None, int | None]]:
+def leaves_since(tree: Tree) -> dict[int, tuple[int | None, int | None]]:
     """Return step and row since which each leaf stands; None where no history is kept."""
     if tree.history is None:
         return dict.fromkeys(tree.leaves(), (None, None))
@@ -191,7 +210,3 @@ def _since(tree: Tree) -> dict[int, tuple[int | None, int | None]]:
 def _number_names(tree: Tree, encoder: Encoder) -> set[str]:
     names, columns = encoder.column_names(), tree.engine.value_column
     return {names[column] for column in columns if column >= 0}
-
-
-def _enumerate(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

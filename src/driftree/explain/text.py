@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import math
+import re
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
+from driftree.learn.events import ALL_DIGITS, format_number
+from driftree.learn.tables import distinct_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from driftree.explain.describe import LeafModel
     from driftree.explain.readable import Readable
+    from driftree.learn.encoding import Encoder
+    from driftree.learn.tree import Tree
 
 INDENT = "|   "
 BRANCH = "|--- "
 MAX_LABELS = 5  # of a leaf, with a formula each
 MAX_NAME = 40  # characters; longer names lose their middle
 LEAST_WIDTH = 30  # of a condition, however deep it stands
+FAR = 3  # standard deviations: from there on, weights rounded to some digits would say nonsense
 
 
 def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width: int = 100) -> str:
     """Return the tree as text: its conditions, and the strongest weights of each leaf's model.
 
-    Names of more than 40 characters lose their middle. With more than five labels, those most
-    frequent in the leaf are shown.
+    A number whose mean is far from zero, by more than three standard deviations, is written as a
+    difference: ``(year - 2007)``. Names of more than 40 characters lose their middle. With more
+    than five labels, those most frequent in the leaf are shown.
 
     Parameters
     ----------
@@ -66,7 +74,7 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
     check_limits(max_weights, digits)
     tree, encoder = inside(model)
     engine = tree.engine
-    shares = row_shares(tree)
+    shares, centres, names = row_shares(tree), _centres(tree, encoder), label_texts(encoder.labels)
     lines = []
     for node in tree.walk():
         depth = int(engine.depth[node])
@@ -81,7 +89,9 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
             frequent = class_shares(tree, encoder, node)
             labels = sorted(leaf.weights, key=lambda label: -frequent[label])[:MAX_LABELS]
             for label in (label for label in leaf.weights if label in labels):
-                terms = _formula(leaf, label, max_weights, digits)
+                left_side = f"{'log-odds' if len(leaf.weights) == 1 else 'logit'} of {names[label]}"
+                terms = _formula(leaf, label, centres, max_weights, digits)
+                terms[0] = f"{left_side} = {terms[0]}"
                 lines += [margin + line for line in _wrap(terms, width - len(margin))]
             if len(leaf.weights) > MAX_LABELS:
                 lines.append(f"{margin}and {len(leaf.weights) - MAX_LABELS} rarer labels")
@@ -92,6 +102,8 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
 def check_limits(max_weights: int, digits: int = 1) -> None:
     """Raise if so many weights cannot be shown, or not with so many digits."""
     for name, value, least in (("max_weights", max_weights, 0), ("digits", digits, 1)):
+        if not isinstance(value, Integral):
+            raise TypeError(f"{name} must be a whole number, got {value!r}")
         if value < least:
             raise ValueError(f"{name} must be at least {least}, got {value!r}")
 
@@ -108,10 +120,89 @@ def one_line(text: str, most: int = MAX_NAME) -> str:
     >>> print(one_line("two\nlines"))
     two\nlines
     """
-    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
     if len(text) <= most:
         return text
     return f"{text[: (most - 1) // 2]}…{text[-(most // 2) :]}"
+
+
+def join_words(words: list[str]) -> str:
+    """Join words to a phrase.
+
+    Examples
+    --------
+    >>> join_words(["age", "car", "income"])
+    'age, car and income'
+    """
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def label_texts(labels: Iterable[Hashable], most: int | None = MAX_NAME) -> dict[Hashable, str]:
+    """Return labels as texts of which no two are the same, each fit for a line; None: whole.
+
+    Examples
+    --------
+    >>> label_texts([1, "1", "two"])
+    {1: '1', '1': "'1'", 'two': 'two'}
+    """
+    labels = list(labels)
+    texts = distinct_texts(map(str, labels), map(repr, labels))
+    if most is not None:
+        short = shorten_together(texts, lambda text, part: one_line(text, int(part * most)))
+        texts = [short[text] for text in texts]
+    return dict(zip(labels, texts, strict=True))
+
+
+def shorten_together(texts: Iterable[str], shorten: Callable[[str, float], str]) -> dict[str, str]:
+    """Shorten texts that stand together: those that would look the same keep what differs.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        The texts.
+    shorten : callable
+        Shortens one text to a part of the room that each has.
+
+    Returns
+    -------
+    dict of str to str
+        No two are the same.
+
+    Examples
+    --------
+    >>> names = [f"the amount in {year} that was paid by all" for year in (2007, 2008)]
+    >>> list(shorten_together(names, lambda text, part: one_line(text, int(16 * part))).values())
+    ['the…2007… all', 'the…2008… all']
+    """
+    short = {text: shorten(text, 1.0) for text in texts}
+    for alike in _look_alike(short):
+        short |= _keep_difference(alike, shorten)
+    return dict(zip(short, distinct_texts(short.values(), short.values()), strict=True))
+
+
+def _look_alike(short: Mapping[str, str]) -> list[list[str]]:
+    groups: dict[str, list[str]] = {}
+    for text, own in short.items():
+        groups.setdefault(own, []).append(text)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _keep_difference(
+    texts: Sequence[str], shorten: Callable[[str, float], str], shown: int = -1
+) -> dict[str, str]:
+    """Shorten texts to their beginning and what follows where the first of them differ."""
+    letters = enumerate(zip(*texts, strict=False))
+    place = next((i for i, own in letters if len(set(own)) > 1), min(map(len, texts)))
+    if place <= shown:
+        return {}
+    short = {}
+    for text in texts:
+        start = re.search(r"\w{0,3}$", text[:place]).start()  # type: ignore[union-attr]
+        head = f"{text[:3]}…" if start > 3 else text[:start]
+        short[text] = one_line(head) + shorten(text[start:], 0.6)
+    for alike in _look_alike(short):
+        short |= _keep_difference(alike, shorten, place)
+    return short
 
 
 def say_share(share: float) -> str:
@@ -151,13 +242,38 @@ def _describe_leaf(leaf: LeafModel) -> str:
     return f"leaf {leaf.leaf}: {say_share(leaf.share)}{noise}"
 
 
-def _formula(leaf: LeafModel, label: Hashable, max_weights: int, digits: int) -> list[str]:
-    """Return the left side of a label's linear model with the intercept, then one term each."""
+def _centres(tree: Tree, encoder: Encoder) -> dict[str, float]:
+    """Return round numbers near the means of the numeric inputs whose values are far from 0."""
+    engine, names = tree.engine, encoder.column_names()
+    centres = {}
+    for j, column in enumerate(engine.value_column):
+        mean = float(engine.scale_mean[j])
+        if column >= 0 and abs(mean) * 2 * engine.scale_factor[j] > FAR:
+            digits = encoder.digits(j, mean) - 2  # between the spread and a tenth of it
+            centres[names[column]] = float(f"{mean:.{digits}g}")
+    return centres
+
+
+def _formula(
+    leaf: LeafModel,
+    label: Hashable,
+    centres: Mapping[str, float],
+    max_weights: int,
+    digits: int,
+) -> list[str]:
+    """Return the terms of a label's linear model, the intercept first."""
     weights = [(name, weight) for name, weight in leaf.weights[label].items() if weight != 0.0]
-    left_side = "log-odds" if len(leaf.weights) == 1 else "logit"
-    terms = [f"{left_side} of {one_line(str(label))} = {leaf.intercept[label]:.{digits}g}"]
+    intercept = leaf.intercept[label] + sum(
+        weight * centres[name] for name, weight in weights if name in centres
+    )
+    terms = [f"{intercept:.{digits}g}"]
     for name, weight in weights[:max_weights]:
-        factor = f"({one_line(name)})" if " " in name else one_line(name)
+        factor = one_line(name)
+        if name in centres:
+            sign = "+" if centres[name] < 0 else "-"
+            factor = f"({factor} {sign} {format_number(abs(centres[name]), ALL_DIGITS - 2)})"
+        elif " " in name:
+            factor = f"({factor})"
         terms.append(f"{'-' if weight < 0 else '+'} {abs(weight):.{digits}g} * {factor}")
     if len(weights) > max_weights:
         terms.append(f"+ {len(weights) - max_weights} weaker")

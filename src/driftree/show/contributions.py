@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftree.evaluate.drawing import FONT_SIZE
 from driftree.explain.explanation import Explanations
+from driftree.explain.text import label_texts, percent
 from driftree.learn.events import format_number
 from driftree.show.style import (
     DOWN,
@@ -17,6 +18,7 @@ from driftree.show.style import (
     add_heading,
     axes_or_new,
     cut,
+    cut_together,
     measure,
     say_path,
     write_signed,
@@ -90,7 +92,7 @@ def plot_contributions(
     names = ["average row", *(name for name, _ in steps), "this row"]
     _draw_steps(ax, intercept, [value for _, value in steps])
     ax.set_yticks(range(len(names)))
-    ax.set_yticklabels([cut(name, NAMES, FONT_SIZE) for name in names], fontsize=FONT_SIZE, **PLAIN)
+    ax.set_yticklabels(cut_together(names, NAMES, FONT_SIZE), fontsize=FONT_SIZE, **PLAIN)
     ax.set_ylim(len(names) - 0.4, -0.6)
     _add_words(ax, explanation, label)
     return ax
@@ -148,12 +150,13 @@ def _draw_steps(ax: Axes, intercept: float, values: list[float]) -> None:
 def _add_words(ax: Axes, explanation: Explanation, label: Hashable) -> None:
     noun = "logit" if isinstance(explanation.intercept, dict) else "log-odds"
     likely = explanation.probabilities[explanation.prediction]
-    title = f"Predicted: {explanation.prediction}, probability {likely:.0%}"
+    labels = label_texts(explanation.probabilities)
+    title = f"Predicted: {labels[explanation.prediction]}, probability {percent(likely)}"
     by = f"by the model of leaf {explanation.leaf}: "
     words = by + say_path(explanation.path, HEADING - measure(by, FONT_SIZE), FONT_SIZE)
     add_heading(ax, title, words, width=HEADING)
     ax.set_xlabel(
-        cut(f"{noun} of {label}: to the right, more likely", 4.5, FONT_SIZE),
+        cut(f"{noun} of {labels[label]}: to the right, more likely", 4.5, FONT_SIZE),
         fontsize=FONT_SIZE,
         **PLAIN,
     )

@@ -9,7 +9,9 @@ import numpy as np
 
 from driftree.evaluate.drawing import FONT_SIZE, PAGE_WIDTH, write_rows
 from driftree.explain.course import gain_race, weights_over_time
+from driftree.explain.describe import inside
 from driftree.explain.outline import unit_of_effects
+from driftree.explain.text import label_texts
 from driftree.show.style import (
     INK,
     MUTED,
@@ -20,8 +22,8 @@ from driftree.show.style import (
     add_heading,
     add_scale,
     axes_or_new,
-    cut,
-    cut_condition,
+    cut_conditions,
+    cut_together,
     legend_above,
     measure,
     say_path,
@@ -89,6 +91,7 @@ def plot_gain_race(
     ax = axes_or_new(ax, width=PAGE_WIDTH, height=3.6)
     needed: dict[str, Any] = {"color": INK, "linewidth": 1.8, "linestyle": (0, (1, 1))}
     handles = ax.plot(race.n_rows, race.threshold, label="needed", **needed)
+    names = cut_conditions(race.gains, LEGEND, FONT_SIZE)
     decided = np.isin(race.n_rows, [event.n_rows for event in race.events])
     for place, (condition, gains) in enumerate(race.gains.items()):
         known = ~np.isnan(gains) | ~decided  # a gap where it was not in the race
@@ -97,7 +100,7 @@ def plot_gain_race(
             [line] = ax.plot(
                 race.n_rows[known],
                 gains[known],
-                label=cut_condition(condition, LEGEND, FONT_SIZE),
+                label=names[str(condition)],
                 color=colour,
                 linestyle=dashes,
                 linewidth=1.3,
@@ -215,7 +218,7 @@ def plot_weights_over_time(
     _draw_heat(ax, course.n_rows, effects)
     n_lines = _mark_flips(ax, course, names)
     ax.set_yticks(range(len(names)))
-    ax.set_yticklabels([cut(name, NAMES, FONT_SIZE) for name in names], **PLAIN)
+    ax.set_yticklabels(cut_together(names, NAMES, FONT_SIZE), **PLAIN)
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel(
         f"rows; effect: what the log-odds gain when\n{unit_of_effects(model)}", fontsize=FONT_SIZE
@@ -227,7 +230,8 @@ def plot_weights_over_time(
         else f"; the strongest {len(names)} of {len(course.effects)} inputs"
     )
     words = say_path(course.path, 4.4 - measure(which, FONT_SIZE), FONT_SIZE) + which
-    title = f"Leaf {course.leaf}: effects on {course.label}"
+    label_text = label_texts(inside(model)[1].labels)[course.label]
+    title = f"Leaf {course.leaf}: effects on {label_text}"
     add_heading(ax, title, words, width=4.4, lines=1 + n_lines)
     return ax
 

@@ -107,7 +107,7 @@ def _paint(
 ) -> tuple[list[int], np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
     """Return the samples' rows, and the changes as an image [lines, samples]; NaN is nothing."""
     rows = sorted({seen.n_rows for seen in losses})
-    place = {row: i for i, row in enumerate(rows)}
+    places = {row: place for place, row in enumerate(rows)}
     parents = {(seen.n_rows, seen.parent) for seen in losses}
     image = np.full((n_levels * (LINES + GAP) - GAP, len(rows)), math.nan)
     for seen in losses:
@@ -116,7 +116,7 @@ def _paint(
         for level in range(seen.depth, last):
             top = level * (LINES + GAP)
             start, stop = (top + round(LINES * part) for part in (seen.start, seen.stop))
-            image[start:stop, place[seen.n_rows]] = seen.change
+            image[start:stop, places[seen.n_rows]] = seen.change
     return rows, image
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 from base64 import b64encode
 from hashlib import sha256
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from driftree.show.report_data import gather
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
 
     from driftree.estimators import DynamicModelTreeClassifier
@@ -55,7 +55,7 @@ def report(
         What was measured, by `prequential` for instance. The first learner in them is the model;
         others are compared with it.
     path : path, default="report.html"
-        Where to; a file that is there is overwritten.
+        Where to; a file that is there is overwritten, and folders that are not there are made.
     title : str, optional
         Heading of the page.
     drifts : sequence of int or (int, int), default=()
@@ -78,9 +78,14 @@ def report(
     >>> "<h1>Exclusive or</h1>" in file.read_text(encoding="utf-8")
     True
     """
+    if isinstance(records, (str, os.PathLike)):
+        raise TypeError(
+            f"records must be records of a run, got {records!r}: write path={records!r}"
+        )
     data = gather(model, None if records is None else list(records), drifts)
-    heading = f"A tree after {model.n_rows_seen_:,} rows" if title is None else title
+    heading = f"A tree after {model.n_rows_seen_:,} rows" if title is None else str(title)
     file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
     # Half a character, as broken text may contain, has no place in UTF-8.
     file.write_text(_page(data, heading), encoding="utf-8", errors="xmlcharrefreplace")
     return file

@@ -10,10 +10,13 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from driftree.evaluate.learners import LEARNERS
 from driftree.evaluate.records import by_learner, columns, slide, summarise
 from driftree.explain.changes import KINDS
 from driftree.explain.describe import column_scales, inside
+from driftree.explain.text import label_texts, one_line, shorten_together
 from driftree.show.report_leaves import (
     leaves_over_time,
     present_leaves,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 MAX_POINTS = 400  # of a metric's curve
 WINDOW = 20  # batches of the sliding mean, as in the paper's figures
+CARD_NAME = 13  # characters of an input's name
 MAX_TEXT = 1000  # characters; more only where names are very long
 NO_HISTORY = "The model was told to keep no history, so only its present tree is known."
 NO_CHANGES = "The tree has not changed so far."
@@ -72,8 +76,9 @@ def gather(
     return {
         **_words(model, history, measured),
         "headline": _headline(model, history, measured),
-        "labels": [str(label) for label in encoder.labels],
+        "labels": _labels(model),
         "inputs": encoder.column_names(),
+        "short_inputs": _shorten_names(encoder.column_names(), len(encoder.labels)),
         "factors": [round_number(factor) for factor in column_scales(tree)[1].tolist()],
         "is_kept": history is not None,
         "first": {
@@ -85,7 +90,7 @@ def gather(
         "events": [_event(event, conditions) for event in events],
         "leaves": present_leaves(model),
         **leaves_over_time(model),
-        "drifts": [[d, d] if isinstance(d, int) else list(d) for d in drifts],
+        "drifts": _spans(drifts),
         "metric": "F1",
         "curves": _curves(measured),
         "comparison": _comparison(measured),
@@ -120,6 +125,26 @@ class Conditions:
             self._numbers[text] = len(self.texts)
             self.texts.append(text)
         return self._numbers[text]
+
+
+def _labels(model: DynamicModelTreeClassifier) -> list[str]:
+    return list(label_texts(inside(model)[1].labels, most=None).values())
+
+
+def _shorten_names(names: list[str], n_labels: int) -> list[str]:
+    """Return names for a leaf's card; with more than two labels a label stands before them."""
+    most = CARD_NAME if n_labels <= 2 else CARD_NAME // 2 + 1
+    short = shorten_together(names, lambda text, part: one_line(text, int(part * most)))
+    return [short[name] for name in names]
+
+
+def _spans(drifts: Drifts) -> list[list[int]]:
+    if not hasattr(drifts, "__iter__"):
+        raise TypeError(
+            f"drifts must be a sequence of rows or (first, last) pairs of rows, got {drifts!r}: "
+            f"write [{drifts!r}]"
+        )
+    return [[int(own)] * 2 if isinstance(own, (int, np.integer)) else list(own) for own in drifts]
 
 
 # ---------------------------------------------------------------------- the tree and its changes
@@ -185,7 +210,7 @@ def _words(
         "unit": "its whole range" if model.setting == "paper" else "two standard deviations",
         "notice": NO_HISTORY if history is None else NO_CHANGES,
         "time_words": f"{scores} {below}" if records else below,
-        "tree_key": _tree_key([str(label) for label in inside(model)[1].labels]),
+        "tree_key": _tree_key(_labels(model)),
     }
 
 
@@ -218,7 +243,7 @@ def _headline(
     model: DynamicModelTreeClassifier, history: History | None, records: list[Record]
 ) -> list[dict[str, str]]:
     tree, encoder = inside(model)
-    labels = [str(label) for label in encoder.labels]
+    labels = _labels(model)
     n_inputs = tree.engine.n_columns - 1
     nodes = _plural(model.n_nodes_, "node")
     kinds = Counter(event.kind for event in history.events) if history is not None else Counter()

@@ -11,6 +11,7 @@ import numpy as np
 from driftree.explain.describe import (
     centre,
     class_shares,
+    divide_rows,
     inside,
     level_groups,
     outputs,
@@ -109,7 +110,7 @@ def present_leaves(model: DynamicModelTreeClassifier) -> list[dict[str, Any]]:
                 "rule": rule_of(rule.path),
                 "rows": round_number(rule.rows, 9),
                 "share": round_number(rule.share),
-                "probabilities": [round_number(p) for p in rule.probabilities.values()],
+                "probabilities": [round_number(share) for share in rule.probabilities.values()],
                 "floor": round_number(sum(rule.floor)) if any(rule.floor) else 0,
                 "since_row": rule.since_row,
                 "weights": [
@@ -140,7 +141,9 @@ def leaves_over_time(model: DynamicModelTreeClassifier) -> dict[str, Any]:
     frequent: dict[Pair, list[int]] = {}
     for leaf, sight in moments[-1][2].items():
         found = most_probable(
-            class_shares(tree, encoder, leaf), MAX_LABELS, among=outputs(tree, encoder)
+            class_shares(tree, encoder, leaf),
+            MAX_LABELS,
+            among=outputs(encoder, tree.engine.n_outputs),
         )
         frequent[leaf, sight.since_step] = [labels[label] for label in found]
     lives: dict[Pair, Life] = {}
@@ -229,16 +232,9 @@ def structure_now(tree: Tree) -> Structure:
 
 
 def _shares(structure: Structure, rows: dict[int, float]) -> dict[int, float]:
-    """Return each node's share of the rows; two children count their rows since both were made."""
-    shares = {0: 1.0}
-    for spot in structure.walk():
-        if spot.is_leaf:
-            continue
-        own = {child: rows.get(child, 0.0) for child in (spot.left, spot.right)}
-        both = sum(own.values())
-        for child, learnt in own.items():
-            shares[child] = shares[spot.node] * learnt / both if both > 0 else math.nan
-    return shares
+    """Return each node's share of the rows; a node that was not sampled has none."""
+    children = {spot.node: (spot.left, spot.right) for spot in structure.walk() if not spot.is_leaf}
+    return divide_rows(children, dict.fromkeys(structure.nodes, 0.0) | rows)
 
 
 def _plain(weights: NDArray[np.float32] | None) -> NDArray[np.float64] | None:
@@ -260,7 +256,7 @@ def _life(
         for sight in life.sights
     ]
     pairs = _strongest([effects for effects in seen if effects is not None], labels)
-    n_weights = max(0 if s.weights is None else s.weights[:, 1:].size for s in life.sights)
+    n_weights = max(0 if own.weights is None else own.weights[:, 1:].size for own in life.sights)
     return {
         "node": node,
         "since": since,

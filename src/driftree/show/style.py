@@ -12,11 +12,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from driftree.evaluate.drawing import FONT_SIZE, MISSING, page
-from driftree.explain.text import one_line
+from driftree.explain.text import one_line, shorten_together
 from driftree.learn.events import join_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -78,7 +78,7 @@ def add_heading(ax: Axes, title: str, words: str = "", *, width: float, lines: i
 
 def legend_above(ax: Axes, handles: Sequence[Artist], *, width: float, columns: int = 5) -> int:
     """Say above the axes what is what, in some inches; return how many lines that takes."""
-    names = [cut(str(handle.get_label()), ENTRY, FONT_SIZE) for handle in handles]
+    names = cut_together([str(handle.get_label()) for handle in handles], ENTRY, FONT_SIZE)
     widest = max(measure(name, FONT_SIZE) for name in names) + KEY
     columns = min(len(names), columns, max(1, int(width / widest)))
     legend = ax.legend(
@@ -151,19 +151,43 @@ def _without_middle(text: str, length: int) -> str:
     return text[: length - n_last].rstrip() + ELLIPSIS + text[len(text) - n_last :].lstrip()
 
 
-def cut_condition(condition: Condition, width: float, size: float) -> str:
-    """Write a condition into a width in inches: its name is cut before what follows it.
+def cut_together(texts: Sequence[str], width: float, size: float) -> list[str]:
+    """Cut texts that stand together, so that none looks like another.
+
+    Examples
+    --------
+    >>> cut_together([f"mean temperature of {what} at noon" for what in ("air", "water")], 1.2, 8)
+    ['mea…air at noon', 'mea…water…oon']
+    """
+    short = shorten_together(texts, lambda text, part: cut(text, part * width, size))
+    return [short[text] for text in texts]
+
+
+def cut_conditions(conditions: Iterable[Condition], width: float, size: float) -> dict[str, str]:
+    """Write conditions into a width in inches: their names are cut before what follows them.
+
+    Returns
+    -------
+    dict of str to str
+        By the whole text of the condition. Names that differ look different.
 
     Examples
     --------
     >>> from driftree.learn.events import Condition
-    >>> cut_condition(Condition("average income of the household", "<=", 40.0), 1.2, 8)
-    'averag…old <= 40'
+    >>> condition = Condition("average income of the household", "<=", 40.0)
+    >>> cut_conditions([condition], 1.2, 8)
+    {'average income of the household <= 40': 'averag…old <= 40'}
     """
-    name = condition.feature
-    rest = str(condition)[len(name) :]
-    room = max(width - measure(rest, size), width / 3)
-    return cut(cut(name, room, size) + rest, width, size)
+    rests = {str(own): (own.feature, str(own)[len(own.feature) :]) for own in conditions}
+    long = {text: own for text, own in rests.items() if measure(text, size) > width}
+    widest = max((measure(rest, size) for _, rest in long.values()), default=0.0)
+    features = list(dict.fromkeys(feature for feature, _ in long.values()))
+    names = cut_together(features, max(width - widest, width / 3), size)
+    short = dict(zip(features, names, strict=True))
+    return {
+        text: cut(short[feature] + rest, width, size) if text in long else cut(text, width, size)
+        for text, (feature, rest) in rests.items()
+    }
 
 
 def say_path(path: tuple[Condition, ...], width: float, size: float) -> str:
@@ -174,7 +198,7 @@ def say_path(path: tuple[Condition, ...], width: float, size: float) -> str:
     >>> from driftree.learn.events import Condition
     >>> path = Condition("age", "<=", 40.0), Condition("income", ">", 1000.0)
     >>> say_path(path, 3.0, 8), say_path(path, 1.5, 8), say_path((), 1.0, 8)
-    ('rows with age <= 40 and income > 1,000', 'rows with 2 conditions', 'all rows')
+    ('rows with age <= 40 and income > 1000', 'rows with 2 conditions', 'all rows')
     """
     if not path:
         return "all rows"
@@ -196,7 +220,10 @@ def text_on(colour: str) -> str:
     """
     from matplotlib.colors import to_rgb
 
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in to_rgb(colour)
+    ]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "#000000" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"
 

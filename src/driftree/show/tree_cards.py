@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from driftree.evaluate.drawing import FONT_SIZE
-from driftree.explain.text import say_share
+from driftree.explain.text import one_line, say_share
 from driftree.show.style import (
     DOWN,
     INK,
@@ -16,11 +16,12 @@ from driftree.show.style import (
     PLAIN,
     SMALL,
     UP,
-    cut,
+    cut_together,
+    measure,
     text_on,
     write_signed,
 )
-from driftree.show.tree_layout import BAR, FACTS, HALF_BARS, HEADER, NUMBERS, Box
+from driftree.show.tree_layout import BAR, FACTS, HALF_BARS, HEADER, NUMBERS, Box, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from driftree.explain.outline import OutlineNode
 
 CARD = "#f5f5f5"
-LEAST_NAME = 6  # characters of a label that say something
 MAX_COLOURS = 6  # labels with a colour of their own
 
 
@@ -89,8 +89,10 @@ def bars_of(node: OutlineNode, max_weights: int) -> list[tuple[str, float]]:
 
 
 # ---------------------------------------------------------------------- drawing
-def draw_card(pen: Pen, box: Box, labels: Mapping[Hashable, str]) -> None:
-    """Draw the left side of a leaf's card: its rows and their labels."""
+def draw_card(
+    pen: Pen, box: Box, labels: Mapping[Hashable, str], names: Mapping[Hashable, str]
+) -> None:
+    """Draw the left side of a leaf's card: its rows and their labels, with colours and names."""
     node, top = box.node, box.y - box.height / 2
     pen.fill(box.x, top - 0.06, box.width, box.height + 0.12, facecolor=CARD, zorder=0.6)
     pen.fill(box.x, top - 0.06, 0.03, box.height + 0.12, facecolor=MUTED)
@@ -99,60 +101,72 @@ def draw_card(pen: Pen, box: Box, labels: Mapping[Hashable, str]) -> None:
     pen.write(x, top + HEADER / 2, title, FONT_SIZE, weight="bold")
     pen.write(right, top + HEADER / 2, say_share(node.share), color=MUTED, ha="right")
     if node.probabilities:
-        _draw_labels(pen, x, top + HEADER, node.probabilities, labels, width=right - x)
+        _draw_bar(pen, (x, top + HEADER), node.probabilities, labels, names, width=right - x)
+        words = _most_frequent(node.probabilities, names, right - x)
+        pen.write(x, top + 2.5 * HEADER - 0.02, words)
 
 
 def draw_bars(
-    pen: Pen, box: Box, bars: list[tuple[str, float]], *, names: float, longest: float
+    pen: Pen,
+    box: Box,
+    bars: list[tuple[str, float]],
+    layout: Layout,
+    headings: Mapping[Hashable, str],
+    *,
+    longest: float,
 ) -> None:
-    """Draw the right side of a leaf's card: the strongest effects of its model."""
+    """Draw the right side of a leaf's card: the strongest effects, and on which label."""
     if not bars:
         return
     has_several = len(box.node.effects or ()) > 1
     y = box.y - BAR * (len(bars) + has_several) / 2
-    left = box.x + FACTS + names
+    left = box.x + FACTS + layout.room
     zero = left + 0.05 + NUMBERS + HALF_BARS
     if has_several:
-        words = cut(f"for {label_of(box.node)}", names - 0.1, SMALL)
+        words = headings[label_of(box.node)]
         pen.write(left, y + BAR / 2, words, ha="right", color=MUTED, style="italic")
         y += BAR
     pen.ax.plot([zero, zero], [y, y + BAR * len(bars)], color=MUTED, linewidth=0.6 * pen.scale)
     for name, value in bars:
         length = HALF_BARS * value / longest
         pen.fill(zero, y + 0.03, length, BAR - 0.05, facecolor=UP if value > 0 else DOWN)
-        pen.write(left, y + BAR / 2, cut(name, names - 0.12, SMALL), ha="right")
+        pen.write(left, y + BAR / 2, layout.names[name], ha="right")
         gap, side = (0.03, "left") if value > 0 else (-0.03, "right")
         pen.write(zero + length + gap, y + BAR / 2, write_signed(value), ha=side)
         y += BAR
 
 
-def _draw_labels(
+def _draw_bar(
     pen: Pen,
-    x: float,
-    y: float,
+    place: tuple[float, float],
     probabilities: Mapping[Hashable, float],
     labels: Mapping[Hashable, str],
+    names: Mapping[Hashable, str],
     *,
     width: float,
 ) -> None:
-    """Draw how often a leaf saw each label: a divided bar, and the most frequent in words."""
+    """Draw how often a leaf saw each label: a divided bar."""
     rest = 0.0
-    start = x
+    start, y = place
     for label, colour in labels.items():
         part = probabilities.get(label, 0.0) * width
         if colour == OTHERS:
             rest += part
             continue
         pen.fill(start, y + 0.01, part, 0.16, facecolor=colour, edgecolor="white", linewidth=0.4)
-        name = cut(str(label), part - 0.06, SMALL)
-        if name == str(label) or len(name) >= LEAST_NAME:
-            middle = start + part / 2
+        if measure(names[label], SMALL) <= part - 0.06:  # else the legend has it
+            middle, name = start + part / 2, one_line(names[label])
             pen.write(middle, y + 0.085, name, ha="center", color=text_on(colour))
         start += part
     pen.fill(start, y + 0.01, rest, 0.16, facecolor=OTHERS, edgecolor="white", linewidth=0.4)
+
+
+def _most_frequent(
+    probabilities: Mapping[Hashable, float], names: Mapping[Hashable, str], width: float
+) -> str:
     ranked = sorted(probabilities, key=lambda label: -probabilities[label])[:2]
-    words = ", ".join(
-        cut(str(label), width / len(ranked) - 0.4, SMALL) + f" {probabilities[label]:.0%}"
-        for label in ranked
+    room = width / len(ranked) - 0.4
+    short = cut_together([names[label] for label in ranked], room, SMALL)
+    return ", ".join(
+        f"{name} {probabilities[label]:.0%}" for name, label in zip(short, ranked, strict=True)
     )
-    pen.write(x, y + 1.5 * HEADER - 0.02, words)

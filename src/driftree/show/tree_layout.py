@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from driftree.evaluate.drawing import FONT_SIZE
 from driftree.explain.text import say_share
-from driftree.show.style import SMALL, cut_condition, measure
+from driftree.show.style import SMALL, cut_conditions, cut_together, measure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +29,7 @@ CONDITION = 1.75  # at most, for the words in a box
 PADDING = 0.07  # in a box
 FACTS = 1.75  # width of the left side of a card
 NAMES = 1.6  # width of the inputs' names
+GAP = 0.12  # before them
 HALF_BARS = 0.8  # longest bar
 NUMBERS = 0.42  # beyond it
 BARS = 2 * (HALF_BARS + NUMBERS) + 0.1
@@ -54,12 +55,13 @@ class Box:
 
 @dataclass(slots=True)
 class Layout:
-    """All boxes by node, the size of the whole, and the room for the inputs' names."""
+    """All boxes by node, the size of the whole, and the inputs' names in the room they have."""
 
     boxes: dict[int, Box]
     width: float
     height: float
-    names: float
+    room: float
+    names: dict[str, str]
 
     def move_down(self, height: float) -> None:
         """Make room at the top."""
@@ -75,10 +77,13 @@ def lay_out(
 ) -> Layout:
     """Place the nodes of an outline; `bars` has those that get a card, with their bars."""
     boxes: dict[int, Box] = {}
-    names = (measure(name, SMALL) for own in bars.values() for name, _ in own)
-    room = min(NAMES, max(names, default=0.0)) + 0.3
+    names = list(dict.fromkeys(name for own in bars.values() for name, _ in own))
+    room = min(NAMES, max((measure(name, SMALL) for name in names), default=0.0)) + 0.3
     top = 0.0
-    for node in shown(nodes, hidden):
+    present = shown(nodes, hidden)
+    inner = [node.condition for node in present if node.condition and node.node not in bars]
+    conditions = cut_conditions(inner, CONDITION, FONT_SIZE)
+    for node in present:
         if node.node in bars:
             n_hidden = hidden.get(node.node, 0)
             n_lines = len(bars[node.node]) + (len(node.effects or ()) > 1)  # which label
@@ -87,8 +92,7 @@ def lay_out(
             boxes[node.node] = Box(node, 0.0, top + height / 2, width, height, n_hidden=n_hidden)
             top += height + SPACE
         else:
-            assert node.condition is not None
-            words = cut_condition(node.condition, CONDITION, FONT_SIZE), say_share(node.share)
+            words = conditions[str(node.condition)], say_share(node.share)
             width = max(measure(line, FONT_SIZE) for line in words) + 2 * PADDING
             boxes[node.node] = Box(node, 0.0, 0.0, width, 0.38, words)
     _place_columns(boxes)
@@ -96,7 +100,8 @@ def lay_out(
         if not box.is_card:
             box.y = (boxes[box.node.left].y + boxes[box.node.right].y) / 2
     right = max(box.x + box.width for box in boxes.values())
-    return Layout(boxes, right + MARGIN, top - SPACE + MARGIN, room)
+    short = dict(zip(names, cut_together(names, room - GAP, SMALL), strict=True))
+    return Layout(boxes, right + MARGIN, top - SPACE + MARGIN, room, short)
 
 
 def hide_small(nodes: Mapping[int, OutlineNode], max_leaves: int = MAX_LEAVES) -> dict[int, int]:
@@ -115,12 +120,16 @@ def hide_small(nodes: Mapping[int, OutlineNode], max_leaves: int = MAX_LEAVES) -
             for node in nodes.values()
             if node.left in n_leaves and node.right in n_leaves and node.node not in n_leaves
         ]
-        least = min(lowest, key=lambda n: (0.0 if math.isnan(n.share) else n.share, n.node))
+        least = min(lowest, key=_rank)
         count = n_leaves.pop(least.left) + n_leaves.pop(least.right)
         for child in (least.left, least.right):
             hidden.pop(child, None)
         n_leaves[least.node] = hidden[least.node] = count
     return hidden
+
+
+def _rank(node: OutlineNode) -> tuple[float, int]:
+    return (0.0 if math.isnan(node.share) else node.share, node.node)
 
 
 def shown(nodes: Mapping[int, OutlineNode], hidden: Mapping[int, int]) -> list[OutlineNode]:

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from driftree.evaluate.drawing import FONT_SIZE
+from driftree.explain.describe import inside
 from driftree.explain.outline import outline, unit_of_effects
+from driftree.explain.text import check_limits, label_texts
 from driftree.show.style import (
     FAINT,
     MUTED,
     OTHERS,
     SMALL,
     axes_or_new,
-    cut,
+    cut_together,
     measure,
 )
 from driftree.show.tree_cards import Pen, bars_of, draw_bars, draw_card, rank_labels
@@ -86,10 +88,9 @@ def plot_tree(
     >>> "x1 <= -0.002027" in [text.get_text() for text in ax.texts]
     True
     """
-    if max_weights < 0:
-        raise ValueError(f"max_weights must be at least 0, got {max_weights!r}")
+    check_limits(max_weights)
     nodes = outline(model, step=step)
-    labels = rank_labels(nodes)
+    labels, names = rank_labels(nodes), label_texts(inside(model)[1].labels, most=None)
     hidden = hide_small(nodes)
     bars = {
         node.node: bars_of(node, max_weights)
@@ -102,7 +103,7 @@ def plot_tree(
     heading = _Heading(
         f"The tree {when}: {_count_leaves(nodes)}",
         _flow(_explain(model, nodes, layout, max_weights), width - 2 * MARGIN),
-        _place_labels(labels, width),
+        _place_labels(labels, names, width),
     )
     layout.move_down(heading.height)
     pen = _make_pen(ax, width, layout.height)
@@ -111,11 +112,13 @@ def plot_tree(
         if not box.is_card:
             for child, word in ((box.node.left, "yes"), (box.node.right, "no")):
                 _draw_line(pen, box, layout.boxes[child], word)
+    whose = [f"for {name}" for name in names.values()]
+    headings = dict(zip(names, cut_together(whose, layout.room - 0.1, SMALL), strict=True))
     longest = max((abs(value) for own in bars.values() for _, value in own), default=0.0) or 1.0
     for box in layout.boxes.values():
         if box.is_card:
-            draw_card(pen, box, labels)
-            draw_bars(pen, box, bars[box.node.node], names=layout.names, longest=longest)
+            draw_card(pen, box, labels, names)
+            draw_bars(pen, box, bars[box.node.node], layout, headings, longest=longest)
         else:
             _draw_inner(pen, box)
     return pen.ax
@@ -163,7 +166,8 @@ def _explain(
         one = (
             "the leaf's most frequent label" if has_seen else "the label with the strongest effect"
         )
-        whose = one if several else f"label {next(iter(effects))}"
+        names = label_texts(inside(model)[1].labels)
+        whose = one if several else f"label {names[next(iter(effects))]}"
         inputs = len(next(iter(effects.values())))
         which = f"the strongest {max_weights} of {inputs}" if inputs > max_weights else "all"
         lines += [
@@ -194,10 +198,11 @@ class _Heading:
 
 
 def _place_labels(
-    labels: Mapping[Hashable, str], width: float
+    labels: Mapping[Hashable, str], names: Mapping[Hashable, str], width: float
 ) -> list[tuple[float, int, str, str]]:
     own = [label for label, colour in labels.items() if colour != OTHERS]
-    entries = [(cut(str(label), 1.2, SMALL), labels[label]) for label in own]
+    short = cut_together([names[label] for label in own], 1.2, SMALL)
+    entries = [(name, labels[label]) for name, label in zip(short, own, strict=True)]
     if len(own) < len(labels):
         entries.append((f"{len(labels) - len(own)} other labels", OTHERS))
     legend = []

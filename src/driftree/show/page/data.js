@@ -84,6 +84,9 @@ const shortWeightName = ([label, column], length) =>
         shorten(labelName(label), Math.floor(length / 3)),
         shortenMiddle(inputName(column), Math.ceil((2 * length) / 3) - 2),
       ].join(": ");
+// In a leaf's card there is little room; those names were shortened so that none looks like another.
+const cardName = ([label, column]) =>
+  (isBinary ? "" : `${shorten(labelName(label), 4)}: `) + DATA.short_inputs[column];
 function weightWords() {
   const label = DATA.labels[DATA.labels.length - 1];
   const whose = isBinary ? `the log-odds of ${shorten(label, 40)}` : "a label's log-odds";

@@ -235,7 +235,7 @@ function leafBody(leaf, row, present) {
     ])
       bar.setAttribute(name, at);
     parts.push(
-      svgText(shortWeightName(pair, 13), weightName(pair), { class: "small", x: 10, y }),
+      svgText(cardName(pair), weightName(pair), { class: "small", x: 10, y }),
       bar,
     );
   }
