@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from driftree import DynamicModelTreeClassifier
-from driftree.explain.course import gain_race, weights_over_time
+from driftree.explain.course import _follow_sign, gain_race, weights_over_time
 from readable_models import learn, many
 
 
@@ -80,6 +80,18 @@ def test_a_flip_is_where_the_sign_has_turned(turning):
         [place] = course.flips["x0"]
         assert 12_000 < course.n_rows[place] <= 15_000
         assert np.nanmean(course.effects["x0"][:place]) > 0 > course.effects["x0"][place]
+        signs = course.signs["x0"]
+        assert set(signs[:place]) <= {0, 1}
+        assert set(signs[place:]) <= {0, -1}
+        assert signs[place] == -1
+        assert np.all(signs * course.effects["x0"] >= 0, where=signs != 0)
+
+
+def test_a_sign_lasts_from_where_it_is_clear_to_where_it_ends():
+    values = np.array([0.5, 2.0, 0.5, -0.5, 0.5, math.nan, 0.5, -2.0, -0.1, 0.0, -0.1, 3.0])
+    flips, signs = _follow_sign(values, 1.0)
+    assert flips == [7, 11]
+    assert signs.tolist() == [0, 1, 1, 0, 0, 0, 0, -1, -1, 0, 0, 1]
 
 
 def test_noise_around_zero_does_not_flip(turning):

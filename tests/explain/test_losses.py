@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def test_nodes_of_a_level_divide_the_rows():
         for (_, stop), (start, _) in itertools.pairwise(leaves):
             assert stop == pytest.approx(start)
         rows = sum(node.rows for node in nodes if node.node not in parents)
-        assert rows <= nodes[0].rows + 1e-6
+        assert rows == pytest.approx(nodes[0].rows)
 
 
 def test_the_tree_loses_less_than_one_model_and_more_after_the_drift():
@@ -70,6 +71,62 @@ def test_the_tree_loses_less_than_one_model_and_more_after_the_drift():
     assert np.nanmean(course.tree[before]) < 0.3
     assert np.nanmean(course.root[before]) > 0.6
     assert np.nanmean(course.tree[after]) > np.nanmean(course.tree[before]) + 0.1
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    "make",
+    [DynamicModelTreeClassifier, lambda: DynamicModelTreeClassifier.paper(gain_step=1.0)],
+    ids=["default", "paper"],
+)
+def test_losses_are_those_of_predicting_each_row_before_it_is_learnt(make, seed):
+    X = np.random.default_rng(seed).uniform(-1, 1, size=(12_000, 2))
+    y = ((X[:, 0] > 0) ^ (X[:, 1] > 0)).astype(int)
+    model, by_hand = make(), np.full(len(X), math.log(2))
+    for start in range(0, len(X), 50):
+        rows = slice(start, start + 50)
+        if start:
+            by_hand[rows] = -np.log(model.predict_proba(X[rows])[np.arange(50), y[rows]])
+        model.partial_fit(X[rows], y[rows])
+    assert all(
+        seen.loss >= 0
+        for sample in model._tree.history.samples
+        for seen in sample.nodes.values()
+        if seen.loss_rows
+    )
+    course = loss_course(model)
+    changed = {event.n_rows for event in model.events_}
+    assert len(changed) > 3
+    compared = []
+    for (start, stop), loss in zip(
+        itertools.pairwise([0, *course.n_rows]), course.tree, strict=True
+    ):
+        if not any(start < row <= stop for row in changed):  # else it is that of the rows since
+            assert loss == pytest.approx(by_hand[start:stop].mean(), abs=0.1)
+            compared.append(loss)
+    assert len(compared) > 8
+    weights = np.diff([0, *course.n_rows])
+    known = ~np.isnan(course.tree)
+    mean = np.average(course.tree[known], weights=weights[known])
+    assert mean == pytest.approx(by_hand[: course.n_rows[-1]].mean(), abs=0.1)
+
+
+def test_a_loss_counts_with_the_rows_it_is_a_mean_of():
+    """Not with all rows learnt in between: some came before the node was what it is."""
+    model = learn("half")
+    samples = {sample.n_rows: sample.nodes for sample in model._tree.history.samples}
+    by_sample = {}
+    for seen in loss_by_node(model):
+        by_sample.setdefault(seen.n_rows, []).append(seen)
+    for n_rows, nodes in by_sample.items():
+        parents = {node.parent for node in nodes}
+        leaves = [samples[n_rows][n.node] for n in nodes if n.node not in parents]
+        rows = sum(leaf.loss_rows for leaf in leaves)
+        total = sum(leaf.loss * leaf.loss_rows for leaf in leaves if leaf.loss_rows)
+        assert nodes[0].rows == pytest.approx(rows)
+        assert (
+            math.isnan(nodes[0].loss) if rows == 0 else nodes[0].loss == pytest.approx(total / rows)
+        )
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,8 @@ class WeightsOverTime:
     flips : dict of str to list of int
         Samples at which an input's effect had changed its sign: from more than a tenth of the
         strongest effect of all to less than minus that, or the other way.
+    signs : dict of str to ndarray of int
+        1 or -1 from where an input's effect exceeds that tenth to where its sign ends, else 0.
     """
 
     leaf: int
@@ -170,6 +172,7 @@ class WeightsOverTime:
     nodes: NDArray[np.int64]
     effects: dict[str, NDArray[np.float64]]
     flips: dict[str, list[int]]
+    signs: dict[str, NDArray[np.int8]]
 
 
 def weights_over_time(
@@ -231,6 +234,7 @@ def weights_over_time(
     largest = {name: _largest(values) for name, values in effects.items()}
     ranked = sorted(names, key=lambda name: -largest[name])
     least = FLIP * max(largest.values(), default=0.0)
+    turns = {name: _follow_sign(effects[name], least) for name in ranked}
     return WeightsOverTime(
         leaf=leaf,
         path=history.now.path(leaf),
@@ -238,7 +242,8 @@ def weights_over_time(
         n_rows=np.array([moment.sample.n_rows for moment in moments], dtype=np.int64),
         nodes=np.array(nodes, dtype=np.int64),
         effects={name: effects[name] for name in ranked},
-        flips={name: _find_flips(effects[name], least) for name in ranked},
+        flips={name: flips for name, (flips, _) in turns.items()},
+        signs={name: signs for name, (_, signs) in turns.items()},
     )
 
 
@@ -267,15 +272,21 @@ def _largest(values: NDArray[np.float64]) -> float:
     return float(known.max()) if len(known) else 0.0
 
 
-def _find_flips(values: NDArray[np.float64], least: float) -> list[int]:
-    """Return where a value has come to the other side of zero, by at least so much on both."""
-    flips, last = [], 0.0
+def _follow_sign(values: NDArray[np.float64], least: float) -> tuple[list[int], NDArray[np.int8]]:
+    """Return where a value has come to the other side of zero, by at least so much on both.
+
+    And the sign of each, from where it is so much to where it is zero, unknown or turns.
+    """
+    flips, last, held = [], 0.0, 0
+    signs = np.zeros(len(values), dtype=np.int8)
     for place, value in enumerate(values):
         if abs(value) > least:  # NaN is not
             if last * value < 0:
                 flips.append(place)
-            last = value
-    return flips
+            last, held = value, 1 if value > 0 else -1
+        held = held if held * value > 0 else 0
+        signs[place] = held
+    return flips, signs
 
 
 def _check_node(structure: Structure, node: int) -> None:

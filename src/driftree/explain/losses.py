@@ -45,7 +45,8 @@ class NodeLoss(NamedTuple):
     start, stop : float
         Its part of all rows, from 0 to 1: nodes of a level lie side by side in tree order.
     rows : float
-        Rows that reached it since the sample before.
+        Rows that the loss is a mean of: those that reached these leaves since the sample before,
+        or since they are leaves, faded like the sums that the tree compares.
     loss : float
         Mean loss per row, in nats, of the leaves at and below it; NaN if no rows came.
     change : float
@@ -105,21 +106,15 @@ def loss_by_node(model: Readable) -> list[NodeLoss]:
     """
     tree, _ = inside(model)
     earlier: dict[tuple[int, int], deque[tuple[float, float]]] = {}
-    rows_before: dict[tuple[int, int], float] = {}
     found = []
     for moment in replay(history_of(tree))[0]:
         keys = {node: (node, born) for node, born in moment.births.items()}
-        sampled = moment.sample.nodes
-        rows = {
-            node: _since(rows_before.get(keys[node], 0.0), seen.rows)
-            for node, seen in sampled.items()
-        }
-        rows_before = {keys[node]: seen.rows for node, seen in sampled.items()}
-        losses = _losses_below(moment, rows)
+        below = _losses_below(moment)
         places = _places(moment)
         for node, spot in moment.structure.nodes.items():
             before = earlier.setdefault(keys[node], deque(maxlen=EARLIER))
-            change, error = _compare(before, losses[node], rows[node])
+            loss, rows = below[node]
+            change, error = _compare(before, loss, rows)
             found.append(
                 NodeLoss(
                     n_rows=moment.sample.n_rows,
@@ -129,34 +124,29 @@ def loss_by_node(model: Readable) -> list[NodeLoss]:
                     path=join_path(moment.structure.path(node)),
                     start=places[node][0],
                     stop=places[node][1],
-                    rows=rows[node],
-                    loss=losses[node],
+                    rows=rows,
+                    loss=loss,
                     change=change,
                     error=error,
                 )
             )
-            if not math.isnan(losses[node]):
-                before.append((losses[node], rows[node]))
+            if rows > 0:
+                before.append((loss, rows))
     return found
 
 
-def _since(before: float, now: float) -> float:
-    """Return the rows since a sample; a root that started again counts from there."""
-    return now - before if now >= before else now
-
-
-def _losses_below(moment: Moment, rows: dict[int, float]) -> dict[int, float]:
-    """Return the mean loss of the leaves at and below each node, each with its rows."""
+def _losses_below(moment: Moment) -> dict[int, tuple[float, float]]:
+    """Return the mean loss of the leaves at and below each node, and the rows it is a mean of."""
     sums: dict[int, tuple[float, float]] = {}
     for node, spot in reversed(moment.structure.nodes.items()):
         if spot.is_leaf:
-            loss = moment.sample.nodes[node].loss
-            is_known = rows[node] > 0 and not math.isnan(loss)
-            sums[node] = (loss * rows[node], rows[node]) if is_known else (0.0, 0.0)
+            seen = moment.sample.nodes[node]
+            rows = seen.loss_rows
+            sums[node] = (seen.loss * rows, rows) if rows > 0 else (0.0, 0.0)
         else:
             left, right = sums[spot.left], sums[spot.right]
             sums[node] = left[0] + right[0], left[1] + right[1]
-    return {node: loss / own if own > 0 else math.nan for node, (loss, own) in sums.items()}
+    return {node: (loss / n if n > 0 else math.nan, n) for node, (loss, n) in sums.items()}
 
 
 def _compare(

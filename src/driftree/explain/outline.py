@@ -51,7 +51,8 @@ class OutlineNode:
         Share of the stream's rows that reach it, each condition above counted since it was made;
         NaN while one of them has seen no rows.
     probabilities : dict or None
-        Share of each label among the rows that reached it, as in `Rule`; None in the past.
+        Share of each label among the rows that reached it, as in `Rule`; None in the past, and as
+        long as no row has reached it.
     effects : dict of dict or None
         Per label (two labels: of the second only) and input: by how much its own model's log-odds
         change when a number grows by two standard deviations (the paper's setting: from its least
@@ -149,7 +150,7 @@ def _now(tree: Tree, encoder: Encoder) -> dict[int, OutlineNode]:
             left=left,
             right=right,
             share=shares[node],
-            probabilities=class_shares(tree, encoder, node),
+            probabilities=class_shares(tree, encoder, node) if engine.rows[node] > 0 else None,
             effects=effects_of(tree, encoder, engine.weights(node), tree.path(node)),
         )
     return found

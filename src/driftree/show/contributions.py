@@ -101,6 +101,11 @@ def plot_contributions(
 def _pick(explanation: Explanation, label: Hashable) -> tuple[Hashable, float, dict[str, float]]:
     """Return the label to explain, its intercept and its contributions."""
     intercept = explanation.intercept
+    if len(explanation.probabilities) < 2:
+        raise ValueError(
+            "contributions need at least two labels, the model has met "
+            f"{explanation.prediction!r} only; learn rows of another"
+        )
     if not isinstance(intercept, dict):
         if label is not None and label != explanation.label:
             raise ValueError(
@@ -155,10 +160,8 @@ def _add_words(ax: Axes, explanation: Explanation, label: Hashable) -> None:
     by = f"by the model of leaf {explanation.leaf}: "
     words = by + say_path(explanation.path, HEADING - measure(by, FONT_SIZE), FONT_SIZE)
     add_heading(ax, title, words, width=HEADING)
-    ax.set_xlabel(
-        cut(f"{noun} of {labels[label]}: to the right, more likely", 4.5, FONT_SIZE),
-        fontsize=FONT_SIZE,
-        **PLAIN,
-    )
+    start, end = f"{noun} of ", ": to the right, more likely"
+    name = cut(labels[label], HEADING - measure(start + end, FONT_SIZE), FONT_SIZE)
+    ax.set_xlabel(start + name + end, fontsize=FONT_SIZE, **PLAIN)
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)

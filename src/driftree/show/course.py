@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,14 +20,19 @@ from driftree.show.style import (
     PLAIN,
     SIGNS,
     SMALL,
+    UNKNOWN,
     add_heading,
     add_scale,
     axes_or_new,
+    check_samples,
+    colour_limit,
     cut_conditions,
     cut_together,
     legend_above,
     measure,
     say_path,
+    say_rows,
+    text_on,
 )
 from driftree.show.timeline import KINDS
 
@@ -34,6 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.collections import QuadMesh
     from numpy.typing import NDArray
 
     from driftree.estimators import DynamicModelTreeClassifier
@@ -44,6 +52,8 @@ HEADING = 5.6  # inches for words above the axes
 LEGEND = 1.7  # inches for a candidate's words
 NAMES = 1.9  # inches for an input's name
 LANE = 0.21  # inches from one input to the next
+MINUS = "\N{MINUS SIGN}"  # as wide as a plus
+NARROW = 0.025  # of the width: what a sign needs
 MAX_RUNNERS = 6
 RUNNERS = (  # colour, dashes, marker: of the candidates with the largest gains
     ("#0072B2", "-", "o"),
@@ -88,6 +98,7 @@ def plot_gain_race(
     'x1 <= -0.002027'
     """
     race = gain_race(model, node)
+    check_samples(model, len(race.n_rows), f"node {race.node}")
     ax = axes_or_new(ax, width=PAGE_WIDTH, height=3.6)
     needed: dict[str, Any] = {"color": INK, "linewidth": 1.8, "linestyle": (0, (1, 1))}
     handles = ax.plot(race.n_rows, race.threshold, label="needed", **needed)
@@ -120,6 +131,7 @@ def plot_gain_race(
             )
     _mark_changes(ax, race.events)
     _set_gain_axes(ax, race)
+    ax.set_xlabel(say_rows(model, int(race.n_rows[-1])), fontsize=FONT_SIZE)
     n_lines = legend_above(ax, handles, width=HEADING, columns=3)
     rest = len(race.gains) - MAX_RUNNERS
     more = f"; {rest} more candidate{'s'[: rest > 1]} in grey" if rest > 0 else ""
@@ -158,7 +170,6 @@ def _set_gain_axes(ax: Axes, race: GainRace) -> None:
     bottom = max(min([0.0, *lowest, *levels]), -height)
     ax.set_ylim(bottom - 0.05 * height, 1.12 * max([height, *best]))
     ax.axhline(0.0, color=MUTED, linewidth=0.6, zorder=0)
-    ax.set_xlabel("rows", fontsize=FONT_SIZE)
     ax.set_ylabel("gain (nats)", fontsize=FONT_SIZE)
     ax.xaxis.set_major_formatter(write_rows)
 
@@ -173,7 +184,8 @@ def plot_weights_over_time(
 ) -> Axes:
     """Draw how the effects of a leaf's inputs went, and mark where one has changed its sign.
 
-    Before the leaf's time it is the leaf that was in its place.
+    Blue and + make the label more likely, red and - less. The colours tell effects apart up to the
+    size that one in a hundred exceeds. Before the leaf's time it is the leaf that was in its place.
 
     Parameters
     ----------
@@ -211,17 +223,19 @@ def plot_weights_over_time(
         raise ValueError(f"max_features must be at least 1, got {max_features!r}")
     course = weights_over_time(model, leaf, label=label)
     names = list(course.effects)[:max_features]
-    if not len(course.n_rows) or not names:
-        raise ValueError("the history has no sample of this leaf yet: learn more rows")
+    check_samples(model, len(course.n_rows) * len(names), f"leaf {course.leaf}")
     ax = axes_or_new(ax, width=PAGE_WIDTH, height=1.9 + LANE * len(names))
     effects = np.array([course.effects[name] for name in names])
-    _draw_heat(ax, course.n_rows, effects)
+    picture = _draw_heat(ax, course.n_rows, effects)
+    _write_signs(ax, course, names, picture)
     n_lines = _mark_flips(ax, course, names)
     ax.set_yticks(range(len(names)))
     ax.set_yticklabels(cut_together(names, NAMES, FONT_SIZE), **PLAIN)
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel(
-        f"rows; effect: what the log-odds gain when\n{unit_of_effects(model)}", fontsize=FONT_SIZE
+        f"{say_rows(model, int(course.n_rows[-1]))}; effect: what the log-odds gain when\n"
+        f"{unit_of_effects(model)}",
+        fontsize=FONT_SIZE,
     )
     ax.xaxis.set_major_formatter(write_rows)
     which = (
@@ -236,10 +250,10 @@ def plot_weights_over_time(
     return ax
 
 
-def _draw_heat(ax: Axes, n_rows: NDArray[np.int64], effects: NDArray[np.float64]) -> None:
-    largest = float(np.nanmax(np.abs(effects))) if not np.isnan(effects).all() else 1.0
+def _draw_heat(ax: Axes, n_rows: NDArray[np.int64], effects: NDArray[np.float64]) -> QuadMesh:
+    largest = colour_limit(effects)
     edges = np.concatenate(([0], n_rows)).astype(float)
-    ax.set_facecolor("0.85")
+    ax.patch.set(**UNKNOWN)
     picture = ax.pcolormesh(
         edges,
         np.arange(len(effects) + 1) - 0.5,
@@ -250,7 +264,36 @@ def _draw_heat(ax: Axes, n_rows: NDArray[np.int64], effects: NDArray[np.float64]
         rasterized=True,
     )
     ax.set_ylim(len(effects) - 0.5, -0.5)
-    add_scale(ax, picture, "effect (log-odds)")
+    add_scale(ax, picture, "effect (log-odds)", extend="both")
+    return picture
+
+
+def _write_signs(
+    ax: Axes, course: WeightsOverTime, names: list[str], picture: ScalarMappable
+) -> None:
+    """Write the sign of each run of effects that have one, where there is room for it."""
+    from matplotlib.colors import to_hex
+
+    edges = np.concatenate(([0], course.n_rows))
+    least = NARROW * float(edges[-1])
+    for lane, name in enumerate(names):
+        signs = course.signs[name]
+        ends = [0, *(np.flatnonzero(np.diff(signs)) + 1).tolist(), len(signs)]
+        for start, stop in pairwise(ends):
+            if signs[start] and edges[stop] - edges[start] > least:
+                x = (edges[start] + edges[stop]) / 2
+                place = int(np.searchsorted(edges, x)) - 1
+                red, green, blue, _ = picture.to_rgba(course.effects[name][place])
+                ax.text(
+                    x,
+                    lane,
+                    "+" if signs[start] > 0 else MINUS,
+                    ha="center",
+                    va="center",
+                    fontsize=FONT_SIZE,
+                    weight="bold",
+                    color=text_on(to_hex((red, green, blue))),
+                )
 
 
 def _mark_flips(ax: Axes, course: WeightsOverTime, names: list[str]) -> int:
@@ -280,5 +323,5 @@ def _mark_flips(ax: Axes, course: WeightsOverTime, names: list[str]) -> int:
     if len(turns):
         handles.append(Line2D([], [], label="another node from here", **dash))
     if np.any(course.nodes < 0):
-        handles.append(Patch(facecolor="0.85", label="no one leaf held these rows"))
+        handles.append(Patch(label="no one leaf held these rows", **UNKNOWN))
     return legend_above(ax, handles, width=HEADING) if handles else 0

@@ -9,7 +9,17 @@ import numpy as np
 
 from driftree.evaluate.drawing import FONT_SIZE, PAGE_WIDTH, write_rows
 from driftree.explain.losses import loss_by_node, loss_rises
-from driftree.show.style import CHANGES, INK, add_heading, add_scale, axes_or_new
+from driftree.show.style import (
+    CHANGES,
+    INK,
+    UNKNOWN,
+    add_heading,
+    add_scale,
+    axes_or_new,
+    check_samples,
+    colour_limit,
+    say_rows,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,16 +74,14 @@ def plot_drift_by_level(
     ['root', 'level 1', 'level 2']
     """
     losses = loss_by_node(model)
-    if not losses:
-        raise ValueError("the history has no samples yet: learn more rows")
+    check_samples(model, len(losses), "the tree")
     n_levels = 1 + max(seen.depth for seen in losses)
     shown = min(n_levels, MAX_LEVELS)
     rows, image = _paint(losses, shown)
     ax = axes_or_new(ax, width=PAGE_WIDTH, height=1.9 + 0.55 * shown)
     height = LINES + GAP
-    known = np.abs(image[~np.isnan(image)])
-    # a few samples of extreme loss must not make all others pale
-    most = max(float(np.quantile(known, 0.99)), 0.05) if len(known) else 1.0
+    most = colour_limit(image, least=0.05)
+    ax.patch.set(**UNKNOWN)
     edges = np.concatenate(([0], rows)).astype(float)
     picture = ax.pcolormesh(
         edges,
@@ -86,13 +94,15 @@ def plot_drift_by_level(
     )
     add_scale(ax, picture, "change in loss per row (nats)", extend="both")
     ax.set_ylim(len(image), 0)
+    for level in range(1, shown):
+        ax.axhspan(level * height - GAP, level * height, color="white", linewidth=0)
     _mark_drifts(ax, drifts)
     ax.set_yticks([level * height + LINES / 2 for level in range(shown)])
     ax.set_yticklabels(["root", *(f"level {level}" for level in range(1, shown))])
     ax.tick_params(axis="y", length=0)
     ax.xaxis.set_major_formatter(write_rows)
-    _tell(ax, model)
-    words = "height: share of rows; white: too new to compare"
+    _tell(ax, model, say_rows(model, rows[-1]))
+    words = "height: share of rows; hatched: too new to compare"
     if n_levels > shown:
         words += f"; {shown} of {n_levels} levels"
     if drifts:
@@ -131,8 +141,8 @@ def _mark_drifts(ax: Axes, drifts: Drifts) -> None:
             ax.plot([start, stop], [1.015, 1.015], linewidth=3, solid_capstyle="butt", **above)
 
 
-def _tell(ax: Axes, model: DynamicModelTreeClassifier) -> None:
-    """Say below what can be said: the rises for the most rows."""
+def _tell(ax: Axes, model: DynamicModelTreeClassifier, axis: str) -> None:
+    """Name the axis, and say below it what can be said: the rises for the most rows."""
     rises = sorted(loss_rises(model), key=lambda rise: -rise.share)
     lines = [
         f"rows {rise.start:,} to {rise.stop:,}: {_say(rise)}"
@@ -141,7 +151,7 @@ def _tell(ax: Axes, model: DynamicModelTreeClassifier) -> None:
     if (rest := len(rises) - MOST) > 0:
         lines.append(f"and {rest} {'rise' if rest == 1 else 'rises'} for fewer rows")
     ax.set_xlabel(
-        "\n".join(["rows", *(["the loss rose:"] if lines else []), *lines]), fontsize=FONT_SIZE
+        "\n".join([axis, *(["the loss rose:"] if lines else []), *lines]), fontsize=FONT_SIZE
     )
 
 

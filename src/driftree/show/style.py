@@ -11,7 +11,11 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from driftree.evaluate.drawing import FONT_SIZE, MISSING, page
+from driftree.explain.describe import inside
+from driftree.explain.replay import history_of
 from driftree.explain.text import one_line, shorten_together
 from driftree.learn.events import join_path
 
@@ -21,7 +25,9 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
+    from numpy.typing import NDArray
 
+    from driftree.estimators import DynamicModelTreeClassifier
     from driftree.learn.events import Condition
 
 INK = "#1a1a1a"
@@ -30,10 +36,15 @@ FAINT = "#d9d9d9"
 UP = "#0072B2"  # for a label, more likely
 DOWN = "#D55E00"
 OTHERS = "#b3b3b3"
-PALETTE = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#F0E442")
+# Of labels, where there are more than two: neither UP nor DOWN, which say something else.
+PALETTE = ("#009E73", "#CC79A7", "#F0E442", "#56B4E9", "#E69F00", "#4d4d4d")
 # ColorBrewer's, for values around 0, safe for colour-blind readers
 SIGNS = "RdBu"  # red below 0, blue above, like DOWN and UP
 CHANGES = "PuOr_r"  # purple: less; orange: more
+# Light colours of these scales are near to white and to grey: what is not known has lines instead.
+UNKNOWN: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.75", "hatch": "/////"}
+FEW = 0.01  # of all values: those beyond what the colours can tell
+LATE = 0.95  # of the rows: if the samples end before, the picture says so
 SMALL = FONT_SIZE - 1
 ENTRY = 2.2  # inches for a name in a legend
 KEY = 0.62  # inches for the line before it
@@ -103,6 +114,41 @@ def add_scale(ax: Axes, picture: ScalarMappable, words: str, **settings: Any) ->
     bar = figure.colorbar(picture, ax=ax, fraction=0.05, pad=0.02, **settings)
     bar.ax.tick_params(labelsize=FONT_SIZE)
     bar.set_label(words, fontsize=FONT_SIZE)
+
+
+def colour_limit(values: NDArray[np.float64], least: float = 0.0) -> float:
+    """Return the size up to which colours tell values apart; a few extreme ones are beyond.
+
+    Examples
+    --------
+    >>> colour_limit(np.array([-1.0] * 600 + [0.5] * 400 + [1e6])), colour_limit(np.array([0.0]))
+    (1.0, 1.0)
+    """
+    known = np.abs(values[~np.isnan(values)])
+    limit = float(np.quantile(known, 1 - FEW)) if len(known) else 0.0
+    return max(limit, least) or 1.0  # a scale needs some room
+
+
+def check_samples(model: DynamicModelTreeClassifier, n_samples: int, what: str) -> None:
+    """Raise if there is nothing to draw yet, and say when there will be."""
+    if not n_samples:
+        due = history_of(inside(model)[0]).next_row
+        raise ValueError(
+            f"the history has no sample of {what} yet: the next one is due at row {due:,}, the "
+            f"model has learnt {model.n_rows_seen_:,}; learn more rows"
+        )
+
+
+def say_rows(model: DynamicModelTreeClassifier, row: int) -> str:
+    """Name the axis of rows, and say so where the last sample comes well before the end.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> say_rows(SimpleNamespace(n_rows_seen_=4000), 2000)
+    'rows (last sample at row 2,000)'
+    """
+    return f"rows (last sample at row {row:,})" if row < LATE * model.n_rows_seen_ else "rows"
 
 
 def measure(text: str, size: float) -> float:

@@ -21,10 +21,18 @@ from driftree.evaluate.figures import WINDOW
 from driftree.evaluate.records import by_learner, columns
 from driftree.explain.describe import inside
 from driftree.explain.losses import loss_course
-from driftree.show.style import INK, MUTED, SMALL, legend_above
+from driftree.show.style import (
+    INK,
+    MUTED,
+    SMALL,
+    axes_or_new,
+    check_samples,
+    legend_above,
+    say_rows,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -33,13 +41,14 @@ if TYPE_CHECKING:
     from driftree.estimators import DynamicModelTreeClassifier
     from driftree.evaluate.drawing import Drifts
     from driftree.evaluate.records import Record
+    from driftree.explain.losses import LossCourse
 
-# What became of the tree, from the top lane down: its name, its mark, its colour.
+# Changes of the tree, from the top lane down: their name as on the page, their mark, their colour.
 KINDS = {
     "split": ("split", "^", "#0072B2"),
-    "replace": ("replaced", "D", "#E69F00"),
-    "prune": ("pruned", "v", "#D55E00"),
-    "link": ("restarted", "s", "#CC79A7"),
+    "replace": ("replace", "D", "#E69F00"),
+    "prune": ("prune", "v", "#D55E00"),
+    "link": ("restart", "s", "#CC79A7"),
 }
 HEADING = 6.2  # inches for the legend
 LARGEST, SMALLEST = 9.0, 4.0  # marks at the root and from the fifth level on, in points
@@ -51,6 +60,7 @@ def plot_timeline(
     *,
     drifts: Drifts = (),
     window: int = WINDOW,
+    ax: Sequence[Axes] | NDArray[np.object_] | None = None,
 ) -> NDArray[np.object_]:
     """Draw how well a run went, and below it when the tree changed, by the kind of change.
 
@@ -67,6 +77,8 @@ def plot_timeline(
         Rows at which the stream is known to change abruptly, or spans in which it changes.
     window : int, default=20
         Batches of the sliding mean of F1; the shade is one standard deviation to either side.
+    ax : pair of matplotlib Axes, optional
+        Where to draw, the upper and the lower panel; by default a figure of its own.
 
     Returns
     -------
@@ -85,16 +97,20 @@ def plot_timeline(
     >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     >>> above, below = plot_timeline(model)
     >>> [text.get_text() for text in below.get_yticklabels()]
-    ['split (1)', 'replaced (0)', 'pruned (0)', 'restarted (0)']
+    ['split (1)', 'replace (0)', 'prune (0)', 'restart (0)']
     """
-    _, panels = page(2, 1, height=4.2, width=PAGE_WIDTH)
-    above, below = panels[:, 0]
-    above.sharex(below)
-    courses = by_learner(records) if records is not None else None
-    if courses is not None and not courses:
+    courses = by_learner(records or ())
+    if records is not None and not courses:
         raise ValueError("there are no records to draw; leave them out to draw the loss")
+    losses = loss_course(model) if records is None else None
+    if losses is not None:
+        check_samples(model, len(losses.n_rows), "the tree")
+    above, below = _two_panels(ax)
     mark_drifts((above, below), drifts)
-    handles = _draw_loss(above, model) if courses is None else _draw_scores(above, courses, window)
+    if losses is not None:
+        handles = _draw_loss(above, losses)
+    else:
+        handles = _draw_scores(above, courses, window)
     _draw_events(below, model)
     handles += drift_handles(drifts)
     legend_above(above, handles, width=HEADING)
@@ -102,8 +118,22 @@ def plot_timeline(
         panel.set_xlim(0, model.n_rows_seen_)
         panel.xaxis.set_major_formatter(write_rows)
     above.tick_params(labelbottom=False)
-    below.set_xlabel("rows", fontsize=FONT_SIZE)
+    last = int(losses.n_rows[-1]) if losses is not None else model.n_rows_seen_
+    below.set_xlabel(say_rows(model, last), fontsize=FONT_SIZE)
     return np.array([above, below], dtype=object)
+
+
+def _two_panels(ax: Sequence[Axes] | NDArray[np.object_] | None) -> tuple[Axes, Axes]:
+    """Return the panels that were given, or those of a new figure."""
+    if ax is None:
+        _, panels = page(2, 1, height=4.2, width=PAGE_WIDTH)
+        above, below = panels[:, 0]
+        above.sharex(below)
+        return above, below
+    if np.asarray(ax, dtype=object).shape != (2,):
+        raise ValueError("ax must be a pair of Axes, the upper and the lower panel")
+    above, below = (axes_or_new(panel, width=PAGE_WIDTH, height=2.1) for panel in ax)
+    return above, below
 
 
 def _draw_scores(above: Axes, courses: dict[str, list[Record]], window: int) -> list[Artist]:
@@ -119,8 +149,7 @@ def _draw_scores(above: Axes, courses: dict[str, list[Record]], window: int) -> 
     return learner_handles(styles)
 
 
-def _draw_loss(above: Axes, model: DynamicModelTreeClassifier) -> list[Artist]:
-    course = loss_course(model)
+def _draw_loss(above: Axes, course: LossCourse) -> list[Artist]:
     looks: dict[str, dict[str, Any]] = {
         "the tree": {"color": INK, "linewidth": 1.5},
         "one linear model (the root's)": {"color": "#56B4E9", "linestyle": "--", "linewidth": 1.2},

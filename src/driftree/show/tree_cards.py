@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from driftree.explain.outline import OutlineNode
 
 CARD = "#f5f5f5"
-MAX_COLOURS = 6  # labels with a colour of their own
 
 
 @dataclass(slots=True)
@@ -56,8 +55,12 @@ class Pen:
 
 
 # ---------------------------------------------------------------------- what a card shows
-def rank_labels(nodes: Mapping[int, OutlineNode]) -> dict[Hashable, str]:
-    """Give each label a colour; of many, the most frequent have their own."""
+def colour_labels(nodes: Mapping[int, OutlineNode]) -> dict[Hashable, str]:
+    """Give each label a colour; of many, the most frequent have their own.
+
+    They come in the order of the model's labels, so that they are the same in the next picture. Of
+    two, the second has the colour of effects that make it more likely.
+    """
     total: dict[Hashable, float] = {}
     for node in nodes.values():
         if node.left >= 0:
@@ -65,10 +68,11 @@ def rank_labels(nodes: Mapping[int, OutlineNode]) -> dict[Hashable, str]:
         for label, probability in (node.probabilities or {}).items():
             weight = node.share if node.share > 0 else 0.0  # not NaN
             total[label] = total.get(label, 0.0) + weight * probability
-    ranked = sorted(total, key=lambda label: -total[label])
-    own = set(ranked if len(ranked) <= MAX_COLOURS + 1 else ranked[:MAX_COLOURS])
+    if len(total) <= 2:
+        return dict(zip(total, (DOWN, UP), strict=False))
+    own = set(sorted(total, key=lambda label: -total[label])[: len(PALETTE)])
     colours = iter(PALETTE)
-    return {label: next(colours) if label in own else OTHERS for label in ranked}
+    return {label: next(colours) if label in own else OTHERS for label in total}
 
 
 def label_of(node: OutlineNode) -> Hashable:

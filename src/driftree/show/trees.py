@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from driftree.show.style import (
     cut_together,
     measure,
 )
-from driftree.show.tree_cards import Pen, bars_of, draw_bars, draw_card, rank_labels
+from driftree.show.tree_cards import Pen, bars_of, colour_labels, draw_bars, draw_card
 from driftree.show.tree_layout import (
     COLUMN_GAP,
     MARGIN,
@@ -53,7 +54,8 @@ def plot_tree(
 
     Rows that pass a condition take the upper line; the thicker a line, the more rows. A leaf shows
     how often it has seen each label, and the inputs that move its log-odds most, to the right those
-    that make the label more likely; with more than two labels, those of its most frequent label.
+    that make the label more likely; with more than two labels, those of its most frequent label,
+    or of the one with the strongest effect as long as no row has reached it.
     The bars of all leaves have the same scale. Of a tree with more than 40 leaves the branches that
     the fewest rows reach are one card each, with the model that the node above them keeps.
 
@@ -90,7 +92,7 @@ def plot_tree(
     """
     check_limits(max_weights)
     nodes = outline(model, step=step)
-    labels, names = rank_labels(nodes), label_texts(inside(model)[1].labels, most=None)
+    labels, names = colour_labels(nodes), label_texts(inside(model)[1].labels, most=None)
     hidden = hide_small(nodes)
     bars = {
         node.node: bars_of(node, max_weights)
@@ -159,13 +161,18 @@ def _explain(
     leaves = [node for node in nodes.values() if node.left < 0]
     hidden = [box.n_hidden for box in layout.boxes.values() if box.n_hidden]
     lines = ["Lines: the thicker, the more rows."] if len(leaves) > 1 else []
+    if any(math.isnan(node.share) for node in nodes.values()):
+        lines.append("Dashed: not known yet.")
     effects = next((leaf.effects for leaf in leaves if leaf.effects), None)
     if effects:
         several = len(effects) > 1
-        has_seen = any(leaf.probabilities for leaf in leaves)
-        one = (
-            "the leaf's most frequent label" if has_seen else "the label with the strongest effect"
-        )
+        has_seen = {bool(leaf.probabilities) for leaf in leaves}
+        words = {
+            True: "the leaf's most frequent label",
+            False: "the label with the strongest effect",
+        }
+        one = " (where no rows came: ".join(words[each] for each in sorted(has_seen, reverse=True))
+        one += ")" if len(has_seen) > 1 else ""
         names = label_texts(inside(model)[1].labels)
         whose = one if several else f"label {names[next(iter(effects))]}"
         inputs = len(next(iter(effects.values())))
@@ -241,7 +248,10 @@ def _flow(sentences: list[str], width: float) -> list[str]:
 
 
 def _draw_line(pen: Pen, above: Box, below: Box, word: str) -> None:
-    """Draw the way from a node to a child: a curve to the next column, then straight on."""
+    """Draw the way from a node to a child: a curve to the next column, then straight on.
+
+    It is dashed while it is not known how many rows take it.
+    """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
@@ -261,8 +271,9 @@ def _draw_line(pen: Pen, above: Box, below: Box, word: str) -> None:
         PathPatch(
             Path(places, codes),
             facecolor="none",
-            edgecolor=FAINT,
+            edgecolor=OTHERS if math.isnan(share) else FAINT,
             linewidth=width * pen.scale,
+            linestyle=(0, (3, 3)) if math.isnan(share) else "-",
             capstyle="butt",
             zorder=0.5,
         )
