@@ -34,6 +34,17 @@ def learn(n_rows=N_ROWS, **parameters):
     return model
 
 
+def learn_shift():
+    """One leaf of twelve inputs: six matter at first, and bit by bit the other six."""
+    rng = np.random.default_rng(1)
+    model = DynamicModelTreeClassifier(**{**quick.PARAMETERS, "max_nodes": 1})
+    for share in np.linspace(0, 0.8, 100):
+        X = rng.normal(size=(50, 12))
+        y = np.array(LABELS, dtype=object)[(X @ np.repeat([1 - share, share], 6) > 0).astype(int)]
+        model.learn_many({f"x{j}": column for j, column in enumerate(X.T)}, y)
+    return model
+
+
 def make_records(*learners, n_batches=600):
     """F1 that falls, of which the first is not known."""
     figures = {"kappa": 0.5, "log_loss": math.nan, "n_nodes": 3, "depth": 1, "memory": None}
@@ -56,25 +67,25 @@ def make_records(*learners, n_batches=600):
 
 
 # ---------------------------------------------------------------------- a large one
-def learn_much():
-    """1,000 changes, 40 leaves, 50 features with long names, 20 classes, as many samples as go."""
+def learn_much(n_leaves=40, name="a name of some length, as people give them, number "):
+    """1,000 changes, some leaves, 50 features with long names, 20 labels, and many samples."""
     rng = np.random.default_rng(1)
-    names = [f"a name of some length, as people give them, number {j}" for j in range(50)]
+    names = [f"{name}{j}" for j in range(50)]
     model = DynamicModelTreeClassifier()
     rows = dict(zip(names, rng.normal(size=(50, 400)), strict=True))
     model.learn_many(rows, np.array([f"label {k}" for k in rng.permutation(400) % 20]))
-    model._tree.history = make_history(names)
+    model._tree.history = make_history(names, n_leaves)
     return model
 
 
-def make_history(names):
-    """A log that grows 40 leaves, prunes and splits the deepest, and starts again in the end."""
+def make_history(names, n_leaves):
+    """A log that grows its leaves, prunes and splits the deepest, and starts again in the end."""
     rng = np.random.default_rng(1)
     log = History(distance=500)
     figures = {"gain": 12.3456789, "threshold": 9.87654321, "loss_before": 123.456, "rows": 1e4}
     for step in range(1, 1000):
         deepest = max(log.now.nodes.values(), key=lambda spot: (spot.is_leaf, spot.depth % 12))
-        node = deepest.node if step < 40 or step % 2 else deepest.parent
+        node = deepest.node if step < n_leaves or step % 2 else deepest.parent
         common = {
             "step": step,
             "n_rows": 2 * step // 5,
@@ -98,6 +109,7 @@ def make_history(names):
                     spot.depth,
                     10.0,
                     0.5,
+                    10.0,
                     rng.normal(size=(20, 51)).astype(np.float32) if spot.is_leaf else None,
                     (),
                     1.0,
@@ -105,7 +117,7 @@ def make_history(names):
                 for spot in log.now.nodes.values()
             }
             log.samples.append(Sample(step, 2 * step // 5, nodes, 0))
-    assert len(log.now.leaves()) == 40
+    assert len(log.now.leaves()) == n_leaves
     last = {**common, "step": 1000, "node": 0, "path": (), "removed": log.now.below(0)}
     log.add(LinkChange(floor=(0.0, 0.0), third_label="label 2", **last))
     return log

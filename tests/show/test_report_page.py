@@ -1,86 +1,15 @@
 """The report as a page: what a reader sees and does in a real browser."""
 
 import base64
-import json
 import re
-import shutil
 
 import pytest
 
+from browsing import SIZES, find, focused, key, press, text_of, visible
 from driftree.learn.events import join_path
 from hostile import LABELS, N_ROWS, SCRIPT, TITLE
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
-
-SIZES = [(1280, 900), (390, 800)]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """One headless Chromium, with the browser's log and its requests recorded."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for flag in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
-        options.add_argument(f"--{flag}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(executable_path=driver)  # so that none is downloaded
-    chromium = webdriver.Chrome(options=options, service=service)
-    yield chromium
-    chromium.quit()
-
-
-@pytest.fixture
-def page(browser, reports):
-    """Open a report, at a width, in a colour scheme; at the end, nothing was complained about."""
-
-    def open_report(name, size=SIZES[0], scheme="light"):
-        width, height = size
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        browser.get(reports[name].as_uri())
-        return browser
-
-    browser.get("about:blank")
-    browser.get_log("browser"), browser.get_log("performance")
-    yield open_report
-    assert browser.get_log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    sent = [m["params"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    assert {request["request"]["url"].split(":")[0] for request in sent} <= {"file"}
-
-
-def find(page, selector):
-    return page.find_elements("css selector", selector)
-
-
-def text_of(page, selector):
-    return page.execute_script(
-        "return document.querySelector(arguments[0]).textContent.replace(/\\s+/g, ' ')", selector
-    )
-
-
-def press(page, *keys):
-    from selenium.webdriver.common.action_chains import ActionChains
-
-    ActionChains(page, duration=0).send_keys(*keys).perform()
-
-
-def key(name):
-    from selenium.webdriver.common.keys import Keys
-
-    return getattr(Keys, name)
-
-
-def focused(page, attribute):
-    return page.switch_to.active_element.get_attribute(attribute)
 
 
 @pytest.mark.parametrize("name", ["whole", "folded", "without"])
@@ -220,6 +149,9 @@ def test_keyboard_is_enough(page, models):
     assert focused(opened, "data-event") == str(len(events) - 1)
     press(opened, key("ARROW_LEFT"), key("ARROW_LEFT"), key("ENTER"))
     assert " ".join(str(events[-3]).split()) in text_of(opened, "#reading")
+    assert focused(opened, "id") == "reading-title"
+    press(opened, key("TAB"), key("ENTER"))
+    assert focused(opened, "data-event") == str(len(events) - 3)
     press(opened, key("TAB"))
     assert focused(opened, "id") == "slider"
     press(opened, key("ARROW_RIGHT"))
@@ -227,7 +159,7 @@ def test_keyboard_is_enough(page, models):
     press(opened, key("HOME"))
     assert text_of(opened, "#place").startswith("Row 0")
     press(opened, key("END"))
-    for goal in ("previous", "next", "latest"):
+    for goal in ("previous", "next", "latest", "why"):
         press(opened, key("TAB"))
         assert focused(opened, "id") == goal
     press(opened, key("TAB"))
@@ -236,6 +168,8 @@ def test_keyboard_is_enough(page, models):
     assert opened.execute_script(outline) == "3px"
     press(opened, key("HOME"), key("SPACE"))
     assert f"Leaf {models['whole'].leaf_models()[0].leaf}" in text_of(opened, "#reading")
+    assert focused(opened, "id") == "reading-title"
+    press(opened, key("TAB"), key("ENTER"))
     assert focused(opened, "aria-pressed") == "true"
 
 
@@ -253,14 +187,19 @@ def test_fits_both_widths_and_schemes(page, size, scheme):
         assert (int(re.search(r"\d+", ground)[0]) < 128) == (scheme == "dark")
 
 
-def test_prints_light_and_without_controls(page):
+def test_prints_light_and_without_controls(page, models):
     opened = page("whole", scheme="dark")
     pdf = base64.b64decode(opened.execute_cdp_cmd("Page.printToPDF", {})["data"])
     assert pdf.startswith(b"%PDF")
     assert len(pdf) > 20_000
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    assert not any(part.is_displayed() for part in find(opened, "#slider, .buttons"))
-    assert all(part.is_displayed() for part in find(opened, "#tree svg, #rules, #reading, #code"))
+    assert visible(opened, "#slider, .buttons, #keys, .back") == [False] * 4
+    assert visible(opened, "#rules, #reading, #code") == [True] * 3
+    # a picture of many leaves cannot be read on paper: lines of text can
+    lines = text_of(opened, "#tree .text-tree", spaces=True).split("\n")
+    assert models["whole"].n_leaves_ > 4
+    assert len(lines) == models["whole"].n_nodes_
+    assert visible(opened, "#tree > svg, #tree > pre") == [False, True]
     ground = opened.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert ground == "rgb(255, 255, 255)"
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

@@ -12,6 +12,7 @@ import numpy as np
 import typer
 
 import driftree
+from driftree.cli.report import command_line
 from driftree.cli.screen import PLAIN_LINES, consoles, one_line
 
 if TYPE_CHECKING:
@@ -77,13 +78,18 @@ class Race:
                 self.records[record.learner].append(record)
             yield self.evaluation.n_rows
 
-    def report(self, path: Path) -> None:
+    def report(self, path: Path, command: str) -> None:
         """Write the tree's story beside the other's scores as a page."""
         records = [record for group in self.records.values() for record in group]
         title = f"{self.n_rows:,} loan applications, and a rule that changes"
         n_rules = len(DEMO_RULES)
         drifts = [place * self.n_rows // n_rules for place in range(1, n_rules)]
-        driftree.report(self.ours, records, path, title=title, drifts=drifts)
+        settings = {
+            "command": command,
+            "rows": f"{self.n_rows:,}, learnt one by one, measured by {self.batch_rows:,}",
+            "seed": self.seed,
+        }
+        driftree.report(self.ours, records, path, title=title, drifts=drifts, settings=settings)
 
     def f1(self, learner: str, start: float = 0, stop: float = math.inf) -> float:
         """Return the mean F1 of the batches that begin in a part of the stream, NaN if none do."""
@@ -106,6 +112,7 @@ class Race:
 
 
 def demo(
+    context: typer.Context,
     rows: Annotated[int, typer.Option(min=1000, help="Loan applications to learn.")] = 200_000,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another stream.")] = 1,
     out: Annotated[Path, typer.Option(help="The report to write.")] = Path("driftree-demo.html"),
@@ -113,12 +120,13 @@ def demo(
     """Watch a tree learn loan applications while the rule behind them changes three times."""
     console, _ = consoles()
     with one_line():
+        out.parent.mkdir(parents=True, exist_ok=True)  # rather now than fail after the run
         race = Race(rows, seed)
         _introduce(console, rows)
         show = _show_live if console.is_terminal and not console.is_dumb_terminal else _show_lines
         show(console, race)
         _conclude(console, race)
-        race.report(out)
+        race.report(out, command_line(context))
         console.print(f"\nAll of it, at any time of the stream: open {out.resolve().as_uri()}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 def report(
+    context: typer.Context,
     source: Source,
     target: Target = None,
     models: Annotated[
@@ -73,14 +75,15 @@ def report(
             raise ValueError(f"{out} is a folder: name the page in it, --out {out / 'report.html'}")
         if out.exists() and not overwrite:
             raise ValueError(f"{out} exists: add --overwrite to replace it, or another --out")
-        _write(settings, out, title or stem_of(source))
+        _write(settings, out, title or stem_of(source), command_line(context))
 
 
-def _write(settings: RunSettings, out: Path, title: str) -> None:
+def _write(settings: RunSettings, out: Path, title: str, command: str) -> None:
     from driftree.evaluate.parallel import run_tasks
     from driftree.evaluate.records import read_records
     from driftree.evaluate.runs import RunTask, run_stream
     from driftree.show.report import report as write_report
+    from driftree.show.reproduce import tell_run
 
     console, error_console = consoles()
     with TemporaryDirectory() as folder:
@@ -91,10 +94,29 @@ def _write(settings: RunSettings, out: Path, title: str) -> None:
         records = read_records(task.records)
     model = result.learners[settings.learners[0]]
     drifts = known_drifts(settings.source, result.n_rows)
-    write_report(model, records or None, out, title=title, drifts=drifts)
+    told = {"command": command, **tell_run(settings, result)}
+    write_report(model, records or None, out, title=title, drifts=drifts, settings=told)
     n_leaves, n_changes = model.n_leaves_, len(model.events_)
     console.print(
         f"{out}: {result.n_rows:,} rows, {n_changes} change{'s' if n_changes != 1 else ''}, "
         f"{n_leaves} lea{'ves' if n_leaves != 1 else 'f'} at the end",
         soft_wrap=True,
     )
+    if result.n_bad_rows:
+        console.print(f"{result.n_bad_rows:,} malformed rows were skipped, the first:")
+        for row in result.bad_rows[:3]:
+            console.print(f"  {row}", soft_wrap=True)
+
+
+def command_line(context: typer.Context) -> str:
+    """Return a command as it can be given again; what was not given is left out."""
+    words = ["driftree", context.info_name or ""]
+    for parameter in context.command.params:
+        name, value = parameter.name or "", context.params.get(parameter.name or "")
+        origin = context.get_parameter_source(name)
+        if origin is None or origin.name != "COMMANDLINE":
+            continue
+        is_option = parameter.param_type_name == "option"
+        words += [parameter.opts[0]] if is_option else []
+        words += [] if isinstance(value, bool) else [str(value)]
+    return shlex.join(words)

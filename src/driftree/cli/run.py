@@ -297,7 +297,7 @@ def _conclude(
     if len(learners) == 1:
         _tell_tree(console, *learners.values())
     files = ["records.csv", "summary.json"] + ["plot.png"] * has_plot
-    if _report(folder / "report.html", settings, records, learners):
+    if _report(folder / "report.html", settings, records, first, learners):
         files.append("report.html")
     console.print(f"\n{folder}: {', '.join(files)}", soft_wrap=True)
     if not has_plot:
@@ -305,9 +305,15 @@ def _conclude(
 
 
 def _report(
-    path: Path, settings: RunSettings, records: list[Record], learners: dict[str, Any]
+    path: Path,
+    settings: RunSettings,
+    records: list[Record],
+    result: RunResult,
+    learners: dict[str, Any],
 ) -> bool:
     """Write the story of the first Dynamic Model Tree among the learners; False if none is."""
+    from driftree.show.reproduce import tell_run
+
     trees = [
         name
         for name in settings.learners
@@ -315,10 +321,14 @@ def _report(
     ]
     if not trees:
         return False
-    first = sorted(records, key=lambda record: record.learner != trees[0])
-    model, source = learners[trees[0]], settings.source
-    drifts = known_drifts(source, model.n_rows_seen_)
-    driftree.report(model, first, path, title=stem_of(source), drifts=drifts)
+    driftree.report(
+        learners[trees[0]],
+        sorted(records, key=lambda record: record.learner != trees[0]),
+        path,
+        title=stem_of(settings.source),
+        drifts=known_drifts(settings.source, result.n_rows),
+        settings=tell_run(settings, result),
+    )
     return True
 
 

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-Drifts = Sequence[int | tuple[int, int]]
+Drifts = Sequence[float | Sequence[float]]
 
 MISSING = "pictures need matplotlib: pip install 'driftree[plot]'"
+ENDLESS = 2**62  # rows of a stream that no drift lies beyond
 FONT_SIZE = 8  # points at the printed size
 PAGE_WIDTH = 7.16  # inches, the two columns of an IEEE page
 MAX_POINTS = 250  # of a curve; more cannot be told apart in print, and swell vector files
@@ -83,11 +84,51 @@ def choose_styles(learners: Iterable[str]) -> dict[str, Style]:
     return {name: STYLES[name] if name in STYLES else next(free) for name in names}
 
 
+def drift_spans(drifts: Drifts, n_rows: int) -> list[tuple[int, int]]:
+    """Return known drifts as spans of rows; those that begin beyond the stream are left out.
+
+    Parameters
+    ----------
+    drifts : sequence of int or (int, int)
+        Rows at which a stream changes, or the first and last rows between which it does; whole
+        numbers of any type, pairs as tuples, lists or arrays.
+    n_rows : int
+        Rows of the stream, at which spans end that go on beyond.
+
+    Returns
+    -------
+    list of (int, int)
+        First and last row of each, the same where the change is abrupt.
+
+    Examples
+    --------
+    >>> drift_spans([300, [400, 600], 5000], n_rows=500)
+    [(300, 300), (400, 500)]
+    """
+    if not hasattr(drifts, "__iter__"):
+        raise TypeError(
+            f"drifts must be a sequence of rows or (first, last) pairs of rows, got {drifts!r}: "
+            f"write [{drifts!r}]"
+        )
+    spans = []
+    for drift in drifts:
+        rows = np.asarray(drift)
+        is_number = rows.dtype.kind in "iuf" and rows.shape in ((), (2,))
+        if not is_number or not np.all(np.isfinite(rows)) or np.any(rows != np.round(rows)):
+            raise ValueError(
+                f"a drift must be a row, or a pair of its first and last row, got {drift!r}"
+            )
+        first, last = int(rows.min()), int(rows.max())
+        if first < n_rows:
+            spans.append((first, min(last, n_rows)))
+    return spans
+
+
 def mark_drifts(panels: Iterable[Axes], drifts: Drifts) -> None:
     """Mark where the stream is known to change: a line where abruptly, a shade where slowly."""
     for panel in panels:
         for place in drifts:
-            start, stop = place if isinstance(place, tuple) else (place, place)
+            start, stop = drift_spans([place], ENDLESS)[0]
             if start == stop:
                 panel.axvline(start, **ABRUPT)
             else:
@@ -153,7 +194,7 @@ def learner_handles(styles: Mapping[str, Style], *, has_lines: bool = True) -> l
     return handles
 
 
-def drift_handles(drifts: Iterable[int | tuple[int, int]]) -> list[Artist]:
+def drift_handles(drifts: Iterable[float | Sequence[float]]) -> list[Artist]:
     """Return what a legend shows of the kinds of drift there are."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -167,9 +208,10 @@ def drift_handles(drifts: Iterable[int | tuple[int, int]]) -> list[Artist]:
     return handles
 
 
-def is_abrupt(place: int | tuple[int, int]) -> bool:
+def is_abrupt(place: float | Sequence[float]) -> bool:
     """Return whether a known drift is a single row rather than a span."""
-    return not isinstance(place, tuple) or place[0] == place[1]
+    [(first, last)] = drift_spans([place], ENDLESS)
+    return first == last
 
 
 def write_rows(value: float, _: float) -> str:

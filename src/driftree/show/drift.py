@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.evaluate.drawing import FONT_SIZE, PAGE_WIDTH, write_rows
+from driftree.evaluate.drawing import FONT_SIZE, PAGE_WIDTH, drift_spans, write_rows
 from driftree.explain.losses import loss_by_node, loss_rises
 from driftree.show.style import (
     CHANGES,
@@ -96,7 +96,7 @@ def plot_drift_by_level(
     ax.set_ylim(len(image), 0)
     for level in range(1, shown):
         ax.axhspan(level * height - GAP, level * height, color="white", linewidth=0)
-    _mark_drifts(ax, drifts)
+    _mark_drifts(ax, drift_spans(drifts, model.n_rows_seen_))
     ax.set_yticks([level * height + LINES / 2 for level in range(shown)])
     ax.set_yticklabels(["root", *(f"level {level}" for level in range(1, shown))])
     ax.tick_params(axis="y", length=0)
@@ -130,11 +130,10 @@ def _paint(
     return rows, image
 
 
-def _mark_drifts(ax: Axes, drifts: Drifts) -> None:
+def _mark_drifts(ax: Axes, spans: list[tuple[int, int]]) -> None:
     """Mark known drifts above the bands: colours there must stay as they are."""
     above: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False, "color": INK}
-    for place in drifts:
-        start, stop = place if isinstance(place, tuple) else (place, place)
+    for start, stop in spans:
         if start == stop:
             ax.plot(start, 1.015, marker="v", markersize=6, **above)
         else:

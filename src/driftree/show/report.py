@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driftree.show.report_data import gather
+from driftree.show.report_text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from driftree.estimators import DynamicModelTreeClassifier
     from driftree.evaluate.drawing import Drifts
     from driftree.evaluate.records import Record
 
 SCRIPTS = ("data", "replay", "timeline", "tree", "reading", "tables", "main")
+UNFIT = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 # No address may be asked for anything; only the page's own script and style count.
 POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; base-uri 'none'; "
@@ -40,6 +42,7 @@ def report(
     *,
     title: str | None = None,
     drifts: Drifts = (),
+    settings: Mapping[str, object] | None = None,
 ) -> Path:
     """Write what a model knows, why it changed and how well it did to one HTML file.
 
@@ -59,7 +62,11 @@ def report(
     title : str, optional
         Heading of the page.
     drifts : sequence of int or (int, int), default=()
-        Rows at which the stream is known to change, or spans in which it does.
+        Rows at which the stream is known to change, or spans in which it does; those beyond the
+        stream are left out.
+    settings : mapping, optional
+        How the run was made, such as its source and the rows per batch: shown beside the model's
+        parameters, for those who want to get the same tree.
 
     Returns
     -------
@@ -82,7 +89,7 @@ def report(
         raise TypeError(
             f"records must be records of a run, got {records!r}: write path={records!r}"
         )
-    data = gather(model, None if records is None else list(records), drifts)
+    data = gather(model, None if records is None else list(records), drifts, settings)
     heading = f"A tree after {model.n_rows_seen_:,} rows" if title is None else str(title)
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +107,7 @@ def _page(data: dict[str, Any], title: str) -> str:
     style = read("page.css")
     script = '"use strict";\n' + "\n".join(read(f"{name}.js") for name in SCRIPTS)
     parts = {
-        "title": html.escape(title),
+        "title": html.escape(visible(title)),
         "policy": POLICY.format(script=_fingerprint(script), style=_fingerprint(style)),
         "style": style,
         "script": script,
@@ -114,14 +121,15 @@ def _fingerprint(text: str) -> str:
 
 
 def to_json(data: object) -> str:
-    r"""Return JSON that can stand between script tags: without <, > and &, and in ASCII.
+    r"""Return JSON that can stand between script tags: without <, > and &.
+
+    Nor are there line separators, which scripts break at, or halves of characters, which UTF-8 has
+    no room for.
 
     Examples
     --------
     >>> print(to_json({"label": "</script>"}))
     {"label":"\u003c/script\u003e"}
     """
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+    text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return UNFIT.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -10,8 +10,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from driftree.evaluate.drawing import drift_spans
 from driftree.evaluate.learners import LEARNERS
 from driftree.evaluate.records import by_learner, columns, slide, summarise
 from driftree.explain.changes import KINDS
@@ -20,30 +19,36 @@ from driftree.explain.text import label_texts, one_line, shorten_together
 from driftree.show.report_leaves import (
     leaves_over_time,
     present_leaves,
+    present_shares,
     round_number,
-    rule_of,
     structure_now,
     thin,
 )
-from driftree.show.reproduce import settings, versions
+from driftree.show.report_text import Words, visible
+from driftree.show.reproduce import parameters, versions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from driftree.estimators import DynamicModelTreeClassifier
     from driftree.evaluate.drawing import Drifts
     from driftree.evaluate.records import Record
-    from driftree.learn.events import Condition, Event
+    from driftree.learn.events import Event
     from driftree.learn.history import History, Structure
 
 MAX_POINTS = 400  # of a metric's curve
 WINDOW = 20  # batches of the sliding mean, as in the paper's figures
 CARD_NAME = 13  # characters of an input's name
-MAX_TEXT = 1000  # characters; more only where names are very long
+NATS_DIGITS = 9  # as many as the sentences have, also in losses of many rows
 NO_HISTORY = "The model was told to keep no history, so only its present tree is known."
 NO_CHANGES = "The tree has not changed so far."
 
 
 def gather(
-    model: DynamicModelTreeClassifier, records: list[Record] | None, drifts: Drifts = ()
+    model: DynamicModelTreeClassifier,
+    records: list[Record] | None,
+    drifts: Drifts = (),
+    settings: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
     """Return all that the page says about a model.
 
@@ -55,6 +60,8 @@ def gather(
         What was measured; the first learner in it is the model.
     drifts : sequence of int or (int, int)
         Rows at which the stream is known to change, or spans in which it does.
+    settings : mapping, optional
+        How the run was made.
 
     Examples
     --------
@@ -68,16 +75,17 @@ def gather(
     (['split'], 2)
     """
     tree, encoder = inside(model)
-    conditions = Conditions()
+    words = Words()
     history = tree.history
     events = [] if history is None else list(history.events)
     first = structure_now(tree) if history is None else history.at(history.first_step - 1)
     measured = records or []
-    return {
+    n_rows = max([tree.engine.n_rows, *(record.n_rows for record in measured)])
+    data = {
         **_words(model, history, measured),
         "headline": _headline(model, history, measured),
         "labels": _labels(model),
-        "inputs": encoder.column_names(),
+        "inputs": [visible(name) for name in encoder.column_names()],
         "short_inputs": _shorten_names(encoder.column_names(), len(encoder.labels)),
         "factors": [round_number(factor) for factor in column_scales(tree)[1].tolist()],
         "is_kept": history is not None,
@@ -86,45 +94,32 @@ def gather(
             "row": 0 if history is None else history.first_row,
         },
         "last": {"step": tree.engine.n_steps, "row": tree.engine.n_rows},
-        "snapshot": _spots(first, conditions),
-        "events": [_event(event, conditions) for event in events],
-        "leaves": present_leaves(model),
+        "snapshot": _spots(first, words),
+        "events": [_event(event, words) for event in events],
+        "leaves": present_leaves(model, words),
+        "shares": present_shares(model),
         **leaves_over_time(model),
-        "drifts": _spans(drifts),
+        "drifts": drift_spans(drifts, n_rows),
         "metric": "F1",
         "curves": _curves(measured),
         "comparison": _comparison(measured),
         "code": repr(model),
-        "settings": settings(model),
+        "run": [[str(name), str(value)] for name, value in (settings or {}).items()],
+        "settings": parameters(model),
         "versions": list(versions().items()),
-        "conditions": conditions.texts,
+        "conditions": words.conditions,
+        "names": words.names,
     }
+    return {key: _show_controls(part) for key, part in data.items()}
 
 
-class Conditions:
-    """Conditions that the page names by their numbers.
-
-    Attributes
-    ----------
-    texts : list
-        Per condition the text, and how much of it is the feature's name (in UTF-16, as JavaScript
-        counts): in little room the name is shortened, not the question.
-    """
-
-    def __init__(self) -> None:
-        self.texts: list[tuple[str, int]] = []
-        self._numbers: dict[tuple[str, int], int] = {}
-
-    def number(self, condition: Condition | None) -> int:
-        """Return the number of a condition, -1 for none."""
-        if condition is None:
-            return -1
-        length = len(condition.feature.encode("utf-16-le", "surrogatepass")) // 2
-        text = (str(condition), length)
-        if text not in self._numbers:
-            self._numbers[text] = len(self.texts)
-            self.texts.append(text)
-        return self._numbers[text]
+def _show_controls(part: Any) -> Any:
+    """Return data with the characters visible that would turn the text around them."""
+    if isinstance(part, str):
+        return visible(part)
+    if isinstance(part, dict):
+        return {name: _show_controls(value) for name, value in part.items()}
+    return [_show_controls(value) for value in part] if isinstance(part, list | tuple) else part
 
 
 def _labels(model: DynamicModelTreeClassifier) -> list[str]:
@@ -138,39 +133,26 @@ def _shorten_names(names: list[str], n_labels: int) -> list[str]:
     return [short[name] for name in names]
 
 
-def _spans(drifts: Drifts) -> list[list[int]]:
-    if not hasattr(drifts, "__iter__"):
-        raise TypeError(
-            f"drifts must be a sequence of rows or (first, last) pairs of rows, got {drifts!r}: "
-            f"write [{drifts!r}]"
-        )
-    return [[int(own)] * 2 if isinstance(own, (int, np.integer)) else list(own) for own in drifts]
-
-
 # ---------------------------------------------------------------------- the tree and its changes
-def _spots(structure: Structure, conditions: Conditions) -> list[list[int | str]]:
+def _spots(structure: Structure, words: Words) -> list[list[int | str]]:
     """Return the nodes, each in the order of the page's FIELDS."""
     return [
         [
             spot.node,
             spot.parent,
             spot.depth,
-            conditions.number(spot.condition),
+            words.number(spot.condition),
             spot.left,
             spot.right,
             spot.since_step,
             spot.since_row,
-            _shorten(rule_of(structure.path(spot.node))),
+            words.rule(structure.path(spot.node)),
         ]
         for spot in structure.walk()
     ]
 
 
-def _shorten(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
-
-
-def _event(event: Event, conditions: Conditions) -> dict[str, Any]:
+def _event(event: Event, words: Words) -> dict[str, Any]:
     condition = getattr(event, "condition", None)
     sides = () if condition is None else (condition, condition.negated())
     runner_up = event.runner_up
@@ -181,19 +163,19 @@ def _event(event: Event, conditions: Conditions) -> dict[str, Any]:
         "node": event.node,
         "left": getattr(event, "left", -1),
         "right": getattr(event, "right", -1),
-        "condition": conditions.number(condition),
-        "rules": [_shorten(rule_of((*event.path, side))) for side in sides],
-        "old": conditions.number(getattr(event, "old_condition", None)),
-        "sentence": _shorten(str(event)),
-        "before": round_number(event.loss_before, 6),
-        "after": round_number(event.loss_after, 6),
-        "gain": round_number(event.gain, 6),
-        "threshold": round_number(event.threshold, 6),
-        "rows": round_number(event.rows, 9),
+        "condition": words.number(condition),
+        "rules": [words.rule((*event.path, side)) for side in sides],
+        "old": words.number(getattr(event, "old_condition", None)),
+        "sentence": words.sentence(event),
+        "before": round_number(event.loss_before, NATS_DIGITS),
+        "after": round_number(event.loss_after, NATS_DIGITS),
+        "gain": round_number(event.gain, NATS_DIGITS),
+        "threshold": round_number(event.threshold, NATS_DIGITS),
+        "rows": round_number(event.rows, NATS_DIGITS),
         "runner": None
         if runner_up is None
-        else [conditions.number(runner_up.condition), round_number(runner_up.gain, 6)],
-        "removed": [conditions.number(spot.condition) for spot in event.removed],
+        else [words.number(runner_up.condition), round_number(runner_up.gain, NATS_DIGITS)],
+        "removed": [words.number(spot.condition) for spot in event.removed],
     }
 
 
@@ -202,9 +184,11 @@ def _words(
     model: DynamicModelTreeClassifier, history: History | None, records: list[Record]
 ) -> dict[str, str]:
     """Return the sentences that depend on what there is to say."""
-    marks = "Each mark is a change of the tree; move the slider, or choose a mark to read why."
-    scores = f"F1 of each batch before it was learnt, mean of the last {WINDOW}."
-    below = NO_HISTORY if history is None else marks
+    scores = (
+        f"F1 of each batch before it was learnt, mean of the last {WINDOW}. F1 is the harmonic "
+        "mean of precision and recall, averaged over the labels by their rows: 1 is without error."
+    )
+    below = NO_HISTORY if history is None else "Each mark is a change of the tree."
     return {
         "lead": _lead(model, history),
         "unit": "its whole range" if model.setting == "paper" else "two standard deviations",
@@ -234,25 +218,28 @@ def _tree_key(labels: list[str]) -> str:
     return (
         "Lines are as wide as their share of rows, and so is the grey bar of a leaf. Below it: the "
         "most frequent label (of the latest tree only), then the strongest weights, to the right "
-        f"{side}, to the left against."
+        f"{side}, to the left against; the bars of all leaves have one scale."
     )
 
 
 # ---------------------------------------------------------------------- headline numbers
 def _headline(
     model: DynamicModelTreeClassifier, history: History | None, records: list[Record]
-) -> list[dict[str, str]]:
+) -> list[dict[str, Any]]:
+    """Return the numbers on top, as text or, where the page rounds, as number and spread."""
     tree, encoder = inside(model)
     labels = _labels(model)
     n_inputs = tree.engine.n_columns - 1
     nodes = _plural(model.n_nodes_, "node")
     kinds = Counter(event.kind for event in history.events) if history is not None else Counter()
-    n_changes = "not kept" if history is None else f"{kinds.total():,}"
     changes = ", ".join(_plural(kinds[kind], KINDS[kind]) for kind in KINDS if kinds[kind])
+    n_changes = "not kept" if history is None else f"{kinds.total():,}"
+    if history is not None and history.first_step > 0:
+        n_changes, changes = f"{n_changes}+", f"the latest: {changes}"
     rows = [
         ("rows learnt", f"{model.n_rows_seen_:,}", f"in {_plural(tree.engine.n_steps, 'step')}"),
         ("leaves", f"{model.n_leaves_:,}", f"depth {model.depth_}, {nodes}"),
-        ("splits", f"{model.n_splits_:,}", _plural(model.n_parameters_, "parameter")),
+        ("splits", f"{model.n_leaves_ - 1:,}", _plural(model.n_parameters_, "parameter")),
         ("changes", n_changes, changes),
         *_scores(records),
         ("labels", f"{len(labels):,}", ", ".join(labels)),
@@ -265,14 +252,14 @@ def _plural(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
-def _scores(records: list[Record]) -> list[tuple[str, str, str]]:
-    """Return the model's mean scores; it is the first learner."""
+def _scores(records: list[Record]) -> list[tuple[str, float | None, float | None]]:
+    """Return the model's mean scores and their spread over batches; it is the first learner."""
     if not records:
         return []
     figures = summarise(records)[records[0].learner]
     named = (("F1", figures["f1"]), ("accuracy", figures["accuracy"]))
     return [
-        (name, f"{figure.mean:.3f}", f"± {figure.std:.3f} over batches")
+        (name, round_number(figure.mean), round_number(figure.std))
         for name, figure in named
         if math.isfinite(figure.mean)
     ]
@@ -308,7 +295,7 @@ def _comparison(records: list[Record]) -> list[dict[str, Any]]:
                 "f1": [round_number(figures["f1"].mean), round_number(figures["f1"].std)],
                 "accuracy": round_number(figures["accuracy"].mean),
                 "splits": round_number(figures["n_splits"].mean),
-                "parameters": round_number(figures["n_parameters"].mean, 6),
+                "parameters": round_number(figures["n_parameters"].mean),
                 "seconds": round_number(sum(record.seconds for record in groups[learner])),
             }
         )

@@ -16,20 +16,22 @@ from driftree.explain.describe import (
     level_groups,
     outputs,
     possible_inputs,
+    row_shares,
 )
+from driftree.explain.replay import replay
 from driftree.explain.rules import most_probable, rules
-from driftree.learn.events import Spot, join_path
+from driftree.learn.events import Spot
 from driftree.learn.history import Structure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable
 
     from numpy.typing import NDArray
 
     from driftree.estimators import DynamicModelTreeClassifier
     from driftree.learn.events import Condition
-    from driftree.learn.history import History
     from driftree.learn.tree import Tree
+    from driftree.show.report_text import Words
 
 MAX_SAMPLES = 120  # over time
 MAX_LEAF_SAMPLES = 8000  # leaves in all samples: keeps the page small whatever the tree
@@ -59,40 +61,35 @@ class Life:
     sights: list[Sight] = field(default_factory=list)
 
 
-def round_number(value: float | None, digits: int = 4) -> float | None:
+def round_number(value: float | None, digits: int = 6) -> float | None:
     """Return a number with few digits; None if it is not finite, as JSON has no word for that.
+
+    The page rounds again: these are three digits more than it shows, or exactly those.
 
     Examples
     --------
-    >>> round_number(0.123456), round_number(math.nan)
-    (0.1235, None)
+    >>> round_number(0.12345678), round_number(math.nan)
+    (0.123457, None)
     """
     return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
 
 
-def rule_of(path: tuple[Condition, ...]) -> str:
-    """Say which rows a path leads to.
-
-    Examples
-    --------
-    >>> rule_of(())
-    'all rows'
-    """
-    return join_path(path) or "all rows"
-
-
 # ---------------------------------------------------------------------- at present
-def present_leaves(model: DynamicModelTreeClassifier) -> list[dict[str, Any]]:
+def present_leaves(model: DynamicModelTreeClassifier, words: Words) -> list[dict[str, Any]]:
     """Return the leaves from left to right as rules, with their strongest weights.
 
     With more than two labels, these are weights of the labels that are most frequent in the leaf.
+    A leaf without rows has the probabilities of the node above, and is told apart.
 
     Parameters
     ----------
     model : DynamicModelTreeClassifier
         A model that has learnt something.
+    words : Words
+        Writes the rules.
     """
-    _, encoder = inside(model)
+    tree, encoder = inside(model)
+    is_reached = tree.engine.class_rows(0).sum() > 0
     label_numbers = {label: number for number, label in enumerate(encoder.labels)}
     names = encoder.column_names()
     input_numbers = {name: number for number, name in reversed(list(enumerate(names)))}
@@ -100,17 +97,21 @@ def present_leaves(model: DynamicModelTreeClassifier) -> list[dict[str, Any]]:
     for rule in rules(model, max_weights=MAX_WEIGHTS):
         weights = [
             (label_numbers[label], input_numbers[weight.name], weight)
-            for label in most_probable(rule.probabilities, MAX_LABELS, among=rule.weights)
+            for label in _telling(rule.probabilities, list(rule.weights))
             for weight in rule.weights[label]
         ]
         weights.sort(key=lambda item: -abs(item[2].effect))
         leaves.append(
             {
                 "node": rule.leaf,
-                "rule": rule_of(rule.path),
+                "rule": words.rule(rule.path),
                 "rows": round_number(rule.rows, 9),
                 "share": round_number(rule.share),
-                "probabilities": [round_number(share) for share in rule.probabilities.values()],
+                "probabilities": [
+                    round_number(share) if is_reached else None
+                    for share in rule.probabilities.values()
+                ],
+                "is_new": bool(tree.engine.class_rows(rule.leaf).sum() <= 0),
                 "floor": round_number(sum(rule.floor)) if any(rule.floor) else 0,
                 "since_row": rule.since_row,
                 "weights": [
@@ -122,13 +123,25 @@ def present_leaves(model: DynamicModelTreeClassifier) -> list[dict[str, Any]]:
     return leaves
 
 
+def present_shares(model: DynamicModelTreeClassifier) -> dict[int, float | None]:
+    """Return each node's share of the rows at present, inner nodes too."""
+    return {node: round_number(share) for node, share in row_shares(inside(model)[0]).items()}
+
+
+def _telling(probabilities: dict[Hashable, float], among: list[Hashable]) -> list[Hashable]:
+    """Return the labels whose weights tell something about a leaf: of more than two, seen ones."""
+    found = most_probable(probabilities, MAX_LABELS, among=among)
+    return [label for label in found if len(among) < 2 or probabilities[label] > 0]
+
+
 # ---------------------------------------------------------------------- over time
 def leaves_over_time(model: DynamicModelTreeClassifier) -> dict[str, Any]:
     """Return the times of the samples, and each leaf's share and strongest weights at them.
 
-    The last sample is the present. A leaf has at most `MAX_WEIGHTS` weights, those that were
-    strongest over its life; all of a life's values are in the order of its samples. What labels
-    the rows of a leaf had is known at present only: there, it is their weights.
+    The last sample is the present. A leaf has the `MAX_WEIGHTS` weights that were strongest over
+    its life, and those that are strongest at its end; all of a life's values are in the order of
+    its samples. What labels the rows of a leaf had is known at present only: there, it is their
+    weights.
 
     Parameters
     ----------
@@ -140,11 +153,7 @@ def leaves_over_time(model: DynamicModelTreeClassifier) -> dict[str, Any]:
     labels = {label: number for number, label in enumerate(encoder.labels)}
     frequent: dict[Pair, list[int]] = {}
     for leaf, sight in moments[-1][2].items():
-        found = most_probable(
-            class_shares(tree, encoder, leaf),
-            MAX_LABELS,
-            among=outputs(encoder, tree.engine.n_outputs),
-        )
+        found = _telling(class_shares(tree, encoder, leaf), outputs(encoder, tree.engine.n_outputs))
         frequent[leaf, sight.since_step] = [labels[label] for label in found]
     lives: dict[Pair, Life] = {}
     for place, (_, _, leaves) in enumerate(moments):
@@ -162,16 +171,15 @@ def _past(tree: Tree) -> list[Moment]:
     history = tree.history
     if history is None:
         return []
-    known = [sample for sample in history.samples if sample.step >= history.first_step]
-    n_leaves = sum(node.is_leaf for sample in known for node in sample.nodes.values())
+    known, _ = replay(history)
+    n_leaves = sum(len(moment.structure.nodes) // 2 + 1 for moment in known)
     most = min(MAX_SAMPLES, max(2, MAX_LEAF_SAMPLES * len(known) // max(1, n_leaves)))
-    chosen = set(thin(len(known), most))
     moments: list[Moment] = []
-    for place, structure in _structures(history, [sample.step for sample in known]):
-        if place not in chosen or known[place].step == tree.engine.n_steps:
+    for sample, structure, _ in (known[place] for place in thin(len(known), most)):
+        if sample.step == tree.engine.n_steps:
             continue
-        nodes = known[place].nodes
-        shares = _shares(structure, {node: sample.rows for node, sample in nodes.items()})
+        nodes = sample.nodes
+        shares = _shares(structure, {node: own.rows for node, own in nodes.items()})
         leaves = {
             leaf: Sight(
                 nodes[leaf].since_step,
@@ -183,20 +191,8 @@ def _past(tree: Tree) -> list[Moment]:
             for leaf in structure.leaves()
             if leaf in nodes and nodes[leaf].since_step == structure.nodes[leaf].since_step
         }
-        moments.append((known[place].step, known[place].n_rows, leaves))
+        moments.append((sample.step, sample.n_rows, leaves))
     return moments
-
-
-def _structures(history: History, steps: list[int]) -> Iterator[tuple[int, Structure]]:
-    """Yield the tree after each of some rising steps, in one pass over the changes."""
-    structure = history.at(history.first_step - 1)  # before all changes in the log
-    changes = iter(history.events)
-    change = next(changes, None)
-    for place, step in enumerate(steps):
-        while change is not None and change.step <= step:
-            structure = structure.after(change)
-            change = next(changes, None)
-        yield place, structure
 
 
 def _now(tree: Tree) -> Moment:
@@ -255,17 +251,22 @@ def _life(
         None if sight.weights is None else _per_label(centre(sight.weights, possible, groups))
         for sight in life.sights
     ]
-    pairs = _strongest([effects for effects in seen if effects is not None], labels)
+    known = [effects for effects in seen if effects is not None]
+    pairs = list(dict.fromkeys(_strongest(known, labels) + _strongest(known[-1:], labels)))
+    last = len(seen) - 1
     n_weights = max(0 if own.weights is None else own.weights[:, 1:].size for own in life.sights)
     return {
         "node": node,
         "since": since,
         "at": life.places,
         "rows": [round_number(sight.rows, 9) for sight in life.sights],
-        "share": [round_number(sight.share, 3) for sight in life.sights],
+        "share": [round_number(sight.share) for sight in life.sights],
         "pairs": pairs,
         "n_weights": n_weights,
-        "weights": [[_weight(effects, pair) for effects in seen] for pair in pairs],
+        "weights": [
+            [_weight(effects, pair, 6 if k == last else 3) for k, effects in enumerate(seen)]
+            for pair in pairs
+        ],
     }
 
 
@@ -290,10 +291,10 @@ def _strongest(seen: list[NDArray[np.float64]], labels: list[int] | None) -> lis
     return [(int(i), int(j)) for i, j in places if total[i, j] > 0]
 
 
-def _weight(effects: NDArray[np.float64] | None, pair: Pair) -> float | None:
+def _weight(effects: NDArray[np.float64] | None, pair: Pair, digits: int) -> float | None:
     if effects is None or pair[0] >= effects.shape[0] or pair[1] >= effects.shape[1]:
         return None
-    return round_number(float(effects[pair]), 3)
+    return round_number(float(effects[pair]), digits)
 
 
 def thin(count: int, most: int) -> list[int]:

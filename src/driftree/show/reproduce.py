@@ -10,6 +10,7 @@ from driftree.learn._kernels import instruction_set
 
 if TYPE_CHECKING:
     from driftree.estimators import DynamicModelTreeClassifier
+    from driftree.evaluate.runs import RunResult, RunSettings
 
 
 def versions() -> dict[str, str]:
@@ -31,13 +32,13 @@ def versions() -> dict[str, str]:
     }
 
 
-def settings(model: DynamicModelTreeClassifier) -> list[dict[str, Any]]:
+def parameters(model: DynamicModelTreeClassifier) -> list[dict[str, Any]]:
     """Return each parameter of a model as text, and whether it is not the default.
 
     Examples
     --------
     >>> from driftree import DynamicModelTreeClassifier
-    >>> [row["name"] for row in settings(DynamicModelTreeClassifier(bins=32)) if row["changed"]]
+    >>> [row["name"] for row in parameters(DynamicModelTreeClassifier(bins=32)) if row["changed"]]
     ['bins']
     """
     defaults = type(model)().get_params()
@@ -45,3 +46,33 @@ def settings(model: DynamicModelTreeClassifier) -> list[dict[str, Any]]:
         {"name": name, "value": repr(value), "changed": repr(value) != repr(defaults[name])}
         for name, value in model.get_params().items()
     ]
+
+
+def tell_run(settings: RunSettings, result: RunResult) -> dict[str, str]:
+    """Return what a run was made with, in words for `report`.
+
+    Examples
+    --------
+    >>> from driftree.evaluate.runs import RunResult, RunSettings
+    >>> settings = RunSettings(source="loans.csv", learners=("dmt", "efdt"), categorical=("car",))
+    >>> result = RunResult(True, 5000, 100, 0, [], {}, {})
+    >>> tell_run(settings, result)["learners"], tell_run(settings, result)["rows"]
+    ('dmt, efdt', '5,000 in batches of 100')
+    """
+    told = {
+        "source": settings.source,
+        "rows": f"{result.n_rows:,} in batches of {result.batch_rows:,}",
+        "learners": ", ".join(settings.learners),
+        "seed": str(settings.seed),
+    }
+    if settings.target is not None:
+        told["column of the labels"] = settings.target
+    if settings.categorical:
+        told["categories despite numbers"] = ", ".join(settings.categorical)
+    if settings.step_rows is not None:
+        told["rows learnt at a time"] = f"{settings.step_rows:,}"
+    if settings.delay:
+        told["labels known after"] = f"{settings.delay:,} rows"
+    if settings.on_bad_row == "skip":
+        told["malformed rows"] = f"{result.n_bad_rows:,} skipped"
+    return told

@@ -2,20 +2,32 @@
 // content of text nodes or the value of attributes, never markup.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const EVENTS = DATA.events;
+// Texts name what is long by number. A name that is written from right to left stays by itself.
+const TURNED = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]/;
+const unfold = (text) =>
+  text.replace(/\x7f(\d+)\x7f/g, (_, number) => {
+    const name = DATA.names[number];
+    return TURNED.test(name) ? `\u2068${name}\u2069` : name;
+  });
+const EVENTS = DATA.events.map((event) => ({
+  ...event,
+  rules: event.rules.map(unfold),
+  sentence: unfold(event.sentence),
+}));
+const CONDITIONS = DATA.conditions.map(([text, end]) => [
+  unfold(text),
+  unfold(text.slice(0, end)).length,
+]);
 const KINDS = {
-  split: { name: "split", words: "a leaf was split", mark: "M0,-6 L6,5 L-6,5 Z" },
-  replace: {
-    name: "replace",
-    words: "a split was replaced",
-    mark: "M0,-6.5 L6.5,0 L0,6.5 L-6.5,0 Z",
-  },
-  prune: { name: "prune", words: "a branch was pruned", mark: "M0,6 L6,-5 L-6,-5 Z" },
-  link: { name: "restart", words: "the tree started again", mark: "M-5,-5 H5 V5 H-5 Z" },
+  split: { name: "split", mark: "M0,-6 L6,5 L-6,5 Z" },
+  replace: { name: "replace", mark: "M0,-6.5 L6.5,0 L0,6.5 L-6.5,0 Z" },
+  prune: { name: "prune", mark: "M0,6 L6,-5 L-6,-5 Z" },
+  link: { name: "restart", mark: "M-5,-5 H5 V5 H-5 Z" },
 };
 // Okabe and Ito: colour-blind readers can tell them apart; dashes tell them apart in grey.
 const N_COLOURS = 7;
 const DASHES = ["", "6 3", "2 2", "8 3 2 3", "4 2", "1 3", "10 2"];
+const dashes = (number) => DASHES[(number + Math.floor(number / N_COLOURS)) % DASHES.length];
 
 const $ = (id) => document.getElementById(id);
 
@@ -39,6 +51,10 @@ const whole = (value) => Math.round(value).toLocaleString("en-US");
 const percent = (share) =>
   share === null ? "–" : share > 0 && share < 0.01 ? "< 1 %" : `${Math.round(100 * share)} %`;
 const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
+const leafCount = (count) => plural(count, "leaf").replace("leafs", "leaves");
+// The oldest changes of a long log are not counted any more.
+const allChanges = () => `${whole(EVENTS.length)}${DATA.first.step > 0 ? "+" : ""}`;
+const score = (value) => (value === null ? "–" : value.toFixed(3));
 
 function figure(value, digits = 3) {
   if (value === null || value === undefined) return "–";
@@ -63,11 +79,11 @@ const shortenMiddle = (text, length) =>
 const svgText = (text, whole, attributes) =>
   svg("text", attributes, text, text === whole ? null : svg("title", {}, whole));
 
-const condition = (number) => DATA.conditions[number][0];
+const condition = (number) => CONDITIONS[number][0];
 // A condition in little room: the feature's name gives way, not what is asked of it.
 function shortCondition(number, length) {
   const text = condition(number);
-  const end = DATA.conditions[number][1];
+  const end = CONDITIONS[number][1];
   const question = shorten(text.slice(end), length - 6);
   return shortenMiddle(text.slice(0, end), Math.max(6, length - question.length)) + question;
 }

@@ -1,10 +1,15 @@
-// What is shown at present, and who changes it.
+// What is shown at present, and who changes it. Whoever chooses something is taken to what is said
+// about it; whoever only moves in time stays where they are.
 
 const PAPER_WIDTH = 700;
 const view = { row: 0, count: 0, leaf: null, since: null };
 
 // Show the tree after the first `count` changes, at a row.
 function show(row, count, leaf = null) {
+  keepFocus(() => draw(row, count, leaf));
+}
+
+function draw(row, count, leaf) {
   view.row = Math.min(Math.max(row, DATA.first.row), lastRow());
   view.count = count;
   const nodes = treeAfter(count);
@@ -29,7 +34,7 @@ function tellPlace(nodes) {
   const { row, count } = view;
   const slider = $("slider");
   const leaves = leavesOf(nodes).length;
-  const size = leaves === 1 ? "1 leaf" : `${leaves} leaves`;
+  const size = leafCount(leaves);
   const last = EVENTS[count - 1];
   const step =
     last && last.row === row
@@ -40,15 +45,13 @@ function tellPlace(nodes) {
   slider.value = row;
   slider.setAttribute(
     "aria-valuetext",
-    `Row ${whole(row)}, ${size}, ${plural(count, "change")} so far`,
+    `Row ${whole(row)}, ${size}, ${countWords(count)}`,
   );
   $("place").replaceChildren(
     el("strong", {}, `Row ${whole(row)}`),
-    `${step} · ${size} · ${whole(count)} of ${plural(EVENTS.length, "change")}`,
+    `${step} · ${size} · ${countWords(count)}`,
   );
-  const marked = last ? `Marked is the last change, at row ${whole(last.row)}. ` : "";
-  $("tree-words").textContent =
-    `${marked}Choose a leaf to read its rule, its weights and its history.`;
+  $("tree-words").textContent = last ? `Marked is the last change, at row ${whole(last.row)}.` : "";
   $("tree-title").textContent = `The tree after row ${whole(row)}`;
   // Not `disabled`, which would take the focus from who steps to the end.
   $("previous").setAttribute("aria-disabled", count === 0);
@@ -57,6 +60,42 @@ function tellPlace(nodes) {
   for (const button of $("changes").querySelectorAll("button")) {
     button.setAttribute("aria-current", Number(button.dataset.event) === count - 1);
   }
+}
+
+const countWords = (count) =>
+  `${whole(count)} of ${allChanges()} change${EVENTS.length === 1 ? "" : "s"}`;
+
+// -------------------------------------------------------------------- focus
+// What is drawn again loses the focus: then what stands for the same thing gets it.
+function keepFocus(action) {
+  const active = document.activeElement;
+  const home = active?.closest("#timeline, #tree, #reading");
+  action();
+  if (!home || active.isConnected) return;
+  const { event, node } = active.dataset;
+  const again =
+    event !== undefined
+      ? home.querySelector(`[data-event="${event}"]`)
+      : node !== undefined
+        ? home.querySelector(`.leaf[data-node="${node}"]`)
+        : null;
+  (again ?? $("reading-title")).focus({ preventScroll: true });
+}
+
+function goToReading() {
+  const isStill = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+  $("reading-title").focus({ preventScroll: true });
+  $("reading").scrollIntoView({ block: "start", behavior: isStill ? "auto" : "smooth" });
+}
+
+// From the reading to what it is about.
+function goBack() {
+  const isLeaf = view.leaf !== null;
+  const goal = isLeaf
+    ? tree.leaves.find((leaf) => Number(leaf.dataset.node) === view.leaf)
+    : timeline.marks[view.count - 1];
+  focusOn(isLeaf ? tree.leaves : timeline.marks, goal);
+  goal.scrollIntoView({ block: "center" });
 }
 
 // -------------------------------------------------------------------- ways to move
@@ -85,19 +124,14 @@ function chooseEvent(number) {
   show(EVENTS[number].row, number + 1);
   const mark = timeline.marks[number];
   focusable(timeline.marks, mark);
-  say(EVENTS[number].sentence);
+  goToReading();
 }
 
-function chooseLeaf(node, shouldScroll = false) {
+function chooseLeaf(node) {
   show(view.row, view.count, node);
   const card = tree.leaves.find((leaf) => Number(leaf.dataset.node) === node);
-  focusOn(tree.leaves, card);
-  if (shouldScroll) $("tree-title").scrollIntoView({ block: "start" });
-  say(card.getAttribute("aria-label"));
-}
-
-function say(words) {
-  $("status").textContent = words;
+  focusable(tree.leaves, card);
+  goToReading();
 }
 
 function onSliderKey(event) {
@@ -114,8 +148,11 @@ function onSliderKey(event) {
 }
 
 function redraw(width) {
-  drawTimeline(width);
-  move(view.row, view.count);
+  tree.tallest = 0;
+  keepFocus(() => {
+    drawTimeline(width);
+    move(view.row, view.count);
+  });
 }
 
 // -------------------------------------------------------------------- start
@@ -134,10 +171,12 @@ function start() {
   $("previous").addEventListener("click", () => goToChange(view.count - 1));
   $("next").addEventListener("click", () => goToChange(view.count + 1));
   $("latest").addEventListener("click", goToEnd);
+  $("why").addEventListener("click", goToReading);
   $("time-words").textContent = DATA.time_words;
   $("tree-key").textContent = DATA.tree_key;
   // Without a history there is no time to move in; without scores there is nothing to see of it.
-  for (const part of document.querySelectorAll(".slide, .controls")) part.hidden = !DATA.is_kept;
+  for (const part of document.querySelectorAll(".slide, .controls, #keys"))
+    part.hidden = !DATA.is_kept;
   $("time").hidden = !DATA.is_kept && !DATA.curves.length;
   drawTimeline();
   view.row = DATA.last.row;

@@ -30,24 +30,27 @@ function readEvent(number) {
   const event = EVENTS[number];
   const [before, after] = RIVALS[event.kind];
   const figures = [
-    [`Loss of ${before}`, nats(event.before)],
-    [`Loss of ${after}`, nats(event.after)],
-    ...comparison(event).map(([words, , value]) => [words, nats(value)]),
-    ["Rows it rests on", event.rows === null ? "–" : whole(event.rows)],
+    [`Loss of ${before}`, inNats(event.before)],
+    [`Loss of ${after}`, inNats(event.after)],
+    ...comparison(event).map(([words, , value]) => [words, inNats(value)]),
+    ["It rests on", event.rows === null ? "–" : plural(Math.round(event.rows), "row")],
   ];
   if (event.runner) {
     figures.push([
       ["Next best: ", named(shortCondition(event.runner[0], 40), 60, condition(event.runner[0]))],
-      nats(event.runner[1]),
+      inNats(event.runner[1]),
     ]);
   }
   $("reading").replaceChildren(
-    el(
-      "p",
-      { class: "kicker" },
-      `Change ${whole(number + 1)} of ${whole(EVENTS.length)}, step ${whole(event.step)}`,
+    ...heading(
+      `Change ${whole(number + 1)} of ${allChanges()}, step ${whole(event.step)}`,
+      el(
+        "h2",
+        { id: "reading-title", class: `event-title ${event.kind}`, tabindex: "-1" },
+        shape(event.kind),
+        titleOf(event),
+      ),
     ),
-    el("h2", { class: `event-title ${event.kind}` }, shape(event.kind), `${titleOf(event)}`),
     body([
       [
         el("p", { class: "sentence" }, event.sentence),
@@ -57,20 +60,30 @@ function readEvent(number) {
       [
         table(
           "The figures that were compared",
-          [
-            { name: "Compared" },
-            {
-              name: "nats",
-              number: true,
-              title: "Natural-log loss, summed over the rows: 0.69 per row is a coin",
-            },
-          ],
+          [{ name: "Compared" }, { name: "value", number: true }],
           figures,
         ),
+        el("p", { class: "quiet" }, LOSS_WORDS),
       ],
     ]),
   );
 }
+
+const LOSS_WORDS =
+  "The loss of a row is minus the natural logarithm of the probability that its label was given " +
+  "before it was known, in nats: 0.69 for a coin, 0 for a seer. Losses here are sums over rows.";
+const inNats = (value) => (value === null ? "–" : `${nats(value)} nats`);
+
+// What is told about, and the way back to it.
+const heading = (words, title) => [
+  el("p", { class: "kicker" }, words),
+  el(
+    "div",
+    { class: "title" },
+    title,
+    el("button", { type: "button", class: "words back", onclick: goBack }, "Back to the picture"),
+  ),
+];
 
 // Columns where there is room, else one below the other.
 const body = (columns) =>
@@ -164,11 +177,7 @@ function removedList(removed) {
       splits.length > MAX_LISTED
         ? el("li", { class: "quiet" }, `and ${plural(splits.length - MAX_LISTED, "more split")}`)
         : null,
-      el(
-        "li",
-        { class: "quiet" },
-        plural(removed.length - splits.length, "leaf").replace("leafs", "leaves"),
-      ),
+      el("li", { class: "quiet" }, leafCount(removed.length - splits.length)),
     ),
   );
 }
@@ -177,45 +186,40 @@ function removedList(removed) {
 function readLeaf(nodes, node, row, count) {
   const leaf = nodes.get(node);
   const now = isPresent(count, row) ? leafNow(node) : null;
-  const then = leafAt(leaf, row);
-  const share = now ? now.share : then.share;
-  const rows = now ? now.rows : then.rows;
+  const known = leafAt(leaf, row, now !== null);
   $("reading").replaceChildren(
-    el("p", { class: "kicker" }, `Leaf ${node}${sinceWords(leaf)}`),
-    el("h2", { title: leaf.rule }, shorten(leaf.rule, 240)),
+    ...heading(
+      `Leaf ${node}${sinceWords(leaf)}`,
+      el("h2", { id: "reading-title", tabindex: "-1", title: leaf.rule }, shorten(leaf.rule, 240)),
+    ),
     body([
-      [
-        el(
-          "p",
-          { class: "sentence" },
-          [
-            share === null
-              ? "Its share of the rows is not known yet."
-              : `It takes ${percent(share)} of the rows`,
-            share === null || rows === null ? "" : ` and has learnt ${whole(rows)} of them`,
-            share === null ? "" : ".",
-            now && now.floor ? ` ${percent(now.floor)} of its labels look random.` : "",
-          ].join(""),
-        ),
-        now ? probabilityTable(now) : null,
-      ],
-      weightParts(leaf, row, now),
+      [el("p", { class: "sentence" }, leafWords(known, now)), now ? probabilityTable(now) : null],
+      weightParts(leaf, row, now, known),
       [historyPart(nodes, node, count)],
     ]),
   );
 }
 
+function leafWords({ share, rows, row, first }, now) {
+  if (!now && row === null)
+    return first === null
+      ? "It stood too short a time to be in a sample, so nothing is known of it."
+      : `It was first seen at row ${whole(first)}; nothing is known of it before.`;
+  if (share === null) return "It has seen no rows yet.";
+  const floor = now?.floor ? ` ${percent(now.floor)} of its labels look random.` : "";
+  return `It takes ${percent(share)} of the rows and has learnt ${whole(rows)} of them.${floor}`;
+}
+
 function probabilityTable(now) {
-  const ranked = [...now.probabilities.keys()]
-    .filter((number) => now.probabilities[number] > 0)
-    .sort((a, b) => now.probabilities[b] - now.probabilities[a]);
+  const ranked = rankedLabels(now, Infinity);
   if (!ranked.length) return null;
+  const title = now.is_new ? "Labels before the split" : "Labels of its rows";
   return el(
     "div",
     { class: "part" },
-    el("h3", {}, "Labels of its rows"),
+    el("h3", {}, title),
     table(
-      "Labels of its rows",
+      title,
       [{ name: "label" }, { name: "share", number: true }, { name: "" }],
       ranked
         .slice(0, 6)
@@ -231,22 +235,14 @@ function probabilityTable(now) {
   );
 }
 
-function weightParts(leaf, row, now) {
+function weightParts(leaf, row, now, known) {
   const life = lifeOf(leaf);
-  if (!life)
-    return [
-      el(
-        "p",
-        { class: "quiet" },
-        "It stood too short a time to be in a sample, so its weights are not known.",
-      ),
-    ];
-  const known = leafAt(leaf, row);
+  if (!life || !known.weights.length) return [];
   const largest = Math.max(...known.weights.map((weight) => Math.abs(weight.value)), 1e-9);
   const heads = [{ name: "input" }, { name: "effect", number: true }, { name: "" }];
   if (now) heads.splice(2, 0, { name: "per unit", number: true });
   const rows = known.weights.map(({ pair, value }) => {
-    const number = life.pairs.findIndex((other) => other === pair);
+    const number = life.pairs.findIndex(([label, input]) => label === pair[0] && input === pair[1]);
     const cells = [
       [lineSample(number), named(shortWeightName(pair, 36), 60, weightName(pair))],
       effect(value),
@@ -264,19 +260,24 @@ function weightParts(leaf, row, now) {
         "p",
         { class: "quiet" },
         `Effect: ${weightWords()}`,
-        life.n_weights > life.pairs.length ? ` ${chosenWords(life, now)}` : "",
+        life.n_weights > rows.length ? ` ${chosenWords(life, now, rows.length)}` : "",
       ),
       table("Strongest weights", heads, rows),
-      life.at.length > 1 ? weightChart(life, row) : null,
       el("p", { class: "quiet" }, `As of row ${whole(known.row)}.`),
+      life.at.length > 1 ? weightChart(life, row) : null,
+      life.at.length > 1
+        ? el("p", { class: "quiet" }, "The weights strongest over its life, and at its end.")
+        : null,
     ),
   ];
 }
 
-const chosenWords = ({ pairs, n_weights }, now) =>
-  isBinary || !now
-    ? `The ${pairs.length} strongest of ${whole(n_weights)}.`
-    : `The ${pairs.length} strongest of the most frequent labels; in all there are ${whole(n_weights)}.`;
+const chosenWords = ({ n_weights }, now, count) => {
+  if (!now) return `Of ${whole(n_weights)}, ${count} that were strong over its life.`;
+  return isBinary
+    ? `The ${count} strongest of ${whole(n_weights)}.`
+    : `The ${count} strongest of the most frequent labels; in all there are ${whole(n_weights)}.`;
+};
 
 // The weights since the leaf is what it is; a sign that flips crosses the middle line.
 function weightChart(life, row) {
@@ -321,7 +322,7 @@ function weightChart(life, row) {
         "path",
         {
           class: `curve colour${number % N_COLOURS}`,
-          "stroke-dasharray": DASHES[number % DASHES.length],
+          "stroke-dasharray": dashes(number),
           d: pathOf(places, series, x, y),
         },
         svg("title", {}, weightName(life.pairs[number])),
@@ -370,5 +371,8 @@ const changeButton = (number) =>
   );
 
 function readNothing(words) {
-  $("reading").replaceChildren(el("p", { class: "kicker" }, "Read more"), el("p", {}, words));
+  $("reading").replaceChildren(
+    el("h2", { id: "reading-title", tabindex: "-1", class: "unprinted" }, "Read more"),
+    el("p", { class: "unprinted" }, words),
+  );
 }

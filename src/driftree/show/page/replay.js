@@ -13,6 +13,7 @@ const FIELDS = [
 ];
 
 const spot = (values) => Object.fromEntries(FIELDS.map((name, place) => [name, values[place]]));
+const SNAPSHOT = DATA.snapshot.map((values) => [...values.slice(0, -1), unfold(values.at(-1))]);
 
 function removeBelow(nodes, node) {
   const { left, right } = nodes.get(node);
@@ -25,7 +26,7 @@ function removeBelow(nodes, node) {
 
 // Return the nodes after the first `count` changes; `made` tells which change made a node.
 function treeAfter(count) {
-  const nodes = new Map(DATA.snapshot.map((values) => [values[0], { ...spot(values), made: -1 }]));
+  const nodes = new Map(SNAPSHOT.map((values) => [values[0], { ...spot(values), made: -1 }]));
   EVENTS.slice(0, count).forEach((event, number) => {
     const at = nodes.get(event.node);
     removeBelow(nodes, event.node);
@@ -78,31 +79,52 @@ const countUntilStep = (step) => EVENTS.filter((event) => event.step <= step).le
 // -------------------------------------------------------------------- leaves over time
 const LIVES = new Map(DATA.lives.map((life) => [`${life.node}/${life.since}`, life]));
 
+const MAX_WEIGHTS = 6; // of a leaf
 const lifeOf = (leaf) => LIVES.get(`${leaf.node}/${leaf.since_step}`);
 
-// What is known of a leaf by a row: its share and its strongest weights, as last seen.
-function leafAt(leaf, row) {
+// What is known of a leaf by a row: its share and its strongest weights, as last seen; or, if it
+// was not seen by then, at which row it first was.
+function leafAt(leaf, row, present) {
+  if (present) return leafAtPresent(leaf);
   const life = lifeOf(leaf);
-  if (!life) return { share: null, rows: null, weights: [] };
-  let place = 0;
-  while (place + 1 < life.at.length && DATA.samples[life.at[place + 1]][1] <= row) place += 1;
+  if (!life) return { share: null, rows: null, row: null, first: null, weights: [] };
+  let place = life.at.length - 1;
+  while (place >= 0 && DATA.samples[life.at[place]][1] > row) place -= 1;
+  const first = DATA.samples[life.at[0]][1];
+  if (place < 0) return { share: null, rows: null, row: null, first, weights: [] };
   const weights = life.pairs
     .map((pair, number) => ({ pair, value: life.weights[number][place] }))
-    .filter((weight) => weight.value !== null)
-    .sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
-  return {
-    share: life.share[place],
-    rows: life.rows[place],
-    row: DATA.samples[life.at[place]][1],
-    weights,
-  };
+    .filter((weight) => weight.value)
+    .sort((a, b) => Math.abs(b.value) - Math.abs(a.value))
+    .slice(0, MAX_WEIGHTS);
+  const seen = DATA.samples[life.at[place]][1];
+  return { share: life.share[place], rows: life.rows[place], row: seen, first, weights };
+}
+
+// The share of an inner node when it was last seen as a leaf. Its id may be another's before.
+function shareBefore(at, row) {
+  const born = EVENTS[at.made]?.step ?? 0;
+  const lives = DATA.lives.filter(({ node, since }) => node === at.node && since >= born);
+  const shares = lives
+    .map(({ since }) => leafAt({ node: at.node, since_step: since }, row))
+    .filter(({ row: seen }) => seen !== null)
+    .sort((a, b) => a.row - b.row);
+  return shares.at(-1)?.share ?? null;
+}
+
+// The same figures as in the table of rules.
+function leafAtPresent(leaf) {
+  const now = leafNow(leaf.node);
+  const weights = now.weights.map(([label, column, value]) => ({ pair: [label, column], value }));
+  return { share: now.share, rows: now.rows, row: DATA.last.row, first: null, weights };
 }
 
 // Without a history it is not known since when a node is what it is.
 const sinceWords = (at) => (DATA.is_kept ? `, since row ${whole(at.since_row)}` : "");
 
 const isPresent = (count, row) => count === EVENTS.length && row >= DATA.last.row;
-const leafNow = (node) => DATA.leaves.find((leaf) => leaf.node === node);
+const LEAVES = DATA.leaves.map((leaf) => ({ ...leaf, rule: unfold(leaf.rule) }));
+const leafNow = (node) => LEAVES.find((leaf) => leaf.node === node);
 
 // The changes of the nodes on a leaf's path, since each node was made.
 function changesOnPath(nodes, node, count) {

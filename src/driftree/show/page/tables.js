@@ -14,12 +14,18 @@ function drawNumbers() {
         el(
           "dd",
           { class: value.length > 7 ? "long" : null },
-          value,
-          more ? el("small", { title: more.length > 60 ? more : null }, shorten(more, 60)) : null,
+          typeof value === "number" ? score(value) : value,
+          numberWords(more),
         ),
       ),
     ),
   );
+}
+
+// What stands below a number: words, or how far it spreads.
+function numberWords(more) {
+  const text = typeof more === "number" ? `± ${score(more)} over batches` : more;
+  return text ? el("small", { title: text.length > 60 ? text : null }, shorten(text, 60)) : null;
 }
 
 function drawChanges() {
@@ -38,7 +44,9 @@ function drawChanges() {
   rove(list, items);
   if (items[0]) focusable(items, items[0]);
   $("changes-words").textContent = [
-    `${plural(EVENTS.length, "change")}, the latest first.`,
+    DATA.first.row > 0
+      ? `The latest ${whole(EVENTS.length)} of ${allChanges()} changes, the latest first.`
+      : `${plural(EVENTS.length, "change")}, the latest first.`,
     DATA.first.row > 0
       ? `Those before row ${whole(DATA.first.row)} are folded into the tree that they made.`
       : "",
@@ -52,7 +60,7 @@ function focusable(items, item) {
 
 function drawRules() {
   const largest = Math.max(
-    ...DATA.leaves.flatMap((leaf) => leaf.weights.map((weight) => Math.abs(weight[2]))),
+    ...LEAVES.flatMap((leaf) => leaf.weights.map((weight) => Math.abs(weight[2]))),
     1e-9,
   );
   const heads = [
@@ -62,7 +70,7 @@ function drawRules() {
     { name: "strongest weights" },
     { name: "since row", number: true },
   ];
-  const rows = DATA.leaves.map((leaf) => [
+  const rows = LEAVES.map((leaf) => [
     el(
       "button",
       {
@@ -70,7 +78,7 @@ function drawRules() {
         class: "words",
         onclick: () => {
           goToEnd();
-          chooseLeaf(leaf.node, true);
+          chooseLeaf(leaf.node);
         },
       },
       `leaf ${leaf.node}`,
@@ -80,6 +88,7 @@ function drawRules() {
     el(
       "ul",
       { class: "plain pairs" },
+      leaf.is_new ? el("li", { class: "quiet" }, "before the split:") : null,
       rankedLabels(leaf).map((number) =>
         el(
           "li",
@@ -111,11 +120,11 @@ function drawRules() {
   $("rules-words").textContent = `A row falls under exactly one rule. Weights: ${weightWords()}`;
 }
 
-const rankedLabels = (leaf) =>
+const rankedLabels = (leaf, most = 3) =>
   [...leaf.probabilities.keys()]
     .filter((number) => leaf.probabilities[number] > 0)
     .sort((a, b) => leaf.probabilities[b] - leaf.probabilities[a])
-    .slice(0, 3);
+    .slice(0, most);
 
 function drawComparison() {
   if (!DATA.comparison.length) return;
@@ -125,13 +134,9 @@ function drawComparison() {
     { name: "F1", number: true },
     { name: "" },
     { name: "accuracy", number: true },
-    { name: "splits", number: true },
+    { name: "splits*", number: true },
     { name: "parameters", number: true },
-    {
-      name: "seconds",
-      number: true,
-      title: "Processor time for predicting and learning, all batches",
-    },
+    { name: "seconds", number: true },
   ];
   const size = (value) =>
     value === null
@@ -143,9 +148,9 @@ function drawComparison() {
       heads,
       DATA.comparison.map((row, number) => [
         [lineSample(number, number === 0), named(row.title, 40)],
-        row.f1[0] === null ? "–" : `${row.f1[0].toFixed(3)} ± ${row.f1[1].toFixed(3)}`,
+        row.f1[0] === null ? "–" : `${score(row.f1[0])} ± ${score(row.f1[1])}`,
         shareBar(row.f1[0], 72, "chance"),
-        row.accuracy === null ? "–" : row.accuracy.toFixed(3),
+        score(row.accuracy),
         size(row.splits),
         row.parameters === null ? "–" : whole(row.parameters),
         figure(row.seconds),
@@ -154,7 +159,9 @@ function drawComparison() {
   );
   $("comparison-words").textContent = [
     "Each row was predicted before it was learnt. F1: mean ± standard deviation over batches;",
-    "splits and parameters: means; seconds: in all.",
+    "splits and parameters: means; seconds: processor time for predicting and learning, in all.",
+    "* As the paper counts them: inner nodes, plus one for each leaf with a linear model (with",
+    "more than two labels, one for each label).",
   ].join(" ");
 }
 
@@ -169,6 +176,21 @@ function drawSettings() {
       row.changed ? el("small", {}, " not the default") : null,
     ),
   ];
+  $("settings-words").textContent = DATA.run.length
+    ? "The same rows in the same order and batches, settings and versions: the same tree."
+    : "The same rows, settings and versions give the same tree, if the order of the rows and the " +
+      "rows per batch are the same too; of those, this page was told nothing.";
+  $("run").hidden = !DATA.run.length;
+  $("run").replaceChildren(
+    table(
+      "The run",
+      [{ name: "run" }, { name: "value" }],
+      DATA.run.map(([name, value]) => [
+        el("span", { class: "name" }, name),
+        el("span", { class: "name" }, value),
+      ]),
+    ),
+  );
   $("settings").replaceChildren(
     table("Settings", [{ name: "setting" }, { name: "value" }], DATA.settings.map(setting)),
   );

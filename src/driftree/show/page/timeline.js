@@ -1,6 +1,8 @@
 // Metric curves above, marks of the changes by kind below, and a line at the chosen row.
 
 const CHART = { left: 58, right: 18, top: 10, height: 168, lane: 24, axis: 26 };
+const REACH = 12; // pixels around a mark that belong to it
+const SAME_PLACE = 1.5; // pixels that nobody can aim between
 const CROWD = 150; // marks are smaller where there are more
 const timeline = { marks: [], x: null, width: 0 };
 
@@ -49,10 +51,12 @@ function drawTimeline(room = $("timeline").clientWidth) {
   timeline.cursor = svg("g", { class: "cursor" });
   picture.append(timeline.cursor, drawMarks(below));
   picture.addEventListener("click", (event) => {
-    if (event.target.closest("[role=button]")) return;
     const box = picture.getBoundingClientRect();
-    const place = ((event.clientX - box.left) * width) / box.width;
-    goToRow(((place - CHART.left) / span) * lastRow());
+    const x = ((event.clientX - box.left) * width) / box.width;
+    const y = ((event.clientY - box.top) * total) / box.height;
+    const number = markAt(x, y);
+    if (number === null) goToRow(((x - CHART.left) / span) * lastRow());
+    else chooseEvent(number);
   });
   $("timeline").replaceChildren(picture);
   // The slider's thumb (16 px) stands under the line.
@@ -158,7 +162,7 @@ function drawCurves(height) {
     group.append(
       svg("path", {
         class: `curve colour${number % N_COLOURS}${number ? "" : " own"}`,
-        "stroke-dasharray": DASHES[number % DASHES.length],
+        "stroke-dasharray": dashes(number),
         d: pathOf(curve.rows, curve.values, timeline.x, y),
       }),
     );
@@ -181,10 +185,27 @@ function pathOf(places, values, x, y) {
   return path;
 }
 
+// The nearest mark of the lane, also where marks cover each other; of those that lie on one place,
+// each click takes the next.
+function markAt(x, y) {
+  const near = [...EVENTS.keys()]
+    .map((number) => ({ number, away: Math.abs(timeline.x(EVENTS[number].row) - x) }))
+    .filter(({ number, away }) => away <= REACH && Math.abs(timeline.y[number] - y) <= REACH);
+  if (!near.length) return null;
+  const nearest = Math.min(...near.map(({ away }) => away));
+  const place = near.filter(({ away }) => away <= nearest + SAME_PLACE).map(({ number }) => number);
+  const chosen = place.indexOf(view.leaf === null ? view.count - 1 : -1);
+  return chosen < 0
+    ? near.find(({ away }) => away === nearest).number
+    : place[(chosen + 1) % place.length];
+}
+
 function drawMarks(top) {
   const group = svg("g", { class: "marks" });
+  const kinds = lanes();
+  timeline.y = EVENTS.map((event) => top + (kinds.indexOf(event.kind) + 0.5) * CHART.lane);
   timeline.marks = EVENTS.map((event, number) => {
-    const y = top + (lanes().indexOf(event.kind) + 0.5) * CHART.lane;
+    const y = timeline.y[number];
     return svg(
       "g",
       {
@@ -193,9 +214,13 @@ function drawMarks(top) {
         "data-event": number,
         transform: `translate(${timeline.x(event.row).toFixed(1)},${y})`,
         "aria-label": event.sentence,
-        onclick: () => chooseEvent(number),
+        onclick: (click) => {
+          if (click.isTrusted) return; // by a pointer: the picture knows what lies nearest
+          click.stopPropagation();
+          chooseEvent(number);
+        },
       },
-      svg("circle", { class: "touch", r: 11 }),
+      svg("circle", { class: "touch", r: REACH }),
       svg("path", {
         d: KINDS[event.kind].mark,
         transform: EVENTS.length > CROWD ? "scale(0.75)" : null,
@@ -249,6 +274,6 @@ const lineSample = (number, isOwn = false) =>
       x2: 27,
       y1: 5,
       y2: 5,
-      "stroke-dasharray": DASHES[number % DASHES.length],
+      "stroke-dasharray": dashes(number),
     }),
   );

@@ -1,14 +1,20 @@
 // The tree as a picture: splits above, a card for each leaf, edges as wide as their share of rows.
 
 const CARD = { width: 152, gap: 12, head: 26, line: 17, weights: 3, level: 78 };
-const tree = { leaves: [] };
+const MAX_DRAWN = 4; // leaves that can be read in a picture on paper; more are printed as text
+const tree = { leaves: [], tallest: 0 };
 
 function drawTree(nodes, row, count) {
   const present = isPresent(count, row);
   const shares = sharesOf(nodes, row, present);
   const changed = changedBy(count - 1);
   const places = layOut(nodes);
-  const bodies = new Map(leavesOf(nodes).map((leaf) => [leaf.node, leafBody(leaf, row, present)]));
+  const known = new Map(leavesOf(nodes).map((leaf) => [leaf.node, leafAt(leaf, row, present)]));
+  const sizes = [...known.values()].flatMap(({ weights }) => weights.map(({ value }) => value));
+  const largest = Math.max(...sizes.map(Math.abs), 1e-9); // one scale for all
+  const bodies = new Map(
+    [...known].map(([node, leaf]) => [node, leafBody(node, leaf, present, largest)]),
+  );
   const cardHeight = Math.max(...[...bodies.values()].map((body) => body.height));
   const depth = Math.max(...[...nodes.values()].map((at) => at.depth));
   const width = bodies.size * (CARD.width + CARD.gap) + CARD.gap;
@@ -23,7 +29,9 @@ function drawTree(nodes, row, count) {
     if (at.left >= 0) {
       drawn.append(drawSplit(at, x, y, kind));
       for (const child of [at.left, at.right])
-        edges.append(...drawEdge(x, y, places.get(child), child === at.left, shares.get(child)));
+        edges.append(
+          ...drawEdge(x, y, places.get(child), child, child === at.left, shares.get(child)),
+        );
     } else {
       const card = drawLeaf(at, x, y, shares.get(at.node), bodies.get(at.node), cardHeight, kind);
       tree.leaves.push(card);
@@ -37,7 +45,7 @@ function drawTree(nodes, row, count) {
       height,
       viewBox: `0 0 ${width} ${height}`,
       role: "group",
-      "aria-label": `Tree with ${plural(bodies.size, "leaf").replace("leafs", "leaves")}`,
+      "aria-label": `Tree with ${leafCount(bodies.size)}`,
     },
     edges,
     drawn,
@@ -47,10 +55,11 @@ function drawTree(nodes, row, count) {
   const scale = Math.min(1, Math.max(0.72, box.clientWidth / width));
   picture.style.width = `${Math.floor(width * scale)}px`;
   picture.style.height = "auto";
-  box.replaceChildren(picture);
-  // What stands below must not jump when the tree shrinks.
-  tree.tallest = Math.max(tree.tallest ?? 0, box.scrollHeight);
-  box.style.minHeight = `${tree.tallest}px`;
+  box.replaceChildren(picture, textTree(nodes, shares, present));
+  box.classList.toggle("many", bodies.size > MAX_DRAWN);
+  // What stands below should not jump when the tree shrinks, within reason.
+  tree.tallest = Math.max(tree.tallest, picture.clientHeight);
+  box.style.minHeight = `${Math.min(tree.tallest, window.innerHeight / 2)}px`;
   const centre = [...changed.keys()]
     .filter((node) => places.has(node))
     .map((node) => places.get(node).x)[0];
@@ -77,19 +86,49 @@ function layOut(nodes) {
   return places;
 }
 
-// Shares of leaves as known, of inner nodes as sums.
+// Shares of leaves as last seen, of inner nodes as sums; where a leaf below is too new to be known,
+// as seen before the split, or as what the other side leaves.
 function sharesOf(nodes, row, present) {
+  if (present) return new Map([...nodes.keys()].map((node) => [node, DATA.shares[node]]));
   const shares = new Map();
   for (const at of [...walk(nodes)].reverse()) {
-    if (at.left < 0) {
-      shares.set(at.node, present ? leafNow(at.node).share : leafAt(at, row).share);
-    } else {
-      const below = [shares.get(at.left), shares.get(at.right)];
-      shares.set(at.node, below.includes(null) ? null : below[0] + below[1]);
-    }
+    const below = [shares.get(at.left), shares.get(at.right)];
+    if (at.left < 0) shares.set(at.node, leafAt(at, row).share);
+    else shares.set(at.node, below.includes(null) ? shareBefore(at, row) : below[0] + below[1]);
+  }
+  shares.set(0, 1);
+  for (const { node, left, right } of walk(nodes)) {
+    if (left < 0 || shares.get(node) === null) continue;
+    for (const [child, other] of [
+      [left, right],
+      [right, left],
+    ])
+      if (shares.get(child) === null && shares.get(other) !== null)
+        shares.set(child, Math.max(0, shares.get(node) - shares.get(other)));
   }
   return shares;
 }
+
+// The same tree as lines of text, which paper has room for.
+function textTree(nodes, shares, present) {
+  const lines = [...walk(nodes)].map((at) => {
+    const above = nodes.get(at.parent);
+    const answer = above ? `|--- ${above.left === at.node ? "yes" : "no"}: ` : "";
+    const margin = "|   ".repeat(Math.max(0, at.depth - 1)) + answer;
+    const room = Math.max(24, 88 - margin.length);
+    if (at.left >= 0) return `${margin}${shortCondition(at.condition, room)}?`;
+    const now = present ? leafNow(at.node) : null;
+    const best = now && !now.is_new ? rankedLabels(now)[0] : undefined;
+    const label =
+      best === undefined
+        ? ""
+        : `, ${shorten(labelName(best), 30)} ${percent(now.probabilities[best])}`;
+    return `${margin}leaf ${at.node}: ${shareWords(shares.get(at.node))}${label}`;
+  });
+  return el("pre", { class: "text-tree", "aria-hidden": "true" }, lines.join("\n"));
+}
+
+const shareWords = (share) => (share === null ? "no rows known yet" : `${percent(share)} of rows`);
 
 // The nodes that a change made or changed, with its kind.
 function changedBy(number) {
@@ -103,22 +142,23 @@ function changedBy(number) {
 }
 
 // -------------------------------------------------------------------- nodes
-function drawEdge(x, y, child, isLeft, share) {
+function drawEdge(x, y, below, child, isLeft, share) {
   const start = y + 15;
-  const end = child.y - 16;
+  const end = below.y - 16;
   const middle = (start + end) / 2;
   const thickness = share === null ? 1.5 : 1.5 + 9 * share;
   return [
     svg("path", {
       class: share === null ? "edge unknown" : "edge",
-      "stroke-width": thickness.toFixed(1),
-      d: `M${x},${start} C${x},${middle} ${child.x},${middle} ${child.x},${end}`,
+      "data-child": child,
+      "stroke-width": thickness.toFixed(2),
+      d: `M${x},${start} C${x},${middle} ${below.x},${middle} ${below.x},${end}`,
     }),
     svg(
       "text",
       {
         class: "answer",
-        x: (x + 3 * child.x) / 4 + (isLeft ? -12 : 12),
+        x: (x + 3 * below.x) / 4 + (isLeft ? -12 : 12),
         y: middle + 2,
         "text-anchor": isLeft ? "end" : "start",
       },
@@ -185,7 +225,7 @@ function drawLeaf(leaf, x, y, share, body, height, kind) {
       class: "share",
       x: 10,
       y: CARD.head,
-      width: Math.max(share ? 2 : 0, rail * (share ?? 0)),
+      width: share ? Math.max(2, rail * share) : 0,
       height: 4,
       rx: 2,
     }),
@@ -203,45 +243,38 @@ const newLeafBadge = (kind) =>
   );
 
 // What a card says below its share: the probable label, then the strongest weights.
-function leafBody(leaf, row, present) {
+function leafBody(node, known, present, largest) {
   const parts = [];
   let y = CARD.head + 8;
-  if (present) {
-    const { probabilities } = leafNow(leaf.node);
-    const best = probabilities.indexOf(Math.max(...probabilities));
-    if (best >= 0 && probabilities[best] !== null) {
-      y += 14;
-      parts.push(
-        svgText(shortenMiddle(labelName(best), 12), labelName(best), { x: 10, y }),
-        svg(
-          "text",
-          { class: "quiet", x: CARD.width - 10, y, "text-anchor": "end" },
-          percent(probabilities[best]),
-        ),
-      );
-      y += 6;
-    }
+  const now = present ? leafNow(node) : null;
+  const best = now ? rankedLabels(now)[0] : undefined;
+  if (best !== undefined) {
+    const name = now.is_new ? `before: ${labelName(best)}` : labelName(best);
+    y += 14;
+    parts.push(
+      svgText(shortenMiddle(name, now.is_new ? 16 : 12), name, { x: 10, y }),
+      svg(
+        "text",
+        { class: "quiet", x: CARD.width - 10, y, "text-anchor": "end" },
+        percent(now.probabilities[best]),
+      ),
+    );
+    y += 6;
   }
-  const { weights } = leafAt(leaf, row);
-  const largest = Math.max(...weights.map((weight) => Math.abs(weight.value)), 1e-9);
-  for (const { pair, value } of weights
-    .filter((weight) => weight.value !== 0)
-    .slice(0, CARD.weights)) {
+  for (const { pair, value } of known.weights.slice(0, CARD.weights)) {
     y += CARD.line;
     const bar = effectBar(value, largest, 40);
-    for (const [name, at] of [
-      ["x", CARD.width - 50],
-      ["y", y - 10],
-    ])
-      bar.setAttribute(name, at);
+    bar.setAttribute("x", CARD.width - 50);
+    bar.setAttribute("y", y - 10);
     parts.push(
       svgText(cardName(pair), weightName(pair), { class: "small", x: 10, y }),
       bar,
     );
   }
-  if (!weights.length) {
+  if (!known.weights.length && !present) {
     y += CARD.line;
-    parts.push(svg("text", { class: "small quiet", x: 10, y }, "not seen in a sample"));
+    const words = known.first ? `seen from row ${brief(known.first)}` : "not seen in a sample";
+    parts.push(svg("text", { class: "small quiet", x: 10, y }, words));
   }
   return { parts, height: y + 12 };
 }
