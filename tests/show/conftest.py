@@ -16,7 +16,7 @@ from hostile import N_ROWS, TITLE, learn, learn_much, learn_shift, make_records
 def models(quick_pace):
     """One stream; the log keeps all changes, only the last 20, or none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MeasuredTrials, "SAMPLE_ROWS", 100)
+        patch.setattr(MeasuredTrials, "SAMPLE_ROWS", 40)
         whole, without = learn(), learn(keep_history=False)
         patch.setattr(history_module, "MAX_EVENTS", 20)
         models = {"whole": whole, "folded": learn(), "without": without}

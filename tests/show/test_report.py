@@ -173,7 +173,7 @@ def test_directions_of_writing_cannot_turn_a_sentence(tmp_path):
     assert not set("\u202e\u2066\x01") & set(text)
     assert data["labels"] == ["n\\x01o", "\\u202eyes"]
     assert set(data["names"]) <= {"name \\u202eevil\\u2066", "b\\x7f0\\x7f"}
-    assert data["inputs"][2] == "b\x7f0\x7f"
+    assert data["inputs"][2] == "b\\x7f0\\x7f"
     assert data["run"] == [["name \\u202eevil\\u2066"] * 2]
 
 
