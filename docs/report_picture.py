@@ -30,7 +30,7 @@ def main() -> None:
         pass
     with TemporaryDirectory() as folder:
         page, shot = Path(folder) / "report.html", Path(folder) / "shot.png"
-        race.report(page)
+        race.report(page, f"driftree demo --rows {N_ROWS} --seed {SEED}")
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
         size = f"--window-size={SIZE[0]},{SIZE[1]}"
         subprocess.run(
