@@ -185,7 +185,7 @@ function badge(kind, x, y) {
   const text = { split: "new split", replace: "replaced", prune: "pruned", link: "started again" }[
     kind
   ];
-  const width = text.length * 6 + 26;
+  const width = text.length * 7.2 + 28;
   return svg(
     "g",
     { class: `badge ${kind}`, transform: `translate(${x - width / 2},${y - 12})` },
