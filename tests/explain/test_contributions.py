@@ -176,7 +176,7 @@ def test_what_is_missing_unknown_or_unseen(model):
     assert absent == explain_one(model, {**row, "age": math.nan, "car": None})
     assert "car is missing" in str(absent)
     unseen = explain_one(model, {**row, "car": "boat"})
-    assert unseen.row["car"] == "any other level"
+    assert unseen.row["car"] == "boat"
     assert total(unseen) == pytest.approx(log_odds(model, [{**row, "car": "boat"}])[0], abs=1e-9)
     assert explain_one(model, {}).prediction in model.classes_
 
@@ -474,3 +474,12 @@ def test_more_labels_are_outputs_by_name(shap, axes):
     shap.plots.waterfall(why[0].to_shap("low"), show=False)
     with pytest.raises(ValueError, match="label must be one of"):
         why[0].to_shap("nobody")
+
+
+def test_a_level_that_was_never_learnt_keeps_its_own_name():
+    model = DynamicModelTreeClassifier()
+    for car, label in (("van", 0), ("bus", 1)) * 20:
+        model.learn_one({"car": car}, label)
+    why = explain_one(model, {"car": "spaceship"})
+    assert why.row == {"car": "spaceship"}
+    assert "any other level" not in str(why)

@@ -144,3 +144,17 @@ def test_many_leaves_labels_and_long_names_stay_readable():
     conditions = [line for line in lines if " <= " in line]
     assert conditions  # the end of a name, which tells it from others, and the number stay
     assert all("…" in line and line.split("on ")[-1][0].isdigit() for line in conditions)
+
+
+def test_numbers_that_stand_for_levels_are_said():
+    """The paper's models know categories as numbers; whoever computes a formula needs them."""
+    model = DynamicModelTreeClassifier.paper()
+    for car, label in (("van", 0), ("bus", 1), ("tram", 0)):
+        model.learn_one({"car": car, "age": 3.0}, label)
+    assert (
+        export_text(model).splitlines()[-1]
+        == "car in formulas: 'van' is 0, 'bus' is 1, 'tram' is 2"
+    )
+    ours = DynamicModelTreeClassifier()
+    ours.learn_one({"car": "van"}, 0)
+    assert "in formulas" not in export_text(ours)

@@ -148,8 +148,9 @@ def test_past_is_not_drawn_from_the_future(page, models):
         reading = text_of(opened, "#reading")
         assert f"first seen at row {first[0]:,}" in reading
         assert "has learnt" not in reading
-        assert "Strongest weights" not in reading
-        assert not find(opened, f"#tree .leaf[data-node='{side}'] .bar")
+        assert "its weights are those of then" in reading
+        card = text_of(opened, f"#tree .leaf[data-node='{side}']")
+        assert "as of row" in card
         opened.execute_script("goToRow(arguments[0]); chooseLeaf(arguments[1])", first[0], side)
         if text_of(opened, "#reading .kicker").startswith(f"Leaf {side},"):
             assert "has learnt" in text_of(opened, "#reading")

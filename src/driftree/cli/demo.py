@@ -222,14 +222,20 @@ def _conclude(console: Console, race: Race) -> None:
     _tell_changes(console, race.ours.events_, race.n_rows)
 
 
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def _tell_changes(console: Console, changes: list[Any], n_rows: int) -> None:
-    kinds = Counter(type(change).__name__ for change in changes)
-    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none yet"
+    from driftree.explain.changes import KINDS
+
+    kinds = Counter(KINDS[change.kind] for change in changes)
+    counts = ", ".join(_count(number, kind) for kind, number in kinds.items()) or "none yet"
     console.print(f"\nIts last changes under each rule (in all: {counts}):", style="bold")
     by_rule: dict[int, list[Any]] = {}
     for change in changes:
         by_rule.setdefault((change.n_rows - 1) * len(DEMO_RULES) // n_rows + 1, []).append(change)
     for rule, its_changes in by_rule.items():
-        console.print(f"\nrule {rule}, {len(its_changes)} changes")
+        console.print(f"\nrule {rule}, {_count(len(its_changes), 'change')}")
         for change in its_changes[-DEMO_CHANGES:]:
             console.print(f"- {change}")

@@ -102,9 +102,9 @@ def tree_at(model: Readable, step: int) -> Structure:
 
 def diff(model: Readable, first: int, second: int) -> Diff:
     """Return what changed from one step to another: see `Readable.diff`."""
+    before, after = tree_at(model, first), tree_at(model, second)
     if first > second:
         raise ValueError(f"the first step must not be later than the second: {first} > {second}")
-    before, after = tree_at(model, first), tree_at(model, second)
     log = history_of(inside(model)[0])
     events = [event for event in log.events if first < event.step <= second]
     old, new = ({_tests(path): path for path in _leaf_paths(tree)} for tree in (before, after))

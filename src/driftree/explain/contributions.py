@@ -16,6 +16,8 @@ from scipy.sparse import csr_array
 
 from driftree.explain.describe import column_features, inside, level_groups, possible_inputs
 from driftree.explain.explanation import Explanation, Explanations, LeafFacts, zero_of
+from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.checks import plain
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -32,7 +34,11 @@ BLOCK = 4096  # rows at a time, so that what they need meanwhile is small beside
 def explain_one(model: Readable, x: Mapping[Hashable, Any]) -> Explanation:
     """Return why one row is predicted as it is: see `Readable.explain_one`."""
     tree, encoder = inside(model)
-    why = _explain(tree, encoder, read_row(encoder, x)[None])[0]
+    row = read_row(encoder, x)
+    why = _explain(tree, encoder, row[None])[0]
+    for j, name in enumerate(encoder.feature_names):
+        if encoder.levels[j] is not None and row[j] == MAX_LEVELS:  # a level without a code
+            why.row[encoder.display_names[j]] = plain(x[name])
     return replace(why, unknown=tuple(name for name in dict(x) if name not in encoder.names))
 
 

@@ -370,4 +370,5 @@ def _say_why(hunt: Hunt) -> str:
             how = f"would be if {say_changes(changes)}" if changes else "is already"
             return f"{narrow}; without these limits it {how}"
     same = " with the same features missing" if np.isnan(hunt.values).any() else ""
-    return f"the model gives this label to no row{same}"
+    which = "any other label" if hunt.target is None else "this label"
+    return f"the model gives {which} to no row{same}"

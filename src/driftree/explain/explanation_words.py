@@ -102,7 +102,7 @@ def _certainty(why: Explanation, name: str) -> list[str]:
         return [
             f"Certainty: the log-odds have a standard deviation of {why.deviation:.2f} per label."
         ]
-    return []
+    return ["Certainty: not known; the models of the paper's setting keep no measure of it."]
 
 
 def _value(value: object) -> str:

@@ -185,7 +185,10 @@ def _label_colours(shares: dict[Hashable, float]) -> dict[Hashable, str]:
     """Give the most frequent labels colours, in the order of the labels."""
     frequent = most_probable(shares, len(COLOURS))
     coloured = [label for label in shares if label in frequent]
-    return dict(zip(coloured, COLOURS, strict=False))
+    colours = (
+        COLOURS[1::-1] if len(shares) == 2 else COLOURS
+    )  # the second label is what odds are of
+    return dict(zip(coloured, colours, strict=False))
 
 
 def _leaves_shown(own_rules: dict[int, Rule]) -> set[int]:

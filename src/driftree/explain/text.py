@@ -95,10 +95,22 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
                 lines += [margin + line for line in _wrap(terms, width - len(margin))]
             if len(leaf.weights) > MAX_LABELS:
                 lines.append(f"{margin}and {len(leaf.weights) - MAX_LABELS} rarer labels")
+    lines += [one_line(line, width) for line in _say_codes(tree, encoder)]
     return "\n".join(lines)
 
 
 # ---------------------------------------------------------------------- words of other forms, too
+def _say_codes(tree: Tree, encoder: Encoder) -> list[str]:
+    """Say which numbers stand for levels in the formulas: only in the paper's setting some do."""
+    return [
+        f"{name} in formulas: " + ", ".join(f"{level!r} is {code}" for level, code in codes.items())
+        for name, codes, column in zip(
+            encoder.display_names, encoder.levels, tree.engine.value_column, strict=True
+        )
+        if codes is not None and column >= 0
+    ]
+
+
 def check_limits(max_weights: int, digits: int = 1) -> None:
     """Raise if so many weights cannot be shown, or not with so many digits."""
     for name, value, least in (("max_weights", max_weights, 0), ("digits", digits, 1)):

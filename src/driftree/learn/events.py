@@ -132,7 +132,8 @@ class Event:
     rows : float
         Rows that the evidence rests on.
     runner_up : RunnerUp or None
-        The next best candidate.
+        The next best candidate; None if no other was tried. (By default an inner node tries one
+        split at a time, so that its changes have none.)
     removed : tuple of Spot
         The nodes below that went, from the top down, each with its split.
     """
@@ -222,9 +223,10 @@ class Prune(Event):
         if self.threshold > 0:
             return self._tell(what, self._compare("one model", "the branch"))
         losses = f"a loss of {self.loss_before:,.1f} instead of {self.loss_after:,.1f}"
+        decimals = 1 if -self.threshold - saved > 0.1 else 4
         why = f"Over {self.rows:,.0f} rows it " + (
-            f"hardly helped: {losses} with one model saves {saved:,.1f}, where more than "
-            f"{-self.threshold:,.1f} is required to stay"
+            f"hardly helped: {losses} with one model saves {saved:,.{decimals}f}, where more than "
+            f"{-self.threshold:,.{decimals}f} is required to stay"
             if saved >= 0
             else f"did harm: {losses} with one model"
         )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from driftree.learn.tree import Tree
     from driftree.show.report_text import Words
 
-MAX_SAMPLES = 120  # over time
+MAX_SAMPLES = 256  # over time
 MAX_LEAF_SAMPLES = 8000  # leaves in all samples: keeps the page small whatever the tree
 MAX_WEIGHTS = 6  # of a leaf
 MAX_LABELS = 3  # of a leaf, if there are more than two

@@ -204,7 +204,7 @@ function leafWords({ share, rows, row, first }, now) {
   if (!now && row === null)
     return first === null
       ? "It stood too short a time to be in a sample, so nothing is known of it."
-      : `It was first seen at row ${whole(first)}; nothing is known of it before.`;
+      : `It was first seen at row ${whole(first)}; its weights are those of then.`;
   if (share === null) return "It has seen no rows yet.";
   const floor = now?.floor ? ` ${percent(now.floor)} of its labels look random.` : "";
   return `It takes ${percent(share)} of the rows and has learnt ${whole(rows)} of them.${floor}`;
@@ -263,7 +263,7 @@ function weightParts(leaf, row, now, known) {
         life.n_weights > rows.length ? ` ${chosenWords(life, now, rows.length)}` : "",
       ),
       table("Strongest weights", heads, rows),
-      el("p", { class: "quiet" }, `As of row ${whole(known.row)}.`),
+      el("p", { class: "quiet" }, `As of row ${whole(known.row ?? known.first)}.`),
       life.at.length > 1 ? weightChart(life, row) : null,
       life.at.length > 1
         ? el("p", { class: "quiet" }, "The weights strongest over its life, and at its end.")

@@ -83,7 +83,7 @@ const MAX_WEIGHTS = 6; // of a leaf
 const lifeOf = (leaf) => LIVES.get(`${leaf.node}/${leaf.since_step}`);
 
 // What is known of a leaf by a row: its share and its strongest weights, as last seen; or, if it
-// was not seen by then, at which row it first was.
+// was not seen by then, at which row it first was, and its weights then.
 function leafAt(leaf, row, present) {
   if (present) return leafAtPresent(leaf);
   const life = lifeOf(leaf);
@@ -91,12 +91,12 @@ function leafAt(leaf, row, present) {
   let place = life.at.length - 1;
   while (place >= 0 && DATA.samples[life.at[place]][1] > row) place -= 1;
   const first = DATA.samples[life.at[0]][1];
-  if (place < 0) return { share: null, rows: null, row: null, first, weights: [] };
   const weights = life.pairs
-    .map((pair, number) => ({ pair, value: life.weights[number][place] }))
+    .map((pair, number) => ({ pair, value: life.weights[number][Math.max(place, 0)] }))
     .filter((weight) => weight.value)
     .sort((a, b) => Math.abs(b.value) - Math.abs(a.value))
     .slice(0, MAX_WEIGHTS);
+  if (place < 0) return { share: null, rows: null, row: null, first, weights };
   const seen = DATA.samples[life.at[place]][1];
   return { share: life.share[place], rows: life.rows[place], row: seen, first, weights };
 }

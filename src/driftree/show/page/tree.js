@@ -271,9 +271,9 @@ function leafBody(node, known, present, largest) {
       bar,
     );
   }
-  if (!known.weights.length && !present) {
+  if (known.row === null && !present) {
     y += CARD.line;
-    const words = known.first ? `seen from row ${brief(known.first)}` : "not seen in a sample";
+    const words = known.first ? `as of row ${brief(known.first)}` : "not seen in a sample";
     parts.push(svg("text", { class: "small quiet", x: 10, y }, words));
   }
   return { parts, height: y + 12 };
