@@ -53,8 +53,8 @@ class Explanation:
     contributions : dict of name to float, or dict of label to such dicts
         What each feature adds to the log-odds, the strongest first.
     row : dict
-        Value of each feature that the model knows, in the user's units; None is missing. A level
-        that was never learnt is "any other level".
+        Value of each feature that the model knows, in the user's units; None is missing. In
+        `explain`, a level that was never learnt is "any other level".
     leaf : int
         Id of the leaf, as `apply` gives it.
     path : tuple of Condition
