@@ -185,9 +185,8 @@ def _label_colours(shares: dict[Hashable, float]) -> dict[Hashable, str]:
     """Give the most frequent labels colours, in the order of the labels."""
     frequent = most_probable(shares, len(COLOURS))
     coloured = [label for label in shares if label in frequent]
-    colours = (
-        COLOURS[1::-1] if len(shares) == 2 else COLOURS
-    )  # the second label is what odds are of
+    # Two labels as in the pictures: blue is the second, whose odds are told.
+    colours = COLOURS[1::-1] if len(shares) == 2 else COLOURS
     return dict(zip(coloured, colours, strict=False))
 
 

@@ -85,15 +85,21 @@ def plot_contributions(
     label, intercept, contributions = _pick(explanation, label)
     bars = list(contributions.items())
     shown = bars if len(bars) <= max_features + 1 else bars[:max_features]
-    steps = [(f"{name} = {_write(explanation.row[name])}", value) for name, value in shown]
+    values = [_write(explanation.row[name]) for name, _ in shown]
+    room = NAMES - max((measure(f" = {value}", FONT_SIZE) for value in values), default=0.0)
+    names = cut_together([name for name, _ in shown], max(room, NAMES / 2), FONT_SIZE)
+    steps = [
+        (f"{name} = {value}", length)
+        for name, value, (_, length) in zip(names, values, shown, strict=True)
+    ]
     if rest := bars[len(shown) :]:
         steps.append((f"{len(rest)} weaker features", sum(value for _, value in rest)))
     ax = axes_or_new(ax, width=WIDTH, height=BAR * (len(steps) + 2) + 1.15)
-    names = ["average row", *(name for name, _ in steps), "this row"]
+    words = ["average row", *(cut(word, NAMES, FONT_SIZE) for word, _ in steps), "this row"]
     _draw_steps(ax, intercept, [value for _, value in steps])
-    ax.set_yticks(range(len(names)))
-    ax.set_yticklabels(cut_together(names, NAMES, FONT_SIZE), fontsize=FONT_SIZE, **PLAIN)
-    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_yticks(range(len(words)))
+    ax.set_yticklabels(words, fontsize=FONT_SIZE, **PLAIN)
+    ax.set_ylim(len(words) - 0.4, -0.6)
     _add_words(ax, explanation, label)
     return ax
 
