@@ -127,7 +127,10 @@ def demo(
         show(console, race)
         _conclude(console, race)
         race.report(out, command_line(context))
-        console.print(f"\nAll of it, at any time of the stream: open {out.resolve().as_uri()}")
+        console.print(
+            f"\nAll of it, at any time of the stream: open {out.resolve().as_uri()}",
+            soft_wrap=True,
+        )
 
 
 # ---------------------------------------------------------------------- what the demo shows
