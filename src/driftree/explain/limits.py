@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from driftree.explain.text import one_line
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.checks import plain
-from driftree.learn.tables import list_names
+from driftree.learn.tables import list_names, nearest_name
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
@@ -135,9 +134,8 @@ def did_you_mean(name: object, known: Iterable[object]) -> str:
     >>> did_you_mean("Incone", ["age", "income"])
     " (did you mean 'income'?)"
     """
-    names = {str(one).lower(): one for one in known}
-    near = get_close_matches(str(name).lower(), list(names), n=1)
-    return f" (did you mean {names[near[0]]!r}?)" if near else ""
+    near = nearest_name(name, known)
+    return "" if near is None else f" (did you mean {near!r}?)"
 
 
 def say_unknown(names: Iterable[object], absent: Iterable[object]) -> str:

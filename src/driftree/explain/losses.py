@@ -168,9 +168,8 @@ def _compare(
 
 def _places(moment: Moment) -> dict[int, tuple[float, float]]:
     """Divide the rows among the nodes of each level, in tree order."""
-    spots, sampled = moment.structure.nodes, moment.sample.nodes
-    children = {node: (spot.left, spot.right) for node, spot in spots.items() if not spot.is_leaf}
-    rows = {node: seen.rows for node, seen in sampled.items()}
+    children = moment.structure.children()
+    rows = {node: seen.rows for node, seen in moment.sample.nodes.items()}
     shares = divide_rows(children, rows, unknown=0.5)
     places = {0: (0.0, 1.0)}
     for node, (left, right) in children.items():

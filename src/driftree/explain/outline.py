@@ -159,9 +159,8 @@ def _now(tree: Tree, encoder: Encoder) -> dict[int, OutlineNode]:
 def _then(tree: Tree, encoder: Encoder, step: int, structure: Structure) -> dict[int, OutlineNode]:
     nodes = structure.nodes
     known = _seen_near(history_of(tree), step)
-    children = {node: (spot.left, spot.right) for node, spot in nodes.items() if spot.left >= 0}
     rows = {node: known[node].rows if node in known else 0.0 for node in nodes}
-    shares = divide_rows(children, rows)
+    shares = divide_rows(structure.children(), rows)
     found = {}
     for node, spot in nodes.items():
         weights, path = known[node].weights if node in known else None, structure.path(node)

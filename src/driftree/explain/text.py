@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
 from driftree.learn.events import ALL_DIGITS, format_number
-from driftree.learn.tables import distinct_texts
+from driftree.learn.tables import distinct_texts, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -132,7 +132,7 @@ def one_line(text: str, most: int = MAX_NAME) -> str:
     >>> print(one_line("two\nlines"))
     two\nlines
     """
-    text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    text = printable(text)
     if len(text) <= most:
         return text
     return f"{text[: (most - 1) // 2]}…{text[-(most // 2) :]}"

@@ -67,6 +67,10 @@ class Structure:
         """Return all nodes below one, from the top down."""
         return tuple(self.walk(node))[1:]
 
+    def children(self) -> dict[int, tuple[int, int]]:
+        """Return the two nodes below each inner node, from the root down."""
+        return {spot.node: (spot.left, spot.right) for spot in self.walk() if not spot.is_leaf}
+
     def leaves(self) -> list[int]:
         """Return the leaves from left to right."""
         return [spot.node for spot in self.walk() if spot.is_leaf]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import narwhals.stable.v2 as nw
@@ -83,6 +84,22 @@ def list_names(names: Iterable[Any], most: int = 8) -> str:
     shown = list(names)
     rest = f", ... ({len(shown)} in all)" if len(shown) > most else ""
     return ", ".join(map(repr, shown[:most])) + rest
+
+
+def nearest_name(name: object, known: Iterable[Hashable]) -> Hashable:
+    """Return the known name that was probably meant, None if none is near.
+
+    Examples
+    --------
+    >>> nearest_name("Bank-Marketing", ["sea", "bank_marketing"]), nearest_name("x", ["sea"])
+    ('bank_marketing', None)
+    """
+    names = {str(one).lower(): one for one in known}
+    word = str(name).lower()
+    tidy = word.replace("-", "_").replace(" ", "_")
+    near = get_close_matches(word, names, n=1) or get_close_matches(tidy, names, n=1)
+    near = near or [one for one in names if tidy and tidy in one]
+    return names[near[0]] if near else None
 
 
 def printable(text: str) -> str:

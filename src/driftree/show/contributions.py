@@ -166,7 +166,8 @@ def _add_words(ax: Axes, explanation: Explanation, label: Hashable) -> None:
     by = f"by the model of leaf {explanation.leaf}: "
     words = by + say_path(explanation.path, HEADING - measure(by, FONT_SIZE), FONT_SIZE)
     add_heading(ax, title, words, width=HEADING)
-    start, end = f"{noun} of ", ": to the right, more likely"
+    even = " (0: both equally likely)" if any(explanation.floor) else ""  # else it is so anyway
+    start, end = f"{noun} of ", f"{even}: to the right, more likely"
     name = cut(labels[label], HEADING - measure(start + end, FONT_SIZE), FONT_SIZE)
     ax.set_xlabel(start + name + end, fontsize=FONT_SIZE, **PLAIN)
     ax.tick_params(axis="y", length=0)

@@ -85,7 +85,7 @@ def gather(
         **_words(model, history, measured),
         "headline": _headline(model, history, measured),
         "labels": _labels(model),
-        "inputs": [visible(name) for name in encoder.column_names()],
+        "inputs": encoder.column_names(),
         "short_inputs": _shorten_names(encoder.column_names(), len(encoder.labels)),
         "factors": [round_number(factor) for factor in column_scales(tree)[1].tolist()],
         "is_kept": history is not None,

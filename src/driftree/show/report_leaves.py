@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from driftree.learn.tree import Tree
     from driftree.show.report_text import Words
 
-MAX_SAMPLES = 256  # over time
 MAX_LEAF_SAMPLES = 8000  # leaves in all samples: keeps the page small whatever the tree
 MAX_WEIGHTS = 6  # of a leaf
 MAX_LABELS = 3  # of a leaf, if there are more than two
@@ -173,7 +172,7 @@ def _past(tree: Tree) -> list[Moment]:
         return []
     known, _ = replay(history)
     n_leaves = sum(len(moment.structure.nodes) // 2 + 1 for moment in known)
-    most = min(MAX_SAMPLES, max(2, MAX_LEAF_SAMPLES * len(known) // max(1, n_leaves)))
+    most = max(2, MAX_LEAF_SAMPLES * len(known) // max(1, n_leaves))
     moments: list[Moment] = []
     for sample, structure, _ in (known[place] for place in thin(len(known), most)):
         if sample.step == tree.engine.n_steps:
@@ -229,8 +228,7 @@ def structure_now(tree: Tree) -> Structure:
 
 def _shares(structure: Structure, rows: dict[int, float]) -> dict[int, float]:
     """Return each node's share of the rows; a node that was not sampled has none."""
-    children = {spot.node: (spot.left, spot.right) for spot in structure.walk() if not spot.is_leaf}
-    return divide_rows(children, dict.fromkeys(structure.nodes, 0.0) | rows)
+    return divide_rows(structure.children(), dict.fromkeys(structure.nodes, 0.0) | rows)
 
 
 def _plain(weights: NDArray[np.float32] | None) -> NDArray[np.float64] | None:

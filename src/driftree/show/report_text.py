@@ -12,11 +12,12 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from driftree.learn.events import Condition, RunnerUp, join_path
+from driftree.learn.tables import printable
 
 if TYPE_CHECKING:
     from driftree.learn.events import Event
 
-MARK = "\x7f"  # in no name: `visible` writes it in another way
+MARK = "\x7f"  # in no name: `printable` writes it in another way
 MAX_NAME = 1000  # characters
 MAX_PLAIN = 12  # characters of a name that may as well stand in the text
 # What turns or breaks the line that it stands in: controls, and those of the direction of writing.
@@ -117,6 +118,6 @@ class Words:
             return name
         if name not in self._name_numbers:
             self._name_numbers[name] = len(self.names)
-            text = visible(name).replace(MARK, ascii(MARK)[1:-1])
+            text = printable(name)
             self.names.append(text if len(text) <= MAX_NAME else f"{text[:MAX_NAME]}…")
         return f"{MARK}{self._name_numbers[name]}{MARK}"

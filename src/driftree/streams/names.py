@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
+
+from driftree.learn.tables import nearest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,8 +38,5 @@ def hint(name: str, known: Iterable[str]) -> str:
     >>> hint("electricty", ["electricity", "sea"])
     ' (did you mean electricity?)'
     """
-    names = list(known)
-    word = name.lower().replace("-", "_").replace(" ", "_")
-    near = get_close_matches(name, names, n=1) or get_close_matches(word, names, n=1)
-    near = near or [one for one in names if word and word in one]
-    return f" (did you mean {near[0]}?)" if near else ""
+    near = nearest_name(name, known)
+    return "" if near is None else f" (did you mean {near}?)"
