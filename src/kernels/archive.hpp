@@ -26,8 +26,8 @@ nb::object copied_array(const T* data, std::size_t n) {
 class Saver {
 public:
     nb::dict arrays;
-    template <class T>
-    void operator()(const std::string& name, std::vector<T>& values) {
+    template <class T, class Allocator>
+    void operator()(const std::string& name, std::vector<T, Allocator>& values) {
         arrays[(prefix_ + name).c_str()] = copied_array(values.data(), values.size());
     }
     template <class T>
@@ -55,8 +55,8 @@ private:
 class Loader {
 public:
     explicit Loader(nb::dict arrays) : arrays_(std::move(arrays)) {}
-    template <class T>
-    void operator()(const std::string& name, std::vector<T>& values) {
+    template <class T, class Allocator>
+    void operator()(const std::string& name, std::vector<T, Allocator>& values) {
         const auto array = nb::cast<nb::ndarray<nb::numpy, const T, nb::ndim<1>, nb::c_contig>>(find(prefix_ + name));
         if (is_fixed_ && array.shape(0) != values.size()) throw std::invalid_argument("'" + name + "' has a wrong length");
         values.assign(array.data(), array.data() + array.shape(0));
@@ -97,8 +97,8 @@ private:
 class Sizer {
 public:
     std::size_t bytes = 0;
-    template <class T>
-    void operator()(const std::string&, std::vector<T>& values) {
+    template <class T, class Allocator>
+    void operator()(const std::string&, std::vector<T, Allocator>& values) {
         bytes += values.capacity() * sizeof(T);
     }
     template <class T>

@@ -27,8 +27,8 @@ const Functions& choose_functions() {
     return baseline_functions;
 }
 
-Forward Engine::Pupil::memory(const Shape& shape) {
-    const auto fit = [](std::vector<double>& values, std::size_t n) {
+Forward Engine::Pupil::before(const Shape& shape) {
+    const auto fit = [](Lines<double>& values, std::size_t n) {
         if (values.size() < n) values.resize(n);
         return values.data();
     };
@@ -37,7 +37,7 @@ Forward Engine::Pupil::memory(const Shape& shape) {
 }
 
 // ---------------------------------------------------------------- models
-Engine::Pupil& Engine::next_pupil(int model) {
+Engine::Pupil& Engine::add_pupil(int model) {
     if (n_pupils_ == static_cast<int>(pupils_.size())) pupils_.emplace_back();
     Pupil& pupil = pupils_[n_pupils_++];
     pupil.model = model;
@@ -45,20 +45,45 @@ Engine::Pupil& Engine::next_pupil(int model) {
     return pupil;
 }
 
-// What the model says of its rows before it learns them.
-Forward Engine::forward(Pupil& pupil) {
-    const Forward out = pupil.memory(shape);
+// The model's pupil, or nullptr if the model has no rows in this step. To be asked in the order of enlist().
+const Engine::Pupil* Engine::next_pupil(int model) {
+    if (next_pupil_ == n_pupils_ || pupils_[next_pupil_].model != model) return nullptr;
+    return &pupils_[next_pupil_++];
+}
+
+// All models that have rows in this step: of the nodes, children before parents, each with its trials; the challenger.
+void Engine::enlist() {
+    n_pupils_ = next_pupil_ = 0;
+    for (int s = n_stops_ - 1; s >= 0; s--) {
+        const Stop& stop = stops_[s];
+        add_pupil(nodes.model[stop.node]).rows = stop.rows;
+        for (int t = stop.node * settings.trials; t < (stop.node + 1) * settings.trials; t++) {
+            if (trials.feature[t] < 0) continue;
+            const Condition goes_left = trials.condition(t);
+            for (const bool is_left : {true, false}) {
+                Pupil& side = add_pupil(is_left ? trials.left_model[t] : trials.right_model[t]);
+                for (const int row : stop.rows)
+                    if (goes_left.holds(chunk_.raw_row(row, schema.n_features)) == is_left) side.rows.push_back(row);
+                if (side.rows.empty()) n_pupils_--;
+            }
+        }
+    }
+    if (challenger < 0) return;
+    Pupil& pupil = add_pupil(challenger);
+    for (int i = 0; i < chunk_.n; i++) pupil.rows.push_back(i);
+}
+
+// What all models say of their rows before they learn them.
+void Engine::forward() {
+    lessons_.clear();
+    for (int i = 0; i < n_pupils_; i++)
+        lessons_.push_back({models[pupils_[i].model].data(), pupils_[i].visit(), pupils_[i].before(shape)});
     const auto run = settings.by_gradient ? f_->sgd_forward : f_->blend_forward;
-    run(shape, models[pupil.model].data(), chunk_.rows(), pupil.visit(), out);
-    return out;
+    run(shape, chunk_.rows(), lessons_.data(), n_pupils_);
 }
 
 void Engine::learn_models() {
-    lessons_.clear();
-    for (int i = 0; i < n_pupils_; i++) {
-        Pupil& pupil = pupils_[i];
-        lessons_.push_back({models[pupil.model].data(), pupil.visit(), pupil.memory(shape)});
-    }
+    std::stable_sort(lessons_.begin(), lessons_.end(), [](const Lesson& a, const Lesson& b) { return a.visit.n > b.visit.n; });
     const auto run = settings.by_gradient ? f_->sgd_learn : f_->blend_learn;
     run(shape, chunk_.rows(), lessons_.data(), n_pupils_, learning_);
 }
@@ -80,9 +105,11 @@ void Engine::learn(const double* X, const std::int32_t* y, const double* weights
     for (int i = 0; i < n; i++) clock += chunk_.weights[i];
     n_rows += n;
     n_steps++;
+    node_loss_.resize(n);
     leaf_loss_.resize(n);
-    n_pupils_ = 0;
     route();
+    enlist();
+    forward();
     for (int s = n_stops_ - 1; s >= 0; s--) step_node(stops_[s]);  // children before parents
     if (challenger >= 0) step_challenger();
     learn_models();
@@ -124,10 +151,8 @@ void Engine::route() {
 
 void Engine::step_node(const Stop& stop) {
     const int node = stop.node;
-    Pupil& pupil = next_pupil(nodes.model[node]);
-    pupil.rows = stop.rows;
-    const Visit visit = pupil.visit();
-    const Forward before = forward(pupil);
+    const Forward before = lessons_[next_pupil_].before;
+    const Visit visit = next_pupil(nodes.model[node])->visit();
     const double keep = settings.by_gradient ? 1.0 : std::exp(-(clock - nodes.clock[node]) / settings.evidence_window);
     nodes.clock[node] = clock;
     const bool is_leaf = nodes.left[node] < 0;
@@ -138,6 +163,7 @@ void Engine::step_node(const Stop& stop) {
         const int row = visit.rows[i];
         const double weight = chunk_.weights[row];
         counts[chunk_.labels[row]] += weight;
+        node_loss_[row] = before.loss[i];
         if (is_leaf) leaf_loss_[row] = before.loss[i];
         own += weight * before.loss[i];
         subtree += weight * leaf_loss_[row];
@@ -152,7 +178,7 @@ void Engine::step_node(const Stop& stop) {
     } else {
         grids[node].fade(keep);
         step_grid(node, visit, before);
-        step_trials(node, visit, before, keep);
+        step_trials(node, keep);
     }
 }
 
@@ -166,30 +192,22 @@ void Engine::step_grid(int node, const Visit& visit, const Forward& before) {
     }
 }
 
-void Engine::step_trials(int node, const Visit& visit, const Forward& before, double keep) {
+void Engine::step_trials(int node, double keep) {
     for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++) {
         if (trials.feature[t] < 0) continue;
-        const Condition goes_left = trials.condition(t);
         double own = 0.0, subtree = 0.0, tried = 0.0, rows = 0.0;
         for (const bool is_left : {true, false}) {
-            Pupil& side = next_pupil(is_left ? trials.left_model[t] : trials.right_model[t]);
-            for (int i = 0; i < visit.n; i++) {
-                const int row = visit.rows[i];
-                if (goes_left.holds(chunk_.raw_row(row, schema.n_features)) != is_left) continue;
-                side.rows.push_back(row);
-                own += chunk_.weights[row] * before.loss[i];
-                subtree += chunk_.weights[row] * leaf_loss_[row];
-                rows += chunk_.weights[row];
-            }
-            if (side.rows.empty()) {
-                n_pupils_--;
-                continue;
-            }
-            const Forward tried_before = forward(side);
+            const Pupil* side = next_pupil(is_left ? trials.left_model[t] : trials.right_model[t]);
+            if (!side) continue;
             double& count = is_left ? trials.n_left[t] : trials.n_right[t];
-            for (std::size_t i = 0; i < side.rows.size(); i++) {
-                tried += chunk_.weights[side.rows[i]] * tried_before.loss[i];
-                count += chunk_.weights[side.rows[i]];
+            for (std::size_t i = 0; i < side->rows.size(); i++) {
+                const int row = side->rows[i];
+                const double weight = chunk_.weights[row];
+                own += weight * node_loss_[row];
+                subtree += weight * leaf_loss_[row];
+                tried += weight * side->loss[i];
+                rows += weight;
+                count += weight;
             }
         }
         trials.node_loss[t] = keep * trials.node_loss[t] + own;
@@ -212,15 +230,12 @@ void Engine::step_candidates(int node, const Visit& visit, const Forward& before
 }
 
 void Engine::step_challenger() {
-    Pupil& pupil = next_pupil(challenger);
-    pupil.rows.resize(chunk_.n);
-    for (int i = 0; i < chunk_.n; i++) pupil.rows[i] = i;
-    const Forward before = forward(pupil);
+    const Pupil& pupil = *next_pupil(challenger);
     const double keep = std::exp(-(clock - challenger_clock) / settings.evidence_window);
     double own = 0.0, rival = 0.0, rows = 0.0;
     for (int i = 0; i < chunk_.n; i++) {
         rows += chunk_.weights[i];
-        own += chunk_.weights[i] * before.loss[i];
+        own += chunk_.weights[i] * pupil.loss[i];
         rival += chunk_.weights[i] * leaf_loss_[i];
     }
     challenger_loss = keep * challenger_loss + own;

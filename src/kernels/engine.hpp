@@ -13,6 +13,7 @@
 
 #include "candidates.hpp"
 #include "grid.hpp"
+#include "memory.hpp"
 #include "rows.hpp"
 #include "simple_models.hpp"
 
@@ -131,7 +132,7 @@ public:
     std::vector<Candidates> candidates;
     std::vector<std::vector<double>> node_gradient;  // paper: life sums, [outputs, stride]
     std::vector<std::vector<double>> class_rows;     // rows of each class at a node, faded like its losses
-    std::vector<std::vector<double>> models;         // empty: free
+    std::vector<Lines<double>> models;               // empty: free
     int n_classes;
     int challenger = -1;
     double challenger_loss = 0.0, rival_loss = 0.0;  // the challenger's and the tree's, on the same rows
@@ -153,7 +154,7 @@ public:
         a("challenger", challenger), a("challenger_loss", challenger_loss), a("rival_loss", rival_loss);
         a("challenger_clock", challenger_clock), a("challenger_rows", challenger_rows);
         a("challenger_level", challenger_level), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
-        a.each("model", models, [](auto& inner, std::vector<double>& model) { inner("memory", model); });
+        a.each("model", models, [](auto& inner, Lines<double>& model) { inner("memory", model); });
         a.each("grid", grids, [](auto& inner, Grid& grid) { grid.visit(inner); });
         a.each("candidates", candidates, [](auto& inner, Candidates& store) { store.visit(inner); });
         a.each("node_gradient", node_gradient, [](auto& inner, std::vector<double>& g) { inner("sum", g); });
@@ -172,9 +173,9 @@ private:
     struct Pupil {  // a model that learns in this step
         int model;
         std::vector<std::int32_t> rows;
-        std::vector<double> loss, residual, advantage, scratch;
+        Lines<double> loss, residual, advantage, scratch;
         Visit visit() const { return {rows.data(), static_cast<int>(rows.size())}; }
-        Forward memory(const Shape& shape);
+        Forward before(const Shape& shape);
     };
 
     int new_model();
@@ -190,13 +191,15 @@ private:
     void restart_grids();
     void restride(int stride, int outputs);
 
-    Pupil& next_pupil(int model);
-    Forward forward(Pupil& pupil);
-    void learn_models();
+    Pupil& add_pupil(int model);
+    const Pupil* next_pupil(int model);
     void route();
+    void enlist();
+    void forward();
+    void learn_models();
     void step_node(const Stop& stop);
     void step_grid(int node, const Visit& visit, const Forward& before);
-    void step_trials(int node, const Visit& visit, const Forward& before, double keep);
+    void step_trials(int node, double keep);
     void step_candidates(int node, const Visit& visit, const Forward& before, double rows, double loss);
     void step_challenger();
     bool is_due(int node) const;
@@ -206,10 +209,11 @@ private:
     Chunk chunk_;
     std::vector<Stop> stops_;
     int n_stops_ = 0;
-    std::vector<double> leaf_loss_;  // per row of the chunk: what its leaf paid
+    std::vector<double> node_loss_;  // per row of the chunk: what the node at work paid,
+    std::vector<double> leaf_loss_;  // and what its leaf paid
     std::deque<Pupil> pupils_;  // grows without moving what is there
-    int n_pupils_ = 0;
-    std::vector<Lesson> lessons_;
+    int n_pupils_ = 0, next_pupil_ = 0;
+    std::vector<Lesson> lessons_;  // of the pupils, in their order until they learn
     GridScratch grid_scratch_;
     std::vector<double> gradient_before_;
     CandidateStep candidate_step_;

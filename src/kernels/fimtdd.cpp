@@ -53,7 +53,7 @@ void FimtddEngine::learn_row(const double* x, std::int32_t code, double weight) 
     double loss = 0.0;
     const Rows rows = {inputs_.data(), nullptr, nullptr, &label, &weight, &step};
     const Lesson lesson = {models[leaf].data(), {&row, 1}, {&loss, residual_.data(), nullptr, scratch_.data()}};
-    f_->sgd_forward(shape, lesson.model, rows, lesson.visit, lesson.before);
+    f_->sgd_forward(shape, rows, &lesson, 1);
     // The residual is the derivative by the logit, p - 1 at the row's label: the error of the predicted probability.
     const double error = std::abs(shape.outputs == 1 ? residual_[0] : residual_[label]);
     for (const int node : path_) {

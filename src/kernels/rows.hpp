@@ -11,6 +11,7 @@
 #include <limits>
 #include <vector>
 
+#include "memory.hpp"
 #include "simple_models.hpp"
 
 namespace driftree {
@@ -137,7 +138,7 @@ inline std::uint64_t mix64(std::uint64_t z) {  // splitmix64's finaliser
 class Chunk {
 public:
     int n = 0;
-    std::vector<double> raw, inputs, weights, steps;
+    Lines<double> raw, inputs, weights, steps;
     std::vector<std::int32_t> labels, active, n_active;
 
     Rows rows() const { return {inputs.data(), active.data(), n_active.data(), labels.data(), weights.data(),

@@ -23,6 +23,7 @@ struct Rows {
     const std::int32_t* labels;   // [n] class codes
     const double* weights;        // [n] in the sums
     const double* steps;          // [n] in the models' updates: the weight, at most 1
+    const double* input(const Shape& s, int row) const { return inputs + static_cast<long>(row) * s.stride; }
 };
 
 // A choice of rows, in the order in which they are visited.
@@ -39,7 +40,7 @@ struct Head {
     double floor[2];      // rho: share of labels that are noise, per class
     double has_floor;     // 0 or 1
     double floor_rows;    // rows that the floor has learnt from
-    double unused;
+    double unused;        // makes it a whole vector
 };
 constexpr int kHead = sizeof(Head) / sizeof(double);
 
@@ -54,9 +55,11 @@ struct Forward {
     double* loss;       // [n] of the reported model
     double* residual;   // [n, outputs] derivative of the loss by the logits
     double* advantage;  // [n] Adagrad's loss minus Newton's (measured setting)
-    double* scratch;    // [scratch_size]: for one row; on return, what both learners said of the first row
+    double* scratch;    // [scratch_size]: for one row
 };
-static inline int scratch_size(const Shape& s) { return 3 * s.outputs + 1 + s.stride; }
+constexpr int kLanes = 8;
+static inline int padded(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
+static inline int scratch_size(const Shape& s) { return s.stride + 3 * padded(s.outputs); }
 
 // One model and the rows it is to learn; what it said of them before.
 struct Lesson {
@@ -68,11 +71,11 @@ struct Lesson {
 struct Functions {
     const char* name;
     // Measured setting: Adagrad and online Newton, blended.
-    void (*blend_forward)(const Shape&, const double* model, const Rows&, const Visit&, const Forward&);
-    void (*blend_learn)(const Shape&, const Rows&, const Lesson* lessons, int n, const Learning&);
+    void (*blend_forward)(const Shape&, const Rows&, const Lesson* lessons, int n);
+    void (*blend_learn)(const Shape&, const Rows&, const Lesson* lessons, int n, const Learning&);  // longest first
     void (*blend_weights)(const Shape&, const double* model, double* weights);
     // Paper's setting: stochastic gradient descent.
-    void (*sgd_forward)(const Shape&, const double* model, const Rows&, const Visit&, const Forward&);
+    void (*sgd_forward)(const Shape&, const Rows&, const Lesson* lessons, int n);
     void (*sgd_learn)(const Shape&, const Rows&, const Lesson* lessons, int n, const Learning&);
     void (*sgd_weights)(const Shape&, const double* model, double* weights);
     // logits[k] = weights[k] . inputs

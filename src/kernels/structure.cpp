@@ -30,7 +30,7 @@ std::size_t Engine::model_size() const {
 
 int Engine::new_model() {
     auto place = std::find_if(models.begin(), models.end(), [](const auto& memory) { return memory.empty(); });
-    if (place == models.end()) place = models.insert(models.end(), std::vector<double>());
+    if (place == models.end()) place = models.insert(models.end(), Lines<double>());
     place->assign(model_size(), 0.0);
     Head& head = *reinterpret_cast<Head*>(place->data());
     head.scale = 1.0;
@@ -45,7 +45,7 @@ int Engine::new_model() {
 }
 
 void Engine::free_model(int& model) {
-    if (model >= 0) std::vector<double>().swap(models[model]);
+    if (model >= 0) Lines<double>().swap(models[model]);
     model = -1;
 }
 
@@ -127,7 +127,7 @@ void Engine::restride(int stride, int outputs) {
     shape.outputs = outputs;
     for (auto& memory : models) {
         if (memory.empty()) continue;
-        std::vector<double> fresh(model_size(), 0.0);
+        Lines<double> fresh(model_size(), 0.0);
         std::copy_n(memory.data(), kHead, fresh.data());
         move_weights(old, adagrad_weights(old, memory.data()), shape, adagrad_weights(shape, fresh.data()), false);
         if (!settings.by_gradient) {

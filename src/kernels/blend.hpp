@@ -1,0 +1,356 @@
+// The measured setting's simple model: Adagrad and online Newton learn the same rows, and their logits are blended.
+#pragma once
+#include "links.hpp"
+
+namespace driftree {
+namespace {
+
+inline void logits_of(const Shape& s, const double* weights, const double* inputs, double* logits) {
+    for (int k = 0; k < s.outputs; k++) logits[k] = dot(weights + k * s.stride, inputs, s.stride);
+}
+
+inline const Head& head_of(const Lesson& lesson) { return *reinterpret_cast<const Head*>(lesson.model); }
+
+// ---------------------------------------------------------------- what the models say before they learn
+// Up to eight rows, of one model or of several: what each has yet to write, and where.
+struct Lanes {
+    int n = 0;
+    const Lesson* lesson[kLanes];
+    int place[kLanes];
+    void add(const Lesson& one, int i) {
+        lesson[n] = &one;
+        place[n++] = i;
+    }
+    void write(const Vector& loss, const Vector& advantage) {
+        for (int lane = 0; lane < n; lane++) {
+            lesson[lane]->before.loss[place[lane]] = loss[lane];
+            lesson[lane]->before.advantage[place[lane]] = advantage[lane];
+        }
+        n = 0;
+    }
+};
+
+// Newton's share in the blend; Adagrad has the rest.
+inline Vector newton_share(const Vector& preference) {
+    const Vector e = exp_negative(preference < 0.0 ? preference : -preference);
+    return (preference < 0.0 ? e : all(1.0)) / (1.0 + e);
+}
+
+void forward_logit(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
+    Lanes lanes;
+    Vector a = {}, b = {}, preference = {};
+    Mask is_one = {};
+    Floors floors;
+    const auto finish = [&] {
+        const Vector share = newton_share(preference);
+        const Slopes slopes_a = logit_slopes(a, is_one, floors), slopes_b = logit_slopes(b, is_one, floors);
+        const Slopes slopes = logit_slopes((1.0 - share) * a + share * b, is_one, floors);
+        for (int lane = 0; lane < lanes.n; lane++) lanes.lesson[lane]->before.residual[lanes.place[lane]] = slopes.residual[lane];
+        lanes.write(slopes.loss(), log_positive(slopes_a.ratio / slopes_b.ratio) + (slopes_a.hinge - slopes_b.hinge));
+        floors = Floors();
+    };
+    for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
+        for (int i = 0; i < lesson->visit.n; i++) {
+            const int row = lesson->visit.rows[i], lane = lanes.n;
+            a[lane] = dot(adagrad_weights(s, lesson->model), rows.input(s, row), s.stride);
+            b[lane] = dot(newton_weights(s, lesson->model), rows.input(s, row), s.stride);
+            preference[lane] = head_of(*lesson).preference;
+            is_one[lane] = -rows.labels[row];
+            floors.set(lane, head_of(*lesson));
+            lanes.add(*lesson, i);
+            if (lanes.n == kLanes) finish();
+        }
+    }
+    if (lanes.n > 0) finish();
+}
+
+void forward_softmax(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
+    Lanes lanes;
+    Vector hinge, hinge_gap, ratio = all(1.0), ratio_gap = all(1.0);
+    const auto finish = [&] { lanes.write(log_positive(ratio) + hinge, log_positive(ratio_gap) + hinge_gap); };
+    for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
+        const double share = newton_share(all(head_of(*lesson).preference))[0];
+        double *a = lesson->before.scratch, *b = a + padded(s.outputs), *blend = b + padded(s.outputs);
+        for (int i = 0; i < lesson->visit.n; i++) {
+            const int row = lesson->visit.rows[i], label = rows.labels[row], lane = lanes.n;
+            logits_of(s, adagrad_weights(s, lesson->model), rows.input(s, row), a);
+            logits_of(s, newton_weights(s, lesson->model), rows.input(s, row), b);
+            for (int k = 0; k < s.outputs; k++) blend[k] = (1.0 - share) * a[k] + share * b[k];
+            const Softmax own = softmax_slope(blend, s.outputs, label);
+            const Softmax of_a = softmax_slope(a, s.outputs, label), of_b = softmax_slope(b, s.outputs, label);
+            ratio[lane] = own.ratio;
+            hinge[lane] = own.hinge;
+            ratio_gap[lane] = of_a.ratio / of_b.ratio;
+            hinge_gap[lane] = of_a.hinge - of_b.hinge;
+            for (int k = 0; k < s.outputs; k++) lesson->before.residual[static_cast<long>(i) * s.outputs + k] = blend[k];
+            lanes.add(*lesson, i);
+            if (lanes.n == kLanes) finish();
+        }
+    }
+    if (lanes.n > 0) finish();
+}
+
+void blend_forward(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
+    (s.outputs == 1 ? forward_logit : forward_softmax)(s, rows, lessons, n);
+}
+
+// ---------------------------------------------------------------- one row each of several models
+// Up to eight models learn side by side, each its own i-th row: while one waits for its exponential the others compute.
+struct Group {
+    const Shape& s;
+    const Rows& rows;
+    const Lesson* lessons;  // longest first
+    int n;
+    Floors floors;
+    double curvature[kLanes];
+
+    Group(const Shape& shape, const Rows& given, const Lesson* first, int n_lessons)
+        : s(shape), rows(given), lessons(first), n(n_lessons) {
+        for (int l = 0; l < n; l++) floors.set(l, head_of(lessons[l]));
+    }
+    int row(int l, int i) const { return lessons[l].visit.rows[i]; }
+    double* product(int l) const { return lessons[l].before.scratch; }
+    double* residual(int l) const { return lessons[l].before.scratch + s.stride; }
+
+    // Residuals and curvatures of the i-th rows, by the weights of one of the two learners.
+    template <double* (*weights_of)(const Shape&, double*)>
+    void ask(int i) {
+        if (s.outputs > 1) {
+            for (int l = 0; l < n; l++) {
+                logits_of(s, weights_of(s, lessons[l].model), rows.input(s, row(l, i)), residual(l));
+                curvature[l] = softmax_slope(residual(l), s.outputs, rows.labels[row(l, i)]).curvature;
+            }
+            return;
+        }
+        Vector logits = {};
+        Mask is_one = {};
+        for (int l = 0; l < n; l++) {
+            logits[l] = dot(weights_of(s, lessons[l].model), rows.input(s, row(l, i)), s.stride);
+            is_one[l] = -rows.labels[row(l, i)];
+        }
+        const Slopes slopes = logit_slopes(logits, is_one, floors);
+        at(curvature) = slopes.curvature;
+        for (int l = 0; l < n; l++) residual(l)[0] = slopes.residual[l];
+    }
+};
+
+// ---------------------------------------------------------------- Adagrad
+inline bool is_sparse(const Shape& s, int n_active) { return 4 * n_active < s.stride; }
+
+inline void adagrad_row(const Shape& s, double* model, const Rows& rows, int row, const double* residual) {
+    const double* z = rows.input(s, row);
+    const double weight = rows.steps[row];
+    const std::int32_t* active = rows.active + static_cast<long>(row) * s.stride;
+    for (int k = 0; k < s.outputs; k++) {
+        double* w = adagrad_weights(s, model) + k * s.stride;
+        double* squares = adagrad_squares(s, model) + k * s.stride;
+        if (is_sparse(s, rows.n_active[row])) {
+            for (int i = 0; i < rows.n_active[row]; i++) {
+                const double g = residual[k] * z[active[i]];
+                const double sum = squares[active[i]] += weight * (g * g);
+                w[active[i]] -= weight * g * static_cast<double>(1.0f / (std::sqrt(static_cast<float>(sum)) + 1e-8f));
+            }
+            continue;
+        }
+        for (int c = 0; c < s.stride; c += kLanes) {
+            const Vector g = residual[k] * at(z + c), sum = at(squares + c) + weight * (g * g);
+            at(squares + c) = sum;
+            at(w + c) -= weight * g * inverse_root(sum);
+        }
+    }
+}
+
+void adagrad_learn(Group group, int passes) {
+    const int n = group.n;
+    for (int pass = 0; pass < passes; pass++) {
+        group.n = n;
+        for (int i = 0; i < group.lessons[0].visit.n; i++) {
+            while (group.lessons[group.n - 1].visit.n <= i) group.n--;
+            group.ask<adagrad_weights>(i);
+            for (int l = 0; l < group.n; l++)
+                adagrad_row(group.s, group.lessons[l].model, group.rows, group.row(l, i), group.residual(l));
+        }
+    }
+}
+
+// ---------------------------------------------------------------- online Newton
+void reset_matrix(const Shape& s, double* matrix, Head& head) {
+    for (long i = 0; i < static_cast<long>(s.stride) * s.stride; i++) matrix[i] = 0.0;
+    for (int c = 0; c < s.columns; c++) matrix[static_cast<long>(c) * s.stride + c] = kInitialCurvatureInverse;
+    head.scale = 1.0;
+    head.trace = kInitialCurvatureInverse * s.columns;
+}
+
+// Multiplies the scale into the matrix, so that neither overflows in a long life.
+void fold_scale(const Shape& s, double* matrix, Head& head) {
+    const double scale = head.scale;
+    head.scale = 1.0;
+    head.trace = 0.0;
+    for (int r = 0; r < s.columns; r++) {
+        double* line = matrix + static_cast<long>(r) * s.stride;
+        for (int c = 0; c < s.stride; c++) line[c] *= scale;
+        head.trace += line[r];
+    }
+}
+
+// Forgetting makes A grow where no rows inform it (columns that stay zero). When A as a whole is twice what it was at
+// the start, no input may stay less certain than it was then. Line and column shrink together, which keeps A symmetric and positive definite.
+void limit_diagonal(const Shape& s, double* matrix, Head& head) {
+    fold_scale(s, matrix, head);
+    for (int r = 0; r < s.columns; r++) {
+        double* line = matrix + static_cast<long>(r) * s.stride;
+        const double own = line[r];
+        if (!(own > kInitialCurvatureInverse)) continue;
+        const double factor = std::sqrt(kInitialCurvatureInverse / own);
+        for (int c = 0; c < s.columns; c++) {
+            if (c == r) continue;
+            line[c] *= factor;
+            matrix[static_cast<long>(c) * s.stride + r] = line[c];
+        }
+        line[r] = kInitialCurvatureInverse;
+        head.trace -= own - kInitialCurvatureInverse;
+    }
+}
+
+// N vectors of product = matrix . z, as a sum of the matrix's lines (it is symmetric): from column c on.
+template <int N>
+inline void times_part(const Shape& s, const double* matrix, const double* z, const std::int32_t* active, int n_active,
+                       int c, double* product) {
+    Vector sum[N] = {};
+    for (int i = 0; i < n_active; i++) {
+        const double* line = matrix + static_cast<long>(active[i]) * s.stride + c;
+        for (int j = 0; j < N; j++) sum[j] += z[active[i]] * at(line + j * kLanes);
+    }
+    for (int j = 0; j < N; j++) at(product + c + j * kLanes) = sum[j];
+}
+
+inline void times(const Shape& s, const double* matrix, const double* z, const std::int32_t* active, int n_active,
+                  double* product) {
+    int c = 0;
+    for (; c + 4 * kLanes <= s.stride; c += 4 * kLanes) times_part<4>(s, matrix, z, active, n_active, c, product);
+    const int rest = (s.stride - c) / kLanes;
+    if (rest == 3) times_part<3>(s, matrix, z, active, n_active, c, product);
+    if (rest == 2) times_part<2>(s, matrix, z, active, n_active, c, product);
+    if (rest == 1) times_part<1>(s, matrix, z, active, n_active, c, product);
+}
+
+// matrix -= v v', with the same bits on both sides of the diagonal; N vectors of every line, from column c on.
+template <int N>
+inline void subtract_square_part(const Shape& s, double* matrix, const double* v, int c) {
+    Vector own[N];
+    for (int j = 0; j < N; j++) own[j] = at(v + c + j * kLanes);
+    for (int r = 0; r < s.columns; r++) {
+        double* line = matrix + static_cast<long>(r) * s.stride + c;
+        for (int j = 0; j < N; j++) at(line + j * kLanes) -= v[r] * own[j];
+    }
+}
+
+inline void subtract_square(const Shape& s, double* matrix, const double* v) {
+    int c = 0;
+    for (; c + 4 * kLanes <= s.stride; c += 4 * kLanes) subtract_square_part<4>(s, matrix, v, c);
+    const int rest = (s.stride - c) / kLanes;
+    if (rest == 3) subtract_square_part<3>(s, matrix, v, c);
+    if (rest == 2) subtract_square_part<2>(s, matrix, v, c);
+    if (rest == 1) subtract_square_part<1>(s, matrix, v, c);
+}
+
+// One row of online Newton:  u = A x;  q = f + h x'u;  A <- (A - h u u' / q) / f;  W -= residual u' / q,
+// with A = scale * matrix.
+inline void newton_row(const Shape& s, double* model, const Rows& rows, int row, double keep, const double* residual,
+                       double seen_curvature, double* u) {
+    Head& head = *reinterpret_cast<Head*>(model);
+    double* matrix = newton_matrix(s, model);
+    const double* z = rows.input(s, row);
+    const std::int32_t* active = rows.active + static_cast<long>(row) * s.stride;
+    const int n_active = rows.n_active[row];
+    const double weight = rows.steps[row];
+    const double fade = weight == 1.0 ? keep : std::pow(keep, weight);
+    const double curvature = weight * (seen_curvature > 0.01 ? seen_curvature : 0.01);
+
+    times(s, matrix, z, active, n_active, u);
+    double leverage = dot(z, u, s.stride);
+    if (!(leverage >= 0.0 && leverage < 1e300)) {  // rounding has cost A its positive definiteness
+        reset_matrix(s, matrix, head);
+        times(s, matrix, z, active, n_active, u);
+        leverage = dot(z, u, s.stride);
+    }
+    const double q = fade + curvature * head.scale * leverage;
+    const double step = weight * head.scale / q;
+    for (int k = 0; k < s.outputs; k++) {
+        double* w = newton_weights(s, model) + k * s.stride;
+        const double r = step * residual[k];
+        for (int c = 0; c < s.stride; c += kLanes) at(w + c) -= r * at(u + c);
+    }
+    const double shrink = curvature * head.scale / q;
+    head.trace = (head.trace - shrink * head.scale * dot(u, u, s.stride)) / fade;
+    head.scale /= fade;
+    const double root = std::sqrt(shrink);
+    for (int c = 0; c < s.stride; c += kLanes) at(u + c) *= root;
+    subtract_square(s, matrix, u);
+    if (head.trace > 2.0 * kInitialCurvatureInverse * s.columns) limit_diagonal(s, matrix, head);
+    if (head.scale > 1e3 || head.scale < 1e-3) fold_scale(s, matrix, head);
+}
+
+void newton_learn(Group group, double memory) {
+    const double least = 20.0 * group.s.columns, keep = 1.0 - 1.0 / (memory > least ? memory : least);
+    for (int i = 0; i < group.lessons[0].visit.n; i++) {
+        while (group.lessons[group.n - 1].visit.n <= i) group.n--;
+        group.ask<newton_weights>(i);
+        for (int l = 0; l < group.n; l++)
+            newton_row(group.s, group.lessons[l].model, group.rows, group.row(l, i), keep, group.residual(l),
+                       group.curvature[l], group.product(l));
+    }
+}
+
+// ---------------------------------------------------------------- the blend
+void learn_preference(const Rows& rows, const Lesson& lesson) {
+    Head& head = *reinterpret_cast<Head*>(lesson.model);
+    for (int i = 0; i < lesson.visit.n; i++) {
+        const double weight = rows.steps[lesson.visit.rows[i]];
+        const double fade = weight == 1.0 ? 0.998 : std::pow(0.998, weight);
+        const double d = fade * head.preference + weight * lesson.before.advantage[i];
+        head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);
+    }
+}
+
+// Online EM: how probably was this label drawn from the floor? Fast at first, then with a memory of 10,000 rows.
+void learn_floor(Head& head, double loss, int label, double weight) {
+    head.floor_rows += weight;
+    const double rate = weight / (head.floor_rows < 9000.0 ? 1000.0 + head.floor_rows : 10000.0);
+    const double blame = head.floor[label] / std::exp(-loss);
+    for (int k = 0; k < 2; k++) {
+        const double share = head.floor[k] + rate * ((k == label ? blame : 0.0) - head.floor[k]);
+        head.floor[k] = share > 1e-6 ? share : 1e-6;  // never 0: no label may become impossible
+    }
+    const double sum = head.floor[0] + head.floor[1];
+    if (sum > 0.5) {
+        head.floor[0] *= 0.5 / sum;
+        head.floor[1] *= 0.5 / sum;
+    }
+}
+
+void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const Learning& learning) {
+    const long size = 8L * s.stride * s.stride;  // bytes of Newton's matrix; a group of them should stay in the first cache
+    const int together = size < 2048 ? kLanes : (size < 8192 ? 3 : 1);
+    for (int l = 0; l < n; l++) learn_preference(rows, lessons[l]);
+    for (int l = 0; l < n; l += kLanes)
+        adagrad_learn(Group(s, rows, lessons + l, n - l < kLanes ? n - l : kLanes), learning.passes);
+    for (int l = 0; l < n; l += together)
+        newton_learn(Group(s, rows, lessons + l, n - l < together ? n - l : together), learning.memory);
+    for (int l = 0; l < n; l++) {
+        Head& head = *reinterpret_cast<Head*>(lessons[l].model);
+        const Visit& visit = lessons[l].visit;
+        for (int i = 0; i < visit.n && head.has_floor != 0.0; i++)
+            learn_floor(head, lessons[l].before.loss[i], rows.labels[visit.rows[i]], rows.steps[visit.rows[i]]);
+    }
+}
+
+void blend_weights(const Shape& s, const double* model, double* weights) {
+    double* memory = const_cast<double*>(model);
+    const double share = newton_share(all(reinterpret_cast<const Head*>(model)->preference))[0];
+    for (int c = 0; c < s.outputs * s.stride; c++)
+        weights[c] = (1.0 - share) * adagrad_weights(s, memory)[c] + share * newton_weights(s, memory)[c];
+}
+
+}  // namespace
+}  // namespace driftree

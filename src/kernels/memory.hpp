@@ -1,0 +1,25 @@
+// Memory: vectors of numbers whose first number lies at the start of a cache line, as whole vectors of them should.
+#pragma once
+#include <cstddef>
+#include <new>
+#include <vector>
+
+namespace driftree {
+
+template <class T>
+struct LineAllocator {
+    using value_type = T;
+    static constexpr std::align_val_t line{64};
+    LineAllocator() = default;
+    template <class U>
+    LineAllocator(const LineAllocator<U>&) {}
+    T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), line)); }
+    void deallocate(T* memory, std::size_t) { ::operator delete(memory, line); }
+    template <class U>
+    bool operator==(const LineAllocator<U>&) const { return true; }
+};
+
+template <class T>
+using Lines = std::vector<T, LineAllocator<T>>;
+
+}  // namespace driftree
