@@ -25,10 +25,10 @@ version_of = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")'
 OLD_PYTHONS := 2.% 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 3.10
 need_python = $(if $(filter-out $(OLD_PYTHONS),$(call version_of,$(PYTHON))),,$(error driftree needs Python 3.11 or newer, and $(PYTHON) is not: name one that is, such as make PYTHON=python3.12 $(MAKECMDGOALS)))
 
-.PHONY: help demo test lint format guide picture paper differences quality ablations bench sanitize wheels clean FORCE
+.PHONY: help demo test lint format guide picture paper differences quality ablations bench bench-quick sanitize wheels clean FORCE
 
 help: ## list the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name words; do printf '  make %-11s %s\n' "$$name" "$$words"; done
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name words; do printf '  make %-11s %s\n' "$$name" "$$words"; done
 
 demo: .venv/.demo-stamp ## watch a tree learn a drifting stream
 	@$(BIN)/driftree demo
@@ -64,8 +64,11 @@ quality: .venv/.dev-stamp ## score both settings on the streams in DRIFTREE_DATA
 ablations: .venv/.dev-stamp ## what each deviation from the paper brings
 	@$(BIN)/python benchmarks/ablations.py --rows 100000 --jobs 2
 
-bench: .venv/.dev-stamp ## rows per second, of learners and of generators
-	@$(BIN)/python benchmarks/speed.py
+bench-quick: .venv/.dev-stamp ## rows per second beside River and others, in a minute
+	@$(BIN)/python benchmarks/speed.py --quick
+
+bench: .venv/.dev-stamp ## the same at length, with a plot; generators; histories (20 minutes)
+	@$(BIN)/python benchmarks/speed.py --json benchmarks/results/speed.json --plot docs/pictures/speed.png
 	@$(BIN)/python benchmarks/generators.py
 	@$(BIN)/python benchmarks/history.py
 

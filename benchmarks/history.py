@@ -31,11 +31,14 @@ from typing import Any, NamedTuple
 from options import names
 from rich.console import Console
 from rich.table import Table
-from speed import BATCH_ROWS, MODES, STREAMS, Block, cut_blocks, teach_rows
+from speed_learners import ARRAYS, DICTS, Form
+from speed_streams import BATCH_ROWS, cut_blocks
 
 from driftree import DynamicModelTreeClassifier
 from driftree.learn.tree import Tree
 
+STREAMS = ("sea", "agrawal", "hyperplane50")
+FORMS: dict[str, Form] = {"dict": DICTS, "batch1000": ARRAYS}
 SETTINGS: dict[str, Callable[..., DynamicModelTreeClassifier]] = {
     "default": DynamicModelTreeClassifier,
     "paper": DynamicModelTreeClassifier.paper,
@@ -97,26 +100,20 @@ class Stopwatch:
         return timed
 
 
-def teach_batches(learner: Any, block: Block) -> None:
-    """Learn a block in batches."""
-    for start in range(0, len(block.y), BATCH_ROWS):
-        rows = slice(start, start + BATCH_ROWS)
-        learner.partial_fit(block.X[rows], block.y[rows])
-
-
 def race(stream: str, mode: str, setting: str, n_rows: int, n_blocks: int) -> Result:
     """Let both learn the stream, a block each in turn."""
     learners = {keep: SETTINGS[setting](keep_history=keep) for keep in (True, False)}
     seconds: dict[bool, list[float]] = {True: [], False: []}
     inside: list[float] = []
     watch = Stopwatch()
-    teach = teach_rows if mode == "dict" else teach_batches
+    form = FORMS[mode]
     for i, block in enumerate(cut_blocks(stream, n_rows, n_blocks)):
         before = watch.seconds
+        feed = form.make(block, BATCH_ROWS)
         for keep in (True, False) if i % 2 else (False, True):
             gc.collect()  # or one pays for the other's litter
             begin = time.process_time()
-            teach(learners[keep], block)
+            form.teach(learners[keep], feed)
             seconds[keep].append(time.process_time() - begin)
         if i == 0:
             watch.watch(learners[True]._tree)
@@ -165,8 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--streams", type=names(list(STREAMS)), default=list(STREAMS))
-    parser.add_argument("--modes", type=names(MODES), default=list(MODES))
+    parser.add_argument("--streams", type=names(STREAMS), default=list(STREAMS))
+    parser.add_argument("--modes", type=names(list(FORMS)), default=list(FORMS))
     parser.add_argument("--quick", action="store_true", help="fewer rows")
     parser.add_argument("--blocks", type=int, default=40, help="turns that each learner gets")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results here")

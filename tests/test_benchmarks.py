@@ -1,0 +1,74 @@
+"""The benchmark of speed: every learner races, and its figures follow from the seconds it notes."""
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+BASE = ("River HT nba", "rows")
+MODES = {
+    "driftree default": ["dict", "batch1000"],
+    "driftree paper": ["dict", "batch1000"],
+    "River HT nba": ["rows"],
+    "River HT mc": ["rows"],
+    "River HAT": ["rows"],
+    "River EFDT": ["rows"],
+    "River ARF(10)": ["rows"],
+    "River logistic": ["dict", "batch1000"],
+    "sklearn SGD": ["batch1000"],
+}
+if importlib.util.find_spec("capymoa") and shutil.which("java"):
+    MODES |= {"CapyMOA HT": ["rows"], "CapyMOA EFDT": ["rows"]}
+
+
+def test_speed_times_every_learner_and_its_ratios_follow_from_the_seconds(tmp_path):
+    files = {"--json": tmp_path / "speed.json", "--plot": tmp_path / "speed.png"}
+    options = ["--quick", "--streams", "sea", "--modes", "dict,batch1000", "--blocks", "2"]
+    options += [str(part) for pair in files.items() for part in pair]
+    command = [sys.executable, str(BENCHMARKS / "speed.py"), *options]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+
+    table, targets = done.stdout.split("Targets: ")
+    assert [name for name in MODES if name not in table] == []
+    assert ("CapyMOA is left out" in done.stderr) == ("CapyMOA HT" not in MODES)
+    assert files["--plot"].read_bytes().startswith(b"\x89PNG")
+
+    record = json.loads(files["--json"].read_text())
+    results = {(result["learner"], result["mode"]): result for result in record["results"]}
+    assert list(results) == [(name, mode) for name, modes in MODES.items() for mode in modes]
+    speeds = {key: one["block_rows"] / np.array(one["seconds"]) for key, one in results.items()}
+    for key, result in results.items():
+        ratios = speeds[key] / speeds[BASE]
+        expected = {"min": min(ratios), "median": median(ratios), "max": max(ratios)}
+        assert result["ratio"] == pytest.approx(expected)
+        assert len(ratios) == record["blocks"] == 2
+    assert results["River ARF(10)", "rows"]["block_rows"] < results[BASE]["block_rows"] == 1000
+
+    assert {target["stream"] for target in record["targets"]} == {"sea"}
+    for target in record["targets"]:
+        ratios = speeds[target["learner"], target["mode"]] / speeds[target["rival"], "rows"]
+        assert target["ratio"]["median"] == pytest.approx(median(ratios))
+        assert f"{target['floor']}" in targets
+
+
+def test_stream_like_covertype_has_its_columns_and_uneven_classes(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    draw = importlib.import_module("speed_streams").draw_like_covertype
+    X, y = (np.concatenate(parts) for parts in zip(*draw(20_500), strict=True))
+    assert X.shape == (20_500, 54)
+    assert ((X[:, :10] > 0) & (X[:, :10] < 1)).all()
+    assert set(np.unique(X[:, 10:])) == {0, 1}
+    assert (X[:, 10:14].sum(axis=1) == 1).all()
+    assert (X[:, 14:].sum(axis=1) == 1).all()
+    shares = np.bincount(y) / len(y)
+    assert len(shares) == 7
+    assert shares.max() > 0.4
+    assert 0.001 < shares.min() < 0.03
+    np.testing.assert_array_equal(next(draw(1000))[0], X[:1000])
