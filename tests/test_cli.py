@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 
 from driftree import __version__, cli
 from driftree.evaluate import LEARNERS, read_records
+from driftree.learn._kernels import instruction_set
 from driftree.streams import DATA_SETS, agrawal
+from repeatable import figures
 
 FEW_ROWS = "4000"
 
@@ -101,6 +103,13 @@ def test_the_package_can_be_run():
 
 def test_version():
     assert run("--version").output.strip() == f"driftree {__version__}"
+
+
+def test_versions_tells_all_that_a_report_of_a_mistake_needs():
+    told = dict(line.split(None, 1) for line in run("versions").output.splitlines())
+    assert told["driftree"] == __version__
+    assert told["kernels"].split()[0] == instruction_set()
+    assert {"numpy", "scikit-learn", "river", "pandas", "system", "cores", "threads"} <= told.keys()
 
 
 @pytest.mark.parametrize("arguments", [["demo", "--rows", "0"], ["demo", "--nope"], ["nope"]])
@@ -294,21 +303,24 @@ def test_labels_that_are_no_classes_are_refused_for_every_learner(tmp_path):
         assert "continuous" in result.output
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_compare_tells_who_did_how_well(loans, tmp_path, jobs):
+def test_compare_tells_who_did_how_well_with_any_number_of_jobs(loans, tmp_path):
     models = ["dmt", "vfdt-nba", "majority"]
-    result = run(
-        "compare", str(loans), "--models", ",".join(models), "--jobs", jobs, "--out", str(tmp_path)
-    )
-    assert result.exit_code == 0, result.output
-    starts = [line.split()[0] for line in result.output.splitlines() if line.strip()]
-    table = [word for word in starts if word in models]
-    assert table[-3:] == models
-    records = read_records(tmp_path / "records.csv")
+    found = []
+    for jobs in ("1", "2"):
+        out = tmp_path / jobs
+        arguments = ["--models", ",".join(models), "--jobs", jobs, "--out", str(out)]
+        result = run("compare", str(loans), *arguments)
+        assert result.exit_code == 0, result.output
+        starts = [line.split()[0] for line in result.output.splitlines() if line.strip()]
+        table = [word for word in starts if word in models]
+        assert table[-3:] == models
+        found.append(read_records(out / "records.csv"))
+    records, in_processes = found
     assert [record.learner for record in records[:3]] == models
     assert len(records) == 3 * 19
     f1 = {name: sum(r.f1 for r in records if r.learner == name) for name in models}
     assert f1["dmt"] > f1["majority"]
+    assert figures(in_processes) == figures(records)
 
 
 def test_standard_input(loans, tmp_path):

@@ -1,21 +1,57 @@
 """Dynamic Model Trees: small, readable trees that learn from streams and say why they change."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from driftree.estimators import DynamicModelTreeClassifier as DynamicModelTreeClassifier
-from driftree.explain.text import export_text as export_text
-from driftree.learn.fimtdd import FIMTDDClassifier as FIMTDDClassifier
-
 if TYPE_CHECKING:
+    from driftree import evaluate as evaluate
+    from driftree import explain as explain
+    from driftree import learn as learn
+    from driftree import show as show
+    from driftree import streams as streams
+    from driftree.estimators import DynamicModelTreeClassifier as DynamicModelTreeClassifier
+    from driftree.explain.text import export_text as export_text
+    from driftree.learn.fimtdd import FIMTDDClassifier as FIMTDDClassifier
     from driftree.show.report import report as report
+    from driftree.show.reproduce import show_versions as show_versions
 
 __version__ = "0.1.0"
+__all__ = [
+    "DynamicModelTreeClassifier",
+    "FIMTDDClassifier",
+    "evaluate",
+    "explain",
+    "export_text",
+    "learn",
+    "report",
+    "show",
+    "show_versions",
+    "streams",
+]
+
+# What is public is imported when it is first asked for: scikit-learn alone takes a second of the
+# processor, and `driftree --help` needs nothing of it. What is not listed here is a room.
+_MODULE_OF = {
+    "DynamicModelTreeClassifier": "driftree.estimators",
+    "FIMTDDClassifier": "driftree.learn.fimtdd",
+    "export_text": "driftree.explain.text",
+    "report": "driftree.show.report",
+    "show_versions": "driftree.show.reproduce",
+}
 
 
-def __getattr__(name: str) -> Any:
-    """Import the report when it is asked for: learning needs nothing of it."""
-    if name == "report":
-        from driftree.show.report import report
+if not TYPE_CHECKING:  # which would take every name for one of ours
 
-        return report
-    raise AttributeError(f"module 'driftree' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """Import what is public."""
+        if name not in __all__:
+            raise AttributeError(f"module 'driftree' has no attribute {name!r}")
+        if name not in _MODULE_OF:
+            return import_module(f"driftree.{name}")
+        found = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    """List what is public, imported or not."""
+    return sorted({*__all__, "__version__"})

@@ -114,6 +114,17 @@ nb::object class_rows(const Engine& engine, int node) {
     return new_array(std::move(counts), {n});
 }
 
+// Those that were built and that this processor has; `choose_functions` takes the last, or the one that is wished for.
+std::vector<std::string> instruction_sets() {
+    std::vector<std::string> names{"baseline"};
+#ifdef DRIFTREE_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("x86-64-v3")) names.emplace_back("avx2");
+    if (__builtin_cpu_supports("x86-64-v4")) names.emplace_back("avx512");
+#endif
+    return names;
+}
+
 #define TRIAL_VIEW(name) NAMED_VIEW("trial_" #name, trials, name)
 
 }  // namespace
@@ -125,6 +136,7 @@ NB_MODULE(_kernels, m) {
     m.attr("UNKNOWN") = static_cast<int>(kUnknown);
     m.attr("MAX_LEVELS") = kLevels - 1;
     m.def("instruction_set", [] { return std::string(choose_functions().name); });
+    m.def("instruction_sets", &instruction_sets);
 
     nb::class_<RowReader>(m, "RowReader").def(nb::init<nb::dict, nb::list, nb::dict>(), "names"_a, "levels"_a, "labels"_a);
 

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from threadpoolctl import threadpool_info
 
 from driftree.evaluate.parallel import run_tasks
 
@@ -43,6 +44,26 @@ def test_all_tasks_are_done_and_told_of(n_jobs):
     is_here = {result[1] == os.getpid() for result in results.values()}
     assert is_here == {n_jobs == 1}
     assert sorted(told) == [(0, 1, 10, "at 1"), (1, 2, 10, "at 2"), (2, 3, 10, "at 3")]
+
+
+def count_threads(task, news, should_stop):
+    news(0, None, "begun")
+    return task, {pool["num_threads"] for pool in threadpool_info()}
+
+
+def test_processes_take_the_longest_task_first_and_a_core_each():
+    told = []
+    results = dict(
+        run_tasks(
+            count_threads,
+            ["a", "b", "c", "d"],
+            n_jobs=2,
+            costs=[0.1, 3, 0.2, 2],
+            news=lambda place, *_: told.append(place),
+        )
+    )
+    assert told[0] in {1, 3}
+    assert results == {place: (task, {1}) for place, task in enumerate("abcd")}
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])

@@ -1,9 +1,14 @@
-"""Some threads predict while another learns."""
+"""Threads: some predict while another learns; several models learn at a time."""
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from driftree.streams import agrawal
 
 PREDICT_WHILE_LEARNING = """
 import sys, threading
@@ -53,3 +58,33 @@ def test_some_threads_may_predict_while_another_learns(learner):
     command = [sys.executable, "-c", PREDICT_WHILE_LEARNING, learner]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+LEARNERS = [DynamicModelTreeClassifier, DynamicModelTreeClassifier.paper, FIMTDDClassifier]
+
+
+@pytest.mark.parametrize("build", LEARNERS)
+def test_models_in_threads_learn_the_same_bits_as_one_after_the_other(build):
+    def learn(seed):
+        model = build()
+        for X, y in agrawal(6000, seed=seed, function=1, batch_rows=500):
+            model.partial_fit(X, y)
+        return model
+
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(learn, range(4)))
+    for seed, model in enumerate(together):
+        alone = learn(seed)
+        arrays = alone._tree.engine.arrays()
+        assert arrays.keys() == model._tree.engine.arrays().keys()
+        for name, array in model._tree.engine.arrays().items():
+            assert np.asarray(array).tobytes() == np.asarray(arrays[name]).tobytes()
+
+
+@pytest.mark.parametrize("build", LEARNERS)
+def test_parts_of_a_batch_in_threads_are_predicted_as_the_whole(build):
+    X, y = next(agrawal(8000, seed=1, function=1, batch_rows=8000))
+    model = build().fit(X, y)
+    with ThreadPoolExecutor(2) as pool:
+        parts = list(pool.map(model.predict_proba, np.array_split(X, 5)))
+    assert np.concatenate(parts).tobytes() == model.predict_proba(X).tobytes()

@@ -31,9 +31,15 @@ def main(
     """Small, readable trees that learn from data streams and say why they change."""
 
 
+def versions() -> None:
+    """Show versions, the kernels' instruction set and the machine, for reports of mistakes."""
+    driftree.show_versions()
+
+
 app.command()(demo.demo)
 app.command()(run.run)
 app.command()(run.compare)
 app.command()(report.report)
 app.command()(paper.paper)
 app.add_typer(data.app, name="data")
+app.command()(versions)

@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 import driftree
@@ -61,6 +60,8 @@ class Race:
 
     def run(self) -> Iterator[int]:
         """Let both learn the stream; yield the rows learnt after every batch."""
+        import numpy as np
+
         from driftree.streams import AGRAWAL_FEATURES, drifting_agrawal
 
         stream = drifting_agrawal(

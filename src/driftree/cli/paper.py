@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from driftree.cli.data import fetch_with_progress
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from driftree.evaluate.experiments import Experiment
     from driftree.evaluate.findings import Findings, Results
 
 ALL = "all"
@@ -117,6 +118,7 @@ def _run(
         for learner in learners
     ]
     titles = [f"{task.experiment.data_set} {task.experiment.learner}" for task in tasks]
+    costs = [_cost(task.experiment) for task in tasks]
     results = {}
 
     def tell_to_wait() -> None:
@@ -124,7 +126,12 @@ def _run(
 
     with Progress(console, titles, what="experiments") as progress:
         for place, records in run_tasks(
-            run_experiment, tasks, n_jobs=jobs, asked=tell_to_wait, news=progress.tell
+            run_experiment,
+            tasks,
+            n_jobs=jobs,
+            costs=costs,
+            asked=tell_to_wait,
+            news=progress.tell,
         ):
             if records is None:
                 continue
@@ -136,8 +143,20 @@ def _run(
     return {key: results[key] for key in in_order}
 
 
+def _cost(experiment: Experiment) -> float:
+    """Return about how long an experiment takes beside others, if nothing is remembered."""
+    from driftree.evaluate import LEARNERS
+    from driftree.streams import DATA_SETS
+
+    counts = DATA_SETS[experiment.data_set].counts
+    n_rows = min(counts.n_rows, experiment.max_rows or counts.n_rows)
+    return LEARNERS[experiment.learner].cost * n_rows * counts.n_features
+
+
 def _count(name: str) -> tuple[int, int, int, int | None]:
     """Return rows, features, classes and the rows of the most frequent class."""
+    import numpy as np
+
     from driftree.streams import DATA_SETS, load_data_set
 
     loaded = load_data_set(name)
@@ -186,7 +205,7 @@ def _write_summary(path: Path, findings: Findings, results: Results) -> None:
                 **{
                     name: [round(figure.mean, 6), round(figure.std, 6)]
                     for name, figure in findings.summaries[data_set, learner].items()
-                    if name not in ("memory", "n_rows") and not np.isnan(figure.mean)
+                    if name not in ("memory", "n_rows") and not math.isnan(figure.mean)
                 },
             }
             for (data_set, learner), records in results.items()

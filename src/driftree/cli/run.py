@@ -219,13 +219,14 @@ def _prepare(
 
 def _run(settings: RunSettings, folder: Path, *, jobs: int, resume: bool) -> None:
     """Run the learners, side by side or in processes of their own, and show what came out."""
+    from driftree.evaluate import LEARNERS
     from driftree.evaluate.parallel import run_tasks
     from driftree.evaluate.records import read_records
     from driftree.evaluate.runs import RunTask, merge_records, run_stream
 
     console, error_console = consoles()
     whole, names = folder / "records.csv", settings.learners
-    tasks = [RunTask(settings, whole, resume)]
+    tasks, costs = [RunTask(settings, whole, resume)], None
     titles = [names[0] if len(names) == 1 else f"{len(names)} learners"]
     if jobs > 1:
         titles = list(names)
@@ -233,6 +234,7 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int, resume: bool) -> Non
             RunTask(replace(settings, learners=(name,)), folder / f"records-{name}.csv", resume)
             for name in names
         ]
+        costs = [LEARNERS[name].cost for name in names]
 
     def tell_to_wait() -> None:
         error_console.print("Stopping after this batch; Ctrl-C again stops at once")
@@ -241,7 +243,7 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int, resume: bool) -> Non
     try:
         with Progress(error_console, titles) as progress:
             for place, result in run_tasks(
-                run_stream, tasks, n_jobs=jobs, asked=tell_to_wait, news=progress.tell
+                run_stream, tasks, n_jobs=jobs, costs=costs, asked=tell_to_wait, news=progress.tell
             ):
                 results[place] = result
                 words = "done" if result.is_complete else "stopped"

@@ -32,6 +32,8 @@ class LearnerChoice:
         What it is.
     make : callable
         Takes the categorical features and a seed, returns a learner that knows nothing.
+    cost : float
+        Its time for a row, roughly, as a multiple of a linear model's (Table V of docs/paper.md).
     is_ensemble : bool
         Whether the paper sets it apart from the trees that stand alone.
     is_ours : bool
@@ -45,6 +47,7 @@ class LearnerChoice:
     title: str
     words: str
     make: Callable[[Categorical, int], Any]
+    cost: float = 1.0
     is_ensemble: bool = False
     is_ours: bool = False
     is_told_of_text_only: bool = False
@@ -82,6 +85,7 @@ _CHOICES = (
         "DMT (driftree)",
         "Dynamic Model Tree, driftree's own setting",
         lambda categorical, seed: DynamicModelTreeClassifier(categorical=categorical, seed=seed),
+        cost=3,
         is_ours=True,
         is_told_of_text_only=True,
     ),
@@ -99,6 +103,7 @@ _CHOICES = (
         "FIMT-DD",
         "fast incremental model tree with drift detection, as a classifier",
         lambda categorical, _: FIMTDDClassifier(categorical=categorical),
+        cost=2,
         is_ours=True,
     ),
     LearnerChoice(
@@ -106,12 +111,14 @@ _CHOICES = (
         "VFDT (MC)",
         "Hoeffding tree, majority votes in the leaves (River)",
         lambda *_: _tree("HoeffdingTreeClassifier"),
+        cost=13,
     ),
     LearnerChoice(
         "vfdt-nba",
         "VFDT (NBA)",
         "Hoeffding tree, adaptive Naive Bayes in the leaves (River)",
         lambda *_: _tree("HoeffdingTreeClassifier", leaf_prediction="nba"),
+        cost=30,
     ),
     LearnerChoice(
         "ht-ada",
@@ -120,18 +127,21 @@ _CHOICES = (
         lambda _, seed: _tree(
             "HoeffdingAdaptiveTreeClassifier", bootstrap_sampling=False, seed=seed
         ),
+        cost=50,
     ),
     LearnerChoice(
         "efdt",
         "EFDT",
         "extremely fast decision tree, splits looked at anew every 1,000 rows (River)",
         lambda *_: _tree("ExtremelyFastDecisionTreeClassifier", min_samples_reevaluate=1000),
+        cost=45,
     ),
     LearnerChoice(
         "arf3",
         "Forest Ens.",
         "adaptive random forest of 3 Hoeffding trees (River)",
         lambda _, seed: _adaptive_forest(seed),
+        cost=90,
         is_ensemble=True,
     ),
     LearnerChoice(
@@ -139,6 +149,7 @@ _CHOICES = (
         "Bagging Ens.",
         "leveraging bagging of 3 Hoeffding trees (River)",
         lambda _, seed: _leveraging_bagging(seed),
+        cost=190,
         is_ensemble=True,
     ),
     LearnerChoice(

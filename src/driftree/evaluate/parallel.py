@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from multiprocessing import connection
 from typing import Any, Protocol, TypeVar
 
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 News = Callable[[int, int | None, str], None]  # rows done, rows in all if known, words
@@ -29,6 +31,7 @@ def run_tasks(
     tasks: Sequence[Any],
     *,
     n_jobs: int = 1,
+    costs: Sequence[float] | None = None,
     asked: Callable[[], None] = lambda: None,
     news: Callable[[int, int, int | None, str], None] = lambda *_: None,
 ) -> Iterator[tuple[int, Any]]:
@@ -46,6 +49,9 @@ def run_tasks(
         What to give to it, one by one.
     n_jobs : int, default=1
         How many processes. One is this process itself, where a debugger can see what happens.
+    costs : sequence of float, optional
+        How long each task takes, roughly, in whatever unit. In several processes the longest begin
+        first, or one of them might run on alone at the end.
     asked : callable, optional
         Called here at the first Ctrl-C.
     news : callable, optional
@@ -64,7 +70,10 @@ def run_tasks(
                 if stop.is_set():
                     raise KeyboardInterrupt
     else:
-        yield from _run_in_processes(work, tasks, n_jobs, asked, news)
+        queue = list(enumerate(tasks))
+        if costs is not None:
+            queue.sort(key=lambda item: -costs[item[0]])
+        yield from _run_in_processes(work, queue, n_jobs, asked, news)
 
 
 @contextmanager
@@ -89,7 +98,7 @@ def _ask_to_stop(asked: Callable[[], None]) -> Iterator[threading.Event]:
 
 def _run_in_processes(
     work: Work,
-    tasks: Sequence[Any],
+    queue: Sequence[tuple[int, Any]],
     n_jobs: int,
     asked: Callable[[], None],
     news: Callable[[int, int, int | None, str], None],
@@ -97,7 +106,7 @@ def _run_in_processes(
     context = multiprocessing.get_context("spawn")
     letters, stop = context.SimpleQueue(), context.Event()
     pool = ProcessPoolExecutor(
-        min(n_jobs, len(tasks)), context, initializer=_begin, initargs=(letters, stop)
+        min(n_jobs, len(queue)), context, initializer=_begin, initargs=(letters, stop)
     )
 
     def read_letters() -> None:
@@ -105,7 +114,7 @@ def _run_in_processes(
             news(*letters.get())
 
     with pool, _ask_to_stop(asked) as is_asked:
-        pending = {pool.submit(_work_there, work, i, task): i for i, task in enumerate(tasks)}
+        pending = {pool.submit(_work_there, work, i, task): i for i, task in queue}
         try:
             while pending and not is_asked.is_set():
                 done, _ = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -128,6 +137,7 @@ _links: dict[str, Any] = {}
 
 def _begin(letters: Any, stop: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides
+    threadpool_limits(1)  # there is a process for each core already
     _links.update(letters=letters, stop=stop)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

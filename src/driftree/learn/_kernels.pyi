@@ -29,6 +29,9 @@ MAX_LEVELS: int
 def instruction_set() -> str:
     """Name the instruction set in use: "baseline", "avx2" or "avx512" (DRIFTREE_ISA picks one)."""
 
+def instruction_sets() -> list[str]:
+    """Name those that the kernels were built for and this processor has, narrowest first."""
+
 @final
 class RowReader:
     """Reads dicts into rows with dictionaries that it shares with the encoder."""

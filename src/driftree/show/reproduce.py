@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from driftree.learn._kernels import instruction_set
+from driftree.learn._kernels import instruction_set, instruction_sets
 
 if TYPE_CHECKING:
     from driftree.estimators import DynamicModelTreeClassifier
     from driftree.evaluate.runs import RunResult, RunSettings
+
+OTHER_LIBRARIES = ("narwhals", "rich", "scipy", "typer")  # needed, but results do not hang on them
+EXTRA_LIBRARIES = ("matplotlib", "pandas", "polars", "pyarrow", "shap")
 
 
 def versions() -> dict[str, str]:
@@ -29,6 +33,50 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         **libraries,
         "kernels": instruction_set(),
+    }
+
+
+def show_versions() -> None:
+    """Print what runs here: versions, instruction set, machine, threads; for reports of mistakes.
+
+    Examples
+    --------
+    >>> import driftree
+    >>> driftree.show_versions()
+    driftree      0...
+    python        3...
+    numpy         2...
+    kernels       ... (this processor has baseline...; DRIFTREE_ISA picks one)
+    ...
+    """
+    for name, words in _environment().items():
+        print(f"{name:<13} {words}")  # noqa: T201 (to print is what it is for, in any script)
+
+
+def _environment() -> dict[str, str]:
+    """Return what `show_versions` prints, name by name."""
+    from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
+
+    told = versions()
+    told["kernels"] += (
+        f" (this processor has {', '.join(instruction_sets())}; DRIFTREE_ISA picks one)"
+    )
+    for name in OTHER_LIBRARIES + EXTRA_LIBRARIES:
+        try:
+            told[name] = version(name)
+        except PackageNotFoundError:
+            told[name] = "not installed"
+    has_affinity = hasattr(os, "sched_getaffinity")
+    n_usable = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count()
+    blas = {
+        f"{pool['internal_api']} {pool['num_threads']}"
+        for pool in threadpool_info()
+        if pool["user_api"] == "blas"
+    }
+    return told | {
+        "system": platform.platform(),
+        "cores": f"{os.cpu_count()}, {n_usable} of them for this process",
+        "threads": f"1 in a call of the kernels; linear algebra: {', '.join(sorted(blas))}",
     }
 
 
