@@ -25,10 +25,10 @@ version_of = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")'
 OLD_PYTHONS := 2.% 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 3.10
 need_python = $(if $(filter-out $(OLD_PYTHONS),$(call version_of,$(PYTHON))),,$(error driftree needs Python 3.11 or newer, and $(PYTHON) is not: name one that is, such as make PYTHON=python3.12 $(MAKECMDGOALS)))
 
-.PHONY: help demo test lint format guide picture paper differences quality ablations bench bench-quick sanitize wheels clean FORCE
+.PHONY: help demo test lint format guide picture paper differences quality ablations bench bench-quick profile instructions roofline growth sanitize wheels clean FORCE
 
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name words; do printf '  make %-11s %s\n' "$$name" "$$words"; done
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name words; do printf '  make %-12s %s\n' "$$name" "$$words"; done
 
 demo: .venv/.demo-stamp ## watch a tree learn a drifting stream
 	@$(BIN)/driftree demo
@@ -72,6 +72,18 @@ bench: .venv/.dev-stamp ## the same at length, with a plot; generators; historie
 	@$(BIN)/python benchmarks/generators.py
 	@$(BIN)/python benchmarks/history.py
 
+profile: .venv-profile/.stamp ## instructions of a row by kernel, Python included (needs valgrind)
+	@.venv-profile/bin/python benchmarks/profile_learning.py
+
+instructions: .venv/.dev-stamp ## count the kernels' instructions anew, the figures that a test guards (needs valgrind)
+	@$(BIN)/python benchmarks/instructions.py
+
+roofline: .venv/.dev-stamp ## how close the kernels come to what this machine can do
+	@$(BIN)/python benchmarks/roofline.py
+
+growth: .venv/.dev-stamp ## how cost grows with rows, features, classes and depth (minutes)
+	@$(BIN)/python benchmarks/growth.py
+
 # Python itself is not sanitized, so the run-time libraries are loaded first; libstdc++ with them,
 # or AddressSanitizer does not find the functions behind C++ exceptions.
 PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so,$(shell $(CXX) -print-file-name=$(name)))
@@ -88,7 +100,7 @@ wheels: ## a wheel in dist/ for each of WHEEL_PYTHONS that is here
 	@ls dist/*.whl
 
 clean: ## remove what make made
-	rm -rf .venv .venv-sanitize build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-sanitize .venv-profile build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # A .venv of another Python is made anew, but only when PYTHON was given by hand.
@@ -116,4 +128,10 @@ endif
 	$(need_compiler)$(need_python)@echo 'building the sanitized kernels into .venv-sanitize'
 	@$(PYTHON) -m venv --clear .venv-sanitize
 	@.venv-sanitize/bin/python $(INSTALL) -C cmake.define.DRIFTREE_SANITIZE=ON -C install.strip=false -e '.[dev]'
+	@touch $@
+
+.venv-profile/.stamp: $(BUILT_FROM)
+	$(need_compiler)$(need_python)@echo 'building kernels that know the names of their functions into .venv-profile'
+	@$(PYTHON) -m venv --clear .venv-profile
+	@.venv-profile/bin/python $(INSTALL) -C cmake.define.DRIFTREE_PROFILE=ON -C install.strip=false -e .
 	@touch $@

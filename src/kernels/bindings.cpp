@@ -64,11 +64,15 @@ nb::tuple grid_sums(const Engine& engine, int node) {
     const Grid& grid = engine.grids[checked_node(engine, node)];
     const std::size_t slots = grid.n_slots(), outputs = engine.shape.outputs, columns = engine.shape.columns;
     std::vector<double> counts, gradients;
-    for (std::size_t s = 0; s < slots; s++) {
-        counts.push_back(grid.scale * grid.counts[s]);
-        for (std::size_t k = 0; k < outputs; k++)
-            for (std::size_t c = 0; c < columns; c++)
-                gradients.push_back(grid.scale * grid.gradients[(s * outputs + k) * engine.shape.stride + c]);
+    const std::size_t stride = engine.shape.stride, size = outputs * stride;
+    for (std::size_t j = 0; j + 1 < grid.first_slot.size(); j++) {
+        const std::vector<double> rest = grid.implied_gradient(choose_functions(), static_cast<int>(size), static_cast<int>(j));
+        for (int slot = grid.first_slot[j]; slot < grid.first_slot[j + 1]; slot++) {
+            counts.push_back(grid.scale * grid.counts[slot]);
+            for (std::size_t k = 0; k < outputs; k++)
+                for (std::size_t i = k * stride; i < k * stride + columns; i++)
+                    gradients.push_back(grid.scale * (slot == grid.implied[j] ? rest[i] : grid.gradients[slot * size + i]));
+        }
     }
     return nb::make_tuple(grid.first_slot, new_array(std::move(counts), {slots}),
                           new_array(std::move(gradients), {slots, outputs, columns}));
@@ -189,6 +193,7 @@ NB_MODULE(_kernels, m) {
         VIEW(model, nodes) VIEW(own_loss, nodes) VIEW(subtree_loss, nodes) VIEW(born, nodes) VIEW(refresh_at, nodes)
         NAMED_VIEW("node_clock", nodes, clock) NAMED_VIEW("scale_is_indicator", scaler, is_indicator)
         VIEW(evidence, nodes) VIEW(split_level, nodes) VIEW(prune_level, nodes) VIEW(replace_level, nodes)
+        VIEW(rest_level, nodes)
         TRIAL_VIEW(feature) TRIAL_VIEW(threshold) TRIAL_VIEW(equality) TRIAL_VIEW(missing_left) TRIAL_VIEW(slot)
         TRIAL_VIEW(node_loss) TRIAL_VIEW(subtree_loss) TRIAL_VIEW(trial_loss) TRIAL_VIEW(n_left) TRIAL_VIEW(n_right)
         TRIAL_VIEW(born) TRIAL_VIEW(evidence) TRIAL_VIEW(left_model) TRIAL_VIEW(right_model);

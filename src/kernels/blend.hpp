@@ -11,6 +11,15 @@ inline void logits_of(const Shape& s, const double* weights, const double* input
 
 inline const Head& head_of(const Lesson& lesson) { return *reinterpret_cast<const Head*>(lesson.model); }
 
+// A model's memory for one row. After the forward pass it holds what both learners said of the first row, which is what
+// they still think when they begin to learn it.
+struct Scratch {
+    double *product, *adagrad, *newton, *blend, *curvature;  // residuals of the learners; Newton's curvature
+    Scratch(const Shape& s, const Lesson& lesson)
+        : product(lesson.before.scratch), adagrad(product + s.stride), newton(adagrad + padded(s.outputs)),
+          blend(newton + padded(s.outputs)), curvature(blend + padded(s.outputs)) {}
+};
+
 // ---------------------------------------------------------------- what the models say before they learn
 // Up to eight rows, of one model or of several: what each has yet to write, and where.
 struct Lanes {
@@ -32,22 +41,28 @@ struct Lanes {
 
 // Newton's share in the blend; Adagrad has the rest.
 inline Vector newton_share(const Vector& preference) {
-    const Vector e = exp_negative(preference < 0.0 ? preference : -preference);
-    return (preference < 0.0 ? e : all(1.0)) / (1.0 + e);
+    const Mask is_negative = preference < 0.0;
+    const Vector e = exp_negative(choose(is_negative, preference, -preference));
+    return choose(is_negative, e, 1.0) / (1.0 + e);
 }
 
 void forward_logit(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
     Lanes lanes;
-    Vector a = {}, b = {}, preference = {};
-    Mask is_one = {};
-    Floors floors;
+    LogOdds odds;
+    alignas(64) double a[kLanes] = {}, b[kLanes] = {}, preference[kLanes] = {};
     const auto finish = [&] {
-        const Vector share = newton_share(preference);
-        const Slopes slopes_a = logit_slopes(a, is_one, floors), slopes_b = logit_slopes(b, is_one, floors);
-        const Slopes slopes = logit_slopes((1.0 - share) * a + share * b, is_one, floors);
-        for (int lane = 0; lane < lanes.n; lane++) lanes.lesson[lane]->before.residual[lanes.place[lane]] = slopes.residual[lane];
+        const Vector share = newton_share(at(preference));
+        const Slopes slopes_a = odds.slopes(at(a)), slopes_b = odds.slopes(at(b));
+        const Slopes slopes = odds.slopes((1.0 - share) * at(a) + share * at(b));
+        for (int lane = 0; lane < lanes.n; lane++) {
+            lanes.lesson[lane]->before.residual[lanes.place[lane]] = slopes.residual[lane];
+            if (lanes.place[lane] > 0) continue;
+            const Scratch scratch(s, *lanes.lesson[lane]);
+            *scratch.adagrad = slopes_a.residual[lane];
+            *scratch.newton = slopes_b.residual[lane];
+            *scratch.curvature = slopes_b.curvature[lane];
+        }
         lanes.write(slopes.loss(), log_positive(slopes_a.ratio / slopes_b.ratio) + (slopes_a.hinge - slopes_b.hinge));
-        floors = Floors();
     };
     for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
         for (int i = 0; i < lesson->visit.n; i++) {
@@ -55,8 +70,8 @@ void forward_logit(const Shape& s, const Rows& rows, const Lesson* lessons, int 
             a[lane] = dot(adagrad_weights(s, lesson->model), rows.input(s, row), s.stride);
             b[lane] = dot(newton_weights(s, lesson->model), rows.input(s, row), s.stride);
             preference[lane] = head_of(*lesson).preference;
-            is_one[lane] = -rows.labels[row];
-            floors.set(lane, head_of(*lesson));
+            odds.label[lane] = rows.labels[row];
+            odds.set_floor(lane, head_of(*lesson));
             lanes.add(*lesson, i);
             if (lanes.n == kLanes) finish();
         }
@@ -66,12 +81,14 @@ void forward_logit(const Shape& s, const Rows& rows, const Lesson* lessons, int 
 
 void forward_softmax(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
     Lanes lanes;
-    Vector hinge, hinge_gap, ratio = all(1.0), ratio_gap = all(1.0);
-    const auto finish = [&] { lanes.write(log_positive(ratio) + hinge, log_positive(ratio_gap) + hinge_gap); };
+    alignas(64) double hinge[kLanes], hinge_gap[kLanes], ratio[kLanes], ratio_gap[kLanes];
+    at(hinge) = at(hinge_gap) = at(ratio) = at(ratio_gap) = all(1.0);
+    const auto finish = [&] { lanes.write(log_positive(at(ratio)) + at(hinge), log_positive(at(ratio_gap)) + at(hinge_gap)); };
     for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
         const double share = newton_share(all(head_of(*lesson).preference))[0];
-        double *a = lesson->before.scratch, *b = a + padded(s.outputs), *blend = b + padded(s.outputs);
-        for (int i = 0; i < lesson->visit.n; i++) {
+        const Scratch scratch(s, *lesson);
+        double *a = scratch.adagrad, *b = scratch.newton, *blend = scratch.blend;
+        for (int i = lesson->visit.n - 1; i >= 0; i--) {  // backwards: the scratch keeps the first row
             const int row = lesson->visit.rows[i], label = rows.labels[row], lane = lanes.n;
             logits_of(s, adagrad_weights(s, lesson->model), rows.input(s, row), a);
             logits_of(s, newton_weights(s, lesson->model), rows.input(s, row), b);
@@ -82,6 +99,7 @@ void forward_softmax(const Shape& s, const Rows& rows, const Lesson* lessons, in
             hinge[lane] = own.hinge;
             ratio_gap[lane] = of_a.ratio / of_b.ratio;
             hinge_gap[lane] = of_a.hinge - of_b.hinge;
+            *scratch.curvature = of_b.curvature;
             for (int k = 0; k < s.outputs; k++) lesson->before.residual[static_cast<long>(i) * s.outputs + k] = blend[k];
             lanes.add(*lesson, i);
             if (lanes.n == kLanes) finish();
@@ -97,40 +115,51 @@ void blend_forward(const Shape& s, const Rows& rows, const Lesson* lessons, int 
 // ---------------------------------------------------------------- one row each of several models
 // Up to eight models learn side by side, each its own i-th row: while one waits for its exponential the others compute.
 struct Group {
-    const Shape& s;
-    const Rows& rows;
-    const Lesson* lessons;  // longest first
-    int n;
-    Floors floors;
-    double curvature[kLanes];
+    Shape s;
+    Rows rows;
+    const Lesson* lessons[kLanes];  // longest first
+    int n = 0;
+    LogOdds odds;
 
-    Group(const Shape& shape, const Rows& given, const Lesson* first, int n_lessons)
-        : s(shape), rows(given), lessons(first), n(n_lessons) {
-        for (int l = 0; l < n; l++) floors.set(l, head_of(lessons[l]));
+    Group(const Shape& shape, const Rows& given) : s(shape), rows(given) {}
+    void add(const Lesson& lesson) {
+        odds.set_floor(n, head_of(lesson));
+        lessons[n++] = &lesson;
     }
-    int row(int l, int i) const { return lessons[l].visit.rows[i]; }
-    double* product(int l) const { return lessons[l].before.scratch; }
-    double* residual(int l) const { return lessons[l].before.scratch + s.stride; }
+    int row(int l, int i) const { return lessons[l]->visit.rows[i]; }
+    double* model(int l) const { return lessons[l]->model; }
+    Scratch scratch(int l) const { return Scratch(s, *lessons[l]); }
 
+    // Calls each(i) for all i that have an i-th row; models that have no more rows leave the group.
+    template <class Each>
+    void for_rows(Each&& each) {
+        const int all_models = n;
+        for (int i = 0; n > 0 && i < lessons[0]->visit.n; i++) {
+            while (lessons[n - 1]->visit.n <= i) n--;
+            each(i);
+        }
+        n = all_models;
+    }
     // Residuals and curvatures of the i-th rows, by the weights of one of the two learners.
-    template <double* (*weights_of)(const Shape&, double*)>
+    template <double* (*weights_of)(const Shape&, double*), double* Scratch::*residual_of>
     void ask(int i) {
         if (s.outputs > 1) {
             for (int l = 0; l < n; l++) {
-                logits_of(s, weights_of(s, lessons[l].model), rows.input(s, row(l, i)), residual(l));
-                curvature[l] = softmax_slope(residual(l), s.outputs, rows.labels[row(l, i)]).curvature;
+                double* residual = scratch(l).*residual_of;
+                logits_of(s, weights_of(s, model(l)), rows.input(s, row(l, i)), residual);
+                *scratch(l).curvature = softmax_slope(residual, s.outputs, rows.labels[row(l, i)]).curvature;
             }
             return;
         }
-        Vector logits = {};
-        Mask is_one = {};
         for (int l = 0; l < n; l++) {
-            logits[l] = dot(weights_of(s, lessons[l].model), rows.input(s, row(l, i)), s.stride);
-            is_one[l] = -rows.labels[row(l, i)];
+            odds.logit[l] = dot(weights_of(s, model(l)), rows.input(s, row(l, i)), s.stride);
+            odds.label[l] = rows.labels[row(l, i)];
         }
-        const Slopes slopes = logit_slopes(logits, is_one, floors);
-        at(curvature) = slopes.curvature;
-        for (int l = 0; l < n; l++) residual(l)[0] = slopes.residual[l];
+        const Slopes slopes = odds.slopes(at(odds.logit));
+        for (int l = 0; l < n; l++) {
+            *(scratch(l).*residual_of) = slopes.residual[l];
+            if (residual_of == &Scratch::newton) *scratch(l).curvature = slopes.curvature[l];
+        }
     }
 };
 
@@ -160,17 +189,12 @@ inline void adagrad_row(const Shape& s, double* model, const Rows& rows, int row
     }
 }
 
-void adagrad_learn(Group group, int passes) {
-    const int n = group.n;
-    for (int pass = 0; pass < passes; pass++) {
-        group.n = n;
-        for (int i = 0; i < group.lessons[0].visit.n; i++) {
-            while (group.lessons[group.n - 1].visit.n <= i) group.n--;
-            group.ask<adagrad_weights>(i);
-            for (int l = 0; l < group.n; l++)
-                adagrad_row(group.s, group.lessons[l].model, group.rows, group.row(l, i), group.residual(l));
-        }
-    }
+void adagrad_pass(Group& group, bool is_first) {
+    group.for_rows([&](int i) {
+        if (i > 0 || !is_first) group.ask<adagrad_weights, &Scratch::adagrad>(i);
+        for (int l = 0; l < group.n; l++)
+            adagrad_row(group.s, group.model(l), group.rows, group.row(l, i), group.scratch(l).adagrad);
+    });
 }
 
 // ---------------------------------------------------------------- online Newton
@@ -216,7 +240,8 @@ void limit_diagonal(const Shape& s, double* matrix, Head& head) {
 template <int N>
 inline void times_part(const Shape& s, const double* matrix, const double* z, const std::int32_t* active, int n_active,
                        int c, double* product) {
-    Vector sum[N] = {};
+    Vector sum[N];
+    for (int j = 0; j < N; j++) sum[j] = all(0.0);
     for (int i = 0; i < n_active; i++) {
         const double* line = matrix + static_cast<long>(active[i]) * s.stride + c;
         for (int j = 0; j < N; j++) sum[j] += z[active[i]] * at(line + j * kLanes);
@@ -256,8 +281,7 @@ inline void subtract_square(const Shape& s, double* matrix, const double* v) {
 
 // One row of online Newton:  u = A x;  q = f + h x'u;  A <- (A - h u u' / q) / f;  W -= residual u' / q,
 // with A = scale * matrix.
-inline void newton_row(const Shape& s, double* model, const Rows& rows, int row, double keep, const double* residual,
-                       double seen_curvature, double* u) {
+inline void newton_row(const Shape& s, double* model, const Rows& rows, int row, double keep, const Scratch& scratch) {
     Head& head = *reinterpret_cast<Head*>(model);
     double* matrix = newton_matrix(s, model);
     const double* z = rows.input(s, row);
@@ -265,7 +289,8 @@ inline void newton_row(const Shape& s, double* model, const Rows& rows, int row,
     const int n_active = rows.n_active[row];
     const double weight = rows.steps[row];
     const double fade = weight == 1.0 ? keep : std::pow(keep, weight);
-    const double curvature = weight * (seen_curvature > 0.01 ? seen_curvature : 0.01);
+    const double curvature = weight * (*scratch.curvature > 0.01 ? *scratch.curvature : 0.01);
+    double* u = scratch.product;
 
     times(s, matrix, z, active, n_active, u);
     double leverage = dot(z, u, s.stride);
@@ -278,7 +303,7 @@ inline void newton_row(const Shape& s, double* model, const Rows& rows, int row,
     const double step = weight * head.scale / q;
     for (int k = 0; k < s.outputs; k++) {
         double* w = newton_weights(s, model) + k * s.stride;
-        const double r = step * residual[k];
+        const double r = step * scratch.newton[k];
         for (int c = 0; c < s.stride; c += kLanes) at(w + c) -= r * at(u + c);
     }
     const double shrink = curvature * head.scale / q;
@@ -291,15 +316,13 @@ inline void newton_row(const Shape& s, double* model, const Rows& rows, int row,
     if (head.scale > 1e3 || head.scale < 1e-3) fold_scale(s, matrix, head);
 }
 
-void newton_learn(Group group, double memory) {
+void newton_pass(Group& group, double memory) {
     const double least = 20.0 * group.s.columns, keep = 1.0 - 1.0 / (memory > least ? memory : least);
-    for (int i = 0; i < group.lessons[0].visit.n; i++) {
-        while (group.lessons[group.n - 1].visit.n <= i) group.n--;
-        group.ask<newton_weights>(i);
+    group.for_rows([&](int i) {
+        if (i > 0) group.ask<newton_weights, &Scratch::newton>(i);
         for (int l = 0; l < group.n; l++)
-            newton_row(group.s, group.lessons[l].model, group.rows, group.row(l, i), keep, group.residual(l),
-                       group.curvature[l], group.product(l));
-    }
+            newton_row(group.s, group.model(l), group.rows, group.row(l, i), keep, group.scratch(l));
+    });
 }
 
 // ---------------------------------------------------------------- the blend
@@ -329,19 +352,34 @@ void learn_floor(Head& head, double loss, int label, double weight) {
     }
 }
 
+void learn_floors(const Rows& rows, const Lesson& lesson) {
+    Head& head = *reinterpret_cast<Head*>(lesson.model);
+    if (head.has_floor == 0.0) return;
+    for (int i = 0; i < lesson.visit.n; i++) {
+        const int row = lesson.visit.rows[i];
+        learn_floor(head, lesson.before.loss[i], rows.labels[row], rows.steps[row]);
+    }
+}
+
 void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const Learning& learning) {
     const long size = 8L * s.stride * s.stride;  // bytes of Newton's matrix; a group of them should stay in the first cache
-    const int together = size < 2048 ? kLanes : (size < 8192 ? 3 : 1);
-    for (int l = 0; l < n; l++) learn_preference(rows, lessons[l]);
-    for (int l = 0; l < n; l += kLanes)
-        adagrad_learn(Group(s, rows, lessons + l, n - l < kLanes ? n - l : kLanes), learning.passes);
-    for (int l = 0; l < n; l += together)
-        newton_learn(Group(s, rows, lessons + l, n - l < together ? n - l : together), learning.memory);
-    for (int l = 0; l < n; l++) {
-        Head& head = *reinterpret_cast<Head*>(lessons[l].model);
-        const Visit& visit = lessons[l].visit;
-        for (int i = 0; i < visit.n && head.has_floor != 0.0; i++)
-            learn_floor(head, lessons[l].before.loss[i], rows.labels[visit.rows[i]], rows.steps[visit.rows[i]]);
+    const int together = size < 2048 ? kLanes : (size < 8192 ? 2 : 1);
+    for (int begin = 0; begin < n; begin += kLanes) {
+        const int end = n < begin + kLanes ? n : begin + kLanes;
+        Group group(s, rows), leading(s, rows);
+        for (int l = begin; l < end; l++) {
+            learn_preference(rows, lessons[l]);
+            group.add(lessons[l]);
+            if (head_of(lessons[l]).preference <= 0.0) leading.add(lessons[l]);
+        }
+        adagrad_pass(group, true);
+        for (int pass = 1; pass < learning.passes; pass++) adagrad_pass(leading, false);  // more passes pay only there
+        for (int l = begin; l < end; l += together) {
+            Group part(s, rows);
+            for (int i = l; i < end && i < l + together; i++) part.add(lessons[i]);
+            newton_pass(part, learning.memory);
+        }
+        for (int l = begin; l < end; l++) learn_floors(rows, lessons[l]);
     }
 }
 

@@ -12,6 +12,7 @@
 namespace driftree {
 
 constexpr int kScratchRows = 4096;
+constexpr int kRest = 4;  // of so many rows, a node at rest looks at one
 
 const Functions& choose_functions() {
     const char* wish = std::getenv("DRIFTREE_ISA");
@@ -45,24 +46,30 @@ Engine::Pupil& Engine::add_pupil(int model) {
     return pupil;
 }
 
-// The model's pupil, or nullptr if the model has no rows in this step. To be asked in the order of enlist().
-const Engine::Pupil* Engine::next_pupil(int model) {
-    if (next_pupil_ == n_pupils_ || pupils_[next_pupil_].model != model) return nullptr;
-    return &pupils_[next_pupil_++];
+// The model's lesson, or nullptr if the model has no rows in this step. To be asked in the order of enlist().
+const Lesson* Engine::next_lesson(int model) {
+    if (next_lesson_ == n_pupils_ || pupils_[next_lesson_].model != model) return nullptr;
+    return &lessons_[next_lesson_++];
 }
 
 // All models that have rows in this step: of the nodes, children before parents, each with its trials; the challenger.
 void Engine::enlist() {
-    n_pupils_ = next_pupil_ = 0;
+    n_pupils_ = next_lesson_ = 0;
     for (int s = n_stops_ - 1; s >= 0; s--) {
-        const Stop& stop = stops_[s];
-        add_pupil(nodes.model[stop.node]).rows = stop.rows;
+        Stop& stop = stops_[s];
+        stop.stands_for = rests(stop.node) ? kRest : 1.0;
+        Pupil& pupil = add_pupil(nodes.model[stop.node]);
+        look_at(stop.rows, rests(stop.node), pupil.rows);
+        if (pupil.rows.empty()) {
+            n_pupils_--;
+            continue;
+        }
         for (int t = stop.node * settings.trials; t < (stop.node + 1) * settings.trials; t++) {
             if (trials.feature[t] < 0) continue;
             const Condition goes_left = trials.condition(t);
             for (const bool is_left : {true, false}) {
                 Pupil& side = add_pupil(is_left ? trials.left_model[t] : trials.right_model[t]);
-                for (const int row : stop.rows)
+                for (const int row : pupil.rows)
                     if (goes_left.holds(chunk_.raw_row(row, schema.n_features)) == is_left) side.rows.push_back(row);
                 if (side.rows.empty()) n_pupils_--;
             }
@@ -70,7 +77,22 @@ void Engine::enlist() {
     }
     if (challenger < 0) return;
     Pupil& pupil = add_pupil(challenger);
-    for (int i = 0; i < chunk_.n; i++) pupil.rows.push_back(i);
+    look_at(stops_[0].rows, challenger_rests(), pupil.rows);
+    if (pupil.rows.empty()) n_pupils_--;
+}
+
+// A node that is far from being pruned looks at a random row in four, which then stands for four.
+bool Engine::rests(int node) const {
+    return nodes.left[node] >= 0 && nodes.own_loss[node] - nodes.subtree_loss[node] >= nodes.rest_level[node];
+}
+
+void Engine::look_at(const std::vector<std::int32_t>& rows, bool rests, std::vector<std::int32_t>& seen) const {
+    if (rests) {
+        for (const int row : rows)
+            if (mix64(settings.seed + static_cast<std::uint64_t>(n_rows - row)) % kRest == 0) seen.push_back(row);
+    } else {
+        seen = rows;
+    }
 }
 
 // What all models say of their rows before they learn them.
@@ -83,7 +105,7 @@ void Engine::forward() {
 }
 
 void Engine::learn_models() {
-    std::stable_sort(lessons_.begin(), lessons_.end(), [](const Lesson& a, const Lesson& b) { return a.visit.n > b.visit.n; });
+    std::sort(lessons_.begin(), lessons_.end(), [](const Lesson& a, const Lesson& b) { return a.visit.n > b.visit.n; });
     const auto run = settings.by_gradient ? f_->sgd_learn : f_->blend_learn;
     run(shape, chunk_.rows(), lessons_.data(), n_pupils_, learning_);
 }
@@ -97,6 +119,7 @@ void Engine::weights_of(int node, double* weights) const {
 void Engine::learn(const double* X, const std::int32_t* y, const double* weights, int n) {
     due_.clear();
     if (n == 0) return;
+    if (n_rows == 0) restride(round_up(shape.columns, kLanes), shape.outputs);  // the first rows' columns are known
     chunk_.fill(X, y, weights, n, schema.n_features, settings.seed);
     for (int j = 0; j < schema.n_features; j++)
         if (schema.value_column[j] >= 0)
@@ -151,18 +174,22 @@ void Engine::route() {
 
 void Engine::step_node(const Stop& stop) {
     const int node = stop.node;
-    const Forward before = lessons_[next_pupil_].before;
-    const Visit visit = next_pupil(nodes.model[node])->visit();
+    double* counts = class_rows[node].data();
     const double keep = settings.by_gradient ? 1.0 : std::exp(-(clock - nodes.clock[node]) / settings.evidence_window);
     nodes.clock[node] = clock;
     const bool is_leaf = nodes.left[node] < 0;
-    double own = 0.0, subtree = 0.0, rows = 0.0;
-    double* counts = class_rows[node].data();
     for (int k = 0; k < n_classes; k++) counts[k] *= keep;
+    for (const int row : stop.rows) {
+        counts[chunk_.labels[row]] += chunk_.weights[row];
+        nodes.rows[node] += chunk_.weights[row];
+    }
+    double own = 0.0, subtree = 0.0, rows = 0.0;
+    const Lesson* lesson = next_lesson(nodes.model[node]);
+    const Visit visit = lesson ? lesson->visit : Visit{nullptr, 0};
+    const Forward before = lesson ? lesson->before : Forward{};
     for (int i = 0; i < visit.n; i++) {
         const int row = visit.rows[i];
-        const double weight = chunk_.weights[row];
-        counts[chunk_.labels[row]] += weight;
+        const double weight = stop.stands_for * chunk_.weights[row];
         node_loss_[row] = before.loss[i];
         if (is_leaf) leaf_loss_[row] = before.loss[i];
         own += weight * before.loss[i];
@@ -171,14 +198,13 @@ void Engine::step_node(const Stop& stop) {
     }
     nodes.own_loss[node] = keep * nodes.own_loss[node] + own;
     nodes.subtree_loss[node] = keep * nodes.subtree_loss[node] + subtree;
-    nodes.rows[node] += rows;
     nodes.evidence[node] = keep * nodes.evidence[node] + rows;
     if (settings.by_gradient) {
         step_candidates(node, visit, before, rows, own);
     } else {
         grids[node].fade(keep);
         step_grid(node, visit, before);
-        step_trials(node, keep);
+        step_trials(stop, keep);
     }
 }
 
@@ -192,22 +218,23 @@ void Engine::step_grid(int node, const Visit& visit, const Forward& before) {
     }
 }
 
-void Engine::step_trials(int node, double keep) {
+void Engine::step_trials(const Stop& stop, double keep) {
+    const int node = stop.node;
     for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++) {
         if (trials.feature[t] < 0) continue;
         double own = 0.0, subtree = 0.0, tried = 0.0, rows = 0.0;
         for (const bool is_left : {true, false}) {
-            const Pupil* side = next_pupil(is_left ? trials.left_model[t] : trials.right_model[t]);
+            const Lesson* side = next_lesson(is_left ? trials.left_model[t] : trials.right_model[t]);
             if (!side) continue;
             double& count = is_left ? trials.n_left[t] : trials.n_right[t];
-            for (std::size_t i = 0; i < side->rows.size(); i++) {
-                const int row = side->rows[i];
-                const double weight = chunk_.weights[row];
+            for (int i = 0; i < side->visit.n; i++) {
+                const int row = side->visit.rows[i];
+                const double weight = stop.stands_for * chunk_.weights[row];
                 own += weight * node_loss_[row];
                 subtree += weight * leaf_loss_[row];
-                tried += weight * side->loss[i];
+                tried += weight * side->before.loss[i];
                 rows += weight;
-                count += weight;
+                count += chunk_.weights[row];
             }
         }
         trials.node_loss[t] = keep * trials.node_loss[t] + own;
@@ -230,13 +257,16 @@ void Engine::step_candidates(int node, const Visit& visit, const Forward& before
 }
 
 void Engine::step_challenger() {
-    const Pupil& pupil = *next_pupil(challenger);
+    const double stands_for = challenger_rests() ? kRest : 1.0;
+    const Lesson* lesson = next_lesson(challenger);
     const double keep = std::exp(-(clock - challenger_clock) / settings.evidence_window);
     double own = 0.0, rival = 0.0, rows = 0.0;
-    for (int i = 0; i < chunk_.n; i++) {
-        rows += chunk_.weights[i];
-        own += chunk_.weights[i] * pupil.loss[i];
-        rival += chunk_.weights[i] * leaf_loss_[i];
+    for (int i = 0; lesson && i < lesson->visit.n; i++) {
+        const int row = lesson->visit.rows[i];
+        const double weight = stands_for * chunk_.weights[row];
+        rows += weight;
+        own += weight * lesson->before.loss[i];
+        rival += weight * leaf_loss_[row];
     }
     challenger_loss = keep * challenger_loss + own;
     rival_loss = keep * rival_loss + rival;

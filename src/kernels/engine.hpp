@@ -40,13 +40,13 @@ struct Nodes {
     std::vector<std::uint8_t> equality, missing_left, alive;
     std::vector<double> threshold, rows, clock, own_loss, subtree_loss, born, refresh_at;
     std::vector<double> evidence;  // rows behind the two losses, faded like them
-    std::vector<double> split_level, prune_level, replace_level;  // set by Python
+    std::vector<double> split_level, prune_level, replace_level, rest_level;  // set by Python
 
     explicit Nodes(int n) {
         for (auto* ids : {&parent, &left, &right, &feature, &depth, &model}) ids->assign(n, -1);
         for (auto* flags : {&equality, &missing_left, &alive}) flags->assign(n, 0);
         for (auto* values : {&threshold, &rows, &clock, &own_loss, &subtree_loss, &born, &refresh_at, &evidence,
-                             &split_level, &prune_level, &replace_level})
+                             &split_level, &prune_level, &replace_level, &rest_level})
             values->assign(n, 0.0);
     }
     template <class Archive>
@@ -56,6 +56,7 @@ struct Nodes {
         a("threshold", threshold), a("rows", rows), a("node_clock", clock), a("own_loss", own_loss);
         a("subtree_loss", subtree_loss), a("born", born), a("refresh_at", refresh_at), a("evidence", evidence);
         a("split_level", split_level), a("prune_level", prune_level), a("replace_level", replace_level);
+        a("rest_level", rest_level);
     }
 };
 
@@ -169,6 +170,7 @@ private:
     struct Stop {  // the rows of this step at one node
         int node;
         std::vector<std::int32_t> rows;
+        double stands_for;  // how many rows each row that the node looks at counts for
     };
     struct Pupil {  // a model that learns in this step
         int model;
@@ -192,17 +194,20 @@ private:
     void restride(int stride, int outputs);
 
     Pupil& add_pupil(int model);
-    const Pupil* next_pupil(int model);
+    const Lesson* next_lesson(int model);
     void route();
     void enlist();
     void forward();
     void learn_models();
     void step_node(const Stop& stop);
     void step_grid(int node, const Visit& visit, const Forward& before);
-    void step_trials(int node, double keep);
+    void step_trials(const Stop& stop, double keep);
     void step_candidates(int node, const Visit& visit, const Forward& before, double rows, double loss);
     void step_challenger();
     bool is_due(int node) const;
+    bool rests(int node) const;
+    bool challenger_rests() const { return challenger_gain() <= -challenger_level; }
+    void look_at(const std::vector<std::int32_t>& rows, bool rests, std::vector<std::int32_t>& seen) const;
 
     const Functions* f_;
     Learning learning_;
@@ -212,7 +217,7 @@ private:
     std::vector<double> node_loss_;  // per row of the chunk: what the node at work paid,
     std::vector<double> leaf_loss_;  // and what its leaf paid
     std::deque<Pupil> pupils_;  // grows without moving what is there
-    int n_pupils_ = 0, next_pupil_ = 0;
+    int n_pupils_ = 0, next_lesson_ = 0;
     std::vector<Lesson> lessons_;  // of the pupils, in their order until they learn
     GridScratch grid_scratch_;
     std::vector<double> gradient_before_;

@@ -1,7 +1,8 @@
 // Grid: per node, the counts and gradients of the rows by (feature, slot). It proposes split candidates.
 //
 // A numeric feature has edges; slot s holds the values above edge s - 1 and up to edge s. A categorical feature has one
-// slot per level. The last slot of every feature holds the missing values.
+// slot per level. The last slot of every feature holds the missing values. Where most rows share a slot of a feature (the
+// zeros of a sparse column), that slot is implied: it is what the others leave of the total, and costs nothing per row.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -36,7 +37,9 @@ struct Grid {
     std::vector<std::int32_t> first_slot;  // [n_features + 1]; empty: edges not chosen yet
     std::vector<double> edges;          // one per slot; the last two slots of a feature (top, missing) have none
     std::vector<double> counts;         // per slot; true value = scale * stored
-    std::vector<float> gradients;       // [slot, outputs, stride]
+    std::vector<float> gradients;       // [slot, outputs, stride]; zero in an implied slot
+    std::vector<double> total;          // [outputs, stride]: gradient of all rows
+    std::vector<std::int32_t> implied;  // per feature: its implied slot, or -1
     std::vector<double> barred_until;   // per slot: rows of the node
     double scale = 1.0;
 
@@ -49,20 +52,36 @@ struct Grid {
         n_first_rows++;
     }
     // slot_counts[j] slots for feature j; `all_edges` has the edges of the numeric features, padded to slots.
-    void choose(const std::vector<std::int32_t>& slot_counts, std::vector<double> all_edges, const Shape& shape) {
+    void choose(const std::vector<std::int32_t>& slot_counts, std::vector<double> all_edges, const Functions& f,
+                const Shape& shape, const Schema& schema) {
         first_slot.assign(1, 0);
         for (int slots : slot_counts) first_slot.push_back(first_slot.back() + slots);
         edges = std::move(all_edges);
         counts.assign(n_slots(), 0.0);
         barred_until.assign(n_slots(), 0.0);
         clear_gradients(shape);
+        choose_implied(f, schema);
         first_rows.clear();
         first_rows.shrink_to_fit();
         n_first_rows = 0;
     }
+    // Implies the slots that hold more than half of the first rows.
+    void choose_implied(const Functions& f, const Schema& schema) {
+        implied.assign(schema.n_features, -1);
+        std::vector<double> values(n_first_rows);
+        std::vector<std::int32_t> slots(n_first_rows);
+        for (int j = 0; j < schema.n_features; j++) {
+            for (int i = 0; i < n_first_rows; i++) values[i] = first_rows[static_cast<std::size_t>(i) * schema.n_features + j];
+            slots_of(f, schema, j, values.data(), n_first_rows, slots.data());
+            std::vector<int> rows(first_slot[j + 1] - first_slot[j], 0);
+            for (const int slot : slots)
+                if (2 * ++rows[slot] > n_first_rows) implied[j] = first_slot[j] + slot;
+        }
+    }
     void clear_gradients(const Shape& shape) {
         counts.assign(n_slots(), 0.0);
         gradients.assign(static_cast<std::size_t>(n_slots()) * shape.outputs * shape.stride, 0.0f);
+        total.assign(static_cast<std::size_t>(shape.outputs) * shape.stride, 0.0);
         scale = 1.0;
     }
     void restart() {
@@ -75,6 +94,7 @@ struct Grid {
         for (double& count : counts) count *= scale;
         const float single = static_cast<float>(scale);
         for (float& g : gradients) g *= single;
+        for (double& g : total) g *= scale;
         scale = 1.0;
     }
     // Slots of the visited rows' values of feature j, from the feature's first slot on.
@@ -102,27 +122,40 @@ struct Grid {
             const float single = static_cast<float>(inverse);
             for (float& g : gradient) g *= single;
         }
+        for (int i = 0; i < visit.n; i++) f.add_mixed(total.data(), gradient.data() + static_cast<long>(i) * size, size);
         for (int j = 0; j < schema.n_features; j++) {
             for (int i = 0; i < visit.n; i++) values[i] = chunk.raw_row(visit.rows[i], schema.n_features)[j];
             slots_of(f, schema, j, values.data(), visit.n, slots.data());
             for (int i = 0; i < visit.n; i++) {
                 const int slot = first_slot[j] + slots[i];
                 counts[slot] += chunk.weights[visit.rows[i]] * inverse;
+                if (slot == implied[j]) continue;
                 f.add_single(gradients.data() + static_cast<long>(slot) * size,
                              gradient.data() + static_cast<long>(i) * size, size);
             }
         }
     }
 
+    // Gradient of the implied slot of feature j: what the others leave of the total. Zeros if there is none.
+    std::vector<double> implied_gradient(const Functions& f, int size, int j) const {
+        std::vector<double> rest(size, 0.0);
+        if (implied[j] < 0) return rest;
+        for (int slot = first_slot[j]; slot < first_slot[j + 1]; slot++)
+            f.add_mixed(rest.data(), gradients.data() + static_cast<long>(slot) * size, size);
+        for (int i = 0; i < size; i++) rest[i] = total[i] - rest[i];
+        return rest;
+    }
     // The best proposal of feature j: |g_left|^2 / n_left + |g_right|^2 / n_right, both sides populated.
     Proposal best(const Functions& f, const Shape& shape, int j, bool categorical, double node_rows) const {
         const int size = shape.outputs * shape.stride, begin = first_slot[j], last = first_slot[j + 1] - 1;
-        std::vector<double> all(size, 0.0), left(size, 0.0), with_missing(size, 0.0);
+        std::vector<double> left(size, 0.0), with_missing(size, 0.0);
         double n = 0.0, n_left = 0.0;
-        for (int slot = begin; slot <= last; slot++) {
-            n += counts[slot];
-            f.add_mixed(all.data(), gradients.data() + static_cast<long>(slot) * size, size);
-        }
+        for (int slot = begin; slot <= last; slot++) n += counts[slot];
+        const std::vector<double> rest = implied_gradient(f, size, j), &all = total;
+        const auto add_slot = [&](std::vector<double>& sum, int slot) {
+            f.add_mixed(sum.data(), gradients.data() + static_cast<long>(slot) * size, size);
+            if (slot == implied[j]) f.add(sum.data(), rest.data(), size);
+        };
         const double n_missing = counts[last];
         Proposal best;
         auto consider = [&](const std::vector<double>& side, double count, int slot, const Condition& condition) {
@@ -133,20 +166,19 @@ struct Grid {
             if (score > best.score) best = {condition, score, count / n, 1.0 - count / n, slot};
         };
         if (n_missing > 0.0) {
-            f.add_mixed(with_missing.data(), gradients.data() + static_cast<long>(last) * size, size);
+            add_slot(with_missing, last);
             consider(with_missing, n_missing, last, {j, -std::numeric_limits<double>::infinity(), false, true});
         }
         for (int slot = begin; slot < last; slot++) {
-            const float* own = gradients.data() + static_cast<long>(slot) * size;
             if (categorical) {
                 if (slot - begin == kLevels - 1) break;  // "one of the other levels" is not a condition
                 std::fill(left.begin(), left.end(), 0.0);
-                f.add_mixed(left.data(), own, size);
+                add_slot(left, slot);
                 consider(left, counts[slot], slot, {j, static_cast<double>(slot - begin), true, false});
                 continue;
             }
             if (slot == last - 1) break;  // the top slot has no edge
-            f.add_mixed(left.data(), own, size);
+            add_slot(left, slot);
             n_left += counts[slot];
             if (n_missing == 0.0) {
                 consider(left, n_left, slot, {j, edges[slot], false, 2.0 * n_left > n * (1.0 + 1e-9)});
@@ -154,7 +186,7 @@ struct Grid {
             }
             consider(left, n_left, slot, {j, edges[slot], false, false});
             with_missing = left;
-            f.add_mixed(with_missing.data(), gradients.data() + static_cast<long>(last) * size, size);
+            add_slot(with_missing, last);
             consider(with_missing, n_left + n_missing, slot, {j, edges[slot], false, true});
         }
         return best;
@@ -167,6 +199,8 @@ struct Grid {
         archive("grid_edges", edges);
         archive("grid_counts", counts);
         archive("grid_gradients", gradients);
+        archive("grid_total", total);
+        archive("grid_implied", implied);
         archive("grid_barred_until", barred_until);
         archive("grid_scale", scale);
     }

@@ -8,12 +8,13 @@
 
 namespace driftree {
 
-// Copies lines of `old_stride` values to lines of `stride` values, zeros behind them.
+// Copies lines of `old_stride` values to lines of `stride` values; zeros behind them, or what is cut off is padding.
 template <class T>
 void widen(std::vector<T>& lines, int old_stride, int stride) {
     const std::size_t n = lines.size() / old_stride;
     std::vector<T> wide(n * stride, T(0));
-    for (std::size_t i = 0; i < n; i++) std::copy_n(lines.data() + i * old_stride, old_stride, wide.data() + i * stride);
+    for (std::size_t i = 0; i < n; i++)
+        std::copy_n(lines.data() + i * old_stride, std::min(old_stride, stride), wide.data() + i * stride);
     lines.swap(wide);
 }
 

@@ -13,35 +13,37 @@ struct Slopes {
     Vector loss() const { return log_positive(ratio) + hinge; }
 };
 
-// Noise floors: P(y) = rho_y + (1 - rho_0 - rho_1) s_y.
-struct Floors {
-    Vector rho[2] = {};
-    Mask has_floor = {};
-    bool any = false;
-    void set(int lane, const Head& head) {
-        if (head.has_floor == 0.0) return;
-        any = true;
-        has_floor[lane] = -1;
-        for (int k = 0; k < 2; k++) rho[k][lane] = head.floor[k];
+// Eight log-odds, each with its label and the noise floor of its model: P(y) = rho_y + (1 - rho_0 - rho_1) s_y.
+struct LogOdds {
+    alignas(64) double logit[kLanes] = {};
+    alignas(64) double label[kLanes] = {};
+    alignas(64) double rho[2][kLanes] = {};
+    alignas(64) double has_floor[kLanes] = {};
+    bool any_floor = false;
+
+    void set_floor(int lane, const Head& head) {
+        any_floor = any_floor || head.has_floor != 0.0;
+        has_floor[lane] = head.has_floor;
+        for (int k = 0; k < 2; k++) rho[k][lane] = head.has_floor != 0.0 ? head.floor[k] : 0.0;
+    }
+    Slopes slopes(const Vector& logits) const {
+        const Mask is_one = at(label) > 0.5, agrees = ~((logits >= 0.0) ^ is_one);
+        const Vector size = choose(logits < 0.0, -logits, logits), e = exp_negative(-size);
+        const Vector large = 1.0 / (1.0 + e), small = e * large, wrong = choose(agrees, small, large);
+        Slopes plain = {1.0 + e, choose(agrees, all(0.0), size), choose(is_one, -wrong, wrong), large * small};
+        return any_floor ? above_floor(plain, is_one, choose(agrees, large, small)) : plain;
+    }
+
+private:
+    Slopes above_floor(const Slopes& plain, const Mask& is_one, const Vector& right) const {
+        const Mask floored = at(has_floor) > 0.5;
+        const Vector proved = (1.0 - at(rho[0]) - at(rho[1])) * right;
+        const Vector likelihood = choose(is_one, at(rho[1]), at(rho[0])) + proved;
+        const Vector factor = choose(floored, proved / likelihood, 1.0);
+        return {choose(floored, 1.0 / likelihood, plain.ratio), choose(floored, all(0.0), plain.hinge),
+                plain.residual * factor, plain.curvature * factor};
     }
 };
-
-inline Slopes logit_slopes(const Vector& logit, const Mask& is_one, const Floors& floors) {
-    const Vector size = logit < 0.0 ? -logit : logit, e = exp_negative(-size);
-    const Vector large = 1.0 / (1.0 + e), small = e * large;
-    const Mask agrees = ~((logit >= 0.0) ^ is_one);
-    const Vector wrong = agrees ? small : large;
-    Slopes slopes = {1.0 + e, agrees ? Vector{} : size, is_one ? -wrong : wrong, large * small};
-    if (!floors.any) return slopes;
-    const Vector clean = 1.0 - floors.rho[0] - floors.rho[1], proved = clean * (agrees ? large : small);
-    const Vector likelihood = (is_one ? floors.rho[1] : floors.rho[0]) + proved;
-    const Vector factor = floors.has_floor ? proved / likelihood : all(1.0);
-    slopes.ratio = floors.has_floor ? 1.0 / likelihood : slopes.ratio;
-    slopes.hinge = floors.has_floor ? Vector{} : slopes.hinge;
-    slopes.residual *= factor;
-    slopes.curvature *= factor;
-    return slopes;
-}
 
 // Soft-max: logits[outputs, rounded up to whole vectors] become residuals in place; the curvature is half of sum p (1 - p).
 struct Softmax {
@@ -51,14 +53,14 @@ inline Softmax softmax_slope(double* logits, int n, int label) {
     const int end = padded(n);
     for (int k = n; k < end; k++) logits[k] = -1e300;
     Vector top = at(logits);
-    for (int k = kLanes; k < end; k += kLanes) top = at(logits + k) > top ? at(logits + k) : top;
+    for (int k = kLanes; k < end; k += kLanes) top = choose(at(logits + k) > top, at(logits + k), top);
     double most = top[0];
     for (int lane = 1; lane < kLanes; lane++) most = top[lane] > most ? top[lane] : most;
     const double hinge = most - logits[label];
-    Vector sum = {};
+    Vector sum = all(0.0);
     for (int k = 0; k < end; k += kLanes) sum += at(logits + k) = exp_negative(at(logits + k) - most);
     const double ratio = total(sum);
-    Vector spread = {};
+    Vector spread = all(0.0);
     for (int k = 0; k < end; k += kLanes) {
         const Vector p = at(logits + k) / ratio;
         spread += p * (1.0 - p);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "rows.hpp"
@@ -25,14 +26,12 @@ public:
         if (!PyDict_Check(x.ptr())) return nullptr;
         PyObject *key, *value;
         Py_ssize_t position = 0;
-        while (PyDict_Next(x.ptr(), &position, &key, &value)) {
-            PyObject* place = PyDict_GetItemWithError(names.ptr(), key);
-            if (!place) {
-                PyErr_Clear();
+        for (std::size_t i = 0; PyDict_Next(x.ptr(), &position, &key, &value); i++) {
+            const Py_ssize_t j = feature_of(key, i);
+            if (j < 0) {
                 if (is_learning && value != Py_None) return nullptr;
                 continue;
             }
-            const auto j = PyLong_AsSsize_t(place);
             PyObject* codes = PyList_GET_ITEM(levels.ptr(), j);
             if (!(codes == Py_None ? read_number(value, row[j]) : read_level(codes, value, is_learning, row[j])))
                 return nullptr;
@@ -54,6 +53,17 @@ public:
     nb::dict labels;
 
 private:
+    // Rows mostly have the same keys in the same order: the i-th key is compared with that of the row before.
+    Py_ssize_t feature_of(PyObject* key, std::size_t i) {
+        if (i < last_keys_.size() && last_keys_[i].first.ptr() == key) return last_keys_[i].second;
+        PyObject* place = PyDict_GetItemWithError(names.ptr(), key);
+        if (!place) PyErr_Clear();
+        const Py_ssize_t j = place ? PyLong_AsSsize_t(place) : -1;
+        if (j < 0 || i > last_keys_.size()) return j;
+        if (i == last_keys_.size()) last_keys_.emplace_back();
+        last_keys_[i] = {nb::borrow(key), j};
+        return j;
+    }
     static bool read_number(PyObject* value, double& out) {
         if (PyFloat_Check(value)) {
             out = PyFloat_AS_DOUBLE(value);
@@ -85,6 +95,8 @@ private:
         out = kLevels - 1;
         return true;
     }
+
+    std::vector<std::pair<nb::object, Py_ssize_t>> last_keys_;
 };
 
 }  // namespace driftree

@@ -13,13 +13,15 @@ namespace {
 
 // ---------------------------------------------------------------- paper: SGD
 void sgd_forward(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
+    LogOdds odds;
     for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
         const Forward& out = lesson->before;
         for (int i = 0; i < lesson->visit.n; i++) {
             const int row = lesson->visit.rows[i];
             logits_of(s, lesson->model + kHead, rows.input(s, row), out.scratch);
             if (s.outputs == 1) {
-                const Slopes slopes = logit_slopes(all(out.scratch[0]), all(rows.labels[row]) > 0.5, Floors());
+                odds.label[0] = rows.labels[row];
+                const Slopes slopes = odds.slopes(all(out.scratch[0]));
                 out.residual[i] = slopes.residual[0];
                 out.loss[i] = slopes.loss()[0];
                 continue;
@@ -35,7 +37,9 @@ void sgd_row(const Shape& s, double* model, const Rows& rows, int row, double ra
     const double* z = rows.input(s, row);
     logits_of(s, model + kHead, z, residual);
     if (s.outputs == 1) {
-        residual[0] = logit_slopes(all(residual[0]), all(rows.labels[row]) > 0.5, Floors()).residual[0];
+        LogOdds odds;
+        odds.label[0] = rows.labels[row];
+        residual[0] = odds.slopes(all(residual[0])).residual[0];
     } else {
         softmax_slope(residual, s.outputs, rows.labels[row]);
     }
@@ -91,10 +95,10 @@ void add_mixed(double* __restrict sum, const float* __restrict term, int n) {
     for (int i = 0; i < n; i++) sum[i] += static_cast<double>(term[i]);
 }
 
-void norms(const double* left, const double* all, int n, double* left_norm, double* right_norm) {
-    Vector l = {}, r = {};
+void norms(const double* left, const double* sum, int n, double* left_norm, double* right_norm) {
+    Vector l = all(0.0), r = all(0.0);
     for (int i = 0; i < n; i += 8) {
-        const Vector a = at(left + i), b = at(all + i) - a;
+        const Vector a = at(left + i), b = at(sum + i) - a;
         l += a * a;
         r += b * b;
     }
@@ -102,14 +106,14 @@ void norms(const double* left, const double* all, int n, double* left_norm, doub
     *right_norm = total(r);
 }
 
-void scan(const double* all_gradients, const double* all, int size, const std::int32_t* order, int n, double* left,
+void scan(const double* gradients, const double* sum, int size, const std::int32_t* order, int n, double* left,
           double* left_norms, double* right_norms) {
     for (int c = 0; c < size; c++) left[c] = 0.0;
     for (int i = 0; i < n; i++) {
-        const double* own = all_gradients + static_cast<long>(order[i]) * size;
-        Vector l = {}, r = {};
+        const double* own = gradients + static_cast<long>(order[i]) * size;
+        Vector l = all(0.0), r = all(0.0);
         for (int c = 0; c < size; c += 8) {
-            const Vector a = at(left + c) + at(own + c), b = at(all + c) - a;
+            const Vector a = at(left + c) + at(own + c), b = at(sum + c) - a;
             at(left + c) = a;
             l += a * a;
             r += b * b;
@@ -119,15 +123,16 @@ void scan(const double* all_gradients, const double* all, int size, const std::i
     }
 }
 
+// The edges ascend: a binary search without branches, so that the searches of several values overlap.
 void slots(const double* edges, int n_edges, const double* values, int n, std::int32_t* out) {
     for (int i = 0; i < n; i++) {
-        const double v = values[i];
-        Mask below = {};
-        int e = 0;
-        for (; e + 8 <= n_edges; e += 8) below += at(edges + e) < v;
-        std::int64_t count = -(below[0] + below[1] + below[2] + below[3] + below[4] + below[5] + below[6] + below[7]);
-        for (; e < n_edges; e++) count += edges[e] < v;
-        out[i] = static_cast<std::int32_t>(count);
+        int below = 0;
+        for (int left = n_edges; left > 0;) {
+            const int half = (left + 1) / 2;
+            below += edges[below + half - 1] < values[i] ? half : 0;
+            left -= half;
+        }
+        out[i] = below;
     }
 }
 

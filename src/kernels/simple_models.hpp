@@ -55,11 +55,11 @@ struct Forward {
     double* loss;       // [n] of the reported model
     double* residual;   // [n, outputs] derivative of the loss by the logits
     double* advantage;  // [n] Adagrad's loss minus Newton's (measured setting)
-    double* scratch;    // [scratch_size]: for one row
+    double* scratch;    // [scratch_size]: for one row; see Scratch in blend.hpp
 };
 constexpr int kLanes = 8;
 static inline int padded(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
-static inline int scratch_size(const Shape& s) { return s.stride + 3 * padded(s.outputs); }
+static inline int scratch_size(const Shape& s) { return s.stride + 3 * padded(s.outputs) + kLanes; }
 
 // One model and the rows it is to learn; what it said of them before.
 struct Lesson {

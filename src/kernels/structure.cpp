@@ -1,6 +1,7 @@
 // The engine's structure: making, copying and freeing models and nodes, and letting columns and classes grow.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -143,6 +144,7 @@ void Engine::restride(int stride, int outputs) {
         if (!nodes.alive[node]) continue;
         if (outputs == old.outputs) {
             widen(grids[node].gradients, old.stride, stride);
+            widen(grids[node].total, old.stride, stride);
             widen(candidates[node].gradient_left, old.stride, stride);
             widen(candidates[node].gradient_before, old.stride, stride);
             widen(node_gradient[node], old.stride, stride);
@@ -171,6 +173,7 @@ int Engine::new_node(int parent, int model) {
     nodes.model[node] = model;
     nodes.rows[node] = nodes.own_loss[node] = nodes.subtree_loss[node] = nodes.refresh_at[node] = 0.0;
     nodes.evidence[node] = 0.0;
+    nodes.rest_level[node] = std::numeric_limits<double>::infinity();
     nodes.clock[node] = nodes.born[node] = clock;
     class_rows[node].assign(n_classes, 0.0);
     grids[node].restart();
@@ -260,7 +263,7 @@ void Engine::prune(int node) {
 }
 
 void Engine::choose_grid(int node, const std::vector<std::int32_t>& slots, std::vector<double> edges) {
-    grids[node].choose(slots, std::move(edges), shape);
+    grids[node].choose(slots, std::move(edges), *f_, shape, schema);
 }
 
 std::vector<Proposal> Engine::proposals(int node) const {

@@ -11,29 +11,74 @@
 namespace driftree {
 namespace {
 
-typedef double Vector __attribute__((vector_size(64), aligned(8)));
-typedef std::int64_t Mask __attribute__((vector_size(64), aligned(8)));  // of a comparison: -1 where it holds, else 0
-typedef std::uint64_t Bits __attribute__((vector_size(64), aligned(8)));
-typedef float Singles __attribute__((vector_size(32), aligned(4)));
+// Eight lanes as the registers of the instruction set hold them. One GNU vector of 64 bytes would say the same, but where
+// no register is as wide GCC keeps it in memory, and stores it piece by piece.
+#if defined(__AVX512F__)
+constexpr int kWidth = 8;
+#elif defined(__AVX2__)
+constexpr int kWidth = 4;
+#else
+constexpr int kWidth = 2;
+#endif
+constexpr int kParts = kLanes / kWidth;
+typedef double Part __attribute__((vector_size(8 * kWidth), aligned(8), may_alias));
+typedef std::int64_t Bits __attribute__((vector_size(8 * kWidth), aligned(8), may_alias));
+typedef float Singles __attribute__((vector_size(4 * kWidth), aligned(4), may_alias));
+
+#define DRIFTREE_EACH_PART for (int i = 0; i < kParts; i++)
+
+struct Mask {  // of a comparison: -1 where it holds, else 0
+    Bits part[kParts];
+    friend Mask operator~(Mask a) { DRIFTREE_EACH_PART a.part[i] = ~a.part[i]; return a; }
+    friend Mask operator^(Mask a, const Mask& b) { DRIFTREE_EACH_PART a.part[i] ^= b.part[i]; return a; }
+};
+
+struct Vector {
+    Part part[kParts];
+    double operator[](int lane) const { return part[lane / kWidth][lane % kWidth]; }
+#define DRIFTREE_OPERATOR(op)                                                                                          \
+    friend Vector operator op(Vector a, const Vector& b) { DRIFTREE_EACH_PART a.part[i] = a.part[i] op b.part[i]; return a; } \
+    friend Vector operator op(Vector a, double b) { DRIFTREE_EACH_PART a.part[i] = a.part[i] op b; return a; }         \
+    friend Vector operator op(double a, Vector b) { DRIFTREE_EACH_PART b.part[i] = a op b.part[i]; return b; }         \
+    Vector& operator op##=(const Vector& b) { return *this = *this op b; }                                            \
+    Vector& operator op##=(double b) { return *this = *this op b; }
+    DRIFTREE_OPERATOR(+) DRIFTREE_OPERATOR(-) DRIFTREE_OPERATOR(*) DRIFTREE_OPERATOR(/)
+#define DRIFTREE_COMPARISON(op)                                                                                        \
+    friend Mask operator op(const Vector& a, const Vector& b) { Mask m; DRIFTREE_EACH_PART m.part[i] = a.part[i] op b.part[i]; return m; } \
+    friend Mask operator op(const Vector& a, double b) { Mask m; DRIFTREE_EACH_PART m.part[i] = a.part[i] op b; return m; }
+    DRIFTREE_COMPARISON(<) DRIFTREE_COMPARISON(>) DRIFTREE_COMPARISON(>=)
+    friend Vector operator-(Vector a) { DRIFTREE_EACH_PART a.part[i] = -a.part[i]; return a; }
+};
 
 inline Vector& at(double* p) { return *reinterpret_cast<Vector*>(p); }
 inline const Vector& at(const double* p) { return *reinterpret_cast<const Vector*>(p); }
-inline Vector all(double x) { return Vector{} + x; }
+inline Vector all(double x) { Vector v; DRIFTREE_EACH_PART v.part[i] = Part{} + x; return v; }
+inline Vector choose(const Mask& mask, Vector yes, const Vector& no) {
+    DRIFTREE_EACH_PART yes.part[i] = mask.part[i] ? yes.part[i] : no.part[i];
+    return yes;
+}
+inline Vector choose(const Mask& mask, const Vector& yes, double no) { return choose(mask, yes, all(no)); }
 
 inline double total(const Vector& v) {
     return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
 
 inline double dot(const double* a, const double* b, int n) {
-    Vector sum = {};
+    Vector sum = all(0.0);
     for (int i = 0; i < n; i += kLanes) sum += at(a + i) * at(b + i);
     return total(sum);
 }
 
+// 2^k x, for whole k as the last bits of `shifted`.
+inline Vector times_power_of_two(Vector x, const Vector& shifted) {
+    DRIFTREE_EACH_PART x.part[i] = reinterpret_cast<Part>(reinterpret_cast<Bits>(x.part[i]) + (reinterpret_cast<Bits>(shifted.part[i]) << 52));
+    return x;
+}
+
 // e^x for x <= 0 (0 below -708). Cody and Waite: x = k log 2 + r, and the Taylor series of e^r up to r^13.
-inline Vector exp_negative(Vector x) {
-    const Mask is_tiny = ~(x > -708.0);
-    x = is_tiny ? Vector{} : x;
+inline Vector exp_negative(const Vector& given) {
+    const Mask is_tiny = ~(given > -708.0);
+    const Vector x = choose(is_tiny, all(0.0), given);
     const double round = 6755399441055744.0;  // 1.5 * 2^52: what is added to it loses its fraction
     const Vector shifted = x * 1.4426950408889634 + round, k = shifted - round;
     const Vector r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10;
@@ -43,31 +88,37 @@ inline Vector exp_negative(Vector x) {
     const Vector c = (1.0 / 40320.0 + r * (1.0 / 362880.0)) + r2 * (1.0 / 3628800.0 + r * (1.0 / 39916800.0));
     const Vector d = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0);
     const Vector sum = (a + r4 * b) + (r4 * r4) * (c + r4 * d);
-    const Vector scaled = reinterpret_cast<Vector>(reinterpret_cast<Bits>(sum) + (reinterpret_cast<Bits>(shifted) << 52));
-    return is_tiny ? Vector{} : scaled;
-}
-
-// 1 / (sqrt(x) + 1e-8), in single precision: a step's length need not be more exact.
-inline Vector inverse_root(const Vector& x) {
-    Singles root = __builtin_convertvector(x, Singles);
-    for (int lane = 0; lane < kLanes; lane++) root[lane] = std::sqrt(root[lane]);
-    return __builtin_convertvector(1.0f / (root + 1e-8f), Vector);
+    return choose(is_tiny, all(0.0), times_power_of_two(sum, shifted));
 }
 
 // The natural logarithm of positive, normal numbers: x = 2^k m with m about 1, and fdlibm's series of log m.
-inline Vector log_positive(Vector x) {
-    const Bits bits = reinterpret_cast<Bits>(x);
-    Vector m = reinterpret_cast<Vector>((bits & 0x000FFFFFFFFFFFFFull) | 0x3FF0000000000000ull);
-    Vector k = reinterpret_cast<Vector>((bits >> 52) | 0x4330000000000000ull) - (4503599627370496.0 + 1023.0);
+inline Vector log_positive(const Vector& x) {
+    Vector m, k;
+    DRIFTREE_EACH_PART {
+        const Bits bits = reinterpret_cast<Bits>(x.part[i]);
+        m.part[i] = reinterpret_cast<Part>((bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000);
+        k.part[i] = reinterpret_cast<Part>((bits >> 52) | 0x4330000000000000);  // 2^52 + the exponent
+    }
+    k -= 4503599627370496.0 + 1023.0;
     const Mask is_large = m > 1.4142135623730951;
-    m = is_large ? m * 0.5 : m;
-    k = is_large ? k + 1.0 : k;
+    m = choose(is_large, m * 0.5, m);
+    k = choose(is_large, k + 1.0, k);
     const Vector f = m - 1.0, s = f / (2.0 + f), z = s * s, w = z * z, half = 0.5 * f * f;
     const Vector even = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
     const Vector odd = z * (6.666666666666735130e-01 +
                             w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
     const Vector rest = s * (half + (even + odd)) + k * 1.90821492927058770002e-10;
     return k * 6.93147180369123816490e-01 - ((half - rest) - f);
+}
+
+// 1 / (sqrt(x) + 1e-8), in single precision: a step's length need not be more exact.
+inline Vector inverse_root(Vector x) {
+    DRIFTREE_EACH_PART {
+        Singles root = __builtin_convertvector(x.part[i], Singles);
+        for (int lane = 0; lane < kWidth; lane++) root[lane] = std::sqrt(root[lane]);
+        x.part[i] = __builtin_convertvector(1.0f / (root + 1e-8f), Part);
+    }
+    return x;
 }
 
 }  // namespace

@@ -301,6 +301,9 @@ class Engine(_TreeEngine):
     @property
     def replace_level(self) -> _Doubles:
         """What a gain (4) must reach to be due; set by Python."""
+    @property
+    def rest_level(self) -> _Doubles:
+        """What a branch must earn for its node to look at one row in four; set by Python."""
 
     # ------------------------------------------------------------------ views, per feature
     @property

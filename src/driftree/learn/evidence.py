@@ -48,11 +48,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """What the gains (3), (5) and (4) must reach at a node."""
+    """What the gains (3), (5) and (4) must reach at a node, and what lets it rest."""
 
     split: float
     prune: float
     replace: float
+    rest: float
+    """A node whose branch earns as much is far from any change: it looks at one row in four."""
 
 
 class Entrant(NamedTuple):
@@ -109,6 +111,7 @@ class GradientApproximation:
             split=k + self.margin,
             prune=k * (1 - n_leaves) + self.margin,
             replace=k * (2 - n_leaves) + self.margin,
+            rest=math.inf,
         )
 
     def candidates(self, node: int) -> list[Candidate]:
@@ -173,9 +176,12 @@ class MeasuredTrials:
     SAMPLE_ROWS = 500
     FIRST_ROWS = 300
     REFRESH_ROWS = 200
+    OLD_REFRESH_ROWS = 1000
     TRIAL_ROWS = 1000
     BARRED_ROWS = 2000
     SIDE_ROWS = 20
+    YOUNG_ROWS = 10_000
+    REST_FACTOR = 16
     GRID_BYTES = 4_000_000
     LEAST_BINS = 4
 
@@ -199,7 +205,7 @@ class MeasuredTrials:
     def levels(self, n_leaves: int) -> Levels:
         """Thresholds: a split must prove tau nats, and goes when it earns a quarter or less."""
         tau = self.margin + 0.1 * free_parameters(self.engine)
-        return Levels(split=tau, prune=-tau / 4, replace=tau)
+        return Levels(split=tau, prune=-tau / 4, replace=tau, rest=self.REST_FACTOR * tau)
 
     def _places(self, node: int) -> list[int]:
         first = node * self.trials
@@ -272,7 +278,8 @@ class MeasuredTrials:
             return
         if rows < self._refresh_at[node]:
             return
-        self._refresh_at[node] = rows + self.REFRESH_ROWS
+        is_young = rows <= self.YOUNG_ROWS
+        self._refresh_at[node] = rows + (self.REFRESH_ROWS if is_young else self.OLD_REFRESH_ROWS)
         is_inner = self._left[node] >= 0
         rival_loss = self._subtree_loss if is_inner else self._node_loss
         for t in self._places(node):
@@ -281,6 +288,9 @@ class MeasuredTrials:
                 engine.drop_trial(t, rows + self.BARRED_ROWS)
         running = self._places(node)
         wanted = 1 if is_inner else self.trials if may_split else 0
+        if not is_young:  # one at a time, and another when that one earns
+            n_earning = sum(bool(rival_loss[t] > self._trial_loss[t]) for t in running)
+            wanted = min(wanted, n_earning + 1)
         if len(running) < wanted:
             self._start_trials(node, running, wanted)
 

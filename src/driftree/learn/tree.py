@@ -242,6 +242,7 @@ class Tree(TreeShape):
             engine.split_level[node] = np.inf if blocked else levels.split
             engine.prune_level[node] = levels.prune
             engine.replace_level[node] = levels.replace
+            engine.rest_level[node] = levels.rest
         engine.challenger_level = FLOOR_FACTOR * self.evidence.levels(1).split
         self._shape = (engine.n_columns, engine.n_classes)
 

@@ -1,0 +1,232 @@
+"""Reads what callgrind counted, and says which kernel every instruction belongs to.
+
+Kernels are inlined into one another, so the names of the compiled functions say little. The debug
+information knows for every instruction the chain of source functions that it was inlined from:
+the innermost of them that `KERNELS` names gets it. What a kernel calls that has no name there (the
+exponential, sorting, memory) is its own cost, too. Nothing is compiled otherwise than in a release
+but for `-g`.
+"""
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# The kernels as they are printed, and the functions of src/kernels they are made of. A function
+# that is not here counts for the one that it is inlined into, or else as the rest.
+KERNELS: dict[str, tuple[str, ...]] = {
+    "forward": ("blend_forward", "sgd_forward"),
+    "Adagrad": ("adagrad_row",),
+    "Newton": ("newton_row", "times", "fold_scale", "limit_diagonal", "reset_matrix"),
+    "opinions": (
+        "learn_row",
+        "blend_learn",
+        "blend_learn_group",
+        "learn_preference",
+        "learn_floor",
+    ),
+    "SGD": ("sgd_learn", "sgd_row"),
+    "gradients": ("gradients", "gradients_single", "fill_gradients<>"),
+    "grid sums": ("Grid::add", "Grid::fade", "Grid::collect", "add_single"),
+    "slots": ("Grid::slots_of", "slots"),
+    "proposals": ("Grid::best", "Engine::proposals"),
+    "candidate sums": ("CandidateStep::update", "CandidateStep::add_all", "add", "norms"),
+    "candidate scan": ("CandidateStep::propose", "CandidateStep::collect_feature", "scan"),
+    "sorting": ("CandidateStep::sort_column", "CandidateStep::begin", "Chunk::fill"),
+    "scaling": ("Scaler::update", "Chunk::scale", "Chunk::fill_inputs"),
+    "routing": ("Engine::route", "Engine::leaf_of"),
+    "node sums": (
+        "Engine::step_node",
+        "Engine::step_trials",
+        "Engine::step_challenger",
+        "Engine::is_due",
+    ),
+    "prediction": ("Engine::logits_of", "Engine::probabilities_of", "fill_probabilities"),
+    "rest of step": (
+        "Engine::learn",
+        "Engine::learn_models",
+        "Engine::step_grid",
+        "Engine::step_candidates",
+    ),
+    "reading rows": ("RowReader::read", "RowReader::code_of", "learn_row<>", "predict_row<>"),
+}
+Function = tuple[str, str]  # object, name
+OUR_NAME = re.compile(r"(?:\w+[&*]* )?driftree::")
+SOURCES = Path(__file__).parent.parent / "src" / "kernels"
+REST = "rest of kernels"
+OUTSIDE = "outside"
+
+
+@dataclass
+class Part:
+    """One dump: what was counted between two requests of the program."""
+
+    name: str
+    total: int = 0
+    own: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    """Instructions by (object, function, address)."""
+    calls: Counter[tuple[str, str, int, str, str]] = field(default_factory=Counter)
+    """Instructions below a call, by (object, function, address, called object, called function)."""
+
+
+class _Names:
+    """Names that stand in full once, and then as a number."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], str] = {}
+
+    def read(self, kind: str, text: str) -> str:
+        number, _, name = text.partition(" ")
+        if name:
+            self._known[kind, number] = name
+        return self._known[kind, number]
+
+
+def read_part(file: Path) -> Part:
+    """Read one file of callgrind's, written with --dump-instr=yes."""
+    names, part = _Names(), Part("")
+    here = called = ("", "")
+    address, below = 0, False
+    for line in file.read_text().splitlines():
+        if line.startswith("desc: Trigger: Client Request: "):
+            part.name = line.rpartition(": ")[2]
+        elif line.startswith("summary: "):
+            part.total = int(line.split()[1])
+        elif line.startswith("ob="):
+            here = (names.read("ob", line[3:]), "")
+        elif line.startswith("fn="):
+            here = (here[0], names.read("fn", line[3:]))
+            called = (here[0], "")
+        elif line.startswith("cob="):
+            called = (names.read("ob", line[4:]), "")
+        elif line.startswith("cfn="):
+            called = (called[0], names.read("fn", line[4:]))
+        elif line.startswith("calls="):
+            below = True
+        elif line[:1] in tuple("0+-*"):
+            place, _, count = line.split()
+            address = _next_address(address, place)
+            if below:
+                part.calls[*here, address, *called] += int(count)
+                called, below = (here[0], ""), False
+            else:
+                part.own[*here, address] += int(count)
+        else:
+            _keep_name(names, line)
+    return part
+
+
+def _next_address(address: int, place: str) -> int:
+    if place == "*":
+        return address
+    return address + int(place) if place[0] in "+-" else int(place, 16)
+
+
+def _keep_name(names: _Names, line: str) -> None:
+    """Remember the file names of a line, which are not used but share nothing with the others."""
+    kind, _, text = line.partition("=")
+    if kind in {"fl", "fi", "fe", "cfi", "cfl"}:
+        names.read("fl", text)
+
+
+# ---------------------------------------------------------------------- names of kernels
+def simple_name(name: str) -> str:
+    """Return a C++ name without our namespaces and arguments; <> says that it is a template.
+
+    >>> simple_name("driftree::(anonymous namespace)::times(driftree::Shape const&, double)")
+    'times'
+    >>> simple_name("driftree::Engine::route()::{lambda(int)#1}::operator()(int) const")
+    'Engine::route'
+    >>> simple_name("void driftree::(anonymous namespace)::fill<float>(float*)")
+    'fill<>'
+    """
+    name, _, arguments = (
+        name.replace("(anonymous namespace)::", "").partition("(")[0].partition("<")
+    )
+    return name.rpartition(" ")[2].replace("driftree::", "") + ("<>" if arguments else "")
+
+
+def chains_of(program: Path, addresses: Iterable[int]) -> Iterator[tuple[int, list[str]]]:
+    """Yield for every address the functions it was inlined from, innermost first."""
+    wanted = sorted(set(addresses))
+    if shutil.which("addr2line") is None:
+        raise SystemExit(
+            "addr2line is missing: install binutils (Debian/Ubuntu: apt install binutils)"
+        )
+    text = subprocess.run(
+        ["addr2line", "-aifC", "-e", str(program)],
+        input="\n".join(map(hex, wanted)),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for block in re.split(r"^0x", text, flags=re.MULTILINE)[1:]:
+        address, *lines = block.splitlines()
+        yield int(address, 16), [simple_name(name) for name in lines[::2]]
+
+
+def check_names() -> None:
+    """Stop if a function of `KERNELS` is no longer in the sources."""
+    text = "".join(file.read_text() for file in SOURCES.glob("*.[ch]pp"))
+    for kernel, names in KERNELS.items():
+        for name in names:
+            word = name.removesuffix("<>").rpartition(":")[2]
+            if not re.search(rf"\b{word}\(", text):
+                raise SystemExit(
+                    f"'{kernel}' names {name}, which is not in src/kernels any more: "
+                    f"name its successor in KERNELS in benchmarks/{Path(__file__).name}"
+                )
+
+
+def count_by_kernel(part: Part, program: Path) -> dict[str, int]:
+    """Return the instructions of every kernel, of the rest of `program`, and outside of it."""
+    kernel_of = {name: kernel for kernel, names in KERNELS.items() for name in names}
+    named = {function for function in functions_of(part) if is_named(function, program, kernel_of)}
+    carriers = callers_of(part, named)  # not named, but named ones run below them
+    counted = named | {function for function in carriers if is_ours(function, program)}
+    places = [key[:3] for key in (*part.own, *part.calls) if key[:2] in counted]
+    kernel_at = {
+        address: next((kernel_of[name] for name in chain if name in kernel_of), REST)
+        for address, chain in chains_of(program, (address for _, _, address in places))
+    }
+    counts: Counter[str] = Counter()
+    for (*function, address), count in part.own.items():
+        if tuple(function) in counted:
+            counts[kernel_at[address]] += count
+    for (*function, address, called_object, called), count in part.calls.items():
+        is_charged = (called_object, called) not in named | carriers
+        if tuple(function) in counted and is_charged:
+            counts[kernel_at[address]] += count
+    counts[OUTSIDE] = part.total - sum(counts.values())
+    return dict(counts)
+
+
+def functions_of(part: Part) -> set[Function]:
+    """Return all functions that ran."""
+    return {key[:2] for key in part.own} | {key[:2] for key in part.calls}
+
+
+def is_ours(function: Function, program: Path) -> bool:
+    """Is it one of the functions in src/kernels, compiled on its own?"""
+    return Path(function[0]).name == program.name and OUR_NAME.match(function[1]) is not None
+
+
+def is_named(function: Function, program: Path, kernel_of: dict[str, str]) -> bool:
+    """Is it one of ours that a kernel names?"""
+    return is_ours(function, program) and simple_name(function[1]) in kernel_of
+
+
+def callers_of(part: Part, called: set[Function]) -> set[Function]:
+    """Return the other functions below which one of `called` runs."""
+    callers: dict[Function, set[Function]] = {}
+    for *caller, _, called_object, called_name in part.calls:
+        callers.setdefault((called_object, called_name), set()).add((caller[0], caller[1]))
+    found, rest = set(called), list(called)
+    while rest:
+        for caller in callers.get(rest.pop(), set()) - found:
+            found.add(caller)
+            rest.append(caller)
+    return found - called
