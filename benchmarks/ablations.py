@@ -51,15 +51,15 @@ ABLATIONS = (
     Ablation("arrival-order", "default", (
         Edit("kernels/rows.hpp", "if (n > 1) {", "if (n > 1 && seed == ~0ull) {"),)),
     Ablation("trace-cap", "default", (
-        Edit("kernels/simple_models.cpp",
+        Edit("kernels/blend.hpp",
              "if (head.trace > 2.0 * kInitialCurvatureInverse * s.columns) limit_diagonal(s, matrix, head);",
              "if (head.trace > 1000.0 * s.columns) {\n"
              "        head.scale *= 1000.0 * s.columns / head.trace;\n"
              "        head.trace = 1000.0 * s.columns;\n    }"),
-        Edit("kernels/simple_models.cpp", "void limit_diagonal(", "[[maybe_unused]] void limit_diagonal("),)),
+        Edit("kernels/blend.hpp", "void limit_diagonal(", "[[maybe_unused]] void limit_diagonal("),)),
     Ablation("slow-floor", "default", (
         Edit("kernels/simple_models.hpp", "kInitialFloor = 0.1;", "kInitialFloor = 0.01;"),
-        Edit("kernels/simple_models.cpp", "head.floor_rows < 9000.0 ? 1000.0 + head.floor_rows : 10000.0", "10000.0"),)),
+        Edit("kernels/blend.hpp", "head.floor_rows < 9000.0 ? 1000.0 + head.floor_rows : 10000.0", "10000.0"),)),
     Ablation("no-floor", "default", (
         Edit("driftree/learn/tree.py", "FLOOR_FACTOR = 4 ", "FLOOR_FACTOR = 1e300 "),)),
     Ablation("prune-first", "default", (
@@ -67,21 +67,28 @@ ABLATIONS = (
     Ablation("present-split-on-trial", "default", (
         Edit("driftree/learn/evidence.py", "and (p[1], p[2]) != present", ""),)),
     Ablation("one-trial", "default", (
-        Edit("driftree/learn/estimators.py", "trials: int = 3", "trials: int = 1"),)),
+        Edit("driftree/estimators.py", "trials: int = 3", "trials: int = 1"),)),
     Ablation("ten-bins", "default", (
-        Edit("driftree/learn/estimators.py", "bins: int = 64", "bins: int = 10"),)),
+        Edit("driftree/estimators.py", "bins: int = 64", "bins: int = 10"),)),
     Ablation("newton-alone", "default", (
-        Edit("kernels/simple_models.cpp", "head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);",
+        Edit("kernels/blend.hpp", "head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);",
              "head.preference = d > 8.0 ? 8.0 : 8.0;"),)),
     Ablation("adagrad-alone", "default", (
-        Edit("kernels/simple_models.cpp", "head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);",
+        Edit("kernels/blend.hpp", "head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);",
              "head.preference = d > 8.0 ? -8.0 : -8.0;"),)),
     Ablation("one-adagrad-pass", "default", (
         Edit("driftree/learn/tree.py", "ADAGRAD_PASSES = 3", "ADAGRAD_PASSES = 1"),)),
+    Ablation("three-passes-always", "default", (
+        Edit("kernels/blend.hpp", "head_of(lessons[l]).preference <= 0.0", "head_of(lessons[l]).preference <= 9.0"),)),
+    Ablation("three-trials-always", "default", (
+        Edit("driftree/learn/evidence.py", "YOUNG_ROWS = 10_000", "YOUNG_ROWS = 10**18"),)),
+    Ablation("no-rest", "default", (
+        Edit("driftree/learn/evidence.py", "REST_FACTOR = 16", "REST_FACTOR = 1e300"),
+        Edit("kernels/engine.hpp", "challenger_gain() <= -challenger_level;", "challenger_gain() <= -1e300 * challenger_level;"),)),
     Ablation("tau-16", "default", (
-        Edit("driftree/learn/estimators.py", "epsilon: float = 1e-14", "epsilon: float = 1e-7"),)),
+        Edit("driftree/estimators.py", "epsilon: float = 1e-14", "epsilon: float = 1e-7"),)),
     Ablation("no-fading", "default", (
-        Edit("driftree/learn/estimators.py", "evidence_window: float = 20000", "evidence_window: float = 1e12"),)),
+        Edit("driftree/estimators.py", "evidence_window: float = 20000", "evidence_window: float = 1e12"),)),
     Ablation("none", "paper", ()),
     Ablation("arrival-order", "paper", (
         Edit("kernels/rows.hpp", "if (n > 1) {", "if (n > 1 && seed == ~0ull) {"),)),

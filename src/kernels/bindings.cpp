@@ -107,7 +107,7 @@ nb::list leading_candidates(const Engine& engine, int node, int most) {
 nb::object inputs(const Engine& engine, Matrix X) {
     const Schema& schema = engine.schema;
     return for_rows<double>(engine, X, [&] { return schema.n_columns; }, [&](const double* row, double* out) {
-        Chunk::fill_inputs(schema, engine.scaler, row, engine.settings.by_gradient, out);
+        Chunk::fill_inputs(choose_functions(), schema, engine.scaler, row, out);
     });
 }
 

@@ -164,7 +164,7 @@ struct Group {
 };
 
 // ---------------------------------------------------------------- Adagrad
-inline bool is_sparse(const Shape& s, int n_active) { return 4 * n_active < s.stride; }
+inline bool is_sparse(const Shape& s, int n_active) { return 8 * n_active < s.stride; }
 
 inline void adagrad_row(const Shape& s, double* model, const Rows& rows, int row, const double* residual) {
     const double* z = rows.input(s, row);

@@ -121,10 +121,8 @@ void Engine::learn(const double* X, const std::int32_t* y, const double* weights
     if (n == 0) return;
     if (n_rows == 0) restride(round_up(shape.columns, kLanes), shape.outputs);  // the first rows' columns are known
     chunk_.fill(X, y, weights, n, schema.n_features, settings.seed);
-    for (int j = 0; j < schema.n_features; j++)
-        if (schema.value_column[j] >= 0)
-            scaler.update(j, chunk_.raw.data() + j, schema.n_features, chunk_.weights.data(), n, settings.by_gradient);
-    chunk_.scale(schema, scaler, shape.stride, settings.by_gradient);
+    scaler.update(*f_, chunk_.raw.data(), chunk_.weights.data(), n, settings.by_gradient);
+    chunk_.scale(*f_, schema, scaler, shape.stride);
     for (int i = 0; i < n; i++) clock += chunk_.weights[i];
     n_rows += n;
     n_steps++;
@@ -308,7 +306,7 @@ int Engine::leaf_of(const double* x) const {
 int Engine::logits_of(const double* x, double* logits) const {
     thread_local std::vector<double> inputs, other;
     inputs.assign(shape.stride, 0.0);
-    Chunk::fill_inputs(schema, scaler, x, settings.by_gradient, inputs.data());
+    Chunk::fill_inputs(*f_, schema, scaler, x, inputs.data());
     const int leaf = leaf_of(x);
     double* memory = const_cast<double*>(models[nodes.model[leaf]].data());
     f_->logits(shape, adagrad_weights(shape, memory), inputs.data(), logits);

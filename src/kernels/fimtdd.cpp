@@ -33,10 +33,9 @@ int FimtddEngine::learn(const double* X, const std::int32_t* y, const double* we
 
 void FimtddEngine::learn_row(const double* x, std::int32_t code, double weight) {
     const std::int32_t label = place[code] >= 0 ? place[code] : admit(code);
-    for (int j = 0; j < schema.n_features; j++)
-        if (schema.value_column[j] >= 0) scaler.update(j, x + j, 1, &weight, 1, false);
+    scaler.update(*f_, x, &weight, 1, false);
     inputs_.assign(shape.stride, 0.0);
-    Chunk::fill_inputs(schema, scaler, x, false, inputs_.data());
+    Chunk::fill_inputs(*f_, schema, scaler, x, inputs_.data());
     clock += weight;
     n_rows++;
     path_.clear();
@@ -93,7 +92,7 @@ void FimtddEngine::weights_of(int leaf, double* out) const { arrange(models[leaf
 int FimtddEngine::logits_of(const double* x, double* logits) const {
     thread_local std::vector<double> inputs, own;
     inputs.assign(shape.stride, 0.0);
-    Chunk::fill_inputs(schema, scaler, x, false, inputs.data());
+    Chunk::fill_inputs(*f_, schema, scaler, x, inputs.data());
     const int leaf = leaf_of(x);
     own.resize(shape.outputs);
     f_->logits(shape, models[leaf].data() + kHead, inputs.data(), own.data());
@@ -109,7 +108,7 @@ void FimtddEngine::probabilities_of(int leaf, const double* logits, double* out)
 // ---------------------------------------------------------------- schema
 int FimtddEngine::add_feature(bool categorical, bool has_value) {
     const int feature = schema.add_feature(categorical, has_value);
-    scaler.add_feature(false);
+    scaler.add_feature(false, has_value);
     if (has_value) add_column();
     for (SplitPoints& points : split_points)
         if (!points.counts.empty()) points.add_feature();
@@ -118,8 +117,8 @@ int FimtddEngine::add_feature(bool categorical, bool has_value) {
 
 // A numeric feature that was always missing turns out to hold levels; its unused column becomes the first level's.
 void FimtddEngine::make_categorical(int feature, bool has_value) {
-    schema.is_categorical[feature] = 1;
-    if (!has_value) std::swap(schema.value_column[feature], schema.level_column[feature * kLevels]);
+    schema.make_categorical(feature, has_value);
+    scaler.has_value[feature] = has_value;
 }
 
 int FimtddEngine::add_level(int feature, int code) {

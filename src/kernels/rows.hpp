@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "memory.hpp"
@@ -23,6 +24,7 @@ inline int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 struct Schema {
     int n_features = 0;
     int n_columns = 1;                          // column 0 is the intercept
+    int only_numbers = 1;                       // 1: feature j has column 1 + j, for all j
     std::vector<std::uint8_t> is_categorical;   // splits of this feature are equalities
     std::vector<std::int32_t> value_column;     // -1: the feature has level columns instead
     std::vector<std::int32_t> missing_column;   // -1: nothing missing was learnt yet
@@ -30,10 +32,17 @@ struct Schema {
 
     int add_feature(bool categorical, bool has_value) {
         is_categorical.push_back(categorical);
+        only_numbers = only_numbers && has_value && n_columns == 1 + n_features;
         value_column.push_back(has_value ? n_columns++ : -1);
         missing_column.push_back(-1);
         level_column.insert(level_column.end(), kLevels, -1);
         return n_features++;
+    }
+    void make_categorical(int feature, bool has_value) {
+        is_categorical[feature] = 1;
+        if (has_value) return;
+        only_numbers = 0;
+        std::swap(value_column[feature], level_column[feature * kLevels]);
     }
     // Is this value the first of its kind that needs an input column: missing, or one of the levels that share one?
     bool lacks_column(int j, double value) const {
@@ -44,6 +53,7 @@ struct Schema {
     void visit(Archive& archive) {
         archive("n_features", n_features);
         archive("n_columns", n_columns);
+        archive("only_numbers", only_numbers);
         archive("is_categorical", is_categorical);
         archive("value_column", value_column);
         archive("missing_column", missing_column);
@@ -51,56 +61,30 @@ struct Schema {
     }
 };
 
-// Running moments and range of every feature.
+// Running moments and range of every feature; the loops are in scaling.hpp. Before a value has come, it scales to 0.
 struct Scaler {
     std::vector<double> weight, mean, squares, low, high;
     std::vector<std::uint8_t> is_indicator;  // only 0 and 1 so far
-    std::vector<double> shift, factor;       // z = (x - shift) * factor
+    std::vector<double> shift, factor, limit;  // z = (x - shift) * factor, at most `limit` in size
+    std::vector<double> has_value;             // 0: a category, whose code is no number
 
     // By range, the range starts as [0, 1]: inputs that were normalised beforehand stay as they are.
-    void add_feature(bool by_range) {
+    void add_feature(bool by_range, bool is_number) {
         for (auto* values : {&weight, &mean, &squares, &shift}) values->push_back(0.0);
         low.push_back(by_range ? 0.0 : std::numeric_limits<double>::infinity());
         high.push_back(by_range ? 1.0 : -std::numeric_limits<double>::infinity());
         factor.push_back(1.0);
+        limit.push_back(1e6);
+        has_value.push_back(is_number);
         is_indicator.push_back(1);
     }
-    // Chan's merge of the moments of n values of feature j (every `step`-th double of x).
-    void update(int j, const double* x, int step, const double* weights, int n, bool by_range) {
-        double w = 0.0, sum = 0.0;
-        for (int i = 0; i < n; i++) {
-            const double v = x[static_cast<long>(i) * step];
-            if (std::isnan(v)) continue;
-            w += weights[i];
-            sum += weights[i] * v;
-            low[j] = std::min(low[j], v);
-            high[j] = std::max(high[j], v);
-            is_indicator[j] = is_indicator[j] && (v == 0.0 || v == 1.0);
-        }
-        if (w == 0.0) return;
-        const double own_mean = sum / w;
-        double own_squares = 0.0;
-        for (int i = 0; i < n; i++) {
-            const double v = x[static_cast<long>(i) * step];
-            if (!std::isnan(v)) own_squares += weights[i] * (v - own_mean) * (v - own_mean);
-        }
-        const double delta = own_mean - mean[j], both = weight[j] + w;
-        squares[j] += own_squares + delta * delta * (weight[j] * w / both);
-        mean[j] += delta * (w / both);
-        weight[j] = both;
-        if (by_range) {
-            shift[j] = low[j];
-            factor[j] = 1.0 / (high[j] - low[j]);
-        } else if (!is_indicator[j]) {
-            const double sd = std::sqrt(squares[j] / weight[j]);
-            shift[j] = mean[j];
-            factor[j] = low[j] < high[j] && sd > 0.0 && std::isfinite(sd) ? 0.5 / sd : 0.0;
-        }
+    void update(const Functions& f, const double* X, const double* weights, int n, bool by_range) {
+        scratch_.resize(4 * weight.size());
+        f.update_scale(parts(), X, weights, n, static_cast<int>(weight.size()), by_range);
     }
-    // The input of the simple models: a z-score clipped at 3 and halved, or the place in the range seen.
-    double apply(int j, double x, bool by_range) const {
-        const double z = (x - shift[j]) * factor[j], limit = by_range || is_indicator[j] ? 1e6 : 1.5;
-        return std::isnan(z) ? 0.0 : std::clamp(z, -limit, limit);
+    // The inputs of all features, as if all were numbers.
+    void apply(const Functions& f, const double* x, double* out) const {
+        f.scale_row(const_cast<Scaler*>(this)->parts(), x, static_cast<int>(weight.size()), out);
     }
     template <class Archive>
     void visit(Archive& archive) {
@@ -112,7 +96,16 @@ struct Scaler {
         archive("scale_is_indicator", is_indicator);
         archive("scale_shift", shift);
         archive("scale_factor", factor);
+        archive("scale_limit", limit);
+        archive("scale_has_value", has_value);
     }
+
+private:
+    Scale parts() {
+        return {weight.data(), mean.data(), squares.data(), low.data(), high.data(), shift.data(), factor.data(),
+                limit.data(), scratch_.data(), has_value.data(), is_indicator.data()};
+    }
+    std::vector<double> scratch_;
 };
 
 struct Condition {  // which rows go left
@@ -173,13 +166,13 @@ public:
         }
     }
     // Computes the inputs of the simple models from the raw values.
-    void scale(const Schema& schema, const Scaler& scaler, int stride, bool by_range) {
+    void scale(const Functions& f, const Schema& schema, const Scaler& scaler, int stride) {
         inputs.assign(static_cast<std::size_t>(n) * stride, 0.0);
         active.resize(static_cast<std::size_t>(n) * stride);
         n_active.resize(n);
         for (int i = 0; i < n; i++) {
             double* z = inputs.data() + static_cast<long>(i) * stride;
-            fill_inputs(schema, scaler, raw_row(i, schema.n_features), by_range, z);
+            fill_inputs(f, schema, scaler, raw_row(i, schema.n_features), z);
             std::int32_t* list = active.data() + static_cast<long>(i) * stride;
             int count = 0;
             for (int c = 0; c < schema.n_columns; c++) {
@@ -189,16 +182,23 @@ public:
             n_active[i] = count;
         }
     }
-    static void fill_inputs(const Schema& schema, const Scaler& scaler, const double* x, bool by_range, double* z) {
+    // z holds zeros on entry. Where there are only numbers and nothing was missing, they are one after the other.
+    static void fill_inputs(const Functions& f, const Schema& schema, const Scaler& scaler, const double* x, double* z) {
         z[0] = 1.0;
+        if (schema.only_numbers && schema.n_columns == 1 + schema.n_features) {
+            scaler.apply(f, x, z + 1);
+            return;
+        }
+        thread_local std::vector<double> scaled;
+        scaled.resize(schema.n_features);
+        scaler.apply(f, x, scaled.data());
         for (int j = 0; j < schema.n_features; j++) {
-            const double v = x[j];
-            if (std::isnan(v)) {
+            if (std::isnan(x[j])) {
                 if (schema.missing_column[j] >= 0) z[schema.missing_column[j]] = 1.0;
             } else if (schema.value_column[j] >= 0) {
-                z[schema.value_column[j]] = scaler.apply(j, v, by_range);
+                z[schema.value_column[j]] = scaled[j];
             } else {
-                const int column = schema.level_column[j * kLevels + static_cast<int>(v)];
+                const int column = schema.level_column[j * kLevels + static_cast<int>(x[j])];
                 if (column >= 0) z[column] = 1.0;
             }
         }

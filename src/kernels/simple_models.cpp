@@ -2,6 +2,7 @@
 #include "simple_models.hpp"
 
 #include "blend.hpp"
+#include "scaling.hpp"
 
 #define DRIFTREE_JOIN2(a, b) a##b
 #define DRIFTREE_JOIN(a, b) DRIFTREE_JOIN2(a, b)
@@ -123,16 +124,17 @@ void scan(const double* gradients, const double* sum, int size, const std::int32
     }
 }
 
-// The edges ascend: a binary search without branches, so that the searches of several values overlap.
+// Compares every value with all edges: for some 64 of them that is faster than to search, where each step waits for the last.
 void slots(const double* edges, int n_edges, const double* values, int n, std::int32_t* out) {
+    const int whole = n_edges / kLanes * kLanes;
     for (int i = 0; i < n; i++) {
-        int below = 0;
-        for (int left = n_edges; left > 0;) {
-            const int half = (left + 1) / 2;
-            below += edges[below + half - 1] < values[i] ? half : 0;
-            left -= half;
-        }
-        out[i] = below;
+        Bits below[kParts] = {};
+        for (int e = 0; e < whole; e += kLanes)
+            for (int p = 0; p < kParts; p++) below[p] -= (at(edges + e) < values[i]).part[p];
+        std::int64_t count = 0;
+        for (int lane = 0; lane < kLanes; lane++) count += below[lane / kWidth][lane % kWidth];
+        for (int e = whole; e < n_edges; e++) count += edges[e] < values[i];
+        out[i] = static_cast<std::int32_t>(count);
     }
 }
 
@@ -141,6 +143,7 @@ void slots(const double* edges, int n_edges, const double* values, int n, std::i
 extern const Functions DRIFTREE_JOIN(DRIFTREE_ISA, _functions) = {
     DRIFTREE_TEXT(DRIFTREE_ISA), blend_forward, blend_learn, blend_weights, sgd_forward, sgd_learn, sgd_weights,
     logits_of, gradients, gradients_single, add, add_single, add_mixed, norms, scan, slots,
+    update_scale, scale_row,
 };
 
 }  // namespace driftree

@@ -68,6 +68,13 @@ struct Lesson {
     Forward before;
 };
 
+// Running moments and scales of m features; see Scaler in rows.hpp.
+struct Scale {
+    double *weight, *mean, *squares, *low, *high, *shift, *factor, *limit, *scratch;  // scratch: 4 m
+    const double* has_value;
+    std::uint8_t* is_indicator;
+};
+
 struct Functions {
     const char* name;
     // Measured setting: Adagrad and online Newton, blended.
@@ -93,6 +100,9 @@ struct Functions {
                  double* left_norms, double* right_norms);
     // slots[i] = number of edges below values[i]
     void (*slots)(const double* edges, int n_edges, const double* values, int n, std::int32_t* slots);
+    // Takes n rows into the moments; scales one row.
+    void (*update_scale)(const Scale&, const double* X, const double* weights, int n, int m, bool by_range);
+    void (*scale_row)(const Scale&, const double* x, int m, double* out);
 };
 
 extern const Functions baseline_functions;

@@ -59,7 +59,7 @@ int Engine::copy_model(int from) {
 // ---------------------------------------------------------------- schema
 int Engine::add_feature(bool categorical, bool has_value) {
     const int feature = schema.add_feature(categorical, has_value);
-    scaler.add_feature(settings.by_gradient);
+    scaler.add_feature(settings.by_gradient, has_value);
     if (has_value) add_column();
     restart_grids();
     return feature;
@@ -72,8 +72,8 @@ void Engine::restart_grids() {
 
 // A numeric feature that was always missing turns out to hold levels; its unused column becomes the first level's.
 void Engine::make_categorical(int feature, bool has_value) {
-    schema.is_categorical[feature] = 1;
-    if (!has_value) std::swap(schema.value_column[feature], schema.level_column[feature * kLevels]);
+    schema.make_categorical(feature, has_value);
+    scaler.has_value[feature] = has_value;
     restart_grids();
 }
 
