@@ -79,7 +79,7 @@ ABLATIONS = (
     Ablation("one-adagrad-pass", "default", (
         Edit("driftree/learn/tree.py", "ADAGRAD_PASSES = 3", "ADAGRAD_PASSES = 1"),)),
     Ablation("three-passes-always", "default", (
-        Edit("kernels/blend.hpp", "head_of(lessons[l]).preference <= 0.0", "head_of(lessons[l]).preference <= 9.0"),)),
+        Edit("kernels/blend.hpp", "head_of(lesson).preference <= (", "head_of(lesson).preference <= 9.0 + ("),)),
     Ablation("three-trials-always", "default", (
         Edit("driftree/learn/evidence.py", "YOUNG_ROWS = 10_000", "YOUNG_ROWS = 10**18"),)),
     Ablation("no-rest", "default", (

@@ -361,19 +361,24 @@ void learn_floors(const Rows& rows, const Lesson& lesson) {
     }
 }
 
+// More than one pass of Adagrad pays where it leads; of a few rows, which one pass barely notices, unless it is clearly behind.
+inline bool needs_more_passes(const Lesson& lesson) {
+    return head_of(lesson).preference <= (lesson.visit.n < kLanes ? 2.0 : 0.0);
+}
+
 void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const Learning& learning) {
     const long size = 8L * s.stride * s.stride;  // bytes of Newton's matrix; a group of them should stay in the first cache
     const int together = size < 2048 ? kLanes : (size < 8192 ? 2 : 1);
     for (int begin = 0; begin < n; begin += kLanes) {
         const int end = n < begin + kLanes ? n : begin + kLanes;
-        Group group(s, rows), leading(s, rows);
+        Group group(s, rows), again(s, rows);
         for (int l = begin; l < end; l++) {
             learn_preference(rows, lessons[l]);
             group.add(lessons[l]);
-            if (head_of(lessons[l]).preference <= 0.0) leading.add(lessons[l]);
+            if (needs_more_passes(lessons[l])) again.add(lessons[l]);
         }
         adagrad_pass(group, true);
-        for (int pass = 1; pass < learning.passes; pass++) adagrad_pass(leading, false);  // more passes pay only there
+        for (int pass = 1; pass < learning.passes; pass++) adagrad_pass(again, false);
         for (int l = begin; l < end; l += together) {
             Group part(s, rows);
             for (int i = l; i < end && i < l + together; i++) part.add(lessons[i]);
