@@ -26,6 +26,7 @@ using namespace nb::literals;
 using Matrix = nb::ndarray<nb::numpy, const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Doubles = nb::ndarray<nb::numpy, const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Codes = nb::ndarray<nb::numpy, const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Labels = nb::ndarray<nb::numpy, const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 enum RowStatus { kLearned = 0, kDue = 1, kUnknown = 2 };
 
@@ -116,10 +117,12 @@ const std::vector<double>* read_probabilities(const Engine& engine, RowReader& r
 // The most probable class of a dict, or -1 when Python must read it.
 template <class Engine>
 int predict_row(const Engine& engine, RowReader& reader, nb::handle x) {
-    const std::vector<double>* found = read_probabilities(engine, reader, x);
-    if (!found) return -1;
-    const std::vector<double>& probabilities = *found;
-    return static_cast<int>(std::max_element(probabilities.begin(), probabilities.end()) - probabilities.begin());
+    thread_local std::vector<double> logits;
+    const Reading lock(engine);
+    const double* row = reader.read(x, engine.schema.n_features, false);
+    if (!row) return -1;
+    logits.resize(engine.n_outputs());
+    return engine.class_of(engine.logits_of(row, logits.data()), logits.data());
 }
 
 // {label: probability} of a dict, or None when Python must read it.
@@ -167,6 +170,18 @@ nb::object probabilities(const Engine& engine, Matrix X) {
                                 const int leaf = engine.logits_of(row, logits.data());
                                 engine.probabilities_of(leaf, logits.data(), out);
                             });
+}
+
+// Codes of the most probable classes.
+template <class Engine>
+nb::object most_probable(const Engine& engine, Matrix X) {
+    std::vector<double> logits;
+    const auto width = [&] { logits.resize(engine.n_outputs()); return 1; };
+    const nb::object column = for_rows<std::int64_t>(engine, X, width, [&](const double* row, std::int64_t* out) {
+        const int leaf = engine.logits_of(row, logits.data());
+        *out = engine.class_of(leaf, logits.data());
+    });
+    return column.attr("reshape")(-1);
 }
 
 template <class Engine>
@@ -218,15 +233,16 @@ void bind_common(nb::class_<Engine>& bound) {
         .def("learn_row", &learn_row<Engine>, "reader"_a, "x"_a.none(), "label"_a.none())
         .def("predict_row", &predict_row<Engine>, "reader"_a, "x"_a.none())
         .def("probabilities_row", &probabilities_row<Engine>, "reader"_a, "x"_a.none())
+        .def("most_probable", &most_probable<Engine>, "X"_a)
         .def("probabilities", &probabilities<Engine>, "X"_a)
         .def("logits", &logits<Engine>, "X"_a)
         .def("leaves", &leaves<Engine>, "X"_a)
         .def("weights", &weights<Engine>, "node"_a)
         .def_prop_ro("due", [](const Engine& e) { const Reading lock(e); return e.due(); })
         .def_prop_ro("has_due", &Engine::has_due)
-        .def("arrays", [](Engine& e) { const Reading lock(e); Saver saver; e.visit(saver); return saver.arrays; })
+        .def("arrays", [](Engine& e) { const Writing lock(e); Saver saver; e.visit(saver); return saver.arrays; })
         .def("restore", [](Engine& e, nb::dict arrays) { Loader loader(arrays); const Writing lock(e); e.visit(loader); }, "arrays"_a)
-        .def("memory_usage", [](Engine& e) { const Reading lock(e); Sizer sizer; e.visit(sizer); return sizer.bytes + sizeof(Engine); })
+        .def("memory_usage", [](Engine& e) { const Writing lock(e); Sizer sizer; e.visit(sizer); return sizer.bytes + sizeof(Engine); })
         .def_prop_ro("n_classes", [](const Engine& e) { return e.n_classes; })
         .def_prop_ro("n_features", [](const Engine& e) { return e.schema.n_features; })
         .def_prop_ro("n_columns", [](const Engine& e) { return e.shape.columns; })

@@ -78,10 +78,11 @@ nb::tuple grid_sums(const Engine& engine, int node) {
                           new_array(std::move(gradients), {slots, outputs, columns}));
 }
 
-nb::list stored_candidates(const Engine& engine, int node) {
-    const Reading lock(engine);
+nb::list stored_candidates(Engine& engine, int node) {
+    const Writing lock(engine);
     nb::list out;
-    const Candidates& store = engine.candidates[checked_node(engine, node)];
+    engine.settle(checked_node(engine, node));
+    const Candidates& store = engine.candidates[node];
     for (int k = 0; k < store.n(); k++) {
         double rows = engine.nodes.rows[node] - store.n_before[k];
         if (rows - store.n_left[k] < 1e-9 * rows) rows = store.n_left[k];  // only rounding is left of the right side
@@ -91,9 +92,10 @@ nb::list stored_candidates(const Engine& engine, int node) {
     return out;
 }
 
-nb::list leading_candidates(const Engine& engine, int node, int most) {
-    const Reading lock(engine);
-    const Candidates& store = engine.candidates[checked_node(engine, node)];
+nb::list leading_candidates(Engine& engine, int node, int most) {
+    const Writing lock(engine);
+    engine.settle(checked_node(engine, node));
+    const Candidates& store = engine.candidates[node];
     std::vector<int> order;
     for (int k = 0; k < store.n(); k++)
         if (store.n_left[k] > 0.0 && engine.nodes.rows[node] - store.n_before[k] - store.n_left[k] > 0.0) order.push_back(k);
@@ -129,6 +131,22 @@ std::vector<std::string> instruction_sets() {
     return names;
 }
 
+// Codes of the labels, or None when Python must read them.
+nb::object label_codes(RowReader& reader, Labels y) {
+    std::vector<std::int32_t> codes(y.shape(0));
+    if (!reader.codes_of(y.data(), codes.size(), codes.data())) return nb::none();
+    return new_array(std::move(codes), {y.shape(0)});
+}
+
+bool all_finite(Matrix X) {
+    double sum[8] = {};  // of zeros, or of what is not a number
+    const std::size_t n = X.size();
+    for (std::size_t i = 0; i + 8 <= n; i += 8)
+        for (int lane = 0; lane < 8; lane++) sum[lane] += 0.0 * X.data()[i + lane];
+    for (std::size_t i = n - n % 8; i < n; i++) sum[0] += 0.0 * X.data()[i];
+    return std::all_of(sum, sum + 8, [](double lane) { return lane == 0.0; });
+}
+
 #define TRIAL_VIEW(name) NAMED_VIEW("trial_" #name, trials, name)
 
 }  // namespace
@@ -142,7 +160,11 @@ NB_MODULE(_kernels, m) {
     m.def("instruction_set", [] { return std::string(choose_functions().name); });
     m.def("instruction_sets", &instruction_sets);
 
-    nb::class_<RowReader>(m, "RowReader").def(nb::init<nb::dict, nb::list, nb::dict>(), "names"_a, "levels"_a, "labels"_a);
+    m.def("all_finite", &all_finite, "X"_a);
+
+    nb::class_<RowReader>(m, "RowReader")
+        .def(nb::init<nb::dict, nb::list, nb::dict>(), "names"_a, "levels"_a, "labels"_a)
+        .def("codes", &label_codes, "labels"_a);
 
     auto engine = nb::class_<Engine>(m, "Engine");
     engine

@@ -5,27 +5,83 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <utility>
+#include <limits>
 #include <vector>
 
-#include "grid.hpp"
+#include "memory.hpp"
 #include "rows.hpp"
 #include "simple_models.hpp"
 
 namespace driftree {
 
+// The node's own sums over its life.
+struct NodeSums {
+    double n, loss;
+    const double* gradient;  // [outputs, stride]
+};
+
+// What gains are computed with: the kernels, the length of a gradient, lambda of (7).
+struct GainRule {
+    const Functions* f;
+    int size;
+    double step;
+    double gain(double left_norm, double right_norm, double n_left, double n) const {
+        const double n_right = n - n_left;  // of an empty side, rounding may have left something
+        return step * ((n_left > 0.0 ? left_norm / n_left : 0.0) + (n_right > 1e-9 * n ? right_norm / n_right : 0.0));
+    }
+};
+
+inline double rank(double gain) {  // 12 significant digits: rounding cannot decide a tie
+    return std::bit_cast<double>((std::bit_cast<std::uint64_t>(gain) + 0x800) & ~std::uint64_t{0xFFF});
+}
+
+// Row by row, most sums of most candidates are not needed yet: whether a candidate is replaced or chosen depends on its
+// gain, and a row can move that only so far: no side's gradient changes by more than the row's (triangle inequality).
+// So rows wait. A candidate learns at once on which side they lie, which bounds its gain; when the bounds cannot tell
+// whether it is replaced or chosen, it is settled. The rows are then added one by one, as if they had not waited.
+struct WaitingRows {
+    static constexpr int kMost = 32;
+    int n = 0;
+    bool is_open = false;                // the rest is only kept while rows come one by one
+    Lines<double> gradients;             // [kMost, outputs, stride]
+    std::vector<double> low;             // per candidate: a row goes left if low <= x <= value
+    std::vector<std::uint64_t> is_left;  // bit i: waiting row i went left, and is not in the candidate's sum yet
+    std::vector<double> left_length, right_length;  // |g_left| and |g_right| when last settled
+    std::vector<double> left_reach, right_reach;    // by how much they may have changed since
+    std::vector<double> least, most;                // bounds of the gain
+    double lowest = 0.0, highest = 0.0;             // bounds of all gains
+    double node_length = 0.0;                       // the node's own gradient is not longer
+
+    void resize(int n_candidates) {
+        is_left.resize(n_candidates);
+        for (auto* values : {&low, &left_length, &right_length, &left_reach, &right_reach, &least, &most})
+            values->resize(n_candidates);
+    }
+    void note_gain(int k, const double* norms, double gain) {
+        is_left[k] = 0;
+        left_length[k] = std::sqrt(norms[0]);
+        right_length[k] = std::sqrt(norms[1]);
+        left_reach[k] = right_reach[k] = 0.0;
+        least[k] = most[k] = gain;
+        lowest = std::min(lowest, gain);
+        highest = std::max(highest, gain);
+    }
+};
+
 struct Candidates {
     std::vector<std::int32_t> feature;
     std::vector<double> value, n_left, loss_left;
     std::vector<double> n_before, loss_before;  // the node's own sums when the candidate was stored
-    std::vector<double> gradient_left;          // [n, outputs, stride]
-    std::vector<double> gradient_before;
+    Lines<double> gradient_left;                // [n, outputs, stride]
+    Lines<double> gradient_before;
     std::vector<double> gain;                   // (7): lambda (|g_left|^2 / n_left + |g_right|^2 / n_right)
+    WaitingRows waiting;                        // not saved: settled before
 
     int n() const { return static_cast<int>(feature.size()); }
     void clear() { *this = Candidates(); }
     template <class Archive>
     void visit(Archive& archive) {
+        waiting = WaitingRows();
         archive("candidate_feature", feature);
         archive("candidate_value", value);
         archive("candidate_n_left", n_left);
@@ -36,236 +92,93 @@ struct Candidates {
         archive("candidate_gradient_before", gradient_before);
         archive("candidate_gain", gain);
     }
-};
-
-// The node's own sums over its life, after this step.
-struct NodeSums {
-    double n, loss;
-    const double* gradient;
-};
-
-// One step of a node's candidates. The object is kept between steps for its memory.
-class CandidateStep {
-public:
-    void begin(const Functions& f, const Shape& shape, const Schema& schema, const Chunk& chunk, const Visit& visit,
-               const Forward& before, double gain_step) {
-        f_ = &f;
-        schema_ = &schema;
-        n_ = visit.n;
-        size_ = shape.outputs * shape.stride;
-        gain_step_ = gain_step;
-        loss_.resize(n_);
-        weight_.resize(n_);
-        gradients_.resize(static_cast<std::size_t>(n_) * size_);
-        columns_.resize(static_cast<std::size_t>(n_) * schema.n_features);
-        all_.resize(size_);
-        left_.resize(size_);
-        f.gradients(shape, chunk.rows(), visit, before.residual, gradients_.data());
-        for (int i = 0; i < n_; i++) {
-            const int row = visit.rows[i];
-            weight_[i] = chunk.weights[row];
-            loss_[i] = chunk.weights[row] * before.loss[i];
-            for (int j = 0; j < schema.n_features; j++)
-                columns_[static_cast<std::size_t>(j) * n_ + i] = chunk.raw_row(row, schema.n_features)[j];
+    int append(int size) {
+        feature.push_back(-1);
+        for (auto* values : {&value, &n_left, &loss_left, &n_before, &loss_before, &gain}) values->push_back(0.0);
+        gradient_left.resize(gradient_left.size() + size);
+        gradient_before.resize(gradient_before.size() + size);
+        if (waiting.is_open) waiting.resize(n());
+        return n() - 1;
+    }
+    // A new candidate at place k, whose window begins with the node's sums `then`.
+    void start(int k, std::int32_t new_feature, double new_value, bool equality, const NodeSums& then, int size) {
+        feature[k] = new_feature;
+        value[k] = new_value;
+        n_left[k] = loss_left[k] = 0.0;
+        n_before[k] = then.n;
+        loss_before[k] = then.loss;
+        std::fill_n(gradient_left.data() + static_cast<long>(k) * size, size, 0.0);
+        std::copy_n(then.gradient, size, gradient_before.data() + static_cast<long>(k) * size);
+        if (waiting.is_open) {
+            waiting.is_left[k] = 0;
+            set_condition(k, equality);
         }
-        orders_.resize(schema.n_features);
-        for (int j = 0; j < schema.n_features; j++) sort_column(column(j), orders_[j]);
     }
-    // Adds the rows to the sums of the node itself (lines 1 to 3 of Algorithm 1).
-    void add_all(double* gradient) const {
-        for (int i = 0; i < n_; i++) f_->add(gradient, gradients_.data() + static_cast<long>(i) * size_, size_);
+    // Adds what waits for candidate k, and computes its gain.
+    void settle(const GainRule& rule, int k, const NodeSums& node) {
+        const long place = static_cast<long>(k) * rule.size;
+        double norms[2];
+        rule.f->settle(gradient_left.data() + place, gradient_before.data() + place, node.gradient, rule.size,
+                       waiting.gradients.data(), waiting.is_open ? waiting.is_left[k] : 0, norms);
+        gain[k] = rule.gain(norms[0], norms[1], n_left[k], node.n - n_before[k]);
+        if (waiting.is_open) waiting.note_gain(k, norms, gain[k]);
     }
-    // Lines 6 to 12 of Algorithm 1 for the stored candidates.
-    void update(Candidates& store, const NodeSums& node) {
-        places_.resize(store.n());
-        for (int k = 0; k < store.n(); k++) places_[k] = k;
-        std::sort(places_.begin(), places_.end(), [&](int a, int b) {
-            return store.feature[a] != store.feature[b] ? store.feature[a] < store.feature[b]
-                                                        : store.value[a] < store.value[b];
-        });
-        for (int begin = 0, end; begin < store.n(); begin = end) {
-            const int j = store.feature[places_[begin]];
-            for (end = begin; end < store.n() && store.feature[places_[end]] == j;) end++;
-            if (schema_->is_categorical[j]) {
-                for (int i = begin; i < end; i++) add_left(store, places_[i]);
-            } else {
-                add_left_of_all(store, j, begin, end);
+    // From here on, no row waits.
+    void settle_all(const GainRule& rule, const NodeSums& node) {
+        for (int k = 0; k < n() && waiting.n > 0; k++) settle(rule, k, node);
+        waiting.n = 0;
+        waiting.is_open = false;
+    }
+    // Memory for the gradient of a row that is going to wait; `node`: the sums without it.
+    double* next_waiting(const GainRule& rule, const Schema& schema, const NodeSums& node) {
+        if (!waiting.is_open || waiting.n == WaitingRows::kMost) {
+            if (!waiting.is_open) {
+                waiting.is_open = true;
+                waiting.gradients.resize(static_cast<std::size_t>(WaitingRows::kMost) * rule.size);
+                waiting.resize(n());
+                std::fill(waiting.is_left.begin(), waiting.is_left.end(), 0);
+                for (int k = 0; k < n(); k++) set_condition(k, schema.is_categorical[feature[k]]);
             }
+            for (int k = 0; k < n(); k++) settle(rule, k, node);
+            waiting.n = 0;
+            double norm, nothing;
+            rule.f->norms(node.gradient, node.gradient, rule.size, &norm, &nothing);
+            waiting.node_length = std::sqrt(norm);
         }
-        for (int k = 0; k < store.n(); k++) refresh_gain(store, k, node);
+        return waiting.gradients.data() + static_cast<long>(waiting.n) * rule.size;
     }
-    // The values of this batch become candidates where they promise more than what is stored.
-    void propose(Candidates& store, const NodeSums& before, const NodeSums& node, int budget, int replacements) {
-        const int room = std::max(0, budget - store.n());
-        worst_.clear();
-        for (int k = 0; k < store.n(); k++) worst_.push_back({{rank(store.gain[k]), store.feature[k], store.value[k]}, k});
-        replacements = std::min(replacements, store.n());
-        std::partial_sort(worst_.begin(), worst_.begin() + replacements, worst_.end(),
-                          [](const auto& a, const auto& b) { return b.first < a.first; });
-        collect(room > 0 || replacements == 0 ? -1.0 : worst_[0].first.score, node, before);
-        const auto wanted = std::min(fresh_.size(), static_cast<std::size_t>(room + replacements + store.n()));
-        std::partial_sort(fresh_.begin(), fresh_.begin() + wanted, fresh_.end());
-        fresh_.resize(wanted);
-        std::erase_if(fresh_, [&](const Fresh& candidate) { return is_stored(store, candidate); });
-        int filled = 0, replaced = 0;
-        for (const Fresh& candidate : fresh_) {
-            if (filled < room) {
-                put(store, append(store), candidate, before, node);
-                filled++;
-            } else if (replaced < replacements && candidate.score > worst_[replaced].first.score) {
-                put(store, worst_[replaced].second, candidate, before, node);
-                replaced++;
-            } else {
-                break;
-            }
+    // The row whose gradient was put there; `node`: the sums with it.
+    void add_waiting(const GainRule& rule, const double* x, double weight, double loss, double length,
+                     const NodeSums& node) {
+        WaitingRows& w = waiting;
+        w.node_length += length;
+        const double reach = length + 1e-14 * w.node_length;  // the node's sums are rounded
+        const GainBounds bounds =
+            rule.f->add_row({n(), feature.data(), w.low.data(), value.data(), n_before.data(), n_left.data(),
+                             loss_left.data(), w.is_left.data(), w.left_length.data(), w.right_length.data(),
+                             w.left_reach.data(), w.right_reach.data(), w.least.data(), w.most.data()},
+                            {x, weight, loss, reach, w.n}, node.n, rule.step);
+        w.lowest = bounds.lowest;
+        w.highest = bounds.highest;
+        w.n++;
+    }
+    // The best gain of those with rows on both sides, or some gain below `needed` if none reaches that.
+    double best_gain(const GainRule& rule, const NodeSums& node, double needed) {
+        double best = -1.0;
+        if (waiting.is_open && waiting.highest < needed) return best;
+        for (int k = 0; k < n(); k++) {
+            const double n_right = node.n - n_before[k] - n_left[k];
+            if (!(n_left[k] > 0.0 && n_right > 0.0)) continue;
+            if (waiting.is_open && waiting.most[k] >= needed) settle(rule, k, node);
+            best = std::max(best, waiting.is_open ? waiting.least[k] : gain[k]);
         }
+        return best;
     }
 
 private:
-    struct Fresh {
-        double score;
-        std::int32_t feature;
-        double value;
-        bool operator<(const Fresh& other) const {
-            if (score != other.score) return score > other.score;
-            return feature != other.feature ? feature < other.feature : value < other.value;
-        }
-    };
-    static double rank(double gain) {  // 12 significant digits: rounding cannot decide a tie
-        return std::bit_cast<double>((std::bit_cast<std::uint64_t>(gain) + 0x800) & ~std::uint64_t{0xFFF});
+    void set_condition(int k, bool equality) {
+        waiting.low[k] = equality ? value[k] : -std::numeric_limits<double>::infinity();
     }
-    const double* column(int j) const { return columns_.data() + static_cast<std::size_t>(j) * n_; }
-
-    // Adds the rows to the left sides of places_[begin .. end), all of one numeric feature, in one walk along its values.
-    void add_left_of_all(Candidates& store, int j, int begin, int end) {
-        std::fill(left_.begin(), left_.end(), 0.0);
-        double n = 0.0, loss = 0.0;
-        std::size_t i = 0;
-        for (int place = begin; place < end; place++) {
-            const int k = places_[place];
-            for (; i < orders_[j].size() && column(j)[orders_[j][i]] <= store.value[k]; i++) {
-                const int row = orders_[j][i];
-                n += weight_[row];
-                loss += loss_[row];
-                f_->add(left_.data(), gradients_.data() + static_cast<long>(row) * size_, size_);
-            }
-            store.n_left[k] += n;
-            store.loss_left[k] += loss;
-            f_->add(store.gradient_left.data() + static_cast<long>(k) * size_, left_.data(), size_);
-        }
-    }
-    // Adds the rows that pass the candidate's condition to its left side.
-    void add_left(Candidates& store, int k) const {
-        const double* values = column(store.feature[k]);
-        const double value = store.value[k];
-        const bool equality = schema_->is_categorical[store.feature[k]];
-        double* gradient = store.gradient_left.data() + static_cast<long>(k) * size_;
-        for (int i = 0; i < n_; i++) {
-            if (!(equality ? values[i] == value : values[i] <= value)) continue;  // NaN: right
-            store.n_left[k] += weight_[i];
-            store.loss_left[k] += loss_[i];
-            f_->add(gradient, gradients_.data() + static_cast<long>(i) * size_, size_);
-        }
-    }
-    double gain_of(double left_norm, double right_norm, double n_left, double n) const {
-        const double n_right = n - n_left;
-        return gain_step_ * ((n_left > 0.0 ? left_norm / n_left : 0.0) + (n_right > 1e-9 * n ? right_norm / n_right : 0.0));
-    }
-    void refresh_gain(Candidates& store, int k, const NodeSums& node) {
-        const double* before = store.gradient_before.data() + static_cast<long>(k) * size_;
-        for (int i = 0; i < size_; i++) all_[i] = node.gradient[i] - before[i];
-        double l, r;
-        f_->norms(store.gradient_left.data() + static_cast<long>(k) * size_, all_.data(), size_, &l, &r);
-        store.gain[k] = gain_of(l, r, store.n_left[k], node.n - store.n_before[k]);
-    }
-    // Every distinct value of the batch with its gain on the batch alone; `needed`: what it must exceed.
-    void collect(double needed, const NodeSums& node, const NodeSums& before) {
-        fresh_.clear();
-        for (int i = 0; i < size_; i++) all_[i] = node.gradient[i] - before.gradient[i];
-        for (int j = 0; j < schema_->n_features; j++)
-            if (!orders_[j].empty()) collect_feature(j, node.n - before.n, needed);
-    }
-    void collect_feature(int j, double n, double needed) {
-        const double* values = column(j);
-        const std::vector<std::int32_t>& order = orders_[j];
-        const bool equality = schema_->is_categorical[j];
-        const int present = static_cast<int>(order.size());
-        left_norms_.resize(present);
-        right_norms_.resize(present);
-        for (int begin = 0, end; begin < present; begin = end) {  // runs: all values, or the rows of one category
-            end = begin + 1;
-            while (end < present && (!equality || values[order[end]] == values[order[begin]])) end++;
-            f_->scan(gradients_.data(), all_.data(), size_, order.data() + begin, end - begin, left_.data(),
-                     left_norms_.data() + begin, right_norms_.data() + begin);
-        }
-        const bool single = values[order.front()] == values[order.back()];
-        double n_left = 0.0;
-        for (int i = 0; i < present; i++) {
-            const double value = values[order[i]];
-            if (equality && i > 0 && value != values[order[i - 1]]) n_left = 0.0;
-            n_left += weight_[order[i]];
-            const bool is_last = i + 1 == present;
-            if (!is_last && values[order[i + 1]] == value) continue;
-            if (is_last && !single && !equality) continue;  // the largest value leaves nothing on the right
-            const double score = rank(gain_of(left_norms_[i], right_norms_[i], n_left, n));
-            if (score > needed) fresh_.push_back({score, j, value});
-        }
-    }
-    // The rows that have the feature, by value: sorts the values' leading bits with the row packed behind them,
-    // then settles what those bits leave open.
-    void sort_column(const double* values, std::vector<std::int32_t>& order) {
-        constexpr std::uint64_t row_bits = 0xFFFFFF;
-        keys_.clear();
-        for (int i = 0; i < n_; i++) {
-            if (std::isnan(values[i])) continue;
-            const auto bits = std::bit_cast<std::uint64_t>(values[i] + 0.0);
-            const auto ordered = bits >> 63 ? ~bits : bits | (1ull << 63);
-            keys_.push_back((ordered & ~row_bits) | (static_cast<std::uint64_t>(i) & row_bits));
-        }
-        std::sort(keys_.begin(), keys_.end());
-        order.resize(keys_.size());
-        for (std::size_t i = 0; i < keys_.size(); i++) order[i] = static_cast<std::int32_t>(keys_[i] & row_bits);
-        const auto by_value = [&](int a, int b) { return values[a] < values[b]; };
-        for (std::size_t begin = 0, end; begin < keys_.size(); begin = end) {
-            for (end = begin; end < keys_.size() && (keys_[end] | row_bits) == (keys_[begin] | row_bits);) end++;
-            if (end - begin > 1) std::stable_sort(order.begin() + begin, order.begin() + end, by_value);
-        }
-    }
-    bool is_stored(const Candidates& store, const Fresh& candidate) const {
-        for (int k = 0; k < store.n(); k++)
-            if (store.feature[k] == candidate.feature && store.value[k] == candidate.value) return true;
-        return false;
-    }
-    int append(Candidates& store) const {
-        store.feature.push_back(-1);
-        for (auto* values : {&store.value, &store.n_left, &store.loss_left, &store.n_before, &store.loss_before, &store.gain})
-            values->push_back(0.0);
-        store.gradient_left.resize(store.gradient_left.size() + size_);
-        store.gradient_before.resize(store.gradient_before.size() + size_);
-        return store.n() - 1;
-    }
-    void put(Candidates& store, int k, const Fresh& candidate, const NodeSums& before, const NodeSums& node) {
-        std::fill_n(store.gradient_left.data() + static_cast<long>(k) * size_, size_, 0.0);
-        std::copy_n(before.gradient, size_, store.gradient_before.data() + static_cast<long>(k) * size_);
-        store.feature[k] = candidate.feature;
-        store.value[k] = candidate.value;
-        store.n_left[k] = store.loss_left[k] = 0.0;
-        store.n_before[k] = before.n;
-        store.loss_before[k] = before.loss;
-        add_left(store, k);
-        refresh_gain(store, k, node);
-    }
-
-    const Functions* f_ = nullptr;
-    const Schema* schema_ = nullptr;
-    int n_ = 0, size_ = 0;
-    double gain_step_ = 0.0;
-    std::vector<double> weight_, loss_, gradients_, columns_, all_, left_, left_norms_, right_norms_;
-    std::vector<Fresh> fresh_;
-    std::vector<std::pair<Fresh, int>> worst_;
-    std::vector<std::uint64_t> keys_;
-    std::vector<std::int32_t> places_;
-    std::vector<std::vector<std::int32_t>> orders_;  // per feature
 };
 
 }  // namespace driftree

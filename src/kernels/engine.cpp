@@ -120,9 +120,9 @@ void Engine::learn(const double* X, const std::int32_t* y, const double* weights
     due_.clear();
     if (n == 0) return;
     if (n_rows == 0) restride(round_up(shape.columns, kLanes), shape.outputs);  // the first rows' columns are known
-    chunk_.fill(X, y, weights, n, schema.n_features, settings.seed);
+    chunk_.fill(*f_, X, y, weights, n, schema.n_features, settings.seed);
     scaler.update(*f_, chunk_.raw.data(), chunk_.weights.data(), n, settings.by_gradient);
-    chunk_.scale(*f_, schema, scaler, shape.stride);
+    chunk_.scale(*f_, schema, scaler, shape.stride, !settings.by_gradient);  // SGD takes all inputs
     for (int i = 0; i < n; i++) clock += chunk_.weights[i];
     n_rows += n;
     n_steps++;
@@ -243,15 +243,18 @@ void Engine::step_trials(const Stop& stop, double keep) {
 }
 
 void Engine::step_candidates(int node, const Visit& visit, const Forward& before, double rows, double loss) {
-    std::vector<double>& gradient = node_gradient[node];
+    Lines<double>& gradient = node_gradient[node];
     gradient_before_ = gradient;
     candidate_step_.begin(*f_, shape, schema, chunk_, visit, before, settings.gain_step);
     candidate_step_.add_all(gradient.data());
-    const NodeSums now = {nodes.rows[node], nodes.own_loss[node], gradient.data()};
-    const NodeSums then = {now.n - rows, now.loss - loss, gradient_before_.data()};
+    const NodeSums now = sums(node), then = {now.n - rows, now.loss - loss, gradient_before_.data()};
     const int budget = settings.candidates_per_feature * schema.n_features;
-    candidate_step_.update(candidates[node], now);
-    candidate_step_.propose(candidates[node], then, now, budget, static_cast<int>(settings.replacement_rate * budget));
+    candidate_step_.learn(candidates[node], then, now, budget, static_cast<int>(settings.replacement_rate * budget));
+}
+
+void Engine::settle() {
+    for (int node = 0; node < settings.max_nodes; node++)
+        if (nodes.alive[node]) settle(node);
 }
 
 void Engine::step_challenger() {
@@ -273,19 +276,16 @@ void Engine::step_challenger() {
 }
 
 // Has anything of the node crossed a level that Python set? A cheap filter; Python decides.
-bool Engine::is_due(int node) const {
+bool Engine::is_due(int node) {
     const bool is_leaf = nodes.left[node] < 0;
     const double prune_gain = nodes.subtree_loss[node] - nodes.own_loss[node];
     if (!is_leaf && prune_gain >= nodes.prune_level[node]) return true;
     if (settings.by_gradient) {
-        const Candidates& store = candidates[node];
-        double best = -1.0;
-        for (int k = 0; k < store.n(); k++) {
-            const double n_right = nodes.rows[node] - store.n_before[k] - store.n_left[k];
-            if (store.n_left[k] > 0.0 && n_right > 0.0) best = std::max(best, store.gain[k]);
-        }
-        if (best < 0.0) return false;
-        return is_leaf ? best >= nodes.split_level[node] : prune_gain + best >= nodes.replace_level[node];
+        const double more = is_leaf ? 0.0 : prune_gain;
+        const double level = is_leaf ? nodes.split_level[node] : nodes.replace_level[node];
+        const double nearly = level - more - 1e-9 * (std::abs(level) + std::abs(more));
+        const double best = candidates[node].best_gain(gain_rule(), sums(node), nearly);
+        return best >= 0.0 && more + best >= level;
     }
     for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++) {
         if (trials.feature[t] < 0) continue;
@@ -316,6 +316,10 @@ int Engine::logits_of(const double* x, double* logits) const {
     const double share_b = 1.0 / (1.0 + std::exp(-reinterpret_cast<const Head*>(memory)->preference));
     for (int k = 0; k < shape.outputs; k++) logits[k] = (1.0 - share_b) * logits[k] + share_b * other[k];
     return leaf;
+}
+
+int Engine::class_of(int leaf, const double* logits) const {
+    return most_probable(shape, *reinterpret_cast<const Head*>(models[nodes.model[leaf]].data()), logits, n_classes);
 }
 
 void Engine::probabilities_of(int leaf, const double* logits, double* out) const {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "candidate_step.hpp"
 #include "candidates.hpp"
 #include "grid.hpp"
 #include "memory.hpp"
@@ -108,6 +109,7 @@ public:
     }
     int leaf_of(const double* x) const;
     int logits_of(const double* x, double* logits) const;            // returns the leaf
+    int class_of(int leaf, const double* logits) const;              // the most probable
     void probabilities_of(int leaf, const double* logits, double* out) const;
     int n_outputs() const { return shape.outputs; }
     bool has_model(int node) const { return nodes.model[node] >= 0; }
@@ -122,6 +124,8 @@ public:
     void drop_trial(int trial, double barred_until);
     void adopt_challenger();
     void weights_of(int node, double* weights) const;                // [outputs, stride]
+    void settle(int node) { candidates[node].settle_all(gain_rule(), sums(node)); }  // before they are looked at
+    void settle();
 
     Settings settings;
     Schema schema;
@@ -131,7 +135,7 @@ public:
     Trials trials;
     std::vector<Grid> grids;
     std::vector<Candidates> candidates;
-    std::vector<std::vector<double>> node_gradient;  // paper: life sums, [outputs, stride]
+    std::vector<Lines<double>> node_gradient;        // paper: life sums, [outputs, stride]
     std::vector<std::vector<double>> class_rows;     // rows of each class at a node, faded like its losses
     std::vector<Lines<double>> models;               // empty: free
     int n_classes;
@@ -145,6 +149,7 @@ public:
 
     template <class Archive>
     void visit(Archive& a) {
+        settle();
         schema.visit(a);
         scaler.visit(a);
         a("n_classes", n_classes), a("columns", shape.columns), a("stride", shape.stride), a("outputs", shape.outputs);
@@ -158,7 +163,7 @@ public:
         a.each("model", models, [](auto& inner, Lines<double>& model) { inner("memory", model); });
         a.each("grid", grids, [](auto& inner, Grid& grid) { grid.visit(inner); });
         a.each("candidates", candidates, [](auto& inner, Candidates& store) { store.visit(inner); });
-        a.each("node_gradient", node_gradient, [](auto& inner, std::vector<double>& g) { inner("sum", g); });
+        a.each("node_gradient", node_gradient, [](auto& inner, Lines<double>& g) { inner("sum", g); });
         a.each("class_rows", class_rows, [](auto& inner, std::vector<double>& counts) { inner("count", counts); });
     }
 
@@ -204,7 +209,9 @@ private:
     void step_trials(const Stop& stop, double keep);
     void step_candidates(int node, const Visit& visit, const Forward& before, double rows, double loss);
     void step_challenger();
-    bool is_due(int node) const;
+    NodeSums sums(int node) const { return {nodes.rows[node], nodes.own_loss[node], node_gradient[node].data()}; }
+    GainRule gain_rule() const { return {f_, shape.outputs * shape.stride, settings.gain_step}; }
+    bool is_due(int node);
     bool rests(int node) const;
     bool challenger_rests() const { return challenger_gain() <= -challenger_level; }
     void look_at(const std::vector<std::int32_t>& rows, bool rests, std::vector<std::int32_t>& seen) const;
@@ -220,7 +227,7 @@ private:
     int n_pupils_ = 0, next_lesson_ = 0;
     std::vector<Lesson> lessons_;  // of the pupils, in their order until they learn
     GridScratch grid_scratch_;
-    std::vector<double> gradient_before_;
+    Lines<double> gradient_before_;
     CandidateStep candidate_step_;
     std::vector<std::int32_t> due_;
 };

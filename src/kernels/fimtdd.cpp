@@ -100,6 +100,11 @@ int FimtddEngine::logits_of(const double* x, double* logits) const {
     return leaf;
 }
 
+int FimtddEngine::class_of(int leaf, const double* logits) const {
+    const Head& head = *reinterpret_cast<const Head*>(models[leaf].data());
+    return most_probable({shape.columns, shape.stride, n_outputs()}, head, logits, n_classes);
+}
+
 void FimtddEngine::probabilities_of(int leaf, const double* logits, double* out) const {
     const Head& head = *reinterpret_cast<const Head*>(models[leaf].data());
     fill_probabilities({shape.columns, shape.stride, n_outputs()}, head, logits, n_classes, out);

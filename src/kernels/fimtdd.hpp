@@ -77,6 +77,7 @@ public:
     bool has_due() const { return !due_.empty(); }
     int leaf_of(const double* x) const;
     int logits_of(const double* x, double* logits) const;            // returns the leaf
+    int class_of(int leaf, const double* logits) const;              // the most probable
     void probabilities_of(int leaf, const double* logits, double* out) const;
     int n_outputs() const { return n_classes > 2 ? n_classes : 1; }  // as the user knows them
     bool has_model(int node) const { return nodes.left[node] < 0; }

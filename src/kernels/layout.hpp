@@ -9,10 +9,10 @@
 namespace driftree {
 
 // Copies lines of `old_stride` values to lines of `stride` values; zeros behind them, or what is cut off is padding.
-template <class T>
-void widen(std::vector<T>& lines, int old_stride, int stride) {
+template <class Values>
+void widen(Values& lines, int old_stride, int stride) {
     const std::size_t n = lines.size() / old_stride;
-    std::vector<T> wide(n * stride, T(0));
+    Values wide(n * stride, 0);
     for (std::size_t i = 0; i < n; i++)
         std::copy_n(lines.data() + i * old_stride, std::min(old_stride, stride), wide.data() + i * stride);
     lines.swap(wide);
@@ -44,6 +44,21 @@ inline void fill_probabilities(const Shape& shape, const Head& head, const doubl
     double sum = 0.0;
     for (int k = 0; k < shape.outputs; k++) sum += out[k] = std::exp(logits[k] - top);
     for (int k = 0; k < shape.outputs; k++) out[k] /= sum;
+}
+
+// The most probable class, the first of equals: that of the largest logit, unless others are so near that rounding
+// decides, or a noise floor has a say.
+inline int most_probable(const Shape& shape, const Head& head, const double* logits, int n_classes) {
+    if (shape.outputs == 1) {
+        if (n_classes > 1 && head.has_floor == 0.0 && std::abs(logits[0]) > 1e-9) return logits[0] > 0.0;
+    } else {
+        const auto best = std::max_element(logits, logits + shape.outputs);
+        const auto n_near = std::count_if(logits, logits + shape.outputs, [&](double t) { return t > *best - 1e-9; });
+        if (n_near == 1) return static_cast<int>(best - logits);
+    }
+    std::vector<double> probabilities(n_classes);
+    fill_probabilities(shape, head, logits, n_classes, probabilities.data());
+    return static_cast<int>(std::max_element(probabilities.begin(), probabilities.end()) - probabilities.begin());
 }
 
 }  // namespace driftree

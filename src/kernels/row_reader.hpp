@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -48,11 +49,38 @@ public:
         return static_cast<int>(PyLong_AsLong(code));
     }
 
+    // Codes of n labels that are whole numbers; false if one of them is not known, or too large to tell.
+    bool codes_of(const std::int64_t* y, std::size_t n, std::int32_t* codes) {
+        if (n_coded_ != PyDict_GET_SIZE(labels.ptr())) find_codes();
+        for (std::size_t i = 0; i < n; i++) {
+            codes[i] = static_cast<std::uint64_t>(y[i]) < kMostCoded ? code_of_[y[i]] : -1;
+            if (codes[i] < 0) return false;
+        }
+        return true;
+    }
+
     nb::dict names;
     nb::list levels;
     nb::dict labels;
 
 private:
+    static constexpr std::size_t kMostCoded = 256;
+    void find_codes() {
+        code_of_.assign(kMostCoded, -1);
+        n_coded_ = PyDict_GET_SIZE(labels.ptr());
+        PyObject *label, *code;
+        Py_ssize_t position = 0;
+        while (PyDict_Next(labels.ptr(), &position, &label, &code)) {
+            if (!PyLong_Check(label)) continue;
+            int overflow = 0;
+            const long long number = PyLong_AsLongLongAndOverflow(label, &overflow);
+            if (overflow == 0 && number >= 0 && number < static_cast<long long>(kMostCoded))
+                code_of_[number] = static_cast<std::int32_t>(PyLong_AsLong(code));
+        }
+    }
+    Py_ssize_t n_coded_ = -1;
+    std::vector<std::int32_t> code_of_;
+
     // Rows mostly have the same keys in the same order: the i-th key is compared with that of the row before.
     Py_ssize_t feature_of(PyObject* key, std::size_t i) {
         if (i < last_keys_.size() && last_keys_[i].first.ptr() == key) return last_keys_[i].second;

@@ -139,24 +139,14 @@ public:
     const double* raw_row(int i, int n_features) const { return raw.data() + static_cast<long>(i) * n_features; }
 
     // Copies the rows in the order in which the step visits them.
-    void fill(const double* X, const std::int32_t* y, const double* w, int n_rows, int m, std::uint64_t seed) {
+    void fill(const Functions& f, const double* X, const std::int32_t* y, const double* w, int n_rows, int m,
+              std::uint64_t seed) {
         n = n_rows;
         raw.resize(static_cast<std::size_t>(n) * m);
         labels.resize(n);
         weights.resize(n);
         steps.resize(n);
-        order_.resize(n);
-        for (int i = 0; i < n; i++) order_[i] = {0, i};
-        if (n > 1) {
-            const std::uint64_t salt = seed * 0x9E3779B97F4A7C15ull;
-            for (int i = 0; i < n; i++)
-                for (int j = 0; j < m; j++) {
-                    const double v = X[static_cast<long>(i) * m + j];
-                    const auto bits = std::isnan(v) ? 0x7ff8000000000000ull : std::bit_cast<std::uint64_t>(v + 0.0);
-                    order_[i].key += mix64(bits + salt);
-                }
-            std::stable_sort(order_.begin(), order_.end(), [](const Place& a, const Place& b) { return a.key < b.key; });
-        }
+        choose_order(f, X, m, seed);
         for (int i = 0; i < n; i++) {
             const int from = order_[i].row;
             std::copy_n(X + static_cast<long>(from) * m, m, raw.data() + static_cast<long>(i) * m);
@@ -165,14 +155,15 @@ public:
             steps[i] = std::min(weights[i], 1.0);
         }
     }
-    // Computes the inputs of the simple models from the raw values.
-    void scale(const Functions& f, const Schema& schema, const Scaler& scaler, int stride) {
+    // Computes the inputs of the simple models from the raw values, and if it is wanted, which of them are not 0.
+    void scale(const Functions& f, const Schema& schema, const Scaler& scaler, int stride, bool lists_active) {
         inputs.assign(static_cast<std::size_t>(n) * stride, 0.0);
         active.resize(static_cast<std::size_t>(n) * stride);
         n_active.resize(n);
         for (int i = 0; i < n; i++) {
             double* z = inputs.data() + static_cast<long>(i) * stride;
             fill_inputs(f, schema, scaler, raw_row(i, schema.n_features), z);
+            if (!lists_active) continue;
             std::int32_t* list = active.data() + static_cast<long>(i) * stride;
             int count = 0;
             for (int c = 0; c < schema.n_columns; c++) {
@@ -209,7 +200,30 @@ private:
         std::uint64_t key;
         std::int32_t row;
     };
+    // By key, equal ones in their order. Keys are as good as random: their leading bits put nearly all in place.
+    void choose_order(const Functions& f, const double* X, int m, std::uint64_t seed) {
+        order_.resize(n);
+        order_[0] = {0, 0};
+        if (n == 1) return;
+        keys_.resize(n);
+        f.row_keys(X, n, m, seed * 0x9E3779B97F4A7C15ull, keys_.data());
+        const int n_bits = std::min(static_cast<int>(std::bit_width(static_cast<unsigned>(n))), 16);
+        const int shift = 64 - n_bits;
+        begin_.assign((std::size_t{1} << n_bits) + 1, 0);
+        for (const std::uint64_t key : keys_) begin_[(key >> shift) + 1]++;
+        for (std::size_t b = 1; b < begin_.size(); b++) begin_[b] += begin_[b - 1];
+        for (int i = 0; i < n; i++) order_[begin_[keys_[i] >> shift]++] = {keys_[i], i};
+        const auto precedes = [](const Place& a, const Place& b) { return a.key < b.key; };
+        for (int first = 0, last; first < n; first = last) {
+            for (last = first + 1; last < n && order_[last].key >> shift == order_[first].key >> shift; last++)
+                for (int i = last; i > first && last - first < 16 && precedes(order_[i], order_[i - 1]); i--)
+                    std::swap(order_[i], order_[i - 1]);
+            if (last - first > 16) std::stable_sort(order_.begin() + first, order_.begin() + last, precedes);
+        }
+    }
     std::vector<Place> order_;
+    std::vector<std::uint64_t> keys_;
+    std::vector<std::int32_t> begin_;
 };
 
 }  // namespace driftree

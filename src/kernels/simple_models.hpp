@@ -68,6 +68,63 @@ struct Lesson {
     Forward before;
 };
 
+// What one row adds to the sums of its side, besides its gradient.
+struct RowSums {
+    double n, loss;          // its weight, and the loss times that
+    double length, energy;   // |d| and |d|^2 / weight, where d is the gradient minus the row's share of all gradients
+};
+
+// The gradients of rows at a node, as residual x inputs: written out they would take longer to read.
+struct Gradients {
+    const double* inputs;         // [rows of the step, stride]
+    const std::int32_t* rows;     // place at the node -> row
+    const double* residual;       // [places, outputs], times the row's weight
+    const RowSums* sums;          // [places]
+};
+
+// What is known of a feature's rows without putting them in order: they are in buckets of ascending value, bucket b at
+// the places begin[b] .. begin[b + 1], and those without a value in one more behind the last.
+constexpr int kMostBuckets = 64;
+struct Buckets {
+    int n;
+    std::int32_t begin[kMostBuckets + 2];
+    std::uint8_t is_level[kMostBuckets + 1];  // all values in it are the same
+    // At the begin of each bucket: sums over the rows before it, |left|^2 and |total - left|^2
+    double rows[kMostBuckets + 1], loss[kMostBuckets + 1], left_norm[kMostBuckets + 1], right_norm[kMostBuckets + 1];
+    double length[kMostBuckets + 1], energy[kMostBuckets + 1];  // of the rows in it
+    double bound[kMostBuckets + 1];                             // no value inside it has a larger gain
+};
+
+// The paper's candidates as columns (candidates.hpp).
+struct CandidateColumns {
+    int n;
+    const std::int32_t* feature;
+    const double *low, *value;             // a row goes left if low <= x[feature] <= value
+    const double* n_before;
+    double *n_left, *loss_left;
+    std::uint64_t* is_left;                // bit i: waiting row i went left
+    double *left_length, *right_length;    // of the gradients, when they were last known
+    double *left_reach, *right_reach;      // by how much they may have changed since
+    double *least, *most;                  // bounds of the gain
+};
+
+struct GainBounds {
+    double lowest, highest;  // no candidate's gain is outside
+};
+
+struct CandidateRow {
+    const double* x;
+    double weight, loss;
+    double reach;  // the length of its gradient
+    int place;     // among the waiting rows
+};
+
+// Buckets of equal width: that of a value is (value - origin) * factor, or the last one.
+struct BucketRange {
+    double low, high;  // low > high: there are no values
+    double origin, factor;
+};
+
 // Running moments and scales of m features; see Scaler in rows.hpp.
 struct Scale {
     double *weight, *mean, *squares, *low, *high, *shift, *factor, *limit, *scratch;  // scratch: 4 m
@@ -88,18 +145,35 @@ struct Functions {
     // logits[k] = weights[k] . inputs
     void (*logits)(const Shape&, const double* weights, const double* inputs, double* logits);
     // gradients[n, outputs, stride] = weight * residual x inputs
-    void (*gradients)(const Shape&, const Rows&, const Visit&, const double* residual, double* gradients);
     void (*gradients_single)(const Shape&, const Rows&, const Visit&, const double* residual, float* gradients);
     void (*add)(double* sum, const double* term, int n);
     void (*add_single)(float* sum, const float* term, int n);
     void (*add_mixed)(double* sum, const float* term, int n);
     // |left|^2 and |total - left|^2
     void (*norms)(const double* left, const double* total, int n, double* left_norm, double* right_norm);
-    // The same for the sums of the first 1, 2, ... of `n` gradients in the given order; left[size] is scratch.
-    void (*scan)(const double* gradients, const double* total, int size, const std::int32_t* order, int n, double* left,
+    // weighted[n, outputs] = weight * residual; sums[n] but for lengths and energies
+    void (*weigh)(const Shape&, const Rows&, const Visit&, const double* residual, const double* loss, double* weighted,
+                  RowSums* sums);
+    void (*measure)(const Shape&, const Gradients&, const double* total, double n_rows, int n, RowSums* sums);
+    // sum += the gradients at n places, one after the other; places nullptr: the first n
+    void (*add_gradients)(const Shape&, const Gradients&, const std::int32_t* places, int n, double* sum);
+    // Fills what has to do with gradients, and prefix[n + 2, size] with the gradients before each bucket.
+    void (*sum_buckets)(const Shape&, const Gradients&, const double* total, double n_rows, double gain_step,
+                        const std::int32_t* places, Buckets& buckets, double* prefix);
+    // As add_gradients, with `left` for the sum; |left|^2 and |total - left|^2 after each place.
+    void (*scan)(const Shape&, const Gradients&, const double* total, const std::int32_t* places, int n, double* left,
                  double* left_norms, double* right_norms);
+    // left += the waiting gradients whose bit is set; norms = |left|^2, |total - before - left|^2
+    void (*settle)(double* left, const double* before, const double* total, int size, const double* waiting,
+                   std::uint64_t bits, double* norms);
+    // Counts the row in the candidates' columns, and bounds their gains at a node of n rows.
+    GainBounds (*add_row)(const CandidateColumns&, const CandidateRow&, double n, double gain_step);
+    // codes[i]: the bucket of values[i], or n_buckets if it is missing
+    BucketRange (*codes)(const double* values, int n, int n_buckets, std::uint8_t* codes);
     // slots[i] = number of edges below values[i]
     void (*slots)(const double* edges, int n_edges, const double* values, int n, std::int32_t* slots);
+    // Keys by which the rows of a step are put in order
+    void (*row_keys)(const double* X, int n, int m, std::uint64_t salt, std::uint64_t* keys);
     // Takes n rows into the moments; scales one row.
     void (*update_scale)(const Scale&, const double* X, const double* weights, int n, int m, bool by_range);
     void (*scale_row)(const Scale&, const double* x, int m, double* out);

@@ -123,6 +123,7 @@ void Engine::set_classes(int classes) {
 
 // Moves all models to a wider stride or more outputs; sums of gradients of fewer outputs start afresh.
 void Engine::restride(int stride, int outputs) {
+    settle();
     const Shape old = shape;
     shape.stride = stride;
     shape.outputs = outputs;
@@ -188,7 +189,7 @@ void Engine::release(int node) {
     free_model(nodes.model[node]);
     grids[node].restart();
     candidates[node].clear();
-    std::vector<double>().swap(node_gradient[node]);
+    Lines<double>().swap(node_gradient[node]);
     std::vector<double>().swap(class_rows[node]);
     nodes.alive[node] = 0;
 }
@@ -215,6 +216,7 @@ void Engine::split_by_trial(int node, int trial) {
 
 // Children by (6) and (7): theta - lambda / n * gradient, and the loss share minus their part of the gain.
 void Engine::split_by_candidate(int node, int k) {
+    settle(node);
     const Candidates& store = candidates[node];
     const int size = shape.outputs * shape.stride;
     const double* left_gradient = store.gradient_left.data() + static_cast<long>(k) * size;

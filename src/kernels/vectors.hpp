@@ -27,13 +27,14 @@ typedef float Singles __attribute__((vector_size(4 * kWidth), aligned(4), may_al
 
 #define DRIFTREE_EACH_PART for (int i = 0; i < kParts; i++)
 
-struct Mask {  // of a comparison: -1 where it holds, else 0
+struct __attribute__((may_alias)) Mask {  // of a comparison: -1 where it holds, else 0
     Bits part[kParts];
     friend Mask operator~(Mask a) { DRIFTREE_EACH_PART a.part[i] = ~a.part[i]; return a; }
     friend Mask operator^(Mask a, const Mask& b) { DRIFTREE_EACH_PART a.part[i] ^= b.part[i]; return a; }
+    friend Mask operator&(Mask a, const Mask& b) { DRIFTREE_EACH_PART a.part[i] &= b.part[i]; return a; }
 };
 
-struct Vector {
+struct __attribute__((may_alias)) Vector {
     Part part[kParts];
     double operator[](int lane) const { return part[lane / kWidth][lane % kWidth]; }
 #define DRIFTREE_OPERATOR(op)                                                                                          \
@@ -46,7 +47,7 @@ struct Vector {
 #define DRIFTREE_COMPARISON(op)                                                                                        \
     friend Mask operator op(const Vector& a, const Vector& b) { Mask m; DRIFTREE_EACH_PART m.part[i] = a.part[i] op b.part[i]; return m; } \
     friend Mask operator op(const Vector& a, double b) { Mask m; DRIFTREE_EACH_PART m.part[i] = a.part[i] op b; return m; }
-    DRIFTREE_COMPARISON(<) DRIFTREE_COMPARISON(>) DRIFTREE_COMPARISON(>=)
+    DRIFTREE_COMPARISON(<) DRIFTREE_COMPARISON(>) DRIFTREE_COMPARISON(<=) DRIFTREE_COMPARISON(>=)
     friend Vector operator-(Vector a) { DRIFTREE_EACH_PART a.part[i] = -a.part[i]; return a; }
 };
 
@@ -59,8 +60,25 @@ inline Vector choose(const Mask& mask, Vector yes, const Vector& no) {
 }
 inline Vector choose(const Mask& mask, const Vector& yes, double no) { return choose(mask, yes, all(no)); }
 
-inline double total(const Vector& v) {
-    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+typedef double Two __attribute__((vector_size(16)));
+typedef double Four __attribute__((vector_size(32)));
+typedef double Eight __attribute__((vector_size(64)));
+inline double sum_of(const Two& v) { return v[0] + v[1]; }
+inline double sum_of(const Four& v) {
+    Two half[2];
+    __builtin_memcpy(half, &v, sizeof half);
+    return sum_of(half[0] + half[1]);
+}
+inline double sum_of(const Eight& v) {
+    Four half[2];
+    __builtin_memcpy(half, &v, sizeof half);
+    return sum_of(half[0] + half[1]);
+}
+// ((v0 + v4) + (v2 + v6)) + ((v1 + v5) + (v3 + v7)): half of the lanes to the other half, and so on.
+inline double total(Vector v) {
+    for (int half = kParts / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) v.part[i] += v.part[i + half];
+    return sum_of(v.part[0]);
 }
 
 inline double dot(const double* a, const double* b, int n) {

@@ -280,6 +280,39 @@ def test_permuted_features_give_the_permuted_tree(setting, stream, n_classes, mi
     np.testing.assert_allclose(other.predict_proba(X[:, order]), proba, rtol=1e-6, atol=1e-9)
 
 
+AS_GIVEN = {
+    "lists": lambda X, y: (X.tolist(), y.tolist()),
+    "columns first": lambda X, y: (np.asfortranarray(X), y),
+    "other integers": lambda X, y: (X, y.astype(np.int16)),
+    "every second row": lambda X, y: (np.repeat(X, 2, axis=0)[::2], np.repeat(y, 2)[::2]),
+}
+
+
+@pytest.mark.parametrize("kind", AS_GIVEN)
+def test_arrays_give_the_same_bits_however_they_lie(setting, kind):
+    X, y = make_stream(seed=4, n_features=3, n_classes=3)
+    one, other = (make_model(setting) for _ in range(2))
+    for rows in learn(one, X, y, 20):
+        other.partial_fit(*AS_GIVEN[kind](X[rows], y[rows]))
+    assert same_state(one, other)
+    predicted = other.predict(AS_GIVEN[kind](X, y)[0])
+    assert predicted.tolist() == one.predict(X).tolist()
+    assert predicted.tolist() == one.classes_[one.predict_proba(X).argmax(axis=1)].tolist()
+
+
+def test_a_wrong_batch_is_refused_also_when_all_is_known(setting):
+    X, y = make_stream(seed=4, n_features=3, n_classes=2)
+    model = learn_all(make_model(setting), X, y)
+    before = copy.deepcopy(model)
+    infinite = np.where(np.arange(X.size).reshape(X.shape) == 4, np.inf, X)
+    for wrong in [(infinite, y), (X[:, :2], y), (X, y[1:])]:
+        with pytest.raises(ValueError, match=r"column 'x1', row 1|features|labels"):
+            model.partial_fit(*wrong)
+    with pytest.raises(ValueError, match="column 'x1', row 1"):
+        model.predict(infinite)
+    assert same_state(before, model)
+
+
 @examples(5)
 @given(stream=streams)
 def test_columns_are_known_by_name(setting, stream):

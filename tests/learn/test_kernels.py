@@ -282,6 +282,41 @@ def test_candidate_store_equals_oracle(kinds, n_classes, seed, size, rate):
             near(stored[key], [*window.n, window.loss.sum()])
 
 
+@pytest.mark.parametrize(
+    "kinds", [["heavy", "missing"], ["huge", "few", "levels"], ["bits", "normal"]]
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_candidate_store_of_large_batches_equals_oracle(kinds, n_classes):
+    """Most values of a large batch are ruled out by bounds; those that count must not be."""
+    X, y, w = make_rows(5, kinds, n_classes, n_rows=2000)
+    w = np.where(w < 1, 0.5, 1.0)
+    pair = Pair("paper", kinds, n_classes, gain_step=0.5, replacement_rate=0.5)
+    for rows in (*pieces(1800, 600), slice(1800, 1801), slice(1801, 2000)):
+        pair.learn(X[rows], y[rows], w[rows])
+        gains = {(j, value): gain for gain, j, value, *_ in pair.engine.stored_candidates(0)}
+        windows = pair.oracle.root.store
+        assert gains.keys() == windows.keys()
+        for key, window in windows.items():
+            near(gains[key], window.gains(0.5).sum())
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_looking_at_candidates_changes_nothing(n_classes):
+    """Rows that wait to be added are added when someone looks, with the same bits."""
+    X, y, w = make_rows(3, ["normal", "few", "missing", "levels"], n_classes, n_rows=300)
+    engines = []
+    for every in (1, 7, 1000):
+        pair = Pair("paper", ["normal", "few", "missing", "levels"], n_classes, gain_step=0.5)
+        engines.append(pair.engine)
+        pair.engine.add_missing(2)
+        for i in range(len(X)):
+            pair.engine.learn(X[i : i + 1], y[i : i + 1], w[i : i + 1])
+            if i % every == 0:
+                pair.engine.stored_candidates(0)
+    assert same_arrays(engines[0].arrays(), engines[1].arrays())
+    assert same_arrays(engines[0].arrays(), engines[2].arrays())
+
+
 def test_a_candidate_is_not_evicted_and_stored_again_in_one_step():
     """What a step evicts is not new in the same step: its window would start afresh."""
     pair = Pair("paper", ["few", "normal"], 2, gain_step=0.5, replacement_rate=1.0, candidates=1)

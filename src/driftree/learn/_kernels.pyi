@@ -32,6 +32,9 @@ def instruction_set() -> str:
 def instruction_sets() -> list[str]:
     """Name those that the kernels were built for and this processor has, narrowest first."""
 
+def all_finite(X: NDArray[np.float64]) -> bool:
+    """Tell whether no number is missing or infinite."""
+
 @final
 class RowReader:
     """Reads dicts into rows with dictionaries that it shares with the encoder."""
@@ -40,6 +43,8 @@ class RowReader:
         self, names: dict[Any, int], levels: list[dict[Any, int] | None], labels: dict[Any, int]
     ) -> None:
         """Keep {name: feature}, per feature {level: code} or None, and {label: code}."""
+    def codes(self, labels: NDArray[np.int64]) -> _Ids | None:
+        """Return the codes of whole numbers, or None if Python must read them."""
 
 class _TreeEngine:
     """What both engines offer to the faces. Only type checkers know this class."""
@@ -63,6 +68,8 @@ class _TreeEngine:
         """Return the code of the most probable class of a dict, or -1 if Python must read it."""
     def probabilities_row(self, reader: RowReader, x: object) -> dict[Any, float] | None:
         """Return the probability of each label of a dict, or None if Python must read it."""
+    def most_probable(self, X: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the code of each row's most probable class."""
     def probabilities(self, X: NDArray[np.float64]) -> _Matrix:
         """Return the class probabilities, [rows, classes]."""
     def logits(self, X: NDArray[np.float64]) -> _Matrix:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from driftree.learn._kernels import MAX_LEVELS, RowReader
+from driftree.learn._kernels import MAX_LEVELS, RowReader, all_finite
 from driftree.learn.checks import (
     check_finite,
     distinct_labels,
@@ -161,6 +161,20 @@ class Encoder:
             for name, series in zip(names, frame.iter_columns(), strict=True)
         ]
         return self._read(columns, len(frame), rows, learning=learning)
+
+    def is_ready(self, X: NDArray[np.float64]) -> bool:
+        """Tell whether an array can be taken as it is: its columns are known and hold numbers."""
+        return (
+            self._has_array_names
+            and self._is_numeric
+            and X.shape[1] == len(self.names)
+            and X.flags.c_contiguous
+            and all_finite(X)
+        )
+
+    def known_codes(self, y: NDArray[Any]) -> NDArray[np.int32] | None:
+        """Return the labels' codes if they are small whole numbers, all known; otherwise None."""
+        return self.reader.codes(y) if y.dtype == np.int64 and y.flags.c_contiguous else None
 
     def _read_columns(
         self, X: Columns, names: Sequence[Hashable], rows: Rows, *, learning: bool

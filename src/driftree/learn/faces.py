@@ -91,6 +91,8 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
             If anything in the input is wrong, an error is raised and the model is what it was
             before.
         """
+        if classes is None and sample_weight is None and self._learn_ready(X, y):
+            return self
         if self._tree is not None and "n_features_in_" in self.__dict__:
             return self._learn_rows(X, y, sample_weight, classes)
         with self._all_or_nothing():
@@ -123,6 +125,8 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
 
     # ------------------------------------------------------------------ scikit-learn: predicting
     def _matrix(self, X: Any) -> NDArray[np.float64]:
+        if self._is_ready(X):
+            return X  # type: ignore[no-any-return]
         check_is_fitted(self)
         assert self._encoder is not None
         rows, names = check_rows(X, self, is_first=False)
@@ -130,8 +134,9 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable label of each row."""
-        codes = self.predict_proba(X).argmax(axis=1)
-        return np.asarray(self.classes_[codes])
+        matrix = self._matrix(X)
+        assert self._tree is not None
+        return np.asarray(self.classes_[self._tree.engine.most_probable(matrix)])
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each label (in the order of `classes_`) for each row."""

@@ -138,6 +138,32 @@ class LearntState:
         codes = encoder.read_labels(labels, expected, rows=rows)
         self._learn(parts, batch, codes, weights, step_rows)
 
+    def _is_ready(self, X: Any) -> bool:
+        """Tell whether nothing in an array has to be read: as many plain numbers as always."""
+        known = self.__dict__
+        return (
+            type(X) is np.ndarray
+            and X.dtype == np.float64
+            and X.ndim == 2
+            and len(X) > 0
+            and known.get("n_features_in_") == X.shape[1]
+            and "feature_names_in_" not in known
+            and self._encoder is not None
+            and self._encoder.is_ready(X)
+        )
+
+    def _learn_ready(self, X: Any, y: Any) -> bool:
+        """Learn arrays in which nothing is new, and say so; otherwise do nothing."""
+        if type(y) is not np.ndarray or y.ndim != 1 or not self._is_ready(X) or len(y) != len(X):
+            return False
+        assert self._tree is not None
+        assert self._encoder is not None
+        codes = self._encoder.known_codes(y)
+        if codes is None:
+            return False
+        self._tree.learn(X, codes, np.ones(len(codes)))
+        return True
+
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         before = dict(self.__dict__)
