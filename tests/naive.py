@@ -36,17 +36,26 @@ def visiting_order(X, seed):
     return sorted(range(len(X)), key=lambda i: keys[i])  # stable: equal rows keep their order
 
 
+def random_quarter(n, n_rows, seed):
+    """Which of the last n of n_rows rows are looked at by those who rest (spec, REST).
+
+    The stream's last row so far is the first that the step visits.
+    """
+    return np.array([mix64((seed + n_rows - row) & WORD) % 4 == 0 for row in range(n)])
+
+
 class Rows:
     """Rows of one step: raw values X, model inputs z, label codes y, weights w.
 
-    The models learn with the weight, at most 1 (``steps``); sums take all of it.
+    The models learn with the weight, at most 1 (``steps``); sums take all of it. Who rests looks
+    at the rows in the ``quarter``.
     """
 
-    def __init__(self, X, z, y, w):
-        self.X, self.z, self.y, self.w = X, z, y, w
+    def __init__(self, X, z, y, w, quarter):
+        self.X, self.z, self.y, self.w, self.quarter = X, z, y, w, quarter
 
     def take(self, keep):
-        return Rows(self.X[keep], self.z[keep], self.y[keep], self.w[keep])
+        return Rows(*(part[keep] for part in (self.X, self.z, self.y, self.w, self.quarter)))
 
     @property
     def steps(self):
@@ -132,9 +141,9 @@ def likelihood(logits, y, rho=None):
     return float(log_sum - logits[y]), residual, max(0.01, (p * (1 - p)).sum() / 2)
 
 
-def losses(logits, y, rho=None):
-    """Losses and residuals of many rows."""
-    each = [likelihood(row, label, rho) for row, label in zip(logits, y, strict=True)]
+def losses(weights, rows, rho=None):
+    """Losses and residuals of many rows, each by itself: the others must not change its bits."""
+    each = [likelihood(weights @ z, y, rho) for z, y in zip(rows.z, rows.y, strict=True)]
     return np.array([e[0] for e in each]), np.array([e[1] for e in each])
 
 
@@ -148,7 +157,7 @@ class SgdModel:
 
     def forward(self, rows):
         """Loss and residual of each row BEFORE the batch is learnt (test, then train)."""
-        return losses(rows.z @ self.W.T, rows.y)
+        return losses(self.W, rows)
 
     def learn(self, rows):
         for z, y, w in rows:
@@ -175,26 +184,30 @@ class BlendModel:
 
     def forward(self, rows):
         """Losses of both learners and of the blend, residual of the blend; nothing learnt yet."""
-        self.loss_a, self.loss_b = (
-            losses(rows.z @ one.T, rows.y, self.rho)[0] for one in (self.Wa, self.Wb)
-        )
-        self.loss, residual = losses(rows.z @ self.W.T, rows.y, self.rho)
+        self.loss_a, self.loss_b = (losses(one, rows, self.rho)[0] for one in (self.Wa, self.Wb))
+        self.loss, residual = losses(self.W, rows, self.rho)
         return self.loss, residual
 
     def learn(self, rows):
-        """D, then 3 Adagrad passes, then one Newton pass, then EM of the floor."""
+        """D, then 1 Adagrad pass, or 3 where it leads; one Newton pass; EM of the floor."""
         for a, b, w in zip(self.loss_a, self.loss_b, rows.steps, strict=True):
             self.D = min(8.0, max(-8.0, 0.998**w * self.D + w * (a - b)))
-        for _ in range(3):
+        leads = self.D <= (2 if len(rows.y) == 1 else 0)  # or is not clearly behind
+        for _ in range(3 if leads else 1):
             for z, y, w in rows:
-                g = np.outer(likelihood(self.Wa @ z, y, self.rho)[1], z)
-                self.Ga += w * g * g
-                self.Wa -= w * g / (np.sqrt(self.Ga) + 1e-8)
+                self.adagrad(z, y, w)
         for z, y, w in rows:
             self.newton(z, y, w)
         if self.rho is not None:
             for loss, y, w in zip(self.loss, rows.y, rows.steps, strict=True):
                 self.expect_noise(math.exp(-loss), y, w)
+
+    def adagrad(self, z, y, w):
+        """G += g^2; W_a -= g / (sqrt(G) + 1e-8), the length of the step in single precision."""
+        g = np.outer(likelihood(self.Wa @ z, y, self.rho)[1], z)
+        self.Ga += w * g * g
+        length = 1 / (np.sqrt(self.Ga.astype(np.float32)) + np.float32(1e-8))
+        self.Wa -= w * g * length.astype(np.float64)
 
     def newton(self, z, y, w):
         """u = A z; q = f + h z'u; A <- (A - h u u' / q) / f; W_b -= residual u' / q."""
@@ -249,6 +262,20 @@ class Trial:
         self.evidence = 0.0  # rows behind these losses, faded like them
         self.n = [0.0, 0.0]  # weight seen by each side, not discounted
 
+    def fade(self, factor):
+        self.node_loss, self.subtree_loss = factor * self.node_loss, factor * self.subtree_loss
+        self.trial_loss, self.evidence = factor * self.trial_loss, factor * self.evidence
+
+    def learn(self, side, rows, loss, leaf_loss, stands_for):
+        """Add the losses of the node, its leaves and the trial side by side: equal ones cancel."""
+        own_loss, _ = self.models[side].forward(rows)
+        self.node_loss += stands_for * (rows.w * loss).sum()
+        self.subtree_loss += stands_for * (rows.w * leaf_loss).sum()
+        self.trial_loss += stands_for * (rows.w * own_loss).sum()
+        self.evidence += stands_for * rows.w.sum()
+        self.n[side] += rows.w.sum()
+        self.models[side].learn(rows)
+
     @property
     def gain(self):
         return self.node_loss - self.trial_loss  # (3)
@@ -282,7 +309,7 @@ class Node:
         # setting 2: discounted losses, grid, trials
         self.T, self.own_loss, self.subtree_loss, self.evidence = now, 0.0, 0.0, 0.0
         self.buffer, self.grid, self.trials = [], [], []  # buffer: raw rows until edges are chosen
-        self.refreshed, self.barred = 0, {}  # (feature, slot) -> rows of the node until free
+        self.refresh_at, self.barred = 0, {}  # (feature, slot) -> rows of the node until free
 
     @property
     def earned(self):
@@ -312,6 +339,7 @@ class NaiveTree:
 
     CHUNK, WARM_UP, REFRESH, TRIAL_AGE, BAR = 200, 300, 200, 1000, 2000
     MIN_SIDE, LEVELS, INNER_TRIALS, FLOOR_GATE = 20, 32, 1, 4
+    YOUTH, OLD_REFRESH, REST = 10_000, 1000, 16
 
     def __init__(self, n_features, n_classes=2, setting="measured", *, epsilon=None,
                  evidence_window=20000, memory=1000, bins=64, trials=3, seed=1, max_nodes=None,
@@ -330,7 +358,7 @@ class NaiveTree:
         self.leveled = self.categorical if self.measured else frozenset()  # get level columns
         self.scales = {j: Scale() for j in range(n_features) if j not in self.leveled}
         self.columns = [("intercept",)] + [("numeric", j) for j in self.scales]
-        self.T, self.steps, self.events = 0.0, 0, []
+        self.T, self.steps, self.n_rows, self.events = 0.0, 0, 0, []
         self.root = Node((), self.new_model(), self.shape, 0.0)
         has_floor = self.measured and n_classes <= 2
         self.challenger = BlendModel(self.shape, memory, floor=True) if has_floor else None
@@ -353,6 +381,13 @@ class NaiveTree:
     @property
     def floor_gain(self):
         return self.tree_loss - self.challenger_loss
+
+    @property
+    def floor_level(self):
+        return self.FLOOR_GATE * self.tau
+
+    def floor_is_due(self):
+        return self.floor_gain >= self.floor_level
 
     def new_model(self):
         if self.measured:
@@ -445,14 +480,16 @@ class NaiveTree:
         order = visiting_order(X, self.seed)
         X, y, w = X[order], y[order], w[order]
         self.steps += 1
+        self.n_rows += len(X)
         self.T += w.sum()
         for j, scale in self.scales.items():
             scale.see(X[:, j], w)
-        rows, visited = Rows(X, self.inputs(X), y, w), []
+        quarter = random_quarter(len(X), self.n_rows, self.seed)
+        rows, visited = Rows(X, self.inputs(X), y, w, quarter), []
         loss = self.update(self.root, rows, visited)
         if self.challenger:
             self.update_challenger(rows, loss)
-        if self.challenger and self.floor_gain >= self.FLOOR_GATE * self.tau:
+        if self.challenger and self.floor_is_due():
             self.flip_floor()
             return
         for node in sorted(visited, key=lambda node: -len(node.path)):  # stable: left to right
@@ -465,19 +502,31 @@ class NaiveTree:
     def update(self, node, rows, visited):
         """Update a node and all below it; returns the loss of each row at the leaf it reaches."""
         visited.append(node)
-        loss, residual = node.model.forward(rows)
-        leaf_loss = loss.copy()
+        node.rows += rows.w.sum()
+        seen, stands_for = self.look_at(rows, rests=self.rests(node))
+        part = rows.take(seen)
+        loss, residual = node.model.forward(part)
+        leaf_loss = loss
         if node.split is not None:
+            leaf_loss = np.zeros(len(rows.w))
             for child, mask in zip((node.left, node.right), node.split.sides(rows.X), strict=True):
                 if mask.any():
                     leaf_loss[mask] = self.update(child, rows.take(mask), visited)
-        node.model.learn(rows)
-        node.rows += rows.w.sum()
+        node.model.learn(part)
         if self.measured:
-            self.gather_evidence(node, rows, loss, residual, leaf_loss)
+            self.gather_evidence(node, part, loss, residual, leaf_loss[seen], stands_for)
         else:
-            self.gather_windows(node, rows, loss, residual)
+            self.gather_windows(node, part, loss, residual)
         return leaf_loss
+
+    def rests(self, node):
+        """Spec, REST: a branch that earns so much is far from any change."""
+        return self.measured and node.split is not None and node.earned >= self.REST * self.tau
+
+    @staticmethod
+    def look_at(rows, *, rests):
+        """The rows that are looked at, and how many rows each of them stands for."""
+        return (rows.quarter, 4) if rests else (np.full(len(rows.w), True), 1)
 
     def record(self, kind, node, threshold, before, after, rows, split=None, second=None):
         """Note a change BEFORE it is made; `second` is the gain of the runner-up."""
@@ -571,30 +620,27 @@ class NaiveTree:
 
     # ------------------------------------------------------------------ setting 2: measured
 
-    def gather_evidence(self, node, rows, loss, residual, leaf_loss):
-        """Spec: fade by the stream's clock, then add to the node, its trials and its grid."""
+    def gather_evidence(self, node, rows, loss, residual, leaf_loss, stands_for):
+        """Spec: fade by the stream's clock, then add to the node, its trials and its grid.
+
+        The losses and the rows behind them are sums in which a row counts for ``stands_for``;
+        the grid and the trials' sides count the rows that were looked at.
+        """
         fade = math.exp(-(self.T - node.T) / self.window)
         node.T = self.T
-        own, below = (rows.w * loss).sum(), (rows.w * leaf_loss).sum()
-        node.own_loss = fade * node.own_loss + own
-        node.subtree_loss = fade * node.subtree_loss + below
-        node.evidence = fade * node.evidence + rows.w.sum()
+        node.own_loss = fade * node.own_loss + stands_for * (rows.w * loss).sum()
+        node.subtree_loss = fade * node.subtree_loss + stands_for * (rows.w * leaf_loss).sum()
+        node.evidence = fade * node.evidence + stands_for * rows.w.sum()
         for trial in node.trials:
-            trial.evidence = fade * trial.evidence + rows.w.sum()
-            trial.node_loss = fade * trial.node_loss + own
-            trial.subtree_loss = fade * trial.subtree_loss + below
-            trial.trial_loss *= fade
+            trial.fade(fade)
             for side, mask in enumerate(trial.split.sides(rows.X)):
                 if mask.any():
-                    part = rows.take(mask)
-                    trial.trial_loss += (part.w * trial.models[side].forward(part)[0]).sum()
-                    trial.models[side].learn(part)
-                    trial.n[side] += part.w.sum()
+                    trial.learn(side, rows.take(mask), loss[mask], leaf_loss[mask], stands_for)
         if not node.grid:
             node.buffer = (node.buffer + list(rows.X))[: self.WARM_UP]
             if len(node.buffer) == self.WARM_UP:
                 node.grid = [self.new_grid(j, np.array(node.buffer)[:, j]) for j in range(self.m)]
-                node.refreshed = node.rows
+                node.refresh_at = node.rows + self.REFRESH
             return
         for j, grid in enumerate(node.grid):
             grid.count *= fade
@@ -630,23 +676,29 @@ class NaiveTree:
                 splits += both
             for mask, split, slot in splits:
                 n = [grid.count[side].sum() for side in (mask, ~mask)]
-                if min(n) > 0:
+                if min(n) > 1e-9 * sum(n):
                     g = [grid.gradient[side].sum(axis=0) for side in (mask, ~mask)]
                     score = (g[0] ** 2).sum() / n[0] + (g[1] ** 2).sum() / n[1]
                     found.append((digits(score, 9), split, slot, n))
         return sorted(found, key=lambda f: (-f[0], f[1].feature, f[1].value, f[1].missing_left))
 
     def refresh(self, node):
-        """Every REFRESH rows of the node: drop trials that lost, propose new ones."""
-        if not node.grid or node.rows - node.refreshed < self.REFRESH:
+        """Every REFRESH rows of the node: drop trials that lost, propose new ones.
+
+        An old node has found what there is: it asks less often, and for one at a time.
+        """
+        if not node.grid or node.rows < node.refresh_at:
             return
-        node.refreshed, leaf = node.rows, node.split is None
-        for trial in list(node.trials):
-            gain = trial.gain if leaf else trial.replacement_gain
+        young, leaf = node.rows <= self.YOUTH, node.split is None
+        node.refresh_at = node.rows + (self.REFRESH if young else self.OLD_REFRESH)
+        gains = [t.gain if leaf else t.replacement_gain for t in node.trials]
+        for trial, gain in zip(list(node.trials), gains, strict=True):
             if node.rows - trial.born > self.TRIAL_AGE and gain <= 0:
                 node.trials.remove(trial)
                 node.barred[trial.split.feature, trial.slot] = node.rows + self.BAR
         room = self.n_trials * self.may_split(node) if leaf else self.INNER_TRIALS
+        if not young:
+            room = min(room, 1 + sum(gain > 0 for gain in gains))
         taken = {trial.split.feature for trial in node.trials}
         for _, split, slot, n in self.proposals(node):
             if split.feature in taken or node.rows < node.barred.get((split.feature, slot), 0):
@@ -692,18 +744,23 @@ class NaiveTree:
         node.evidence = trial.evidence
 
     def update_challenger(self, rows, leaf_loss):
-        """Spec, noise floor: one root model with the other link competes with the whole tree."""
+        """Spec, noise floor: one root model with the other link competes with the whole tree.
+
+        Far behind, it rests.
+        """
         fade = math.exp(-rows.w.sum() / self.window)
-        loss, _ = self.challenger.forward(rows)
-        self.tree_loss = fade * self.tree_loss + (rows.w * leaf_loss).sum()
-        self.challenger_rows = fade * self.challenger_rows + rows.w.sum()
-        self.challenger_loss = fade * self.challenger_loss + (rows.w * loss).sum()
-        self.challenger.learn(rows)
+        seen, stands_for = self.look_at(rows, rests=self.floor_gain <= -self.floor_level)
+        part, leaf_loss = rows.take(seen), leaf_loss[seen]
+        loss, _ = self.challenger.forward(part)
+        self.tree_loss = fade * self.tree_loss + stands_for * (part.w * leaf_loss).sum()
+        self.challenger_rows = fade * self.challenger_rows + stands_for * part.w.sum()
+        self.challenger_loss = fade * self.challenger_loss + stands_for * (part.w * loss).sum()
+        self.challenger.learn(part)
 
     def flip_floor(self):
         """The challenger's model becomes a tree of one leaf; its copy takes the other link."""
         sums = self.tree_loss, self.challenger_loss, self.challenger_rows
-        self.record("floor", self.root, self.FLOOR_GATE * self.tau, *sums)
+        self.record("floor", self.root, self.floor_level, *sums)
         self.root = Node((), self.challenger, self.shape, self.T)
         self.challenger = copy.deepcopy(self.challenger)
         self.challenger.set_floor(self.root.model.rho is None)

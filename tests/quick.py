@@ -3,6 +3,8 @@
 A test module asks for the pace with ``pytestmark = pytest.mark.usefixtures("quick_pace")``.
 """
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -11,6 +13,8 @@ from driftree import DynamicModelTreeClassifier
 from driftree.learn import tree as tree_module
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.evidence import MeasuredTrials
+from driftree.learn.parameters import Parameters
+from driftree.learn.tree import Tree
 from naive import NaiveTree
 
 SETTINGS = ("measured", "paper")
@@ -20,28 +24,36 @@ N_ROWS = 360
 class QuickNaiveTree(NaiveTree):
     """The oracle with small numbers; it notes when a choice is too close to call.
 
-    The kernels sum gradients in single precision: where scores differ by less than that, but are
-    not the same split in other words (those tie, and have an order), both choices are right. So
-    they are where as many rows go left as right, and missing values are to go with the majority.
+    The kernels sum gradients in single precision: where scores differ by less than that, both
+    choices are right. Of one feature, the same split in other words ties, and has an order; of two
+    features, the same split is not the same sum. Either choice is right, too, where as many rows
+    go left as right, and missing values are to go with the majority.
     """
 
     CHUNK, WARM_UP, REFRESH, TRIAL_AGE, BAR = 20, 15, 10, 40, 60
     MIN_SIDE, FLOOR_GATE = 4, 1
+    YOUTH, OLD_REFRESH, REST = 60, 30, 2
     too_close = False
 
     def proposals(self, node):
         found = super().proposals(node)
-        best = {}
-        for score, split, _, (n_left, n_right) in found:
+        best, firsts = {}, {}
+        for score, split, slot, (n_left, n_right) in found:
             scores = best.setdefault(split.feature, [])
             follows = not scores and not split.equality and not node.grid[split.feature].count[-1]
             self.too_close |= bool(follows and abs(n_left - n_right) < 1e-9 * n_left)
             scores.append(score)
-        firsts = sorted((scores[0] for scores in best.values()), reverse=True)
-        for scores in (*best.values(), firsts):
-            steps = 1 - np.array(scores[1:]) / np.maximum(scores[:-1], 1e-300)
-            self.too_close |= bool(((steps > 1e-9) & (steps < 1e-5)).any())
+            if node.barred.get((split.feature, slot), 0) <= node.rows:
+                firsts.setdefault(split.feature, score)
+        for scores in best.values():
+            self.too_close |= any(1e-9 < step < 1e-5 for step in steps(scores))
+        self.too_close |= any(step < 1e-5 for step in steps(sorted(firsts.values())[::-1]))
         return found
+
+
+def steps(scores):
+    """By what share each score is below the one before."""
+    return [1 - low / max(high, 1e-300) for high, low in pairwise(scores)]
 
 
 def set_pace(patch):
@@ -49,6 +61,9 @@ def set_pace(patch):
     quick = QuickNaiveTree
     patch.setattr(MeasuredTrials, "FIRST_ROWS", quick.WARM_UP)
     patch.setattr(MeasuredTrials, "REFRESH_ROWS", quick.REFRESH)
+    patch.setattr(MeasuredTrials, "OLD_REFRESH_ROWS", quick.OLD_REFRESH)
+    patch.setattr(MeasuredTrials, "YOUNG_ROWS", quick.YOUTH)
+    patch.setattr(MeasuredTrials, "REST_FACTOR", quick.REST)
     patch.setattr(MeasuredTrials, "TRIAL_ROWS", quick.TRIAL_AGE)
     patch.setattr(MeasuredTrials, "BARRED_ROWS", quick.BAR)
     patch.setattr(MeasuredTrials, "SIDE_ROWS", quick.MIN_SIDE)
@@ -127,6 +142,21 @@ def make_pair(setting, stream, **parameters):
     parameters["categorical"] = (1,) if stream["categorical"] else ()
     oracle = QuickNaiveTree(stream["n_features"], stream["n_classes"], **parameters)
     return DynamicModelTreeClassifier(**parameters), oracle
+
+
+def make_tree(n_classes=2, **parameters):
+    return Tree(Parameters.of(DynamicModelTreeClassifier(**parameters)), n_classes)
+
+
+def make_engine(n_features, n_classes=2, **parameters):
+    engine = make_tree(n_classes, **parameters).engine
+    for _ in range(n_features):
+        engine.add_feature(False, True)
+    return engine
+
+
+def pieces(n_rows, size):
+    return [slice(start, start + size) for start in range(0, n_rows, size)]
 
 
 # ---------------------------------------------------------------------- both trees, node by node

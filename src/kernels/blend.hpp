@@ -147,7 +147,8 @@ struct Group {
             for (int l = 0; l < n; l++) {
                 double* residual = scratch(l).*residual_of;
                 logits_of(s, weights_of(s, model(l)), rows.input(s, row(l, i)), residual);
-                *scratch(l).curvature = softmax_slope(residual, s.outputs, rows.labels[row(l, i)]).curvature;
+                const Softmax slope = softmax_slope(residual, s.outputs, rows.labels[row(l, i)]);
+                if (residual_of == &Scratch::newton) *scratch(l).curvature = slope.curvature;
             }
             return;
         }
@@ -361,9 +362,9 @@ void learn_floors(const Rows& rows, const Lesson& lesson) {
     }
 }
 
-// More than one pass of Adagrad pays where it leads; of a few rows, which one pass barely notices, unless it is clearly behind.
+// More than one pass of Adagrad pays where it leads; over a single row, unless it is clearly behind.
 inline bool needs_more_passes(const Lesson& lesson) {
-    return head_of(lesson).preference <= (lesson.visit.n < kLanes ? 2.0 : 0.0);
+    return head_of(lesson).preference <= (lesson.visit.n == 1 ? 2.0 : 0.0);
 }
 
 void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const Learning& learning) {

@@ -159,7 +159,8 @@ struct Grid {
         const double n_missing = counts[last];
         Proposal best;
         auto consider = [&](const std::vector<double>& side, double count, int slot, const Condition& condition) {
-            if (count <= 0.0 || n - count <= 1e-9 * n || barred_until[slot] > node_rows) return;
+            const double least = 1e-9 * n;  // what has faded further is mostly rounding
+            if (count <= least || n - count <= least || barred_until[slot] > node_rows) return;
             double l, r;
             f.norms(side.data(), all.data(), size, &l, &r);
             const double score = rounded(scale * (l / count + r / (n - count)));

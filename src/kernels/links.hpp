@@ -26,8 +26,9 @@ struct LogOdds {
         has_floor[lane] = head.has_floor;
         for (int k = 0; k < 2; k++) rho[k][lane] = head.has_floor != 0.0 ? head.floor[k] : 0.0;
     }
-    Slopes slopes(const Vector& logits) const {
-        const Mask is_one = at(label) > 0.5, agrees = ~((logits >= 0.0) ^ is_one);
+    Slopes slopes(const Vector& logits) const { return slopes(logits, at(label)); }
+    Slopes slopes(const Vector& logits, const Vector& labels) const {
+        const Mask is_one = labels > 0.5, agrees = ~((logits >= 0.0) ^ is_one);
         const Vector size = choose(logits < 0.0, -logits, logits), e = exp_negative(-size);
         const Vector large = 1.0 / (1.0 + e), small = e * large, wrong = choose(agrees, small, large);
         Slopes plain = {1.0 + e, choose(agrees, all(0.0), size), choose(is_one, -wrong, wrong), large * small};

@@ -12,7 +12,9 @@ struct SomeLogits {
     LogOdds odds;
     double *residual[kLanes], *loss[kLanes];
     // One number in all lanes is quicker to have than numbers put together.
-    Slopes slopes() const { return odds.slopes(n == 1 ? all(odds.logit[0]) : at(odds.logit)); }
+    Slopes slopes() const {
+        return n == 1 ? odds.slopes(all(odds.logit[0]), all(odds.label[0])) : odds.slopes(at(odds.logit));
+    }
     void finish() {
         const Slopes found = slopes();
         const Vector losses = found.loss();

@@ -60,9 +60,9 @@ inline Vector choose(const Mask& mask, Vector yes, const Vector& no) {
 }
 inline Vector choose(const Mask& mask, const Vector& yes, double no) { return choose(mask, yes, all(no)); }
 
-typedef double Two __attribute__((vector_size(16)));
-typedef double Four __attribute__((vector_size(32)));
-typedef double Eight __attribute__((vector_size(64)));
+typedef double Two __attribute__((vector_size(16), aligned(8)));
+typedef double Four __attribute__((vector_size(32), aligned(8)));
+typedef double Eight __attribute__((vector_size(64), aligned(8)));
 inline double sum_of(const Two& v) { return v[0] + v[1]; }
 inline double sum_of(const Four& v) {
     Two half[2];

@@ -16,10 +16,16 @@ from hypothesis import strategies as st
 from driftree import DynamicModelTreeClassifier
 from driftree.learn import _kernels, tree
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.parameters import Parameters
-from driftree.learn.tree import Tree
 from naive import mix64
-from quick import SETTINGS, QuickNaiveTree, columns_in_order, examples
+from quick import (
+    SETTINGS,
+    QuickNaiveTree,
+    columns_in_order,
+    examples,
+    make_engine,
+    make_tree,
+    pieces,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
 
@@ -40,7 +46,10 @@ COLUMNS = {
 class OneNode(QuickNaiveTree):
     """An oracle that never changes its structure; a step is what it is given."""
 
-    CHUNK, FLOOR_GATE = 10**9, math.inf
+    CHUNK = 10**9
+
+    def floor_is_due(self):
+        return False
 
 
 class Pair:
@@ -63,22 +72,12 @@ class Pair:
         assert known == X.shape[1]
         for kind, j, *code in self.oracle.columns[self.engine.n_columns :]:
             self.engine.add_level(j, *code) if kind == "level" else self.engine.add_missing(j)
+        self.tree.schema_grew()
         self.engine.learn(X, y.astype(np.int32), w)
 
     @property
     def columns(self):
         return columns_in_order(self.engine, self.oracle)
-
-
-def make_tree(n_classes=2, **parameters):
-    return Tree(Parameters.of(DynamicModelTreeClassifier(**parameters)), n_classes)
-
-
-def make_engine(n_features, n_classes=2, **parameters):
-    engine = make_tree(n_classes, **parameters).engine
-    for _ in range(n_features):
-        engine.add_feature(False, True)
-    return engine
 
 
 def make_rows(seed, kinds, n_classes, n_rows=120):
@@ -88,10 +87,6 @@ def make_rows(seed, kinds, n_classes, n_rows=120):
     score = np.nan_to_num(X[:, 0]) > np.nanmedian(X[:, 0])
     y = np.where(rng.random(n_rows) < 0.7, score, rng.integers(0, n_classes, n_rows))
     return X, y.astype(np.int32), rng.integers(1, 5, n_rows) / 4
-
-
-def pieces(n_rows, size):
-    return [slice(start, start + size) for start in range(0, n_rows, size)]
 
 
 def near(actual, expected, rel=1e-6):
@@ -158,6 +153,26 @@ def test_noise_floor_is_at_most_one_half():
         floor = engine.floor(engine.challenger)
         assert min(floor) > 0
         assert sum(floor) <= 0.5 + 1e-12
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_first_row_takes_the_spare_columns_back(setting, n_classes):
+    """Columns that come before it leave room to spare; those after it find the models whole."""
+    kinds = ["normal"] * 49
+    pair = Pair(setting, kinds, n_classes)
+    X, y, w = make_rows(9, kinds, n_classes, n_rows=60)
+    engine, oracle = pair.engine, pair.oracle
+    assert (engine.n_columns, engine.stride) == (50, 64)
+    pair.learn(X[:20], y[:20], w[:20])
+    assert (engine.n_columns, engine.stride) == (50, 56)
+    near(engine.weights(0), oracle.root.model.W)
+    X[20::3, ::4] = np.nan  # 13 more columns
+    for rows in (slice(20, 40), slice(40, 60)):
+        pair.learn(X[rows], y[rows], w[rows])
+    assert (engine.n_columns, engine.stride) == (63, 72)
+    near(engine.weights(0)[:, pair.columns], oracle.root.model.W)
+    near(engine.logits(X), oracle.logits(X))
 
 
 # ---------------------------------------------------------------------- order and scaling
@@ -245,6 +260,46 @@ def test_grid_and_proposals_equal_oracle(kinds, n_classes, seed, size):
         near(own_score, best[feature], rel=1e-4)
         assert slot - first_slots[feature] == own_slot
         near(share, own_share)
+
+
+def forget_implied(engine):
+    """Choose the same grid once more: without first rows, no slot is implied."""
+    arrays = engine.arrays()
+    slots = np.diff(arrays["grid/0/grid_first_slot"]).tolist()
+    engine.choose_grid(0, slots, arrays["grid/0/grid_edges"].tolist())
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("lasts", [True, False])
+def test_implied_slots_give_the_proposals_of_explicit_ones(lasts, n_classes):
+    """Also long after the value that most first rows had has gone for good."""
+    rng, n_rows = np.random.default_rng(8), 6000
+    rare = rng.random((n_rows, 4)) < (0.15 if lasts else np.arange(n_rows)[:, None] / 600)
+    often = [0.0, -1.0, 0.0, np.nan]  # a bottom slot, another, a level, missing
+    X = np.where(rare, rng.integers(1, 6, (n_rows, 4)), often)
+    X[:, 1] += rare[:, 1] * rng.choice([-7, 0], n_rows)
+    y = (rng.random(n_rows) < np.where(rare.sum(axis=1) > 1, 0.7, 0.3)).astype(np.int32)
+    implied, explicit = (
+        Pair("measured", ["normal", "normal", "levels", "normal"], n_classes, evidence_window=100)
+        for _ in range(2)
+    )
+    for rows in pieces(n_rows, 15):  # of which the first choose the grid
+        for pair in (implied, explicit):
+            for j, code in [(2, code) for code in range(6)] if rows.start == 0 else []:
+                pair.engine.add_level(j, code)
+            pair.engine.add_missing(3) if rows.start == 0 else None
+            pair.engine.learn(X[rows], y[rows], np.ones(15))
+            pair.tree.evidence.refresh(0, may_split=False)
+        if rows.start == 0:
+            forget_implied(explicit.engine)
+            assert (implied.engine.arrays()["grid/0/grid_implied"] >= 0).all()
+            assert (explicit.engine.arrays()["grid/0/grid_implied"] < 0).all()
+            continue
+        for sums in zip(implied.engine.grid_sums(0), explicit.engine.grid_sums(0), strict=True):
+            near(*sums, rel=1e-5)
+        one, other = implied.engine.proposals(0), explicit.engine.proposals(0)
+        assert [proposal[1] for proposal in one] == [proposal[1] for proposal in other]
+        near([proposal[0] for proposal in one], [proposal[0] for proposal in other], rel=1e-4)
 
 
 def test_a_barred_slot_is_not_proposed():

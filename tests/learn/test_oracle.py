@@ -54,6 +54,7 @@ def check_measured(engine, oracle, node, twin):
     """A node's sums, trials and grid (gradients in single precision)."""
     near(engine.own_loss[node], twin.own_loss)
     near(engine.subtree_loss[node], twin.subtree_loss)
+    near(engine.evidence[node], twin.evidence)
     columns = columns_in_order(engine, oracle)
     near(engine.curvature_inverse(engine.model[node])[np.ix_(columns, columns)], twin.model.A)
     if twin.model.rho is not None:
@@ -67,6 +68,7 @@ def check_measured(engine, oracle, node, twin):
         assert engine.trial_threshold[t] == trial.split.value
         assert bool(engine.trial_missing_left[t]) == trial.split.missing_left
         assert [engine.trial_n_left[t], engine.trial_n_right[t]] == trial.n
+        near(engine.trial_evidence[t], trial.evidence)
         near(engine.trial_node_loss[t] - engine.trial_trial_loss[t], trial.gain)
         near(engine.trial_subtree_loss[t] - engine.trial_trial_loss[t], trial.replacement_gain)
 
@@ -102,6 +104,7 @@ def check_nodes(model, oracle):
         check(engine, oracle, node, twin)
     if oracle.challenger:
         near(engine.challenger_gain, oracle.floor_gain)
+        near(engine.challenger_rows, oracle.challenger_rows)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

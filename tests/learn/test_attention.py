@@ -1,0 +1,216 @@
+"""Work that is saved: rest, one pass of Adagrad where Newton leads, one trial in an old leaf."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from driftree.learn.evidence import MeasuredTrials
+from naive import BlendModel, mix64, visiting_order
+from quick import PARAMETERS, make_engine, make_tree, pieces
+
+pytestmark = pytest.mark.usefixtures("quick_pace")
+
+N_BITS, WINDOW = 5, 300.0
+
+
+def near(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
+
+
+def draw_rows(rng, n_rows):
+    """Zeros and ones, which are inputs as they are; labels; weights in quarters."""
+    X = rng.integers(0, 2, (n_rows, N_BITS)).astype(float)
+    y = (X[:, 0] != X[:, 1]) ^ (rng.random(n_rows) < 0.2)
+    return X, y.astype(np.int32), rng.integers(1, 9, n_rows) / 4
+
+
+def make_branch(**parameters):
+    """An engine with a split, and a trial at the root; nobody decides about them."""
+    engine = make_engine(N_BITS, max_nodes=3, **{"evidence_window": WINDOW, **parameters})
+    engine.start_trial(0, 0, 0.5, False, False, -1, 0.5)
+    engine.split_by_trial(0, 0)
+    engine.start_trial(0, 1, 0.5, False, False, -1, 0.5)
+    return engine
+
+
+def in_quarter(X, seed, n_rows):
+    """Which rows of a step the resting look at, when the stream has `n_rows` rows with them."""
+    seen = np.zeros(len(X), dtype=bool)
+    for place, row in enumerate(visiting_order(X, seed)):
+        seen[row] = mix64((seed + n_rows - place) % 2**64) % 4 == 0
+    return seen
+
+
+def losses(logits, y):
+    return np.logaddexp(0, np.where(y == 1, -logits, logits))
+
+
+# ---------------------------------------------------------------------- rest
+@pytest.mark.parametrize("seed", [1, 2**40])
+@pytest.mark.parametrize("size", [1, 7, 200])
+def test_who_rests_looks_at_a_random_quarter_and_counts_it_four_times(size, seed):
+    engine, rng = make_branch(seed=seed), np.random.default_rng(size)
+    engine.rest_level[0] = engine.challenger_level = -math.inf  # whatever they earn
+    n_seen = 0
+    for _ in range(5 if size > 1 else 80):
+        X, y, w = draw_rows(rng, size)
+        seen, right = in_quarter(X, seed, engine.n_rows + size), X[:, 1] > 0.5
+        n_seen += seen.sum()
+        own = losses(engine.weights(0)[0] @ engine.inputs(X).T, y)
+        below = losses(engine.logits(X)[:, 0], y)
+        sums = {
+            **{"own_loss": own, "subtree_loss": below, "evidence": np.ones(size)},
+            **{
+                "trial_node_loss": own,
+                "trial_subtree_loss": below,
+                "trial_evidence": np.ones(size),
+            },
+        }
+        before = {name: getattr(engine, name)[0] for name in (*sums, "rows")}
+        sides = engine.trial_n_left[0], engine.trial_n_right[0]
+        others = engine.class_rows(0), engine.rival_loss, engine.challenger_rows
+        weights = engine.weights(0)
+
+        engine.learn(X, y, w)
+
+        keep = math.exp(-w.sum() / WINDOW)
+        for name, loss in sums.items():
+            near(getattr(engine, name)[0], keep * before[name] + 4 * (w * loss)[seen].sum())
+        near(engine.rival_loss, keep * others[1] + 4 * (w * below)[seen].sum())
+        near(engine.challenger_rows, keep * others[2] + 4 * w[seen].sum())
+        assert engine.trial_n_left[0] == sides[0] + w[seen & ~right].sum()
+        assert engine.trial_n_right[0] == sides[1] + w[seen & right].sum()
+        assert engine.rows[0] == before["rows"] + w.sum()
+        near(engine.class_rows(0), keep * others[0] + np.bincount(y, w, minlength=2))
+        assert np.array_equal(weights, engine.weights(0)) == (not seen.any())
+    assert 0 < n_seen < engine.n_rows / 2
+
+
+def rows_at(engine, X):
+    """Which rows reach each node."""
+    found = {}
+    for row, leaf in enumerate(engine.leaves(X).tolist()):
+        node = leaf
+        while node >= 0:
+            found.setdefault(node, np.zeros(len(X), dtype=bool))[row] = True
+            node = int(engine.parent[node])
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 20])
+def test_a_node_rests_as_long_as_its_branch_earns_enough(size):
+    """It falls asleep, and wakes when the branch is worth less; leaves never sleep."""
+    tree, rng = make_tree(**PARAMETERS), np.random.default_rng(3)
+    engine, window = tree.engine, PARAMETERS["evidence_window"]
+    for _ in range(2):
+        engine.add_feature(False, True)
+    tree.schema_grew()
+    X = rng.normal(size=(1200, 2))
+    y = np.where(np.arange(1200) < 600, (X[:, 0] > 0) ^ (X[:, 1] > 0), X.sum(axis=1) > 0)
+    y, w, root_rests = y.astype(np.int32), np.ones(1200), []
+    rest_level = 2 * (0.1 * engine.n_columns - math.log(PARAMETERS["epsilon"]))
+    for rows in pieces(1200, size):
+        reached = rows_at(engine, X[rows])
+        quarter = in_quarter(X[rows], 1, engine.n_rows + size)
+        earned = engine.own_loss - engine.subtree_loss
+        rests = {node: engine.left[node] >= 0 and earned[node] >= rest_level for node in reached}
+        clock, evidence = engine.node_clock.copy(), engine.evidence.copy()
+        engine.learn(X[rows], y[rows], w[rows])
+        for node, mask in reached.items():
+            n_rows = 4 * (mask & quarter).sum() if rests[node] else mask.sum()
+            keep = math.exp(-(engine.clock - clock[node]) / window)
+            near(engine.evidence[node], keep * evidence[node] + n_rows)
+        root_rests.append(bool(rests[0]))
+        if engine.has_due:
+            tree.decide()
+    changes = set(pairwise(root_rests))
+    assert {(False, True), (True, True), (True, False)} <= changes
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("period", [2, 4, 8])
+def test_labels_that_come_in_turns_do_not_deceive_who_rests(period, seed):
+    """Every fourth row would be all ones or all zeros: the model and its loss would be wrong."""
+    engine, rng = make_branch(seed=seed, evidence_window=1e9), np.random.default_rng(seed)
+    engine.rest_level[0] = -math.inf
+    n_rows, loss = 4000, 0.0
+    X, _, _ = draw_rows(rng, n_rows)
+    y = (np.arange(n_rows) % period == 0).astype(np.int32)
+    for i in range(n_rows):
+        row = slice(i, i + 1)
+        loss += losses(engine.weights(0)[0] @ engine.inputs(X[row]).T, y[row])[0]
+        engine.learn(X[row], y[row], np.ones(1))
+    assert engine.evidence[0] == pytest.approx(n_rows, rel=0.1)
+    assert engine.own_loss[0] == pytest.approx(loss, rel=0.15)
+    shares = 1 / (1 + np.exp(-engine.weights(0)[0] @ engine.inputs(X).T))
+    assert shares.mean() == pytest.approx(1 / period, abs=0.05)
+
+
+# ---------------------------------------------------------------------- Adagrad
+def adagrad_parts(engine):
+    """The root's preference D, and Adagrad's weights and squares."""
+    memory = engine.arrays()[f"model/{engine.model[0]}/memory"]
+    size = engine.n_outputs * engine.stride  # behind a head of eight numbers
+    weights, squares = memory[8 : 8 + 2 * size].reshape(2, engine.n_outputs, engine.stride)
+    return memory[0], weights[:, : engine.n_columns], squares[:, : engine.n_columns]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("size", [1, 20])
+def test_adagrad_makes_three_passes_where_it_leads_else_one(size, n_classes):
+    engine, rng = make_engine(N_BITS, n_classes, max_nodes=1), np.random.default_rng(4)
+    n_passes = []
+    for _ in range(60):
+        X, y, w = draw_rows(rng, size)
+        y = (y + rng.integers(0, n_classes - 1, size)).astype(np.int32)
+        _, weights, squares = adagrad_parts(engine)
+        engine.learn(X, y, w)
+        preference, now, _ = adagrad_parts(engine)
+        twin, after = BlendModel(weights.shape, memory=1000), {}
+        twin.Wa, twin.Ga = weights.copy(), squares.copy()
+        order = visiting_order(X, 1)
+        for n in (1, 2, 3):
+            for z, label, weight in zip(engine.inputs(X)[order], y[order], w[order], strict=True):
+                twin.adagrad(z, label, min(weight, 1.0))
+            after[n] = twin.Wa.copy()
+        n_passes.append(3 if preference <= 0 else 1)
+        np.testing.assert_allclose(now, after[n_passes[-1]], rtol=1e-6, atol=1e-6)
+        assert np.abs(after[1] - after[3]).max() > 1e-5  # either number would show
+    assert set(n_passes) == {1, 3}
+
+
+# ---------------------------------------------------------------------- old leaves
+@pytest.mark.parametrize(
+    ("is_old", "earning", "n_after"),
+    [
+        (False, [], 3),
+        (False, [False, False], 3),
+        (True, [], 1),
+        (True, [False], 1),
+        (True, [True], 2),
+        (True, [True, False], 2),
+        (True, [True, True], 3),
+        (True, [False, False, False], 3),
+    ],
+)
+def test_an_old_leaf_starts_a_trial_only_if_all_others_earn(is_old, earning, n_after):
+    tree = make_tree(max_nodes=3)
+    engine, rng = tree.engine, np.random.default_rng(5)
+    for _ in range(N_BITS):
+        engine.add_feature(False, True)
+    X, y, w = draw_rows(rng, 60)
+    for rows in pieces(60, 20):
+        engine.learn(X[rows], y[rows], w[rows])
+        tree.evidence.refresh(0, may_split=False)
+    for trial, earns in enumerate(earning):
+        engine.start_trial(trial, trial, 0.5, False, False, -1, 0.5)
+        engine.trial_node_loss[trial] = float(earns)
+    engine.rows[0] = MeasuredTrials.YOUNG_ROWS + is_old
+    engine.trial_born[:] = engine.rows[0]
+    engine.refresh_at[0] = 0
+    tree.evidence.refresh(0, may_split=True)
+    assert (engine.trial_feature[:3] >= 0).sum() == n_after
+    wait = MeasuredTrials.OLD_REFRESH_ROWS if is_old else MeasuredTrials.REFRESH_ROWS
+    assert engine.refresh_at[0] == engine.rows[0] + wait

@@ -1,0 +1,59 @@
+"""Rows as dicts: reading them in C++, which remembers the last row's keys, is reading by name."""
+
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from quick import engine_of
+
+NAMES = ["a", "b", "color", "c", 7, ("d", 1), "e", "f"]  # new ones come with the rows
+
+
+def draw_key(rng, name):
+    """The key, or one that is equal but another object, of a number also of another type."""
+    if rng.random() < 0.5:
+        return name
+    copies = {str: lambda: (name + "_")[:-1], int: lambda: float(name), tuple: lambda: (*name,)}
+    return copies[type(name)]()
+
+
+def draw_row(rng, i, way):
+    """Features in some order, some of them absent, None or NaN."""
+    names = list(NAMES[: 3 + i // 60])
+    if way == "any order":
+        rng.shuffle(names)
+    elif way == "turning":
+        names = names[i % len(names) :] + names[: i % len(names)]
+    elif way == "gaps":
+        names = [name for name in names if rng.random() < 0.7]
+    row = {}
+    for name in names:
+        value = rng.choice(["red", "green", "blue"][: 1 + i // 100]) if name == "color" else None
+        value = float(rng.normal()) if value is None else str(value)
+        missing = rng.random()
+        row[draw_key(rng, name)] = (
+            None if missing < 0.05 else float("nan") if missing < 0.1 else value
+        )
+    return row
+
+
+@pytest.mark.parametrize("make", [DynamicModelTreeClassifier, FIMTDDClassifier])
+@pytest.mark.parametrize("way", ["same order", "any order", "turning", "gaps"])
+def test_the_order_and_identity_of_keys_do_not_matter(way, make):
+    """A mapping that is no dict is read in Python, by name."""
+    rng = np.random.default_rng(1)
+    fast, slow = make(), make()
+    for i in range(300):
+        row = draw_row(rng, i, way)
+        question = {"unknown": 1.0, **draw_row(rng, i, way), "stranger": "x"}
+        label = bool(rng.random() < 0.5)
+        fast.learn_one(row, label)
+        slow.learn_one(MappingProxyType(row), label)
+        assert fast.predict_proba_one(question) == slow.predict_proba_one(
+            MappingProxyType(question)
+        )
+    arrays, others = engine_of(fast).arrays(), engine_of(slow).arrays()
+    assert all(np.array_equal(arrays[k], others[k], equal_nan=True) for k in arrays)
+    assert fast._encoder.names == slow._encoder.names
