@@ -279,8 +279,9 @@ def test_words_of_two_labels(model):
     row = {"age": 30.0, "income": 2000.0, "car": "none", "owner": 0.0}
     why = explain_one(model, row)
     low, high = why.intervals["low"]
+    told = {label: percent(probability) for label, probability in why.probabilities.items()}
     text = str(why)
-    assert text.startswith(f"Prediction: low, {why.probabilities['low']:.0%} (high ")
+    assert text.startswith(f"Prediction: low, {told['low']} (high {told['high']})")
     assert f"Rule: {why.path[0]} (leaf {why.leaf}, {why.rows:,.0f} rows learnt" in text
     sign = -1 if why.label == "high" else 1
     for name, words in (("income", "income = 2000"), ("car", "car = 'none'")):

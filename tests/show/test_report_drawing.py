@@ -136,24 +136,29 @@ def test_past_is_not_drawn_from_the_future(page, models):
     for event in history.events:
         nodes = history.at(event.step).nodes
         side = getattr(event, "left", 0)
-        first = [
-            sample.n_rows
+        seen_at = [
+            sample
             for sample in history.samples
             if side in sample.nodes and sample.nodes[side].since_step == event.step
         ]
-        if not side or not first or first[0] <= event.n_rows or nodes[side].since_step < event.step:
+        if not side or not seen_at or nodes[side].since_step < event.step:
+            continue
+        first = seen_at[0]
+        if first.n_rows <= event.n_rows:
             continue
         seen += 1
         opened.execute_script("goToRow(arguments[0]); chooseLeaf(arguments[1])", event.n_rows, side)
         reading = text_of(opened, "#reading")
-        assert f"first seen at row {first[0]:,}" in reading
+        assert f"first seen at row {first.n_rows:,}" in reading
         assert "has learnt" not in reading
         assert "its weights are those of then" in reading
         card = text_of(opened, f"#tree .leaf[data-node='{side}']")
         assert "as of row" in card
-        opened.execute_script("goToRow(arguments[0]); chooseLeaf(arguments[1])", first[0], side)
+        opened.execute_script("goToRow(arguments[0]); chooseLeaf(arguments[1])", first.n_rows, side)
         if text_of(opened, "#reading .kicker").startswith(f"Leaf {side},"):
-            assert "has learnt" in text_of(opened, "#reading")
+            rows, others = first.nodes[side].rows, first.nodes[event.right].rows
+            words = f"has learnt {rows:,.0f} of them" if rows + others else "has seen no rows yet"
+            assert words in text_of(opened, "#reading")
     assert seen > 3
 
 
