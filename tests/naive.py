@@ -48,14 +48,16 @@ class Rows:
     """Rows of one step: raw values X, model inputs z, label codes y, weights w.
 
     The models learn with the weight, at most 1 (``steps``); sums take all of it. Who rests looks
-    at the rows in the ``quarter``.
+    at the rows in the ``quarter``. In calm times work is spared.
     """
 
-    def __init__(self, X, z, y, w, quarter):
+    def __init__(self, X, z, y, w, quarter, *, spares):
         self.X, self.z, self.y, self.w, self.quarter = X, z, y, w, quarter
+        self.spares = spares
 
     def take(self, keep):
-        return Rows(*(part[keep] for part in (self.X, self.z, self.y, self.w, self.quarter)))
+        parts = (part[keep] for part in (self.X, self.z, self.y, self.w, self.quarter))
+        return Rows(*parts, spares=self.spares)
 
     @property
     def steps(self):
@@ -193,7 +195,7 @@ class BlendModel:
         for a, b, w in zip(self.loss_a, self.loss_b, rows.steps, strict=True):
             self.D = min(8.0, max(-8.0, 0.998**w * self.D + w * (a - b)))
         leads = self.D <= (2 if len(rows.y) == 1 else 0)  # or is not clearly behind
-        for _ in range(3 if leads else 1):
+        for _ in range(3 if leads or not rows.spares else 1):
             for z, y, w in rows:
                 self.adagrad(z, y, w)
         for z, y, w in rows:
@@ -308,6 +310,7 @@ class Node:
         self.loss, self.n, self.gradient, self.store = 0.0, 0.0, np.zeros(shape), {}
         # setting 2: discounted losses, grid, trials
         self.T, self.own_loss, self.subtree_loss, self.evidence = now, 0.0, 0.0, 0.0
+        self.recent = 0.0  # what the branch earned lately
         self.buffer, self.grid, self.trials = [], [], []  # buffer: raw rows until edges are chosen
         self.refresh_at, self.barred = 0, {}  # (feature, slot) -> rows of the node until free
 
@@ -340,6 +343,7 @@ class NaiveTree:
     CHUNK, WARM_UP, REFRESH, TRIAL_AGE, BAR = 200, 300, 200, 1000, 2000
     MIN_SIDE, LEVELS, INNER_TRIALS, FLOOR_GATE = 20, 32, 1, 4
     YOUTH, OLD_REFRESH, REST = 10_000, 1000, 16
+    RECENT, ALARM, RESTLESS = 16, 1.2, 0.5
 
     def __init__(self, n_features, n_classes=2, setting="measured", *, epsilon=None,
                  evidence_window=20000, memory=1000, bins=64, trials=3, seed=1, max_nodes=None,
@@ -359,6 +363,8 @@ class NaiveTree:
         self.scales = {j: Scale() for j in range(n_features) if j not in self.leveled}
         self.columns = [("intercept",)] + [("numeric", j) for j in self.scales]
         self.T, self.steps, self.n_rows, self.events = 0.0, 0, 0, []
+        self.lately, self.usually = np.zeros(2), np.zeros(2)  # loss and rows
+        self.restless_until = self.RESTLESS * evidence_window
         self.root = Node((), self.new_model(), self.shape, 0.0)
         has_floor = self.measured and n_classes <= 2
         self.challenger = BlendModel(self.shape, memory, floor=True) if has_floor else None
@@ -480,15 +486,18 @@ class NaiveTree:
         order = visiting_order(X, self.seed)
         X, y, w = X[order], y[order], w[order]
         self.steps += 1
+        self.spares = self.is_calm()
         self.n_rows += len(X)
         self.T += w.sum()
         for j, scale in self.scales.items():
             scale.see(X[:, j], w)
         quarter = random_quarter(len(X), self.n_rows, self.seed)
-        rows, visited = Rows(X, self.inputs(X), y, w, quarter), []
+        rows, visited = Rows(X, self.inputs(X), y, w, quarter, spares=self.spares), []
         loss = self.update(self.root, rows, visited)
         if self.challenger:
             self.update_challenger(rows, loss)
+        if self.measured:
+            self.watch(rows, loss)
         if self.challenger and self.floor_is_due():
             self.flip_floor()
             return
@@ -519,9 +528,22 @@ class NaiveTree:
             self.gather_windows(node, part, loss, residual)
         return leaf_loss
 
+    def is_calm(self):
+        return self.T >= self.restless_until
+
+    def watch(self, rows, leaf_loss):
+        """Spec, ALARM: who has recently lost clearly more than in the long run must not rest."""
+        fade = math.exp(-rows.w.sum() / self.window)
+        new = np.array([(rows.w * leaf_loss).sum(), rows.w.sum()])
+        self.lately, self.usually = fade**self.RECENT * self.lately + new, fade * self.usually + new
+        if self.lately[0] / self.lately[1] > self.ALARM * self.usually[0] / self.usually[1]:
+            self.restless_until = self.T + self.RESTLESS * self.window
+
     def rests(self, node):
-        """Spec, REST: a branch that earns so much is far from any change."""
-        return self.measured and node.split is not None and node.earned >= self.REST * self.tau
+        """Spec, REST: a branch that earns so much, and goes on earning, is far from any change."""
+        if not (self.measured and self.spares) or node.split is None:
+            return False
+        return self.REST * self.tau <= node.earned <= 2 * self.RECENT * node.recent
 
     @staticmethod
     def look_at(rows, *, rests):
@@ -631,6 +653,8 @@ class NaiveTree:
         node.own_loss = fade * node.own_loss + stands_for * (rows.w * loss).sum()
         node.subtree_loss = fade * node.subtree_loss + stands_for * (rows.w * leaf_loss).sum()
         node.evidence = fade * node.evidence + stands_for * rows.w.sum()
+        earned = stands_for * ((rows.w * loss).sum() - (rows.w * leaf_loss).sum())
+        node.recent = fade**self.RECENT * node.recent + earned
         for trial in node.trials:
             trial.fade(fade)
             for side, mask in enumerate(trial.split.sides(rows.X)):
@@ -689,7 +713,7 @@ class NaiveTree:
         """
         if not node.grid or node.rows < node.refresh_at:
             return
-        young, leaf = node.rows <= self.YOUTH, node.split is None
+        young, leaf = node.rows <= self.YOUTH or not self.is_calm(), node.split is None
         node.refresh_at = node.rows + (self.REFRESH if young else self.OLD_REFRESH)
         gains = [t.gain if leaf else t.replacement_gain for t in node.trials]
         for trial, gain in zip(list(node.trials), gains, strict=True):
@@ -741,7 +765,7 @@ class NaiveTree:
         self.record(kind, node, self.tau, before, after, trial.evidence, trial.split, second)
         self.branch(node, trial.split, trial.models)
         node.own_loss, node.subtree_loss, node.trials = trial.node_loss, trial.trial_loss, []
-        node.evidence = trial.evidence
+        node.evidence, node.recent = trial.evidence, 0.0
 
     def update_challenger(self, rows, leaf_loss):
         """Spec, noise floor: one root model with the other link competes with the whole tree.
@@ -749,7 +773,8 @@ class NaiveTree:
         Far behind, it rests.
         """
         fade = math.exp(-rows.w.sum() / self.window)
-        seen, stands_for = self.look_at(rows, rests=self.floor_gain <= -self.floor_level)
+        rests = self.spares and self.floor_gain <= -self.floor_level
+        seen, stands_for = self.look_at(rows, rests=rests)
         part, leaf_loss = rows.take(seen), leaf_loss[seen]
         loss, _ = self.challenger.forward(part)
         self.tree_loss = fade * self.tree_loss + stands_for * (part.w * leaf_loss).sum()

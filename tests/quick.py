@@ -33,6 +33,7 @@ class QuickNaiveTree(NaiveTree):
     CHUNK, WARM_UP, REFRESH, TRIAL_AGE, BAR = 20, 15, 10, 40, 60
     MIN_SIDE, FLOOR_GATE = 4, 1
     YOUTH, OLD_REFRESH, REST = 60, 30, 2
+    ALARM, RESTLESS = 1.2, 0.1
     too_close = False
 
     def proposals(self, node):
@@ -64,6 +65,8 @@ def set_pace(patch):
     patch.setattr(MeasuredTrials, "OLD_REFRESH_ROWS", quick.OLD_REFRESH)
     patch.setattr(MeasuredTrials, "YOUNG_ROWS", quick.YOUTH)
     patch.setattr(MeasuredTrials, "REST_FACTOR", quick.REST)
+    patch.setattr(MeasuredTrials, "ALARM_FACTOR", quick.ALARM)
+    patch.setattr(MeasuredTrials, "RESTLESS_SHARE", quick.RESTLESS)
     patch.setattr(MeasuredTrials, "TRIAL_ROWS", quick.TRIAL_AGE)
     patch.setattr(MeasuredTrials, "BARRED_ROWS", quick.BAR)
     patch.setattr(MeasuredTrials, "SIDE_ROWS", quick.MIN_SIDE)

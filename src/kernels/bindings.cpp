@@ -209,13 +209,17 @@ NB_MODULE(_kernels, m) {
         .def_prop_ro("challenger_loss", [](const Engine& e) { return e.challenger_loss; })
         .def_prop_ro("rival_loss", [](const Engine& e) { return e.rival_loss; })
         .def_prop_ro("challenger_gain", [](const Engine& e) { return e.challenger_gain(); })
+        .def_prop_ro("is_calm", [](const Engine& e) { return e.is_calm(); })
+        .def_rw("restless_until", &Engine::restless_until)
+        .def_rw("restless_rows", &Engine::restless_rows)
+        .def_rw("alarm_level", &Engine::alarm_level)
         .def_rw("challenger_level", &Engine::challenger_level)
         .def_rw("wake_at", &Engine::wake_at)
         // clang-format off
         VIEW(model, nodes) VIEW(own_loss, nodes) VIEW(subtree_loss, nodes) VIEW(born, nodes) VIEW(refresh_at, nodes)
         NAMED_VIEW("node_clock", nodes, clock) NAMED_VIEW("scale_is_indicator", scaler, is_indicator)
         VIEW(evidence, nodes) VIEW(split_level, nodes) VIEW(prune_level, nodes) VIEW(replace_level, nodes)
-        VIEW(rest_level, nodes)
+        VIEW(rest_level, nodes) VIEW(recent, nodes)
         TRIAL_VIEW(feature) TRIAL_VIEW(threshold) TRIAL_VIEW(equality) TRIAL_VIEW(missing_left) TRIAL_VIEW(slot)
         TRIAL_VIEW(node_loss) TRIAL_VIEW(subtree_loss) TRIAL_VIEW(trial_loss) TRIAL_VIEW(n_left) TRIAL_VIEW(n_right)
         TRIAL_VIEW(born) TRIAL_VIEW(evidence) TRIAL_VIEW(left_model) TRIAL_VIEW(right_model);

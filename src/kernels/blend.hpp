@@ -362,9 +362,9 @@ void learn_floors(const Rows& rows, const Lesson& lesson) {
     }
 }
 
-// More than one pass of Adagrad pays where it leads; over a single row, unless it is clearly behind.
-inline bool needs_more_passes(const Lesson& lesson) {
-    return head_of(lesson).preference <= (lesson.visit.n == 1 ? 2.0 : 0.0);
+// In calm times more than one pass of Adagrad pays where it leads; over a single row, unless it is clearly behind.
+inline bool needs_more_passes(const Lesson& lesson, const Learning& learning) {
+    return !learning.spares || head_of(lesson).preference <= (lesson.visit.n == 1 ? 2.0 : 0.0);
 }
 
 void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const Learning& learning) {
@@ -376,7 +376,7 @@ void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n,
         for (int l = begin; l < end; l++) {
             learn_preference(rows, lessons[l]);
             group.add(lessons[l]);
-            if (needs_more_passes(lessons[l])) again.add(lessons[l]);
+            if (needs_more_passes(lessons[l], learning)) again.add(lessons[l]);
         }
         adagrad_pass(group, true);
         for (int pass = 1; pass < learning.passes; pass++) adagrad_pass(again, false);

@@ -12,7 +12,8 @@
 namespace driftree {
 
 constexpr int kScratchRows = 4096;
-constexpr int kRest = 4;  // of so many rows, a node at rest looks at one
+constexpr int kRest = 4;     // of so many rows, a node at rest looks at one
+constexpr int kRecent = 16;  // what was recent fades so many times as fast as the rest
 
 const Functions& choose_functions() {
     const char* wish = std::getenv("DRIFTREE_ISA");
@@ -81,9 +82,28 @@ void Engine::enlist() {
     if (pupil.rows.empty()) n_pupils_--;
 }
 
-// A node that is far from being pruned looks at a random row in four, which then stands for four.
+// Work is spared only in calm times. When the leaves have recently lost clearly more than in the long run, something has
+// changed, and for a long while nothing is spared.
+void Engine::step_calm() {
+    double loss = 0.0, rows = 0.0;
+    for (int i = 0; i < chunk_.n; i++) {
+        loss += chunk_.weights[i] * leaf_loss_[i];
+        rows += chunk_.weights[i];
+    }
+    const double keep = std::exp(-rows / settings.evidence_window), keep_recent = std::pow(keep, kRecent);
+    tree_loss = keep * tree_loss + loss;
+    tree_rows = keep * tree_rows + rows;
+    recent_loss = keep_recent * recent_loss + loss;
+    recent_rows = keep_recent * recent_rows + rows;
+    if (recent_loss * tree_rows > alarm_level * tree_loss * recent_rows) restless_until = clock + restless_rows;
+}
+
+// A node that is far from being pruned looks at a random row in four, which then stands for four: as long as its branch
+// earns at least half of what it did in the long run.
 bool Engine::rests(int node) const {
-    return nodes.left[node] >= 0 && nodes.own_loss[node] - nodes.subtree_loss[node] >= nodes.rest_level[node];
+    if (!learning_.spares || nodes.left[node] < 0) return false;
+    const double gain = nodes.own_loss[node] - nodes.subtree_loss[node];
+    return gain >= nodes.rest_level[node] && kRecent * nodes.recent[node] >= 0.5 * gain;
 }
 
 void Engine::look_at(const std::vector<std::int32_t>& rows, bool rests, std::vector<std::int32_t>& seen) const {
@@ -123,6 +143,7 @@ void Engine::learn(const double* X, const std::int32_t* y, const double* weights
     chunk_.fill(*f_, X, y, weights, n, schema.n_features, settings.seed);
     scaler.update(*f_, chunk_.raw.data(), chunk_.weights.data(), n, settings.by_gradient);
     chunk_.scale(*f_, schema, scaler, shape.stride, !settings.by_gradient);  // SGD takes all inputs
+    learning_.spares = is_calm();
     for (int i = 0; i < n; i++) clock += chunk_.weights[i];
     n_rows += n;
     n_steps++;
@@ -133,6 +154,7 @@ void Engine::learn(const double* X, const std::int32_t* y, const double* weights
     forward();
     for (int s = n_stops_ - 1; s >= 0; s--) step_node(stops_[s]);  // children before parents
     if (challenger >= 0) step_challenger();
+    if (!settings.by_gradient) step_calm();
     learn_models();
     for (int s = n_stops_ - 1; s >= 0; s--)
         if (is_due(stops_[s].node)) due_.push_back(stops_[s].node);
@@ -197,6 +219,7 @@ void Engine::step_node(const Stop& stop) {
     nodes.own_loss[node] = keep * nodes.own_loss[node] + own;
     nodes.subtree_loss[node] = keep * nodes.subtree_loss[node] + subtree;
     nodes.evidence[node] = keep * nodes.evidence[node] + rows;
+    nodes.recent[node] = std::pow(keep, kRecent) * nodes.recent[node] + (own - subtree);
     if (settings.by_gradient) {
         step_candidates(node, visit, before, rows, own);
     } else {

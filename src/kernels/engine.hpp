@@ -41,12 +41,13 @@ struct Nodes {
     std::vector<std::uint8_t> equality, missing_left, alive;
     std::vector<double> threshold, rows, clock, own_loss, subtree_loss, born, refresh_at;
     std::vector<double> evidence;  // rows behind the two losses, faded like them
+    std::vector<double> recent;    // what the branch earned lately: own minus subtree loss, faded kRecent times as fast
     std::vector<double> split_level, prune_level, replace_level, rest_level;  // set by Python
 
     explicit Nodes(int n) {
         for (auto* ids : {&parent, &left, &right, &feature, &depth, &model}) ids->assign(n, -1);
         for (auto* flags : {&equality, &missing_left, &alive}) flags->assign(n, 0);
-        for (auto* values : {&threshold, &rows, &clock, &own_loss, &subtree_loss, &born, &refresh_at, &evidence,
+        for (auto* values : {&threshold, &rows, &clock, &own_loss, &subtree_loss, &born, &refresh_at, &evidence, &recent,
                              &split_level, &prune_level, &replace_level, &rest_level})
             values->assign(n, 0.0);
     }
@@ -56,6 +57,7 @@ struct Nodes {
         a("model", model), a("equality", equality), a("missing_left", missing_left), a("alive", alive);
         a("threshold", threshold), a("rows", rows), a("node_clock", clock), a("own_loss", own_loss);
         a("subtree_loss", subtree_loss), a("born", born), a("refresh_at", refresh_at), a("evidence", evidence);
+        a("recent", recent);
         a("split_level", split_level), a("prune_level", prune_level), a("replace_level", replace_level);
         a("rest_level", rest_level);
     }
@@ -143,6 +145,10 @@ public:
     double challenger_loss = 0.0, rival_loss = 0.0;  // the challenger's and the tree's, on the same rows
     double challenger_clock = 0.0, challenger_rows = 0.0;
     double challenger_level = 0.0;                   // set by Python
+    double tree_loss = 0.0, tree_rows = 0.0;         // what the leaves paid, faded,
+    double recent_loss = 0.0, recent_rows = 0.0;     // and kRecent times as fast
+    double restless_until = 0.0;                     // on the clock; begun by Python
+    double restless_rows = 0.0, alarm_level = 0.0;   // set by Python
     double clock = 0.0;
     std::int64_t n_steps = 0, n_rows = 0;
     std::int64_t wake_at = std::numeric_limits<std::int64_t>::max();  // rows at which Python wants to look; set by it
@@ -159,6 +165,8 @@ public:
         a.fixed(false);
         a("challenger", challenger), a("challenger_loss", challenger_loss), a("rival_loss", rival_loss);
         a("challenger_clock", challenger_clock), a("challenger_rows", challenger_rows);
+        a("tree_loss", tree_loss), a("tree_rows", tree_rows), a("recent_loss", recent_loss);
+        a("recent_rows", recent_rows), a("restless_until", restless_until);
         a("challenger_level", challenger_level), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
         a.each("model", models, [](auto& inner, Lines<double>& model) { inner("memory", model); });
         a.each("grid", grids, [](auto& inner, Grid& grid) { grid.visit(inner); });
@@ -168,6 +176,7 @@ public:
     }
 
     double challenger_gain() const { return rival_loss - challenger_loss; }
+    bool is_calm() const { return clock >= restless_until; }
     mutable std::shared_mutex mutex;  // one learns, or many predict
     Head& head(int model) { return *reinterpret_cast<Head*>(models[model].data()); }
 
@@ -211,9 +220,10 @@ private:
     void step_challenger();
     NodeSums sums(int node) const { return {nodes.rows[node], nodes.own_loss[node], node_gradient[node].data()}; }
     GainRule gain_rule() const { return {f_, shape.outputs * shape.stride, settings.gain_step}; }
+    void step_calm();
     bool is_due(int node);
     bool rests(int node) const;
-    bool challenger_rests() const { return challenger_gain() <= -challenger_level; }
+    bool challenger_rests() const { return learning_.spares && challenger_gain() <= -challenger_level; }
     void look_at(const std::vector<std::int32_t>& rows, bool rests, std::vector<std::int32_t>& seen) const;
 
     const Functions* f_;

@@ -61,7 +61,7 @@ void FimtddEngine::learn_row(const double* x, std::int32_t code, double weight) 
         const bool is_old = nodes.rows[node] >= settings.drift_rows;
         if (is_old && nodes.error_sum[node] - nodes.least_sum[node] > settings.drift_threshold) due_.push_back(node);
     }
-    f_->sgd_learn(shape, rows, &lesson, 1, {settings.learning_rate, 0.0, 1});
+    f_->sgd_learn(shape, rows, &lesson, 1, {settings.learning_rate, 0.0, 1, false});
     split_points[leaf].add(x, label, weight);
     nodes.rows[leaf] += weight;
     if (nodes.rows[leaf] - nodes.tried_at[leaf] >= settings.grace_period) {

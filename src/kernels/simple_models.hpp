@@ -48,6 +48,7 @@ struct Learning {
     double rate;       // SGD: learning rate
     double memory;     // Newton: rows remembered (at least 20 per column)
     int passes;        // Adagrad: passes over the rows of a step
+    bool spares;       // Adagrad: only where it leads
 };
 
 // What a model said of the visited rows before learning them.

@@ -14,7 +14,7 @@ Engine::Engine(const Settings& given, int classes)
     : settings(given), shape{1, 8, classes > 2 ? classes : 1}, nodes(given.max_nodes),
       trials(given.max_nodes * given.trials), grids(given.max_nodes), candidates(given.max_nodes),
       node_gradient(given.max_nodes), class_rows(given.max_nodes), n_classes(classes), f_(&choose_functions()),
-      learning_{given.learning_rate, given.memory, given.passes} {
+      learning_{given.learning_rate, given.memory, given.passes, false} {
     new_node(-1, new_model());
     if (!settings.by_gradient && n_classes <= 2) {
         challenger = new_model();
@@ -173,7 +173,7 @@ int Engine::new_node(int parent, int model) {
     nodes.depth[node] = parent < 0 ? 0 : nodes.depth[parent] + 1;
     nodes.model[node] = model;
     nodes.rows[node] = nodes.own_loss[node] = nodes.subtree_loss[node] = nodes.refresh_at[node] = 0.0;
-    nodes.evidence[node] = 0.0;
+    nodes.evidence[node] = nodes.recent[node] = 0.0;
     nodes.rest_level[node] = std::numeric_limits<double>::infinity();
     nodes.clock[node] = nodes.born[node] = clock;
     class_rows[node].assign(n_classes, 0.0);
@@ -209,6 +209,7 @@ void Engine::split_by_trial(int node, int trial) {
     nodes.own_loss[node] = trials.node_loss[trial];
     nodes.subtree_loss[node] = trials.trial_loss[trial];
     nodes.evidence[node] = trials.evidence[trial];
+    nodes.recent[node] = 0.0;
     for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++)
         if (trials.feature[t] >= 0) drop_trial(t, 0.0);
     add_children(node, condition, left, right);

@@ -309,6 +309,18 @@ class Engine(_TreeEngine):
     def replace_level(self) -> _Doubles:
         """What a gain (4) must reach to be due; set by Python."""
     @property
+    def recent(self) -> _Doubles:
+        """What the branch of each node has earned lately."""
+    restless_until: float
+    """The clock up to which no work is spared; Python sets the first."""
+    restless_rows: float
+    """How long no work is spared after an alarm; set by Python."""
+    alarm_level: float
+    """How many times its long-run loss the tree must have lost recently for an alarm; set by Python."""
+    @property
+    def is_calm(self) -> bool:
+        """Whether work is spared: whether there was no alarm for long."""
+    @property
     def rest_level(self) -> _Doubles:
         """What a branch must earn for its node to look at one row in four; set by Python."""
 

@@ -182,6 +182,8 @@ class MeasuredTrials:
     SIDE_ROWS = 20
     YOUNG_ROWS = 10_000
     REST_FACTOR = 16
+    ALARM_FACTOR = 1.2
+    RESTLESS_SHARE = 0.5
     GRID_BYTES = 4_000_000
     LEAST_BINS = 4
 
@@ -191,6 +193,8 @@ class MeasuredTrials:
         self.engine = engine
         self.margin = -math.log(epsilon)
         self.window = window
+        engine.restless_rows = engine.restless_until = self.RESTLESS_SHARE * window
+        engine.alarm_level = self.ALARM_FACTOR
         self.trials = trials
         self.bins = bins
         # Views of the engine's arrays, which never move; making one costs more than reading it.
@@ -278,7 +282,7 @@ class MeasuredTrials:
             return
         if rows < self._refresh_at[node]:
             return
-        is_young = rows <= self.YOUNG_ROWS
+        is_young = rows <= self.YOUNG_ROWS or not engine.is_calm
         self._refresh_at[node] = rows + (self.REFRESH_ROWS if is_young else self.OLD_REFRESH_ROWS)
         is_inner = self._left[node] >= 0
         rival_loss = self._subtree_loss if is_inner else self._node_loss
