@@ -18,44 +18,112 @@ from pathlib import Path
 # The kernels as they are printed, and the functions of src/kernels they are made of. A function
 # that is not here counts for the one that it is inlined into, or else as the rest.
 KERNELS: dict[str, tuple[str, ...]] = {
-    "forward": ("blend_forward", "sgd_forward"),
-    "Adagrad": ("adagrad_row",),
-    "Newton": ("newton_row", "times", "fold_scale", "limit_diagonal", "reset_matrix"),
+    "forward": ("forward_logit", "forward_softmax", "blend_forward", "sgd_forward"),
+    "links": ("LogOdds::slopes", "softmax_slope", "Slopes::loss", "newton_share"),
+    "Adagrad": ("adagrad_row", "adagrad_pass"),
+    "Newton": (
+        "newton_row",
+        "newton_pass",
+        "times",
+        "subtract_square",
+        "fold_scale",
+        "limit_diagonal",
+        "reset_matrix",
+    ),
     "opinions": (
-        "learn_row",
+        "Group::ask<>",
+        "ask<>",
         "blend_learn",
-        "blend_learn_group",
         "learn_preference",
+        "learn_floors",
         "learn_floor",
     ),
-    "SGD": ("sgd_learn", "sgd_row"),
-    "gradients": ("gradients", "gradients_single", "fill_gradients<>"),
-    "grid sums": ("Grid::add", "Grid::fade", "Grid::collect", "add_single"),
-    "slots": ("Grid::slots_of", "slots"),
-    "proposals": ("Grid::best", "Engine::proposals"),
-    "candidate sums": ("CandidateStep::update", "CandidateStep::add_all", "add", "norms"),
-    "candidate scan": ("CandidateStep::propose", "CandidateStep::collect_feature", "scan"),
-    "sorting": ("CandidateStep::sort_column", "CandidateStep::begin", "Chunk::fill"),
-    "scaling": ("Scaler::update", "Chunk::scale", "Chunk::fill_inputs"),
-    "routing": ("Engine::route", "Engine::leaf_of"),
+    "SGD": ("sgd_learn", "sgd_learn_logits", "sgd_step"),
+    "gradients": ("gradients_single",),
+    "grid sums": ("Grid::add", "Grid::fade", "Grid::collect"),
+    "slots": ("Grid::slots_of",),
+    "proposals": ("Grid::best", "Grid::implied_gradient", "Engine::proposals"),
+    "candidate sums": (
+        "CandidateStep::begin",
+        "CandidateStep::add_all",
+        "CandidateStep::update",
+        "CandidateStep::add_left_of_all",
+        "CandidateStep::add_equal_to_all",
+        "CandidateStep::admit",
+        "sum_buckets",
+        "measure",
+        "weigh",
+    ),
+    "candidate bounds": (
+        "CandidateStep::learn_row",
+        "CandidateStep::find_worse",
+        "Candidates::add_waiting",
+        "Candidates::next_waiting",
+        "Candidates::best_gain",
+        "add_row",
+    ),
+    "candidate scan": (
+        "CandidateStep::propose",
+        "CandidateStep::propose_values",
+        "CandidateStep::propose_borders",
+        "CandidateStep::propose_levels",
+        "CandidateStep::find_worst",
+    ),
+    "settling": ("Candidates::settle", "Candidates::settle_all", "settle"),
+    "buckets": ("Column::fill", "Column::sort", "codes"),
+    "row order": ("Chunk::fill", "Chunk::choose_order", "row_keys"),
+    "scaling": (
+        "update_scale",
+        "scale_row",
+        "Scaler::update",
+        "Scaler::apply",
+        "Chunk::scale",
+        "Chunk::fill_inputs",
+    ),
+    "routing": (
+        "Engine::route",
+        "Engine::enlist",
+        "Engine::add_pupil",
+        "Engine::look_at",
+        "Engine::leaf_of",
+    ),
     "node sums": (
         "Engine::step_node",
         "Engine::step_trials",
         "Engine::step_challenger",
         "Engine::is_due",
     ),
-    "prediction": ("Engine::logits_of", "Engine::probabilities_of", "fill_probabilities"),
+    "prediction": (
+        "Engine::logits_of",
+        "Engine::class_of",
+        "Engine::probabilities_of",
+        "fill_probabilities",
+        "most_probable",
+    ),
     "rest of step": (
         "Engine::learn",
+        "Engine::forward",
         "Engine::learn_models",
         "Engine::step_grid",
         "Engine::step_candidates",
     ),
-    "reading rows": ("RowReader::read", "RowReader::code_of", "learn_row<>", "predict_row<>"),
+    "reading rows": (
+        "RowReader::read",
+        "RowReader::code_of",
+        "RowReader::codes_of",
+        "learn_row<>",
+        "predict_row<>",
+    ),
 }
 Function = tuple[str, str]  # object, name
 OUR_NAME = re.compile(r"(?:\w+[&*]* )?driftree::")
 SOURCES = Path(__file__).parent.parent / "src" / "kernels"
+# callgrind counts an instruction that repeats itself (rep stos, rep movs) once per repetition, so
+# the C library is told to clear and copy large blocks by vectors as it does with small ones.
+ENVIRONMENT = {
+    "GLIBC_TUNABLES": "glibc.cpu.x86_rep_stosb_threshold=1000000000"
+    ":glibc.cpu.x86_rep_movsb_threshold=1000000000"
+}
 REST = "rest of kernels"
 OUTSIDE = "outside"
 

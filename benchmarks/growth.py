@@ -55,6 +55,8 @@ MANY_FEATURES = 50  # from here on, what grows with the square of m outweighs th
 LATE = {"rows": GROWN_ROWS, "features": MANY_FEATURES}
 DEPTH = "nodes on the path"
 LIMITS = {"rows": 0, "features": 2, "classes": 1, DEPTH: 1}
+FIXED_BYTES = 843  # of a node that may come: its places in the tree's arrays
+FEATURE_BYTES = 222  # what is known of a feature's columns, and its scale
 RESULTS = page.ROOT / "benchmarks" / "results" / "growth.json"
 PICTURE = page.ROOT / "docs" / "pictures" / "growth.png"
 
@@ -234,16 +236,16 @@ def formula(learner: DynamicModelTreeClassifier) -> int:
     p = learner._tree.parameters
     engine = learner._tree.engine
     size = engine.n_outputs * engine.stride
-    n_trials = int((engine.trial_feature >= 0).sum())
-    fixed = p.max_nodes * (115 + 82 * p.trials + 440)
+    fixed = p.max_nodes * (FIXED_BYTES + 82 * p.trials) + FEATURE_BYTES * engine.n_features
     if p.setting == "paper":
         candidate = 52 + 16 * size
         node = 8 * (8 + size) + 8 * engine.n_classes + 8 * size
         return fixed + learner.n_nodes_ * (node + p.candidates * engine.n_features * candidate)
     model = 8 * (8 + 3 * size + engine.stride**2)
     room = learner._tree.evidence.GRID_BYTES // (4 * size) // engine.n_features - 1
-    slots = engine.n_features * (min(p.bins, max(room, learner._tree.evidence.LEAST_BINS)) + 1)
-    grid = slots * (24 + 4 * size)
+    bins = min(p.bins, max(room, learner._tree.evidence.LEAST_BINS))
+    grid = engine.n_features * ((bins + 1) * (24 + 4 * size) + 8) + 8 * size
+    n_trials = int((engine.trial_feature >= 0).sum())
     n_models = learner.n_nodes_ + 2 * n_trials + (engine.challenger >= 0)
     return fixed + n_models * model + learner.n_nodes_ * (grid + 8 * engine.n_classes)
 

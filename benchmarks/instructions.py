@@ -10,6 +10,7 @@ the C library, which are kept with them.
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -72,7 +73,8 @@ def count() -> Figures:
         words = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--dump-instr=yes"]
         words += [f"--callgrind-out-file={folder}/counted", str(program)]
         words += [str(word) for workload in WORKLOADS for word in workload]
-        done = subprocess.run(words, check=False, capture_output=True, text=True)
+        environment = os.environ | callgrind.ENVIRONMENT
+        done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment)
         if "SIGILL" in done.stderr:
             raise harness.UnavailableError(
                 "valgrind cannot run AVX2 here: use a machine that has it"

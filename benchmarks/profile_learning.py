@@ -240,4 +240,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 if __name__ == "__main__":
     # The Python under valgrind takes these over: one thread, and the same hashes every time.
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", PYTHONHASHSEED="0")
+    os.environ.update(callgrind.ENVIRONMENT)
     main()

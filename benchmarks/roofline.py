@@ -2,9 +2,11 @@
 
 benchmarks/kernels/roofline.cpp measures the machine (multiply and add, divide and square root, the
 exponential, the link, bytes of each level of memory) and the kernels, called directly; both are
-compiled for the widest instruction set that is here. What a kernel must do at least for a row is in
-`WORK`; the longest of its times at the machine's peaks is its bound, and the bound over the time
-measured is the fraction reached. Padding to whole vectors is not work, so it shows as a loss.
+compiled for the widest instruction set that is here. Models of the default setting learn eight side
+by side, as in a leaf with three trials; the paper's is alone, as in a leaf of its tree. What a
+kernel must do at least for a row is in `WORK`; the longest of its times at the machine's peaks is
+its bound, and the bound over the time measured is the fraction reached. Padding to whole vectors is
+not work, so it shows as a loss.
 
     python benchmarks/roofline.py            print, and write the tables in docs/speed.md
 """
@@ -19,6 +21,8 @@ import page
 from driftree.learn import _kernels
 
 STEP_ROWS = 200
+MODELS = 8  # of the default setting, side by side
+BUCKETS = 32  # of a feature with so many rows in a step
 SIZES = [(10, 2), (50, 2), (200, 2), (54, 7)]  # features, classes
 RESULTS = harness.ROOT / "benchmarks" / "results" / "roofline.json"
 
@@ -30,7 +34,7 @@ class Work(NamedTuple):
     near: tuple[float, float]  # bytes of L1
     far: tuple[float, float] = (0.0, 0.0)  # bytes of what is held
     held: float = 0.0  # bytes that must stay close: says which level of memory `far` comes from
-    divisions: float = 0.0  # each with a square root
+    divisions: float = 0.0  # each with a square root, in single precision
     exponentials: float = 0.0  # and logarithms
     links: float = 0.0  # of which each waits for the one before
 
@@ -43,34 +47,51 @@ WORK: dict[str, Callable[[int, int, int, int], Work]] = {
     ),
     # A dot product and a link; then, per weight, g = r z; s += g g; w -= g / (sqrt(s) + eps).
     "Adagrad pass": lambda c, k, m, b: Work(
-        8 * k * c, (8 * (2 * k + 1) * c, 16 * k * c), divisions=k * c, exponentials=k
+        8 * k * c,
+        (8 * (2 * k + 1) * c, 16 * k * c),
+        divisions=k * c,
+        exponentials=k,
+        links=1 / MODELS,
     ),
-    # u = A x; x'u and u'u; W -= r u'; A -= v v': A is read twice and written once.
+    # A dot product and a link; u = A x; x'u and u'u; W -= r u'; A -= v v': A is read twice and
+    # written once.
     "Newton row": lambda c, k, m, b: Work(
         4 * c * c + 4 * k * c + 5 * c,
         near=(8 * (2 * k + 3) * c, 8 * (k + 2) * c),
         far=(16 * c * c, 8 * c * c),
         held=8 * c * c,
         exponentials=k,
+        links=1 / MODELS,
     ),
     # Every value against every edge of its feature.
     "slots": lambda c, k, m, b: Work(m * (b - 1), (8 * m * (b - 1), 0)),
-    # The gradient once, then added to one slot of every feature.
+    # The gradient once, then added to the total and to one slot of every feature.
     "grid sums": lambda c, k, m, b: Work(
-        (m + 1) * k * c,
-        near=(4 * m * k * c, 0),
+        (m + 2) * k * c,
+        near=(4 * (m + 3) * k * c + 8 * c, 12 * k * c),
         far=(4 * m * k * c, 4 * m * k * c),
         held=4 * m * (b + 1) * k * c,
     ),
     "SGD forward": lambda c, k, m, b: Work(2 * k * c, (8 * (k + 1) * c, 0), exponentials=k + 1),
     "SGD row": lambda c, k, m, b: Work(4 * k * c, (8 * (k + 1) * c, 8 * k * c), links=1),
-    # Per feature: left += g; right = all - left; both squared and summed.
+    # Per feature: every row's gradient r z is added to its bucket; of every bucket, the sums before
+    # it and the squares of what is left and right of it.
+    "candidate sums": lambda c, k, m, b: Work(
+        m * k * c * (2 + 7 * BUCKETS / STEP_ROWS),
+        near=(m * k * c * 24 * BUCKETS / STEP_ROWS, m * k * c * 16 * BUCKETS / STEP_ROWS),
+        far=(8 * m * k * c, 0),
+        held=8 * STEP_ROWS * c,
+    ),
+    # Per feature, if all values were looked at: left += r z; right = all - left; both squared and
+    # summed.
     "candidate scan": lambda c, k, m, b: Work(
-        6 * m * k * c,
+        7 * m * k * c,
         near=(16 * m * k * c, 8 * m * k * c),
         far=(8 * m * k * c, 0),
-        held=8 * STEP_ROWS * k * c,
+        held=8 * STEP_ROWS * c,
     ),
+    # Row by row, of 3 m candidates: on which side the row lies, and bounds of the gain.
+    "candidate bounds": lambda c, k, m, b: Work(33 * 3 * m, (84 * 3 * m, 56 * 3 * m)),
 }
 
 
@@ -123,7 +144,7 @@ def tabulate_machine(peak: dict[str, float]) -> str:
     """Lay out the machine's peaks."""
     units = {
         "multiply_add": ("multiply and add, from registers, not fused", "Gflop/s"),
-        "divide_root": ("square root and division", "G/s"),
+        "divide_root": ("square root and division, in single precision", "G/s"),
         "exponential": ("exponential", "G/s"),
         "links": ("link of a row that waits for the row before", "G/s"),
     }

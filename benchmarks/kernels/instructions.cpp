@@ -1,15 +1,17 @@
-// The engine without Python, on fixed input and with a fixed tree: what callgrind counts here repeats to the instruction.
+// The engine without Python, on fixed input and with a fixed tree: what callgrind counts repeats to the instruction.
 //
 //     instructions SETTING FEATURES CLASSES STEP_ROWS ROWS [SETTING ...]
 //
-// For every workload a tree of depth 2 is grown by force, with as many trials as Python would start (three at a leaf, one
-// at an inner node); then ROWS more rows are learnt in steps of STEP_ROWS and predicted, and only that is counted.
-// Whether splits are worth it is not asked: the work of a row must not depend on it.
+// For every workload a tree of depth 2 is grown by force, with as many trials as Python would start (three at a leaf,
+// one at an inner node); then ROWS more rows are learnt in steps of STEP_ROWS and predicted, and only that is counted.
+// Whether splits are worth it is not asked, no model rests, and Adagrad leads in all of them, so that it makes all its
+// passes: the work of a row must not depend on what the models are worth.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rows.hpp"
@@ -24,17 +26,32 @@ using driftree::Settings;
 
 namespace {
 
-constexpr int kDepth = 2, kBins = 64, kWarmUpRows = 50;  // rows that a leaf gets before it has trials, and again before it is split
+constexpr int kDepth = 2, kBins = 64;
+constexpr int kWarmUpRows = 50;  // that a leaf gets before it has trials, and again before it is split
 
 struct Workload {
     bool by_gradient;
     int features, classes, step_rows, rows;
 };
 
+void let_adagrad_lead(Engine& engine) {
+    for (auto& model : engine.models)
+        if (!model.empty()) reinterpret_cast<driftree::Head*>(model.data())->preference = -8.0;
+}
+
+// Learns the rows that were drawn, in steps.
+void learn_drawn(Engine& engine, const harness::Stream& stream, int step) {
+    const int n = static_cast<int>(stream.y.size());
+    for (int i = 0; i < n; i += step) {
+        let_adagrad_lead(engine);
+        const double* rows = stream.X.data() + static_cast<long>(i) * stream.features;
+        engine.learn(rows, stream.y.data() + i, nullptr, std::min(step, n - i));
+    }
+}
+
 void learn(Engine& engine, harness::Stream& stream, int n, int step) {
     stream.draw(n);
-    for (int i = 0; i < n; i += step)
-        engine.learn(stream.X.data() + static_cast<long>(i) * stream.features, stream.y.data() + i, nullptr, std::min(step, n - i));
+    learn_drawn(engine, stream, step);
 }
 
 // Even edges, as many as fit into four million bytes of sums: what Python chooses for rows in [0, 1).
@@ -47,9 +64,12 @@ void choose_grid(Engine& engine, int node, int features) {
     engine.choose_grid(node, std::vector<std::int32_t>(features, bins + 1), edges);
 }
 
+// Best first, but those that leave a side with hardly any rows last: all leaves are to get some.
 void start_trials(Engine& engine, int node, int wanted) {
     auto proposals = engine.proposals(node);
-    std::stable_sort(proposals.begin(), proposals.end(), [](const auto& a, const auto& b) { return a.score > b.score; });
+    const auto rank = [](const auto& p) { return std::pair(std::min(p.n_left, p.n_right) >= 0.1, p.score); };
+    const auto precedes = [&](const auto& a, const auto& b) { return rank(a) > rank(b); };
+    std::stable_sort(proposals.begin(), proposals.end(), precedes);
     for (int t = 0; t < std::min<int>(wanted, proposals.size()); t++)
         engine.start_trial(node * engine.settings.trials + t, proposals[t]);
 }
@@ -90,7 +110,7 @@ void split_leaves(Engine& engine) {
         if (engine.nodes.left[node] >= 0) continue;
         if (engine.settings.by_gradient) {
             if (const int k = best_candidate(engine, node); k >= 0) engine.split_by_candidate(node, k);
-        } else {
+        } else if (engine.trials.feature[node * engine.settings.trials] >= 0) {
             engine.split_by_trial(node, node * engine.settings.trials);
             start_trials(engine, node, 1);
         }
@@ -109,6 +129,7 @@ void run(const Workload& w, const std::string& name) {
     Settings settings;
     settings.by_gradient = w.by_gradient;
     Engine engine(settings, w.classes);
+    engine.challenger_level = 1e300;
     for (int j = 0; j < w.features; j++) engine.add_feature(false, true);
     harness::Stream stream(w.features, w.classes);
     for (int depth = 0; depth < kDepth; depth++) {
@@ -120,8 +141,7 @@ void run(const Workload& w, const std::string& name) {
     stream.draw(w.rows);
     CALLGRIND_START_INSTRUMENTATION;
     CALLGRIND_ZERO_STATS;
-    for (int i = 0; i < w.rows; i += w.step_rows)
-        engine.learn(stream.X.data() + static_cast<long>(i) * w.features, stream.y.data() + i, nullptr, w.step_rows);
+    learn_drawn(engine, stream, w.step_rows);
     predict(engine, stream);
     CALLGRIND_DUMP_STATS_AT(name.c_str());
     CALLGRIND_STOP_INSTRUMENTATION;

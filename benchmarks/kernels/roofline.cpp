@@ -2,8 +2,9 @@
 //
 //     roofline FEATURES CLASSES [FEATURES CLASSES ...]
 //
-// Peaks: multiply and add from registers without fusing them, divide and square root, the exponential, a chain of links,
-// and bytes from the caches and from memory. Kernels: seconds per row and model (or node), called directly, on the rows of one step.
+// Peaks: multiply and add from registers without fusing them, divide and square root, the exponential, a chain of
+// links, and bytes from the caches and from memory. Roots and exponentials are those of the kernels (vectors.hpp), of
+// many numbers that wait for nothing. Kernels: seconds per row and model (or node), called directly, on a step's rows.
 #include <time.h>
 #include <unistd.h>
 
@@ -16,7 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "column.hpp"
 #include "rows.hpp"
+#include "vectors.hpp"
 
 namespace {
 
@@ -28,7 +31,8 @@ constexpr int kWidth = 32;
 constexpr int kWidth = 16;
 #endif
 typedef double Wide __attribute__((vector_size(kWidth), aligned(8), may_alias));
-constexpr int kLanes = kWidth / sizeof(double), kChains = 12, kRounds = 15, kRows = 200, kModels = 8;
+constexpr int kLanes = kWidth / sizeof(double), kChains = 12, kRounds = 15, kRows = 200;
+constexpr int kModels = 8;  // that learn side by side: of a leaf with three trials, and the challenger
 
 double now() {
     timespec t;
@@ -73,34 +77,30 @@ void multiply_add() {
 }
 
 // What Adagrad does for every weight.
-void divide_root() {
-    Wide values[kChains / 2];
-    for (Wide& value : values) value = Wide{} + 2.0;
-    for (int i = 0; i < kTurns / 8; i++)
-        for (Wide& value : values) {
-            Wide root;
-            for (int l = 0; l < kLanes; l++) root[l] = std::sqrt(value[l]);
-            value = 2.0 / (root + 1e-8);
-        }
-    use(values);
+void divide_root(const driftree::Lines<double>& x) {
+    driftree::Vector sum = driftree::all(0.0);
+    for (std::size_t i = 0; i < x.size(); i += driftree::kLanes)
+        sum += driftree::inverse_root(-driftree::at(x.data() + i));
+    use(sum);
 }
 
-void exponentials(const std::vector<double>& x) {
-    double sum = 0.0;
-    for (const double value : x) sum += std::exp(value);
+void exponentials(const driftree::Lines<double>& x) {
+    driftree::Vector sum = driftree::all(0.0);
+    for (std::size_t i = 0; i < x.size(); i += driftree::kLanes)
+        sum += driftree::exp_negative(driftree::at(x.data() + i));
     use(sum);
 }
 
 // From one row's residual to the next one's: eight lanes summed, the link, and the step that the next row waits for.
 void links() {
-    double logit = 0.3;
+    driftree::Vector weights = driftree::all(0.1), inputs = driftree::all(0.1);
+    use(inputs);
     for (int i = 0; i < kTurns / 8; i++) {
-        const double e = std::exp(-std::fabs(logit)), residual = 1.0 / (1.0 + e);
-        double lanes[8];
-        for (int l = 0; l < 8; l++) lanes[l] = 0.9 - residual * (0.1 * l);
-        logit = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+        const double logit = driftree::total(weights * inputs);
+        const driftree::Vector e = driftree::exp_negative(driftree::all(-std::fabs(logit)));
+        weights -= 0.05 / (1.0 + e) * inputs;
     }
-    use(logit);
+    use(weights);
 }
 
 void read_all(const std::vector<double>& x, int times) {
@@ -120,22 +120,26 @@ void update_all(std::vector<double>& x, int times) {
     const Wide term = Wide{} + 1e-9;
     for (int t = 0; t < times; t++) {
         double* data = x.data();
-        for (std::size_t i = 0; i < x.size(); i += kLanes) *reinterpret_cast<Wide*>(data + i) -= term;
+        for (std::size_t i = 0; i < x.size(); i += 8 * kLanes) {
+            Wide own[8];
+            for (int k = 0; k < 8; k++) own[k] = *reinterpret_cast<const Wide*>(data + i + k * kLanes) - term;
+            for (int k = 0; k < 8; k++) *reinterpret_cast<Wide*>(data + i + k * kLanes) = own[k];
+        }
         use(x);
     }
 }
 
 void print_machine() {
     const std::map<std::string, int> kilobytes = {{"L1", 16}, {"L2", 256}, {"L3", 8192}, {"memory", 131072}};
-    std::vector<double> places(512);
-    for (std::size_t i = 0; i < places.size(); i++) places[i] = -4.0 + i / 64.0;
+    driftree::Lines<double> places(512);
+    for (std::size_t i = 0; i < places.size(); i++) places[i] = -static_cast<double>(i) / 64.0;
     std::map<std::string, std::vector<double>> arrays;
     std::map<std::string, std::function<void()>> calls = {
-        {"multiply_add", multiply_add}, {"divide_root", divide_root}, {"links", links},
-        {"exponential", [&] { exponentials(places); }}};
+        {"multiply_add", multiply_add}, {"links", links},
+        {"divide_root", [&] { divide_root(places); }}, {"exponential", [&] { exponentials(places); }}};
     std::map<std::string, double> amounts = {
-        {"multiply_add", 2.0 * kTurns * kChains * kLanes}, {"divide_root", kTurns / 8 * (kChains / 2.0) * kLanes},
-        {"links", kTurns / 8}, {"exponential", 512.0}};
+        {"multiply_add", 2.0 * kTurns * kChains * kLanes}, {"links", kTurns / 8}, {"divide_root", 512.0},
+        {"exponential", 512.0}};
     for (const auto& [level, size] : kilobytes) {
         auto& array = arrays[level];
         array.resize(size * 128);
@@ -157,14 +161,15 @@ void print_machine() {
 }
 
 // ---------------------------------------------------------------- the kernels
-// A step of rows and several models of one shape, with all the memory that the kernels ask for.
+// A step of rows and some models of one shape, with all the memory that the kernels ask for.
 struct Bench {
     harness::Stream stream;
     driftree::Engine engine;
     driftree::Chunk chunk;
     const driftree::Functions& f = driftree::choose_functions();
+    const int n_models;
     std::vector<std::int32_t> places;
-    std::vector<std::vector<double>> models, loss, residual, advantage, scratch;
+    std::vector<driftree::Lines<double>> models, loss, residual, advantage, scratch;
     std::vector<driftree::Lesson> lessons;
 
     static driftree::Settings settings(bool by_gradient) {
@@ -172,72 +177,141 @@ struct Bench {
         settings.by_gradient = by_gradient;
         return settings;
     }
-    Bench(int features, int classes, bool by_gradient) : stream(features, classes), engine(settings(by_gradient), classes) {
+    Bench(int features, int classes, bool by_gradient)
+        : stream(features, classes), engine(settings(by_gradient), classes), n_models(by_gradient ? 1 : kModels) {
         for (int j = 0; j < features; j++) engine.add_feature(false, true);
         stream.draw(kRows);
         engine.learn(stream.X.data(), stream.y.data(), nullptr, kRows);
-        chunk.fill(stream.X.data(), stream.y.data(), nullptr, kRows, features, 1);
-        chunk.scale(engine.schema, engine.scaler, engine.shape.stride, by_gradient);
+        chunk.fill(f, stream.X.data(), stream.y.data(), nullptr, kRows, features, 1);
+        chunk.scale(f, engine.schema, engine.scaler, engine.shape.stride, !by_gradient);
         for (int i = 0; i < kRows; i++) places.push_back(i);
         const auto& shape = engine.shape;
-        for (int l = 0; l < kModels; l++) {
+        for (int l = 0; l < n_models; l++) {
             models.push_back(engine.models[engine.nodes.model[0]]);
             loss.emplace_back(kRows), advantage.emplace_back(kRows), residual.emplace_back(kRows * shape.outputs);
             scratch.emplace_back(driftree::scratch_size(shape));
         }
-        for (int l = 0; l < kModels; l++)
+        for (int l = 0; l < n_models; l++)
             lessons.push_back({models[l].data(), {places.data(), kRows},
                                {loss[l].data(), residual[l].data(), advantage[l].data(), scratch[l].data()}});
     }
     void forward() {
         const auto run = engine.settings.by_gradient ? f.sgd_forward : f.blend_forward;
-        for (const auto& lesson : lessons) run(engine.shape, lesson.model, chunk.rows(), lesson.visit, lesson.before);
+        run(engine.shape, chunk.rows(), lessons.data(), n_models);
     }
+    // Adagrad makes more than one pass only where it leads: it always does here.
     void learn(int passes) {
+        for (int l = 0; l < n_models; l++) {
+            reinterpret_cast<driftree::Head*>(models[l].data())->preference = -8.0;
+            std::fill(advantage[l].begin(), advantage[l].end(), 0.0);
+        }
         const auto run = engine.settings.by_gradient ? f.sgd_learn : f.blend_learn;
-        run(engine.shape, chunk.rows(), lessons.data(), kModels, {0.05, 1000.0, passes});
+        run(engine.shape, chunk.rows(), lessons.data(), n_models, {0.05, 1000.0, passes});
+    }
+};
+
+// A node's grid with even edges, as many as Python would choose.
+struct GridBench {
+    Bench& bench;
+    int bins;
+    std::vector<double> edges, values;
+    std::vector<std::int32_t> slots;
+    driftree::Grid grid;
+    driftree::GridScratch scratch;
+
+    explicit GridBench(Bench& b) : bench(b), values(kRows), slots(kRows) {
+        const auto& shape = b.engine.shape;
+        const int features = b.stream.features;
+        bins = std::clamp(4'000'000 / (4 * shape.outputs * shape.stride) / features - 1, 4, 64);
+        for (int j = 0; j < features; j++)
+            for (int e = 1; e <= bins + 1; e++) edges.push_back(e / static_cast<double>(bins));
+        grid.choose(std::vector<std::int32_t>(features, bins + 1), edges, b.f, shape, b.engine.schema);
+        for (int i = 0; i < kRows; i++) values[i] = b.chunk.raw_row(i, features)[0];
+    }
+    void add() {
+        const auto& e = bench.engine;
+        grid.add(bench.f, e.shape, e.schema, bench.chunk, bench.lessons[0].visit, bench.residual[0].data(), scratch);
+    }
+    void find_slots() { bench.f.slots(edges.data(), bins - 1, values.data(), kRows, slots.data()); }
+};
+
+// The paper's store: a step's rows in the buckets of one feature, all of its values, and a single row.
+struct CandidateBench {
+    Bench& bench;
+    const driftree::Shape& shape;
+    std::vector<driftree::RowSums> sums;
+    driftree::Lines<double> residual, all, left, prefix, left_norms, right_norms;
+    driftree::Gradients gradients;
+    driftree::Column column;
+    driftree::Buckets buckets;
+    std::vector<std::int32_t> feature;
+    std::vector<std::uint64_t> is_left;
+    std::vector<driftree::Lines<double>> columns;
+
+    explicit CandidateBench(Bench& b)
+        : bench(b), shape(b.engine.shape), sums(kRows), residual(kRows * shape.outputs),
+          all(shape.outputs * shape.stride), left(all.size()), prefix((driftree::kMostBuckets + 2) * all.size()),
+          left_norms(kRows), right_norms(kRows) {
+        const auto& visit = b.lessons[0].visit;
+        const int m = b.stream.features, n = 3 * m;
+        b.f.weigh(shape, b.chunk.rows(), visit, b.residual[0].data(), b.loss[0].data(), residual.data(), sums.data());
+        gradients = {b.chunk.inputs.data(), visit.rows, residual.data(), sums.data()};
+        b.f.add_gradients(shape, gradients, nullptr, kRows, all.data());
+        b.f.measure(shape, gradients, all.data(), kRows, kRows, sums.data());
+        column.fill(b.f, b.chunk.raw.data(), m, visit.rows, kRows, 0, buckets);
+        for (int k = 0; k < n; k++) feature.push_back(k % m);
+        is_left.resize(n);
+        for (const double value : {-1e300, 0.5, 0.0, 100.0, 50.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0})
+            columns.emplace_back(n, value);
+    }
+    void sum_buckets() {
+        bench.f.sum_buckets(shape, gradients, all.data(), kRows, 0.05, column.places.data(), buckets, prefix.data());
+    }
+    void scan() {
+        std::fill(left.begin(), left.end(), 0.0);
+        bench.f.scan(shape, gradients, all.data(), column.places.data(), kRows, left.data(), left_norms.data(),
+                     right_norms.data());
+    }
+    void add_row() {
+        const auto at = [&](int i) { return columns[i].data(); };
+        const auto bounds = bench.f.add_row(
+            {static_cast<int>(feature.size()), feature.data(), at(0), at(1), at(2), at(3), at(4), is_left.data(),
+             at(5), at(6), at(7), at(8), at(9), at(10)},
+            {bench.chunk.raw.data(), 1.0, 0.7, 0.1, 0}, 1e9, 0.05);
+        use(bounds);
     }
 };
 
 void print_kernels(int features, int classes) {
     Bench ours(features, classes, false), papers(features, classes, true);
     ours.forward(), papers.forward();
-    const auto& shape = ours.engine.shape;
-    const int size = shape.outputs * shape.stride;
-
-    const int bins = std::clamp(4'000'000 / (4 * size) / features - 1, 4, 64);
-    std::vector<double> edges, values(kRows);
-    for (int j = 0; j < features; j++)
-        for (int e = 1; e <= bins + 1; e++) edges.push_back(e / static_cast<double>(bins));
-    driftree::Grid grid;
-    grid.choose(std::vector<std::int32_t>(features, bins + 1), edges, shape);
-    driftree::GridScratch scratch;
-    std::vector<std::int32_t> slots(kRows);
-    for (int i = 0; i < kRows; i++) values[i] = ours.chunk.raw_row(i, features)[0];
-
-    std::vector<double> gradients(static_cast<std::size_t>(kRows) * size), all(size, 1.0), left(size), a(kRows), b(kRows);
-    papers.f.gradients(shape, papers.chunk.rows(), papers.lessons[0].visit, papers.residual[0].data(), gradients.data());
-
+    GridBench grid(ours);
+    CandidateBench store(papers);
     auto seconds = measure({
         {"forward", [&] { ours.forward(); }},
         {"learn1", [&] { ours.learn(1); }},
         {"learn3", [&] { ours.learn(3); }},
-        {"grid", [&] { grid.add(ours.f, shape, ours.engine.schema, ours.chunk, ours.lessons[0].visit, ours.residual[0].data(), scratch); }},
-        {"slots", [&] { ours.f.slots(edges.data(), bins - 1, values.data(), kRows, slots.data()); }},
+        {"grid", [&] { grid.add(); }},
+        {"slots", [&] { grid.find_slots(); }},
         {"sgd_forward", [&] { papers.forward(); }},
         {"sgd_learn", [&] { papers.learn(1); }},
-        {"scan", [&] { papers.f.scan(gradients.data(), all.data(), size, papers.places.data(), kRows, left.data(), a.data(), b.data()); }},
+        {"sums", [&] { store.sum_buckets(); }},
+        {"scan", [&] { store.scan(); }},
+        {"bounds", [&] { store.add_row(); }},
     });
     const double of_all = kRows * kModels, adagrad = (seconds["learn3"] - seconds["learn1"]) / 2;
     const double slot_seconds = seconds["slots"] * features;
     const std::map<std::string, double> per_row = {
         {"model forward", seconds["forward"] / of_all}, {"Adagrad pass", adagrad / of_all},
         {"Newton row", (seconds["learn1"] - adagrad) / of_all}, {"slots", slot_seconds / kRows},
-        {"grid sums", (seconds["grid"] - slot_seconds) / kRows}, {"SGD forward", seconds["sgd_forward"] / of_all},
-        {"SGD row", seconds["sgd_learn"] / of_all}, {"candidate scan", seconds["scan"] * features / kRows}};
+        {"grid sums", (seconds["grid"] - slot_seconds) / kRows}, {"SGD forward", seconds["sgd_forward"] / kRows},
+        {"SGD row", seconds["sgd_learn"] / kRows}, {"candidate sums", seconds["sums"] * features / kRows},
+        {"candidate scan", seconds["scan"] * features / kRows}, {"candidate bounds", seconds["bounds"]}};
+    const auto& shape = ours.engine.shape;
     for (const auto& [name, value] : per_row)
-        std::printf("\n  {\"kernel\": \"%s\", \"features\": %d, \"outputs\": %d, \"columns\": %d, \"stride\": %d, \"bins\": %d, "
-                    "\"seconds\": %.6g},", name.c_str(), features, shape.outputs, shape.columns, shape.stride, bins, value);
+        std::printf("\n  {\"kernel\": \"%s\", \"features\": %d, \"outputs\": %d, \"columns\": %d, \"stride\": %d, "
+                    "\"bins\": %d, \"seconds\": %.6g},",
+                    name.c_str(), features, shape.outputs, shape.columns, shape.stride, grid.bins, value);
 }
 
 }  // namespace
