@@ -122,6 +122,8 @@ def check_property_2(model, engine, visited):
             _, replace, prune = thresholds(model, engine, node)
             assert engine.prune_level[node] == pytest.approx(prune)
             assert engine.replace_level[node] == pytest.approx(replace)
+            rest = MeasuredTrials.REST_FACTOR * replace if model.setting == "measured" else math.inf
+            assert engine.rest_level[node] == pytest.approx(rest)
             assert engine.subtree_loss[node] - engine.own_loss[node] < prune
             if model.setting == "paper":
                 leaves = [n for n in subtree(engine, node) if engine.left[n] < 0]

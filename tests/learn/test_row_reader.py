@@ -57,3 +57,13 @@ def test_the_order_and_identity_of_keys_do_not_matter(way, make):
     arrays, others = engine_of(fast).arrays(), engine_of(slow).arrays()
     assert all(np.array_equal(arrays[k], others[k], equal_nan=True) for k in arrays)
     assert fast._encoder.names == slow._encoder.names
+
+
+def test_a_key_that_is_gone_is_not_taken_for_the_next_at_its_place():
+    """A new string mostly lies where the last one did; then its address is no proof."""
+    fast, slow = DynamicModelTreeClassifier(), DynamicModelTreeClassifier()
+    for model, kind in ((fast, dict), (slow, MappingProxyType)):
+        for i in range(200):
+            half = "xyz"[i % 3]
+            model.learn_one(kind({half + half: float(i)}), i % 2)
+    assert np.array_equal(engine_of(fast).weights(0), engine_of(slow).weights(0))
