@@ -282,14 +282,14 @@ class Readable:
         ...     granted = income > 30 if age < 50 else income < 60
         ...     model.learn_one({"age": age, "income": income}, "granted" if granted else "refused")
         >>> print(model.explain_one({"age": 35, "income": 20}))
-        Prediction: refused, 85% (granted 15%)
-        Rule: age <= 49.8 (leaf 1, 650 rows learnt, stands since row 686)
+        Prediction: refused, 84% (granted 16%)
+        Rule: age <= 49.8 (leaf 1, 652 rows learnt, stands since row 683)
         Log-odds of refused over granted, compared with an average row:
-            for        +4.12  income = 20
-            against    -0.31  age = 35
-            An average row has -2.05, this one +1.76.
+            for        +3.62  income = 20
+            against    -0.23  age = 35
+            An average row has -1.75, this one +1.63.
             (`.contributions` are about granted: their signs are opposite.)
-        Certainty: if this rule holds, the probability of refused is between 82% and 88% (95%
+        Certainty: if this rule holds, the probability of refused is between 80% and 87% (95%
         interval).
         """
         return contributions.explain_one(self, x)

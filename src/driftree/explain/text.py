@@ -65,11 +65,11 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
     ...     model.learn_one({"age": age, "income": income}, "granted" if granted else "refused")
     >>> print(export_text(model, digits=2))
     |--- age <= 49.8
-    |   |--- leaf 1: 49% of rows
-    |        log-odds of granted = -4.4 + 0.17 * income - 0.021 * age
+    |   |--- leaf 1: 50% of rows
+    |        log-odds of granted = -4 + 0.15 * income - 0.015 * age
     |--- age > 49.8
-    |   |--- leaf 2: 51% of rows
-    |        log-odds of granted = 8.4 - 0.16 * income + 0.018 * age
+    |   |--- leaf 2: 50% of rows
+    |        log-odds of granted = 7.4 - 0.14 * income + 0.016 * age
     """
     check_limits(max_weights, digits)
     tree, encoder = inside(model)
