@@ -67,10 +67,12 @@ ablations: .venv/.dev-stamp ## what each deviation from the paper brings
 bench-quick: .venv/.dev-stamp ## rows per second beside River and others, in a minute
 	@$(BIN)/python benchmarks/speed.py --quick
 
-bench: .venv/.dev-stamp ## the same at length, with a plot; generators; histories (20 minutes)
+bench: .venv/.dev-stamp ## the same at length, with a plot; generators, histories, start-up, two cores (half an hour)
 	@$(BIN)/python benchmarks/speed.py --json benchmarks/results/speed.json --plot docs/pictures/speed.png
 	@$(BIN)/python benchmarks/generators.py
 	@$(BIN)/python benchmarks/history.py
+	@$(BIN)/python benchmarks/startup.py
+	@$(BIN)/python benchmarks/cores.py
 
 profile: .venv-profile/.stamp ## instructions of a row by kernel, Python included (needs valgrind)
 	@.venv-profile/bin/python benchmarks/profile_learning.py

@@ -49,7 +49,7 @@ class Ablation(NamedTuple):
 ABLATIONS = (
     Ablation("none", "default", ()),
     Ablation("arrival-order", "default", (
-        Edit("kernels/rows.hpp", "if (n > 1) {", "if (n > 1 && seed == ~0ull) {"),)),
+        Edit("kernels/rows.hpp", "if (n == 1) return;", "for (int i = 0; i < n; i++) order_[i] = {0, i};\n        if (n > 0) return;"),)),
     Ablation("trace-cap", "default", (
         Edit("kernels/blend.hpp",
              "if (head.trace > 2.0 * kInitialCurvatureInverse * s.columns) limit_diagonal(s, matrix, head);",
@@ -78,20 +78,15 @@ ABLATIONS = (
              "head.preference = d > 8.0 ? -8.0 : -8.0;"),)),
     Ablation("one-adagrad-pass", "default", (
         Edit("driftree/learn/tree.py", "ADAGRAD_PASSES = 3", "ADAGRAD_PASSES = 1"),)),
-    Ablation("three-passes-always", "default", (
-        Edit("kernels/blend.hpp", "head_of(lesson).preference <= (", "head_of(lesson).preference <= 9.0 + ("),)),
-    Ablation("three-trials-always", "default", (
-        Edit("driftree/learn/evidence.py", "YOUNG_ROWS = 10_000", "YOUNG_ROWS = 10**18"),)),
-    Ablation("no-rest", "default", (
-        Edit("driftree/learn/evidence.py", "REST_FACTOR = 16", "REST_FACTOR = 1e300"),
-        Edit("kernels/engine.hpp", "challenger_gain() <= -challenger_level;", "challenger_gain() <= -1e300 * challenger_level;"),)),
+    Ablation("nothing-spared", "default", (
+        Edit("driftree/learn/evidence.py", "RESTLESS_SHARE = 0.5", "RESTLESS_SHARE = 1e300"),)),
     Ablation("tau-16", "default", (
         Edit("driftree/estimators.py", "epsilon: float = 1e-14", "epsilon: float = 1e-7"),)),
     Ablation("no-fading", "default", (
         Edit("driftree/estimators.py", "evidence_window: float = 20000", "evidence_window: float = 1e12"),)),
     Ablation("none", "paper", ()),
     Ablation("arrival-order", "paper", (
-        Edit("kernels/rows.hpp", "if (n > 1) {", "if (n > 1 && seed == ~0ull) {"),)),
+        Edit("kernels/rows.hpp", "if (n == 1) return;", "for (int i = 0; i < n; i++) order_[i] = {0, i};\n        if (n > 0) return;"),)),
     Ablation("gain-step-0.5", "paper", (
         Edit("driftree/learn/tree.py", "gain_step=p.learning_rate if p.gain_step is None else p.gain_step", "gain_step=0.5"),)),
 )
