@@ -194,8 +194,8 @@ class BlendModel:
         """D, then 1 Adagrad pass, or 3 where it leads; one Newton pass; EM of the floor."""
         for a, b, w in zip(self.loss_a, self.loss_b, rows.steps, strict=True):
             self.D = min(8.0, max(-8.0, 0.998**w * self.D + w * (a - b)))
-        leads = self.D <= (2 if len(rows.y) == 1 else 0)  # or is not clearly behind
-        for _ in range(3 if leads or not rows.spares else 1):
+        clear_lead = 2 if len(rows.y) == 1 else 0  # of Newton
+        for _ in range(1 if rows.spares and self.D > clear_lead else 3):
             for z, y, w in rows:
                 self.adagrad(z, y, w)
         for z, y, w in rows:
@@ -529,7 +529,7 @@ class NaiveTree:
         return leaf_loss
 
     def is_calm(self):
-        return self.T >= self.restless_until
+        return self.restless_until <= self.T
 
     def watch(self, rows, leaf_loss):
         """Spec, ALARM: who has recently lost clearly more than in the long run must not rest."""

@@ -316,7 +316,7 @@ class Engine(_TreeEngine):
     restless_rows: float
     """How long no work is spared after an alarm; set by Python."""
     alarm_level: float
-    """How many times its long-run loss the tree must have lost recently for an alarm; set by Python."""
+    """How many times its usual loss the tree must lose for an alarm; set by Python."""
     @property
     def is_calm(self) -> bool:
         """Whether work is spared: whether there was no alarm for long."""
