@@ -195,7 +195,7 @@ class BlendModel:
         for a, b, w in zip(self.loss_a, self.loss_b, rows.steps, strict=True):
             self.D = min(8.0, max(-8.0, 0.998**w * self.D + w * (a - b)))
         clear_lead = 2 if len(rows.y) == 1 else 0  # of Newton
-        for _ in range(1 if rows.spares and self.D > clear_lead else 3):
+        for _ in range(1 if rows.spares and clear_lead < self.D else 3):
             for z, y, w in rows:
                 self.adagrad(z, y, w)
         for z, y, w in rows:
