@@ -102,7 +102,8 @@ def test_chosen_event_says_why(page, models):
 def test_chosen_leaf_says_its_rule_weights_and_history(page, models):
     opened, model = page("whole"), models["whole"]
     now = model.tree_at(model._tree.engine.n_steps)
-    oldest = min(now.leaves(), key=lambda leaf: now.nodes[leaf].since_step)
+    mixed = [rule.leaf for rule in model.rules() if all(rule.probabilities.values())]
+    oldest = min(mixed, key=lambda leaf: now.nodes[leaf].since_step)
     [leaf] = [leaf for leaf in model.leaf_models() if leaf.leaf == oldest]
     find(opened, f"#tree .leaf[data-node='{leaf.leaf}']")[0].click()
     reading = text_of(opened, "#reading")
