@@ -97,7 +97,7 @@ class GradientApproximation:
     """The paper's candidate store: gains by (7), thresholds from the AIC (11)."""
 
     STEP_ROWS = 2**24  # the whole batch, as far as a row's number has 24 bits in the kernels
-    SAMPLE_ROWS = 5000
+    SAMPLE_ROWS = 10_000
 
     def __init__(self, engine: Engine, epsilon: float) -> None:
         self.engine = engine
