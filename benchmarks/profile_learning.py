@@ -29,12 +29,12 @@ import numpy as np
 import page
 from numpy.typing import NDArray
 from options import names
+from speed_streams import SEED, draw_hyperplane
 
 from driftree import DynamicModelTreeClassifier, streams
 from driftree.learn import _kernels
 from driftree.learn.tables import array_names
 
-SEED = 1
 GROWN_ROWS = 20_000
 BATCH_ROWS = 200
 PYTHON = "Python around"
@@ -47,18 +47,6 @@ MODES = ("dict", "batch")
 
 
 # ---------------------------------------------------------------------- streams
-def draw_hyperplane(n_rows: int, n_features: int) -> Iterable[Any]:
-    """Draw a hyperplane that moves."""
-    return streams.hyperplane(
-        n_rows,
-        seed=SEED,
-        n_features=n_features,
-        n_drifting=n_features // 2,
-        magnitude=0.5,
-        noise=0.1,
-    )
-
-
 def draw_cover(n_rows: int) -> Iterable[Any]:
     """Draw 10 numbers and 4 + 40 indicators for 7 classes, in the shape of covertype."""
     draws = np.random.default_rng(SEED)

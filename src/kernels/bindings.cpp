@@ -120,17 +120,6 @@ nb::object class_rows(const Engine& engine, int node) {
     return new_array(std::move(counts), {n});
 }
 
-// Those that were built and that this processor has; `choose_functions` takes the last, or the one that is wished for.
-std::vector<std::string> instruction_sets() {
-    std::vector<std::string> names{"baseline"};
-#ifdef DRIFTREE_X86
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("x86-64-v3")) names.emplace_back("avx2");
-    if (__builtin_cpu_supports("x86-64-v4")) names.emplace_back("avx512");
-#endif
-    return names;
-}
-
 // Codes of the labels, or None when Python must read them.
 nb::object label_codes(RowReader& reader, Labels y) {
     std::vector<std::int32_t> codes(y.shape(0));
@@ -158,7 +147,11 @@ NB_MODULE(_kernels, m) {
     m.attr("UNKNOWN") = static_cast<int>(kUnknown);
     m.attr("MAX_LEVELS") = kLevels - 1;
     m.def("instruction_set", [] { return std::string(choose_functions().name); });
-    m.def("instruction_sets", &instruction_sets);
+    m.def("instruction_sets", [] {
+        std::vector<std::string> names;
+        for (const Functions* functions : all_functions()) names.emplace_back(functions->name);
+        return names;
+    });
 
     m.def("all_finite", &all_finite, "X"_a);
 

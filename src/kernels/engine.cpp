@@ -15,18 +15,23 @@ constexpr int kScratchRows = 4096;
 constexpr int kRest = 4;     // of so many rows, a node at rest looks at one
 constexpr int kRecent = 16;  // what was recent fades so many times as fast as the rest
 
-const Functions& choose_functions() {
-    const char* wish = std::getenv("DRIFTREE_ISA");
-    const std::string_view name = wish ? wish : "";
+std::vector<const Functions*> all_functions() {
+    std::vector<const Functions*> found = {&baseline_functions};
 #ifdef DRIFTREE_X86
     __builtin_cpu_init();
-    const bool has_avx2 = __builtin_cpu_supports("x86-64-v3"), has_avx512 = __builtin_cpu_supports("x86-64-v4");
-    if (has_avx512 && (name.empty() || name == "avx512")) return avx512_functions;
-    if (has_avx2 && (name.empty() || name == "avx2")) return avx2_functions;
-    if (!name.empty() && name != "baseline")
-        throw std::invalid_argument("DRIFTREE_ISA must be baseline, avx2 or avx512, and this machine must have it");
+    if (__builtin_cpu_supports("x86-64-v3")) found.push_back(&avx2_functions);
+    if (__builtin_cpu_supports("x86-64-v4")) found.push_back(&avx512_functions);
 #endif
-    return baseline_functions;
+    return found;
+}
+
+const Functions& choose_functions() {
+    const char* wish = std::getenv("DRIFTREE_ISA");
+    const std::vector<const Functions*> found = all_functions();
+    if (!wish || !*wish) return *found.back();
+    for (const Functions* functions : found)
+        if (std::string_view(functions->name) == wish) return *functions;
+    throw std::invalid_argument("DRIFTREE_ISA must be baseline, avx2 or avx512, and this machine must have it");
 }
 
 Forward Engine::Pupil::before(const Shape& shape) {
@@ -58,9 +63,10 @@ void Engine::enlist() {
     n_pupils_ = next_lesson_ = 0;
     for (int s = n_stops_ - 1; s >= 0; s--) {
         Stop& stop = stops_[s];
-        stop.stands_for = rests(stop.node) ? kRest : 1.0;
+        const bool is_resting = rests(stop.node);
+        stop.stands_for = is_resting ? kRest : 1.0;
         Pupil& pupil = add_pupil(nodes.model[stop.node]);
-        look_at(stop.rows, rests(stop.node), pupil.rows);
+        look_at(stop.rows, is_resting, pupil.rows);
         if (pupil.rows.empty()) {
             n_pupils_--;
             continue;
@@ -139,7 +145,7 @@ void Engine::weights_of(int node, double* weights) const {
 void Engine::learn(const double* X, const std::int32_t* y, const double* weights, int n) {
     due_.clear();
     if (n == 0) return;
-    if (n_rows == 0) restride(round_up(shape.columns, kLanes), shape.outputs);  // the first rows' columns are known
+    if (n_rows == 0) restride(padded(shape.columns), shape.outputs);  // the first rows' columns are known
     chunk_.fill(*f_, X, y, weights, n, schema.n_features, settings.seed);
     scaler.update(*f_, chunk_.raw.data(), chunk_.weights.data(), n, settings.by_gradient);
     chunk_.scale(*f_, schema, scaler, shape.stride, !settings.by_gradient);  // SGD takes all inputs
@@ -219,7 +225,7 @@ void Engine::step_node(const Stop& stop) {
     nodes.own_loss[node] = keep * nodes.own_loss[node] + own;
     nodes.subtree_loss[node] = keep * nodes.subtree_loss[node] + subtree;
     nodes.evidence[node] = keep * nodes.evidence[node] + rows;
-    nodes.recent[node] = std::pow(keep, kRecent) * nodes.recent[node] + (own - subtree);
+    if (!is_leaf) nodes.recent[node] = std::pow(keep, kRecent) * nodes.recent[node] + (own - subtree);
     if (settings.by_gradient) {
         step_candidates(node, visit, before, rows, own);
     } else {

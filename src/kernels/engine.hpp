@@ -242,7 +242,9 @@ private:
     std::vector<std::int32_t> due_;
 };
 
-// The functions for the widest instruction set of this machine, or the one named in DRIFTREE_ISA.
+// The functions for the instruction sets that were built and that this machine has, narrowest first.
+std::vector<const Functions*> all_functions();
+// Those for the widest of them, or for the one named in DRIFTREE_ISA.
 const Functions& choose_functions();
 
 }  // namespace driftree

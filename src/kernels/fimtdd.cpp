@@ -139,7 +139,7 @@ int FimtddEngine::add_missing(int feature) {
 }
 
 void FimtddEngine::add_column() {
-    if (shape.columns == shape.stride) reshape(round_up(shape.stride + shape.stride / 4 + 1, 8), shape.outputs);
+    if (shape.columns == shape.stride) reshape(padded(shape.stride + shape.stride / 4 + 1), shape.outputs);
     shape.columns++;
 }
 

@@ -19,8 +19,6 @@ namespace driftree {
 
 constexpr int kLevels = 33;  // 32 levels of a categorical feature, and one that all later levels share
 
-inline int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
-
 struct Schema {
     int n_features = 0;
     int n_columns = 1;                          // column 0 is the intercept

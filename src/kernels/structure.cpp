@@ -90,7 +90,7 @@ int Engine::add_missing(int feature) {
 }
 
 void Engine::add_column() {
-    if (shape.columns == shape.stride) restride(round_up(shape.stride + shape.stride / 4 + 1, 8), shape.outputs);
+    if (shape.columns == shape.stride) restride(padded(shape.stride + shape.stride / 4 + 1), shape.outputs);
     const int column = shape.columns++;
     if (settings.by_gradient) return;
     for (auto& memory : models) {
