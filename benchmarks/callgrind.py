@@ -26,6 +26,7 @@ KERNELS: dict[str, tuple[str, ...]] = {
         "newton_pass",
         "times",
         "subtract_square",
+        "subtract_square_and_times",
         "fold_scale",
         "limit_diagonal",
         "reset_matrix",
@@ -74,6 +75,8 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "row order": ("Chunk::fill", "Chunk::choose_order", "row_keys"),
     "scaling": (
         "update_scale",
+        "moments_of_vector",
+        "moments_of_feature",
         "scale_row",
         "Scaler::update",
         "Scaler::apply",
@@ -85,6 +88,7 @@ KERNELS: dict[str, tuple[str, ...]] = {
         "Engine::enlist",
         "Engine::add_pupil",
         "Engine::look_at",
+        "Engine::fade_after",
         "Engine::leaf_of",
     ),
     "node sums": (
@@ -111,8 +115,10 @@ KERNELS: dict[str, tuple[str, ...]] = {
         "RowReader::read",
         "RowReader::code_of",
         "RowReader::codes_of",
-        "learn_row<>",
-        "predict_row<>",
+        "RowReader::label_of",
+        "RowReader::look_up_labels",
+        "RowFace<>::learn",
+        "RowFace<>::predict",
     ),
 }
 Function = tuple[str, str]  # object, name

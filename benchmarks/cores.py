@@ -9,7 +9,7 @@ cores were free before and after it: if two threads then computed checksums twic
 
 Jobs: `models` are independent trees, each in a thread of its own that predicts and learns batches
 of 1000 rows; `paper` the same in the paper's setting; `bagging` is scikit-learn's BaggingClassifier
-of trees in joblib's threads, fitted to 20,000 rows and asked for labels; `bagging-processes` the
+of trees in joblib's threads, fitted to 200,000 rows and asked for labels; `bagging-processes` the
 same in joblib's processes; `predict` is one big batch, cut in two, that one tree predicts;
 `compare` is `driftree compare`, whose learners get processes of their own.
 """
@@ -59,11 +59,13 @@ class Result(NamedTuple):
     same_results: bool
 
 
-def draw(seed: int) -> list[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+def draw(
+    seed: int, n_batches: int = N_BATCHES
+) -> list[tuple[NDArray[np.float64], NDArray[np.int64]]]:
     """Draw a hyperplane that moves, in batches."""
     return list(
         streams.hyperplane(
-            N_BATCHES * BATCH_ROWS,
+            n_batches * BATCH_ROWS,
             batch_rows=BATCH_ROWS,
             seed=seed,
             n_features=N_FEATURES,
@@ -102,7 +104,7 @@ class Bagging:
 
     def __init__(self, backend: str) -> None:
         self.backend = backend
-        batches = draw(seed=1)[:20]
+        batches = draw(seed=1, n_batches=200)
         self.X = np.concatenate([X for X, _ in batches])
         self.y = np.concatenate([y for _, y in batches])
 

@@ -16,7 +16,8 @@
 #include <vector>
 
 #include "archive.hpp"
-#include "row_reader.hpp"
+#include "locks.hpp"
+#include "row_face.hpp"
 
 namespace driftree {
 
@@ -28,32 +29,12 @@ using Doubles = nb::ndarray<nb::numpy, const double, nb::ndim<1>, nb::c_contig, 
 using Codes = nb::ndarray<nb::numpy, const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Labels = nb::ndarray<nb::numpy, const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-enum RowStatus { kLearned = 0, kDue = 1, kUnknown = 2 };
-
 template <class T>
 nb::object new_array(std::vector<T>&& values, std::initializer_list<std::size_t> shape) {
     auto* kept = new std::vector<T>(std::move(values));
     nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<std::vector<T>*>(memory); });
     return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size(), shape.begin(), owner));
 }
-
-// A call that has the interpreter's lock (GIL) also takes the engine's. It never waits for it with the GIL in its hands,
-// and whoever has released the GIL lets go of the engine before it asks for the GIL again: no deadlock.
-template <class Lock>
-class Holding {
-public:
-    template <class Engine>
-    explicit Holding(const Engine& engine) : lock_(engine.mutex, std::try_to_lock) {
-        if (lock_.owns_lock()) return;
-        nb::gil_scoped_release release;
-        lock_.lock();
-    }
-
-private:
-    Lock lock_;
-};
-using Writing = Holding<std::unique_lock<std::shared_mutex>>;
-using Reading = Holding<std::shared_lock<std::shared_mutex>>;
 
 template <class Engine, class Result, class... Arguments>
 auto writing(Result (Engine::*method)(Arguments...)) {
@@ -86,57 +67,6 @@ auto learn(Engine& engine, Matrix X, Codes y, Doubles weights) {
     for (std::size_t i = 0; i < y.shape(0); i++)
         if (y.data()[i] < 0 || y.data()[i] >= engine.n_classes) throw nb::value_error("a label code is out of range");
     return engine.learn(X.data(), y.data(), weights.data(), static_cast<int>(X.shape(0)));
-}
-
-template <class Engine>
-int learn_row(Engine& engine, RowReader& reader, nb::handle x, nb::handle label) {
-    const Writing lock(engine);
-    const std::int32_t code = reader.code_of(label);
-    if (code < 0) return kUnknown;
-    const double* row = reader.read(x, engine.schema.n_features, true);
-    if (!row) return kUnknown;
-    for (int j = 0; j < engine.schema.n_features; j++)
-        if (engine.schema.lacks_column(j, row[j])) return kUnknown;
-    engine.learn(row, &code, nullptr, 1);
-    return engine.has_due() ? kDue : kLearned;
-}
-
-// Class probabilities of a dict, or nullptr when Python must read it.
-template <class Engine>
-const std::vector<double>* read_probabilities(const Engine& engine, RowReader& reader, nb::handle x) {
-    thread_local std::vector<double> logits, probabilities;
-    const Reading lock(engine);
-    const double* row = reader.read(x, engine.schema.n_features, false);
-    if (!row) return nullptr;
-    logits.resize(engine.n_outputs());
-    probabilities.resize(engine.n_classes);
-    engine.probabilities_of(engine.logits_of(row, logits.data()), logits.data(), probabilities.data());
-    return &probabilities;
-}
-
-// The most probable class of a dict, or -1 when Python must read it.
-template <class Engine>
-int predict_row(const Engine& engine, RowReader& reader, nb::handle x) {
-    thread_local std::vector<double> logits;
-    const Reading lock(engine);
-    const double* row = reader.read(x, engine.schema.n_features, false);
-    if (!row) return -1;
-    logits.resize(engine.n_outputs());
-    return engine.class_of(engine.logits_of(row, logits.data()), logits.data());
-}
-
-// {label: probability} of a dict, or None when Python must read it.
-template <class Engine>
-nb::object probabilities_row(const Engine& engine, RowReader& reader, nb::handle x) {
-    const std::vector<double>* found = read_probabilities(engine, reader, x);
-    if (!found) return nb::none();
-    nb::dict out;
-    PyObject *label, *code;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(reader.labels.ptr(), &position, &label, &code))
-        if (const auto k = PyLong_AsSsize_t(code); k < static_cast<Py_ssize_t>(found->size()))  // a label may just have come
-            out[nb::handle(label)] = (*found)[k];
-    return out;
 }
 
 // Calls each(row, place) for all rows while nobody learns, without the GIL; [rows, width()] values of type T. Features
@@ -221,6 +151,24 @@ nb::object view(nb::handle_t<Engine> self) {
     .def_prop_ro(name, &view<Engine, &Engine::group, &std::decay_t<decltype(std::declval<Engine>().group)>::field>)
 #define VIEW(field, group) NAMED_VIEW(#field, group, field)
 
+// Codes of labels that are whole numbers, or None when Python must read them.
+template <class Engine>
+nb::object label_codes(RowFace<Engine>& face, Labels y) {
+    std::vector<std::int32_t> codes(y.shape(0));
+    if (!face.reader().codes_of(y.data(), codes.size(), codes.data())) return nb::none();
+    return new_array(std::move(codes), {y.shape(0)});
+}
+
+template <class Engine>
+void bind_row_face(nb::module_& m, const char* name) {
+    using Face = RowFace<Engine>;
+    nb::class_<Face>(m, name)
+        .def("learn", &Face::learn, nb::arg().none(), nb::arg().none())  // None is for Python to refuse
+        .def("predict", &Face::predict, nb::arg().none())
+        .def("probabilities", &Face::probabilities, nb::arg().none())
+        .def("codes", &label_codes<Engine>, "labels"_a);
+}
+
 // What every engine offers to the faces: columns, rows, predictions, and its state.
 template <class Engine>
 void bind_common(nb::class_<Engine>& bound) {
@@ -230,9 +178,9 @@ void bind_common(nb::class_<Engine>& bound) {
         .def("make_categorical", writing(&Engine::make_categorical), "feature"_a, "has_value"_a)
         .def("set_classes", writing(&Engine::set_classes), "n_classes"_a)
         .def("learn", &learn<Engine>, "X"_a, "y"_a, "weights"_a)
-        .def("learn_row", &learn_row<Engine>, "reader"_a, "x"_a.none(), "label"_a.none())
-        .def("predict_row", &predict_row<Engine>, "reader"_a, "x"_a.none())
-        .def("probabilities_row", &probabilities_row<Engine>, "reader"_a, "x"_a.none())
+        .def("row_face", [](nb::handle_t<Engine> self, nb::dict names, nb::list levels, nb::dict labels) {
+            return new RowFace<Engine>(nb::borrow(self), std::move(names), std::move(levels), std::move(labels));
+        }, nb::rv_policy::take_ownership, "names"_a, "levels"_a, "labels"_a)
         .def("most_probable", &most_probable<Engine>, "X"_a)
         .def("probabilities", &probabilities<Engine>, "X"_a)
         .def("logits", &logits<Engine>, "X"_a)

@@ -121,12 +121,6 @@ nb::object class_rows(const Engine& engine, int node) {
 }
 
 // Codes of the labels, or None when Python must read them.
-nb::object label_codes(RowReader& reader, Labels y) {
-    std::vector<std::int32_t> codes(y.shape(0));
-    if (!reader.codes_of(y.data(), codes.size(), codes.data())) return nb::none();
-    return new_array(std::move(codes), {y.shape(0)});
-}
-
 bool all_finite(Matrix X) {
     double sum[8] = {};  // of zeros, or of what is not a number
     const std::size_t n = X.size();
@@ -154,10 +148,6 @@ NB_MODULE(_kernels, m) {
     });
 
     m.def("all_finite", &all_finite, "X"_a);
-
-    nb::class_<RowReader>(m, "RowReader")
-        .def(nb::init<nb::dict, nb::list, nb::dict>(), "names"_a, "levels"_a, "labels"_a)
-        .def("codes", &label_codes, "labels"_a);
 
     auto engine = nb::class_<Engine>(m, "Engine");
     engine
@@ -218,5 +208,6 @@ NB_MODULE(_kernels, m) {
         TRIAL_VIEW(born) TRIAL_VIEW(evidence) TRIAL_VIEW(left_model) TRIAL_VIEW(right_model);
         // clang-format on
     bind_common(engine);
+    bind_row_face<Engine>(m, "RowFace");
     bind_fimtdd(m);
 }

@@ -1,5 +1,7 @@
 // The measured setting's simple model: Adagrad and online Newton learn the same rows, and their logits are blended.
 #pragma once
+#include <type_traits>
+
 #include "links.hpp"
 
 namespace driftree {
@@ -14,9 +16,11 @@ inline const Head& head_of(const Lesson& lesson) { return *reinterpret_cast<cons
 // A model's memory for one row. After the forward pass it holds what both learners said of the first row, which is what
 // they still think when they begin to learn it.
 struct Scratch {
-    double *product, *adagrad, *newton, *blend, *curvature;  // residuals of the learners; Newton's curvature
+    double *product, *square;  // Newton's: A x of this row; what the row before has yet to take from A
+    double *adagrad, *newton, *blend, *curvature;  // residuals of the learners; Newton's curvature
     Scratch(const Shape& s, const Lesson& lesson)
-        : product(lesson.before.scratch), adagrad(product + s.stride), newton(adagrad + padded(s.outputs)),
+        : product(lesson.before.scratch), square(product + s.stride), adagrad(square + s.stride),
+          newton(adagrad + padded(s.outputs)),
           blend(newton + padded(s.outputs)), curvature(blend + padded(s.outputs)) {}
 };
 
@@ -49,7 +53,8 @@ inline Vector newton_share(const Vector& preference) {
 void forward_logit(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
     Lanes lanes;
     LogOdds odds;
-    alignas(64) double a[kLanes] = {}, b[kLanes] = {}, preference[kLanes] = {};
+    alignas(64) double a[kLanes], b[kLanes], preference[kLanes];
+    at(a) = at(b) = at(preference) = all(0.0);
     const auto finish = [&] {
         const Vector share = newton_share(at(preference));
         const Slopes slopes_a = odds.slopes(at(a)), slopes_b = odds.slopes(at(b));
@@ -237,52 +242,68 @@ void limit_diagonal(const Shape& s, double* matrix, Head& head) {
     }
 }
 
-// N vectors of product = matrix . z, as a sum of the matrix's lines (it is symmetric): from column c on.
-template <int N>
-inline void times_part(const Shape& s, const double* matrix, const double* z, const std::int32_t* active, int n_active,
-                       int c, double* product) {
-    Vector sum[N];
-    for (int j = 0; j < N; j++) sum[j] = all(0.0);
-    for (int i = 0; i < n_active; i++) {
-        const double* line = matrix + static_cast<long>(active[i]) * s.stride + c;
-        for (int j = 0; j < N; j++) sum[j] += z[active[i]] * at(line + j * kLanes);
-    }
-    for (int j = 0; j < N; j++) at(product + c + j * kLanes) = sum[j];
+// Calls each(number of vectors, first column) for a line in parts of up to `Most` vectors, which registers can hold.
+template <int Most, class Each>
+inline void for_parts(const Shape& s, Each&& each) {
+    int c = 0;
+    for (; c + Most * kLanes <= s.stride; c += Most * kLanes) each(std::integral_constant<int, Most>(), c);
+    if constexpr (Most > 1)
+        if (c + (Most - 1) * kLanes == s.stride) each(std::integral_constant<int, Most - 1>(), c);
+    if constexpr (Most > 2)
+        if (c + (Most - 2) * kLanes == s.stride) each(std::integral_constant<int, Most - 2>(), c);
+    if constexpr (Most > 3)
+        if (c + (Most - 3) * kLanes == s.stride) each(std::integral_constant<int, Most - 3>(), c);
 }
 
+// product = matrix . z, as a sum of the matrix's lines (it is symmetric).
 inline void times(const Shape& s, const double* matrix, const double* z, const std::int32_t* active, int n_active,
                   double* product) {
-    int c = 0;
-    for (; c + 4 * kLanes <= s.stride; c += 4 * kLanes) times_part<4>(s, matrix, z, active, n_active, c, product);
-    const int rest = (s.stride - c) / kLanes;
-    if (rest == 3) times_part<3>(s, matrix, z, active, n_active, c, product);
-    if (rest == 2) times_part<2>(s, matrix, z, active, n_active, c, product);
-    if (rest == 1) times_part<1>(s, matrix, z, active, n_active, c, product);
+    for_parts<4>(s, [&](auto n_vectors, int c) {
+        Vector sum[n_vectors];
+        for (int j = 0; j < n_vectors; j++) sum[j] = all(0.0);
+        for (int i = 0; i < n_active; i++) {
+            const double* line = matrix + static_cast<long>(active[i]) * s.stride + c;
+            for (int j = 0; j < n_vectors; j++) sum[j] += z[active[i]] * at(line + j * kLanes);
+        }
+        for (int j = 0; j < n_vectors; j++) at(product + c + j * kLanes) = sum[j];
+    });
 }
 
-// matrix -= v v', with the same bits on both sides of the diagonal; N vectors of every line, from column c on.
-template <int N>
-inline void subtract_square_part(const Shape& s, double* matrix, const double* v, int c) {
-    Vector own[N];
-    for (int j = 0; j < N; j++) own[j] = at(v + c + j * kLanes);
-    for (int r = 0; r < s.columns; r++) {
-        double* line = matrix + static_cast<long>(r) * s.stride + c;
-        for (int j = 0; j < N; j++) at(line + j * kLanes) -= v[r] * own[j];
-    }
-}
-
+// matrix -= v v', with the same bits on both sides of the diagonal.
 inline void subtract_square(const Shape& s, double* matrix, const double* v) {
-    int c = 0;
-    for (; c + 4 * kLanes <= s.stride; c += 4 * kLanes) subtract_square_part<4>(s, matrix, v, c);
-    const int rest = (s.stride - c) / kLanes;
-    if (rest == 3) subtract_square_part<3>(s, matrix, v, c);
-    if (rest == 2) subtract_square_part<2>(s, matrix, v, c);
-    if (rest == 1) subtract_square_part<1>(s, matrix, v, c);
+    for_parts<4>(s, [&](auto n_vectors, int c) {
+        Vector own[n_vectors];
+        for (int j = 0; j < n_vectors; j++) own[j] = at(v + c + j * kLanes);
+        for (int r = 0; r < s.columns; r++) {
+            double* line = matrix + static_cast<long>(r) * s.stride + c;
+            for (int j = 0; j < n_vectors; j++) at(line + j * kLanes) -= v[r] * own[j];
+        }
+    });
+}
+
+// matrix -= v v', then product = matrix . z, while the lines are in registers: the same bits as one after the other.
+inline void subtract_square_and_times(const Shape& s, double* matrix, const double* v, const double* z, double* product) {
+    constexpr int kMost = kWidth == 8 ? 4 : (kWidth == 4 ? 2 : 1);  // twice as many numbers as above are kept
+    for_parts<kMost>(s, [&](auto n_vectors, int c) {
+        Vector own[n_vectors], sum[n_vectors];
+        for (int j = 0; j < n_vectors; j++) own[j] = at(v + c + j * kLanes), sum[j] = all(0.0);
+        for (int r = 0; r < s.columns; r++) {
+            double* line = matrix + static_cast<long>(r) * s.stride + c;
+            for (int j = 0; j < n_vectors; j++) {
+                const Vector now = at(line + j * kLanes) - v[r] * own[j];
+                at(line + j * kLanes) = now;
+                sum[j] += z[r] * now;
+            }
+        }
+        for (int j = 0; j < n_vectors; j++) at(product + c + j * kLanes) = sum[j];
+    });
 }
 
 // One row of online Newton:  u = A x;  q = f + h x'u;  A <- (A - h u u' / q) / f;  W -= residual u' / q,
-// with A = scale * matrix.
-inline void newton_row(const Shape& s, double* model, const Rows& rows, int row, double keep, const Scratch& scratch) {
+// with A = scale * matrix. What is to be subtracted waits in `scratch.square`: the next row of the model, which reads
+// all of the matrix anyway, does it on the way.
+inline void newton_row(const Shape& s, double* model, const Rows& rows, int row, double keep, const Scratch& scratch,
+                       bool& waits) {
     Head& head = *reinterpret_cast<Head*>(model);
     double* matrix = newton_matrix(s, model);
     const double* z = rows.input(s, row);
@@ -293,7 +314,11 @@ inline void newton_row(const Shape& s, double* model, const Rows& rows, int row,
     const double curvature = weight * (*scratch.curvature > 0.01 ? *scratch.curvature : 0.01);
     double* u = scratch.product;
 
-    times(s, matrix, z, active, n_active, u);
+    if (waits) {
+        subtract_square_and_times(s, matrix, scratch.square, z, u);
+    } else {
+        times(s, matrix, z, active, n_active, u);
+    }
     double leverage = dot(z, u, s.stride);
     if (!(leverage >= 0.0 && leverage < 1e300)) {  // rounding has cost A its positive definiteness
         reset_matrix(s, matrix, head);
@@ -311,19 +336,26 @@ inline void newton_row(const Shape& s, double* model, const Rows& rows, int row,
     head.trace = (head.trace - shrink * head.scale * dot(u, u, s.stride)) / fade;
     head.scale /= fade;
     const double root = std::sqrt(shrink);
-    for (int c = 0; c < s.stride; c += kLanes) at(u + c) *= root;
-    subtract_square(s, matrix, u);
-    if (head.trace > 2.0 * kInitialCurvatureInverse * s.columns) limit_diagonal(s, matrix, head);
+    for (int c = 0; c < s.stride; c += kLanes) at(scratch.square + c) = at(u + c) * root;
+    const bool is_large = head.trace > 2.0 * kInitialCurvatureInverse * s.columns;
+    const bool is_off = head.scale > 1e3 || head.scale < 1e-3;
+    waits = !is_large && !is_off;
+    if (waits) return;
+    subtract_square(s, matrix, scratch.square);
+    if (is_large) limit_diagonal(s, matrix, head);
     if (head.scale > 1e3 || head.scale < 1e-3) fold_scale(s, matrix, head);
 }
 
 void newton_pass(Group& group, double memory) {
     const double least = 20.0 * group.s.columns, keep = 1.0 - 1.0 / (memory > least ? memory : least);
+    bool waits[kLanes] = {};
     group.for_rows([&](int i) {
         if (i > 0) group.ask<newton_weights, &Scratch::newton>(i);
         for (int l = 0; l < group.n; l++)
-            newton_row(group.s, group.model(l), group.rows, group.row(l, i), keep, group.scratch(l));
+            newton_row(group.s, group.model(l), group.rows, group.row(l, i), keep, group.scratch(l), waits[l]);
     });
+    for (int l = 0; l < group.n; l++)
+        if (waits[l]) subtract_square(group.s, newton_matrix(group.s, group.model(l)), group.scratch(l).square);
 }
 
 // ---------------------------------------------------------------- the blend

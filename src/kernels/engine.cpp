@@ -45,8 +45,8 @@ Forward Engine::Pupil::before(const Shape& shape) {
 
 // ---------------------------------------------------------------- models
 Engine::Pupil& Engine::add_pupil(int model) {
-    if (n_pupils_ == static_cast<int>(pupils_.size())) pupils_.emplace_back();
-    Pupil& pupil = pupils_[n_pupils_++];
+    if (n_pupils_ == static_cast<int>(pupils_.size())) pupils_.push_back(std::make_unique<Pupil>());
+    Pupil& pupil = *pupils_[n_pupils_++];
     pupil.model = model;
     pupil.rows.clear();
     return pupil;
@@ -54,7 +54,7 @@ Engine::Pupil& Engine::add_pupil(int model) {
 
 // The model's lesson, or nullptr if the model has no rows in this step. To be asked in the order of enlist().
 const Lesson* Engine::next_lesson(int model) {
-    if (next_lesson_ == n_pupils_ || pupils_[next_lesson_].model != model) return nullptr;
+    if (next_lesson_ == n_pupils_ || pupils_[next_lesson_]->model != model) return nullptr;
     return &lessons_[next_lesson_++];
 }
 
@@ -88,6 +88,15 @@ void Engine::enlist() {
     if (pupil.rows.empty()) n_pupils_--;
 }
 
+// Mostly as many rows have passed as last time: one, or a step's.
+const Engine::Fade& Engine::fade_after(double rows) {
+    if (rows != fade_.rows) {
+        const double keep = std::exp(-rows / settings.evidence_window);
+        fade_ = {rows, keep, std::pow(keep, kRecent)};
+    }
+    return fade_;
+}
+
 // Work is spared only in calm times. When the leaves have recently lost clearly more than in the long run, something has
 // changed, and for a long while nothing is spared.
 void Engine::step_calm() {
@@ -96,11 +105,11 @@ void Engine::step_calm() {
         loss += chunk_.weights[i] * leaf_loss_[i];
         rows += chunk_.weights[i];
     }
-    const double keep = std::exp(-rows / settings.evidence_window), keep_recent = std::pow(keep, kRecent);
-    tree_loss = keep * tree_loss + loss;
-    tree_rows = keep * tree_rows + rows;
-    recent_loss = keep_recent * recent_loss + loss;
-    recent_rows = keep_recent * recent_rows + rows;
+    const Fade fade = fade_after(rows);
+    tree_loss = fade.keep * tree_loss + loss;
+    tree_rows = fade.keep * tree_rows + rows;
+    recent_loss = fade.keep_recent * recent_loss + loss;
+    recent_rows = fade.keep_recent * recent_rows + rows;
     if (recent_loss * tree_rows > alarm_level * tree_loss * recent_rows) restless_until = clock + restless_rows;
 }
 
@@ -125,7 +134,7 @@ void Engine::look_at(const std::vector<std::int32_t>& rows, bool rests, std::vec
 void Engine::forward() {
     lessons_.clear();
     for (int i = 0; i < n_pupils_; i++)
-        lessons_.push_back({models[pupils_[i].model].data(), pupils_[i].visit(), pupils_[i].before(shape)});
+        lessons_.push_back({models[pupils_[i]->model].data(), pupils_[i]->visit(), pupils_[i]->before(shape)});
     const auto run = settings.by_gradient ? f_->sgd_forward : f_->blend_forward;
     run(shape, chunk_.rows(), lessons_.data(), n_pupils_);
 }
@@ -201,7 +210,8 @@ void Engine::route() {
 void Engine::step_node(const Stop& stop) {
     const int node = stop.node;
     double* counts = class_rows[node].data();
-    const double keep = settings.by_gradient ? 1.0 : std::exp(-(clock - nodes.clock[node]) / settings.evidence_window);
+    const Fade fade = settings.by_gradient ? Fade{} : fade_after(clock - nodes.clock[node]);
+    const double keep = fade.keep;
     nodes.clock[node] = clock;
     const bool is_leaf = nodes.left[node] < 0;
     for (int k = 0; k < n_classes; k++) counts[k] *= keep;
@@ -225,7 +235,7 @@ void Engine::step_node(const Stop& stop) {
     nodes.own_loss[node] = keep * nodes.own_loss[node] + own;
     nodes.subtree_loss[node] = keep * nodes.subtree_loss[node] + subtree;
     nodes.evidence[node] = keep * nodes.evidence[node] + rows;
-    if (!is_leaf) nodes.recent[node] = std::pow(keep, kRecent) * nodes.recent[node] + (own - subtree);
+    if (!is_leaf) nodes.recent[node] = fade.keep_recent * nodes.recent[node] + (own - subtree);
     if (settings.by_gradient) {
         step_candidates(node, visit, before, rows, own);
     } else {
@@ -289,7 +299,7 @@ void Engine::settle() {
 void Engine::step_challenger() {
     const double stands_for = challenger_rests() ? kRest : 1.0;
     const Lesson* lesson = next_lesson(challenger);
-    const double keep = std::exp(-(clock - challenger_clock) / settings.evidence_window);
+    const double keep = fade_after(clock - challenger_clock).keep;
     double own = 0.0, rival = 0.0, rows = 0.0;
     for (int i = 0; lesson && i < lesson->visit.n; i++) {
         const int row = lesson->visit.rows[i];
@@ -333,17 +343,16 @@ int Engine::leaf_of(const double* x) const {
 }
 
 int Engine::logits_of(const double* x, double* logits) const {
-    thread_local std::vector<double> inputs, other;
-    inputs.assign(shape.stride, 0.0);
+    Room inputs(shape.stride), other(shape.outputs);
+    std::fill_n(inputs.data(), shape.stride, 0.0);
     Chunk::fill_inputs(*f_, schema, scaler, x, inputs.data());
     const int leaf = leaf_of(x);
     double* memory = const_cast<double*>(models[nodes.model[leaf]].data());
     f_->logits(shape, adagrad_weights(shape, memory), inputs.data(), logits);
     if (settings.by_gradient) return leaf;
-    other.resize(shape.outputs);
     f_->logits(shape, newton_weights(shape, memory), inputs.data(), other.data());
     const double share_b = 1.0 / (1.0 + std::exp(-reinterpret_cast<const Head*>(memory)->preference));
-    for (int k = 0; k < shape.outputs; k++) logits[k] = (1.0 - share_b) * logits[k] + share_b * other[k];
+    for (int k = 0; k < shape.outputs; k++) logits[k] = (1.0 - share_b) * logits[k] + share_b * other.data()[k];
     return leaf;
 }
 

@@ -4,7 +4,7 @@
 // have crossed a level that Python set. What is split, replaced or pruned is decided in Python (learn/tree.py).
 #pragma once
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <limits>
 #include <shared_mutex>
 #include <string>
@@ -186,6 +186,9 @@ private:
         std::vector<std::int32_t> rows;
         double stands_for;  // how many rows each row that the node looks at counts for
     };
+    struct Fade {  // what is kept of faded sums
+        double rows = 0.0, keep = 1.0, keep_recent = 1.0;
+    };
     struct Pupil {  // a model that learns in this step
         int model;
         std::vector<std::int32_t> rows;
@@ -220,6 +223,7 @@ private:
     void step_challenger();
     NodeSums sums(int node) const { return {nodes.rows[node], nodes.own_loss[node], node_gradient[node].data()}; }
     GainRule gain_rule() const { return {f_, shape.outputs * shape.stride, settings.gain_step}; }
+    const Fade& fade_after(double rows);
     void step_calm();
     bool is_due(int node);
     bool rests(int node) const;
@@ -228,12 +232,13 @@ private:
 
     const Functions* f_;
     Learning learning_;
+    Fade fade_;
     Chunk chunk_;
     std::vector<Stop> stops_;
     int n_stops_ = 0;
     std::vector<double> node_loss_;  // per row of the chunk: what the node at work paid,
     std::vector<double> leaf_loss_;  // and what its leaf paid
-    std::deque<Pupil> pupils_;  // grows without moving what is there
+    std::vector<std::unique_ptr<Pupil>> pupils_;  // grows without moving what is there
     int n_pupils_ = 0, next_lesson_ = 0;
     std::vector<Lesson> lessons_;  // of the pupils, in their order until they learn
     GridScratch grid_scratch_;

@@ -90,11 +90,10 @@ void FimtddEngine::arrange(const double* own, int width, double* out) const {
 void FimtddEngine::weights_of(int leaf, double* out) const { arrange(models[leaf].data() + kHead, shape.stride, out); }
 
 int FimtddEngine::logits_of(const double* x, double* logits) const {
-    thread_local std::vector<double> inputs, own;
-    inputs.assign(shape.stride, 0.0);
+    Room inputs(shape.stride), own(shape.outputs);
+    std::fill_n(inputs.data(), shape.stride, 0.0);
     Chunk::fill_inputs(*f_, schema, scaler, x, inputs.data());
     const int leaf = leaf_of(x);
-    own.resize(shape.outputs);
     f_->logits(shape, models[leaf].data() + kHead, inputs.data(), own.data());
     arrange(own.data(), 1, logits);
     return leaf;

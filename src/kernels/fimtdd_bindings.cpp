@@ -80,6 +80,7 @@ void bind_fimtdd(nb::module_& m) {
         VIEW(error_mean, nodes) VIEW(error_sum, nodes) VIEW(least_sum, nodes);
         // clang-format on
     bind_common(engine);
+    bind_row_face<Engine>(m, "FimtddRowFace");
 }
 
 }  // namespace driftree

@@ -15,12 +15,15 @@ struct Slopes {
 
 // Eight log-odds, each with its label and the noise floor of its model: P(y) = rho_y + (1 - rho_0 - rho_1) s_y.
 struct LogOdds {
-    alignas(64) double logit[kLanes] = {};
-    alignas(64) double label[kLanes] = {};
-    alignas(64) double rho[2][kLanes] = {};
-    alignas(64) double has_floor[kLanes] = {};
+    alignas(64) double logit[kLanes];
+    alignas(64) double label[kLanes];
+    alignas(64) double rho[2][kLanes];
+    alignas(64) double has_floor[kLanes];
     bool any_floor = false;
 
+    LogOdds() {  // vector by vector: compilers fill a whole struct with a slow instruction
+        at(logit) = at(label) = at(rho[0]) = at(rho[1]) = at(has_floor) = all(0.0);
+    }
     void set_floor(int lane, const Head& head) {
         any_floor = any_floor || head.has_floor != 0.0;
         has_floor[lane] = head.has_floor;

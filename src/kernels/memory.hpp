@@ -1,4 +1,4 @@
-// Memory: vectors of numbers whose first number lies at the start of a cache line, as whole vectors of them should.
+// Memory: numbers whose first lies at the start of a cache line, as whole vectors of them should.
 #pragma once
 #include <cstddef>
 #include <new>
@@ -21,5 +21,17 @@ struct LineAllocator {
 
 template <class T>
 using Lines = std::vector<T, LineAllocator<T>>;
+
+// n numbers for the length of a call, on the stack if they are few: not set to anything.
+class Room {
+public:
+    explicit Room(std::size_t n) : many_(n > kFew ? n : 0) {}
+    double* data() { return many_.empty() ? few_ : many_.data(); }
+
+private:
+    static constexpr std::size_t kFew = 256;
+    alignas(64) double few_[kFew];
+    Lines<double> many_;
+};
 
 }  // namespace driftree

@@ -2,6 +2,7 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -20,27 +21,31 @@ public:
     RowReader(nb::dict names, nb::list levels, nb::dict labels)
         : names(std::move(names)), levels(std::move(levels)), labels(std::move(labels)) {}
 
-    // The row, or nullptr when only Python can tell: a new feature or level, a value of a wrong type, infinity.
-    const double* read(nb::handle x, int n_features, bool is_learning) {
-        static thread_local std::vector<double> row;  // reading a number may run Python, and let another thread in
-        row.assign(n_features, std::numeric_limits<double>::quiet_NaN());
-        if (!PyDict_Check(x.ptr())) return nullptr;
+    // Fills the row; false when only Python can tell: a new feature or level, a value of a wrong type, infinity.
+    bool read(nb::handle x, int n_features, bool is_learning, double* row) {
+        if (!PyDict_Check(x.ptr())) return false;
+        std::fill_n(row, n_features, std::numeric_limits<double>::quiet_NaN());
         PyObject *key, *value;
         Py_ssize_t position = 0;
         for (std::size_t i = 0; PyDict_Next(x.ptr(), &position, &key, &value); i++) {
             const Py_ssize_t j = feature_of(key, i);
             if (j < 0) {
-                if (is_learning && value != Py_None) return nullptr;
+                if (is_learning && value != Py_None) return false;
                 continue;
             }
             PyObject* codes = PyList_GET_ITEM(levels.ptr(), j);
             if (!(codes == Py_None ? read_number(value, row[j]) : read_level(codes, value, is_learning, row[j])))
-                return nullptr;
+                return false;
         }
-        return row.data();
+        return true;
     }
     // The label's code, or -1 when it is new.
-    int code_of(nb::handle label) const {
+    int code_of(nb::handle label) {
+        if (PyLong_CheckExact(label.ptr())) {
+            look_up_labels();
+            const std::int32_t code = small_code(small_number(label.ptr()));
+            if (code >= 0) return code;
+        }
         PyObject* code = PyDict_GetItemWithError(labels.ptr(), label.ptr());
         if (!code) {
             PyErr_Clear();
@@ -48,14 +53,15 @@ public:
         }
         return static_cast<int>(PyLong_AsLong(code));
     }
-
+    nb::object label_of(int code) {
+        look_up_labels();
+        return label_of_.at(code);
+    }
     // Codes of n labels that are whole numbers; false if one of them is not known, or too large to tell.
     bool codes_of(const std::int64_t* y, std::size_t n, std::int32_t* codes) {
-        if (n_coded_ != PyDict_GET_SIZE(labels.ptr())) find_codes();
-        for (std::size_t i = 0; i < n; i++) {
-            codes[i] = static_cast<std::uint64_t>(y[i]) < kMostCoded ? code_of_[y[i]] : -1;
-            if (codes[i] < 0) return false;
-        }
+        look_up_labels();
+        for (std::size_t i = 0; i < n; i++)
+            if ((codes[i] = small_code(y[i])) < 0) return false;
         return true;
     }
 
@@ -65,21 +71,31 @@ public:
 
 private:
     static constexpr std::size_t kMostCoded = 256;
-    void find_codes() {
-        code_of_.assign(kMostCoded, -1);
-        n_coded_ = PyDict_GET_SIZE(labels.ptr());
+    static std::int64_t small_number(PyObject* number) {
+        int overflow = 0;
+        const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+        return overflow == 0 ? value : -1;
+    }
+    std::int32_t small_code(std::int64_t label) const {
+        return static_cast<std::uint64_t>(label) < kMostCoded ? small_codes_[label] : -1;
+    }
+    // Labels only ever come, so their number tells whether one is new.
+    void look_up_labels() {
+        if (static_cast<Py_ssize_t>(label_of_.size()) == PyDict_GET_SIZE(labels.ptr())) return;
+        small_codes_.assign(kMostCoded, -1);
+        label_of_.clear();
         PyObject *label, *code;
         Py_ssize_t position = 0;
         while (PyDict_Next(labels.ptr(), &position, &label, &code)) {
+            label_of_.push_back(nb::borrow(label));
             if (!PyLong_Check(label)) continue;
-            int overflow = 0;
-            const long long number = PyLong_AsLongLongAndOverflow(label, &overflow);
-            if (overflow == 0 && number >= 0 && number < static_cast<long long>(kMostCoded))
-                code_of_[number] = static_cast<std::int32_t>(PyLong_AsLong(code));
+            const std::int64_t number = small_number(label);
+            if (static_cast<std::uint64_t>(number) < kMostCoded)
+                small_codes_[number] = static_cast<std::int32_t>(PyLong_AsLong(code));
         }
     }
-    Py_ssize_t n_coded_ = -1;
-    std::vector<std::int32_t> code_of_;
+    std::vector<nb::object> label_of_;        // by code
+    std::vector<std::int32_t> small_codes_;  // of labels that are small whole numbers, -1: not known
 
     // Rows mostly have the same keys in the same order: the i-th key is compared with that of the row before.
     Py_ssize_t feature_of(PyObject* key, std::size_t i) {

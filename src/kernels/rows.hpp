@@ -178,9 +178,9 @@ public:
             scaler.apply(f, x, z + 1);
             return;
         }
-        thread_local std::vector<double> scaled;
-        scaled.resize(schema.n_features);
-        scaler.apply(f, x, scaled.data());
+        Room room(schema.n_features);
+        double* scaled = room.data();
+        scaler.apply(f, x, scaled);
         for (int j = 0; j < schema.n_features; j++) {
             if (std::isnan(x[j])) {
                 if (schema.missing_column[j] >= 0) z[schema.missing_column[j]] = 1.0;

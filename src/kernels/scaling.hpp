@@ -1,49 +1,77 @@
 // Scaling: running moments of all features at once, and a row of values to the inputs of the simple models. Plain loops
-// over features, without branches, which the compiler turns into vectors.
+// over features, without branches, which the compiler turns into vectors, but for the sums over rows.
 #pragma once
 #include <cmath>
 
 #include "simple_models.hpp"
+#include "vectors.hpp"
 
 namespace driftree {
 namespace {
 
-// Chan's merge of the moments of n rows X [n, m]; NaN is missing. `has_value` is 0 for features without an input of their own.
+// What n rows X [n, m] say of their features: weight, mean, squares around it, range, and what is neither 0 nor 1. NaN is
+// missing. A vector of features stays in registers over all rows.
+struct Moments {
+    double *count, *mean, *squares, *other, *low, *high;  // `other` is not 0 where a value is neither 0 nor 1
+};
+inline void moments_of_vector(const Moments& out, const double* X, const double* weights, int n, int m, int j) {
+    Vector count = all(0.0), sum = all(0.0), squares = all(0.0), other = all(0.0), low = at(out.low + j), high = at(out.high + j);
+    for (int i = 0; i < n; i++) {
+        const Vector& row = at(X + static_cast<long>(i) * m + j);
+        const Mask is_here = row >= row;
+        const Vector v = choose(is_here, row, 0.0), w = choose(is_here, all(weights[i]), 0.0), product = v * (v - 1.0);
+        count += w;
+        sum += w * v;
+        low = choose(row < low, row, low);
+        high = choose(row > high, row, high);
+        other += choose(product < 0.0, -product, product);
+    }
+    sum = sum / count;
+    for (int i = 0; i < n; i++) {
+        const Vector& row = at(X + static_cast<long>(i) * m + j);
+        const Vector distance = row - sum;
+        squares += choose(row >= row, weights[i] * distance * distance, 0.0);
+    }
+    at(out.count + j) = count, at(out.mean + j) = sum, at(out.squares + j) = squares, at(out.other + j) = other;
+    at(out.low + j) = low, at(out.high + j) = high;
+}
+// The same for one feature.
+inline void moments_of_feature(const Moments& out, const double* X, const double* weights, int n, int m, int j) {
+    double count = 0.0, sum = 0.0, squares = 0.0, other = 0.0, low = out.low[j], high = out.high[j];
+    for (int i = 0; i < n; i++) {
+        const double value = X[static_cast<long>(i) * m + j];
+        const bool is_here = value == value;
+        const double v = is_here ? value : 0.0, w = is_here ? weights[i] : 0.0;
+        count += w;
+        sum += w * v;
+        low = value < low ? value : low;
+        high = value > high ? value : high;
+        other += std::fabs(v * (v - 1.0));
+    }
+    sum /= count;
+    for (int i = 0; i < n; i++) {
+        const double value = X[static_cast<long>(i) * m + j], distance = value - sum;
+        squares += value == value ? weights[i] * distance * distance : 0.0;
+    }
+    out.count[j] = count, out.mean[j] = sum, out.squares[j] = squares, out.other[j] = other;
+    out.low[j] = low, out.high[j] = high;
+}
+
+// Chan's merge of the moments of n rows. `has_value` is 0 for features without an input of their own.
 void update_scale(const Scale& scale, const double* X, const double* weights, int n, int m, bool by_range) {
-    double* __restrict count = scale.scratch;
-    double* __restrict sum = count + m;
-    double* __restrict squares = sum + m;
-    double* __restrict other = squares + m;  // not 0 where a value is neither 0 nor 1
-    double* __restrict low = scale.low;
-    double* __restrict high = scale.high;
-    for (int j = 0; j < 4 * m; j++) scale.scratch[j] = 0.0;
-    for (int i = 0; i < n; i++) {
-        const double* __restrict row = X + static_cast<long>(i) * m;
-        for (int j = 0; j < m; j++) {
-            const bool is_here = row[j] == row[j];
-            const double v = is_here ? row[j] : 0.0, w = is_here ? weights[i] : 0.0;
-            count[j] += w;
-            sum[j] += w * v;
-            low[j] = row[j] < low[j] ? row[j] : low[j];
-            high[j] = row[j] > high[j] ? row[j] : high[j];
-            other[j] += std::fabs(v * (v - 1.0));
-        }
-    }
-    for (int j = 0; j < m; j++) sum[j] /= count[j];  // the mean of these rows
-    for (int i = 0; i < n; i++) {
-        const double* __restrict row = X + static_cast<long>(i) * m;
-        for (int j = 0; j < m; j++) {
-            const double distance = row[j] - sum[j];
-            squares[j] += row[j] == row[j] ? weights[i] * distance * distance : 0.0;
-        }
-    }
+    double *count = scale.scratch, *mean = count + m, *squares = mean + m, *other = squares + m;
+    const double *low = scale.low, *high = scale.high;
+    const Moments moments = {count, mean, squares, other, scale.low, scale.high};
+    int j0 = 0;
+    for (; j0 + kLanes <= m; j0 += kLanes) moments_of_vector(moments, X, weights, n, m, j0);
+    for (; j0 < m; j0++) moments_of_feature(moments, X, weights, n, m, j0);
     for (int j = 0; j < m; j++) {
         scale.is_indicator[j] &= other[j] == 0.0;
         other[j] = scale.is_indicator[j] ? 1.0 : 0.0;
     }
     for (int j = 0; j < m; j++) {
         const bool is_new = count[j] > 0.0 && scale.has_value[j] != 0.0;
-        const double both = scale.weight[j] + count[j], delta = sum[j] - scale.mean[j];
+        const double both = scale.weight[j] + count[j], delta = mean[j] - scale.mean[j];
         const double spread = squares[j] + delta * delta * (scale.weight[j] * count[j] / both);
         scale.squares[j] += is_new ? spread : 0.0;
         scale.mean[j] += is_new ? delta * (count[j] / both) : 0.0;

@@ -60,7 +60,7 @@ struct Forward {
 };
 constexpr int kLanes = 8;
 static inline int padded(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
-static inline int scratch_size(const Shape& s) { return s.stride + 3 * padded(s.outputs) + kLanes; }
+static inline int scratch_size(const Shape& s) { return 2 * s.stride + 3 * padded(s.outputs) + kLanes; }
 
 // One model and the rows it is to learn; what it said of them before.
 struct Lesson {

@@ -18,11 +18,11 @@ _Flags: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 LEARNED: int
-"""`Engine.learn_row`: done, nothing to decide."""
+"""`RowFace.learn`: done, nothing to decide."""
 DUE: int
-"""`Engine.learn_row`: done, and `Tree.decide` is due."""
+"""`RowFace.learn`: done, and `Tree.decide` is due."""
 UNKNOWN: int
-"""`Engine.learn_row`: nothing done; something in the row is new, and Python must read it."""
+"""`RowFace.learn`: nothing done; something in the row is new, and Python must read it."""
 MAX_LEVELS: int
 """Levels of a categorical feature with codes of their own; later ones share the code MAX_LEVELS."""
 
@@ -35,16 +35,25 @@ def instruction_sets() -> list[str]:
 def all_finite(X: NDArray[np.float64]) -> bool:
     """Tell whether no number is missing or infinite."""
 
-@final
-class RowReader:
-    """Reads dicts into rows with dictionaries that it shares with the encoder."""
+class _RowFace:
+    """Reads dicts for an engine, with dictionaries that it shares with the encoder."""
 
-    def __init__(
-        self, names: dict[Any, int], levels: list[dict[Any, int] | None], labels: dict[Any, int]
-    ) -> None:
-        """Keep {name: feature}, per feature {level: code} or None, and {label: code}."""
+    def learn(self, x: object, label: object, /) -> int:
+        """Take one step with one dict; return LEARNED, DUE or UNKNOWN."""
+    def predict(self, x: object, /) -> Any:
+        """Return the most probable label of a dict, or NotImplemented if Python must read it."""
+    def probabilities(self, x: object, /) -> dict[Any, float] | None:
+        """Return the probability of each label of a dict, or None if Python must read it."""
     def codes(self, labels: NDArray[np.int64]) -> _Ids | None:
         """Return the codes of whole numbers, or None if Python must read them."""
+
+@final
+class RowFace(_RowFace):
+    """The face of an `Engine`."""
+
+@final
+class FimtddRowFace(_RowFace):
+    """The face of a `FimtddEngine`."""
 
 class _TreeEngine:
     """What both engines offer to the faces. Only type checkers know this class."""
@@ -62,12 +71,10 @@ class _TreeEngine:
         """Grow to this many classes; fewer than there are is no change."""
 
     # ------------------------------------------------------------------ rows
-    def learn_row(self, reader: RowReader, x: object, label: object) -> int:
-        """Take one step with one dict; return LEARNED, DUE or UNKNOWN."""
-    def predict_row(self, reader: RowReader, x: object) -> int:
-        """Return the code of the most probable class of a dict, or -1 if Python must read it."""
-    def probabilities_row(self, reader: RowReader, x: object) -> dict[Any, float] | None:
-        """Return the probability of each label of a dict, or None if Python must read it."""
+    def row_face(
+        self, names: dict[Any, int], levels: list[dict[Any, int] | None], labels: dict[Any, int]
+    ) -> _RowFace:
+        """Read dicts by {name: feature}, per feature {level: code} or None, and {label: code}."""
     def most_probable(self, X: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the code of each row's most probable class."""
     def probabilities(self, X: NDArray[np.float64]) -> _Matrix:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from driftree.learn._kernels import MAX_LEVELS, RowReader, all_finite
+from driftree.learn._kernels import MAX_LEVELS, all_finite
 from driftree.learn.checks import (
     check_finite,
     distinct_labels,
@@ -98,7 +98,7 @@ class Encoder:
         self.names: dict[Hashable, int] = {}
         self.levels: list[dict[Hashable, int] | None] = []
         self.labels: dict[Hashable, int] = {}
-        self.reader = RowReader(self.names, self.levels, self.labels)
+        self.row_face = engine.row_face(self.names, self.levels, self.labels)
         self._look_up_features()
         self._look_up_labels()
 
@@ -174,7 +174,7 @@ class Encoder:
 
     def known_codes(self, y: NDArray[Any]) -> NDArray[np.int32] | None:
         """Return the labels' codes if they are small whole numbers, all known; otherwise None."""
-        return self.reader.codes(y) if y.dtype == np.int64 and y.flags.c_contiguous else None
+        return self.row_face.codes(y) if y.dtype == np.int64 and y.flags.c_contiguous else None
 
     def _read_columns(
         self, X: Columns, names: Sequence[Hashable], rows: Rows, *, learning: bool

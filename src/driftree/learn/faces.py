@@ -183,12 +183,12 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
         w : float, default=1.0
             Weight; 2 is a batch of the row twice, 0 is no row.
         """
-        if self._tree is not None and w == 1.0:
-            status = self._tree.engine.learn_row(self._encoder.reader, x, y)  # type: ignore[union-attr]
+        if self._encoder is not None and w == 1.0:
+            status = self._encoder.row_face.learn(x, y)
             if status == LEARNED:
                 return
             if status == DUE:
-                self._tree.decide()
+                self._tree.decide()  # type: ignore[union-attr]
                 return
         weights = check_weights([w], 1)
         parts = self._parts()
@@ -196,22 +196,23 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
             batch = parts[1].read_dict(x, learning=True)
             self._learn(parts, batch, parts[1].read_labels([y]), weights)
 
-    def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
+    def predict_one(self, x: Mapping[Hashable, Any]) -> Any:  # type: ignore[override]
         """Return the most probable label of one row, or None before anything was learnt."""
-        if self._tree is None:
+        if self._encoder is None:
             return None
-        encoder = self._encoder
-        code = self._tree.engine.predict_row(encoder.reader, x)  # type: ignore[union-attr]
-        if code < 0:
+        label = self._encoder.row_face.predict(x)
+        if label is NotImplemented:  # something in the row is new or wrong
             proba = self.predict_proba_one(x)
             return max(proba, key=proba.__getitem__)
-        return encoder.label_list[code]  # type: ignore[union-attr]
+        return label
 
-    def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[Any, float]:
+    def predict_proba_one(  # type: ignore[override]
+        self, x: Mapping[Hashable, Any]
+    ) -> dict[Any, float]:
         """Return the probability of each label for one row; empty before anything was learnt."""
         if self._tree is None or self._encoder is None:
             return {}
-        known = self._tree.engine.probabilities_row(self._encoder.reader, x)
+        known = self._encoder.row_face.probabilities(x)
         if known is not None:
             return known
         matrix = self._encoder.read_dict(x, learning=False).matrix

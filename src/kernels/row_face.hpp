@@ -1,0 +1,64 @@
+// RowFace: what `learn_one` and `predict_one` talk to. It reads dicts for an engine and answers with labels; whatever in
+// a row is new or wrong it leaves to Python.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <utility>
+
+#include "locks.hpp"
+#include "row_reader.hpp"
+
+namespace driftree {
+
+namespace nb = nanobind;
+
+enum RowStatus { kLearned = 0, kDue = 1, kUnknown = 2 };
+
+template <class Engine>
+class RowFace {
+public:
+    RowFace(nb::object owner, nb::dict names, nb::list levels, nb::dict labels)
+        : owner_(std::move(owner)), engine_(*nb::inst_ptr<Engine>(owner_)),
+          reader_(std::move(names), std::move(levels), std::move(labels)) {}
+
+    int learn(nb::handle x, nb::handle label) {
+        const Writing lock(engine_);
+        const std::int32_t code = reader_.code_of(label);
+        if (code < 0) return kUnknown;
+        const int n_features = engine_.schema.n_features;
+        Room room(n_features);
+        double* row = room.data();
+        if (!reader_.read(x, n_features, true, row)) return kUnknown;
+        for (int j = 0; j < n_features; j++)
+            if (engine_.schema.lacks_column(j, row[j])) return kUnknown;
+        engine_.learn(row, &code, nullptr, 1);
+        return engine_.has_due() ? kDue : kLearned;
+    }
+    // The most probable label, or NotImplemented when Python must read the row.
+    nb::object predict(nb::handle x) {
+        const Reading lock(engine_);
+        Room room(engine_.schema.n_features), logits(engine_.n_outputs());
+        if (!reader_.read(x, engine_.schema.n_features, false, room.data())) return nb::borrow(Py_NotImplemented);
+        const int leaf = engine_.logits_of(room.data(), logits.data());
+        return reader_.label_of(engine_.class_of(leaf, logits.data()));
+    }
+    // {label: probability}, or None when Python must read the row.
+    nb::object probabilities(nb::handle x) {
+        const Reading lock(engine_);
+        Room room(engine_.schema.n_features), logits(engine_.n_outputs()), found(engine_.n_classes);
+        if (!reader_.read(x, engine_.schema.n_features, false, room.data())) return nb::none();
+        const int leaf = engine_.logits_of(room.data(), logits.data());
+        engine_.probabilities_of(leaf, logits.data(), found.data());
+        nb::dict out;
+        for (int code = 0; code < engine_.n_classes; code++) out[reader_.label_of(code)] = found.data()[code];
+        return out;
+    }
+    RowReader& reader() { return reader_; }
+
+private:
+    nb::object owner_;
+    Engine& engine_;
+    RowReader reader_;
+};
+
+}  // namespace driftree
