@@ -69,8 +69,8 @@ auto learn(Engine& engine, Matrix X, Codes y, Doubles weights) {
     return engine.learn(X.data(), y.data(), weights.data(), static_cast<int>(X.shape(0)));
 }
 
-// Calls each(row, place) for all rows while nobody learns, without the GIL; [rows, width()] values of type T. Features
-// that have come since the rows were read are missing in them.
+// Calls each(rows, n, places) for some rows at a time while nobody learns, without the GIL; [rows, width()] values of type
+// T. Features that have come since the rows were read are missing in them.
 template <class T, class Engine, class Width, class Each>
 nb::object for_rows(const Engine& engine, const Matrix& X, Width&& width, Each&& each) {
     std::vector<T> out;
@@ -78,53 +78,62 @@ nb::object for_rows(const Engine& engine, const Matrix& X, Width&& width, Each&&
     {
         nb::gil_scoped_release release;
         const std::shared_lock lock(engine.mutex);
-        const std::size_t n_features = engine.schema.n_features;
-        if (X.shape(1) > n_features) throw nb::value_error("the rows have more values than there are features");
+        const std::size_t n_features = engine.schema.n_features, given = X.shape(1), n_rows = X.shape(0);
+        if (given > n_features) throw nb::value_error("the rows have more values than there are features");
         columns = static_cast<std::size_t>(width());
-        out.resize(X.shape(0) * columns);
-        std::vector<double> wide(n_features, std::numeric_limits<double>::quiet_NaN());
-        for (std::size_t i = 0; i < X.shape(0); i++) {
-            const double* row = X.data() + i * X.shape(1);
-            if (X.shape(1) < n_features) row = (std::copy_n(row, X.shape(1), wide.data()), wide.data());
-            each(row, out.data() + i * columns);
+        out.resize(n_rows * columns);
+        std::vector<double> wide(given < n_features ? kRowsTogether * n_features : 0, std::numeric_limits<double>::quiet_NaN());
+        for (std::size_t i = 0; i < n_rows; i += kRowsTogether) {
+            const std::size_t n = std::min<std::size_t>(kRowsTogether, n_rows - i);
+            const double* rows = X.data() + i * given;
+            for (std::size_t r = 0; r < n && given < n_features; r++)
+                std::copy_n(rows + r * given, given, wide.data() + r * n_features);
+            each(given < n_features ? wide.data() : rows, static_cast<int>(n), out.data() + i * columns);
         }
     }
     return new_array(std::move(out), {X.shape(0), columns});
 }
 
+// The same with each(leaf, logits, place) for every row.
+template <class T, class Engine, class Width, class Each>
+nb::object for_logits(const Engine& engine, const Matrix& X, Width&& width, Each&& each) {
+    const auto each_block = [&](const double* rows, int n, T* out) {
+        const int outputs = engine.n_outputs();
+        std::int32_t leaves[kRowsTogether];
+        Room logits(static_cast<std::size_t>(n) * outputs);
+        engine.logits_of(rows, n, leaves, logits.data());
+        for (int i = 0; i < n; i++) each(leaves[i], logits.data() + i * outputs, out + static_cast<long>(i) * width());
+    };
+    return for_rows<T>(engine, X, width, each_block);
+}
+
 template <class Engine>
 nb::object probabilities(const Engine& engine, Matrix X) {
-    std::vector<double> logits;
-    return for_rows<double>(engine, X, [&] { logits.resize(engine.n_outputs()); return engine.n_classes; },
-                            [&](const double* row, double* out) {
-                                const int leaf = engine.logits_of(row, logits.data());
-                                engine.probabilities_of(leaf, logits.data(), out);
-                            });
+    return for_logits<double>(engine, X, [&] { return engine.n_classes; },
+                              [&](int leaf, const double* logits, double* out) { engine.probabilities_of(leaf, logits, out); });
 }
 
 // Codes of the most probable classes.
 template <class Engine>
 nb::object most_probable(const Engine& engine, Matrix X) {
-    std::vector<double> logits;
-    const auto width = [&] { logits.resize(engine.n_outputs()); return 1; };
-    const nb::object column = for_rows<std::int64_t>(engine, X, width, [&](const double* row, std::int64_t* out) {
-        const int leaf = engine.logits_of(row, logits.data());
-        *out = engine.class_of(leaf, logits.data());
-    });
-    return column.attr("reshape")(-1);
+    const auto answer = [&](int leaf, const double* logits, std::int64_t* out) { *out = engine.class_of(leaf, logits); };
+    return for_logits<std::int64_t>(engine, X, [] { return 1; }, answer).attr("reshape")(-1);
 }
 
 template <class Engine>
 nb::object logits(const Engine& engine, Matrix X) {
-    return for_rows<double>(engine, X, [&] { return engine.n_outputs(); },
-                            [&](const double* row, double* out) { engine.logits_of(row, out); });
+    return for_rows<double>(engine, X, [&] { return engine.n_outputs(); }, [&](const double* rows, int n, double* out) {
+        std::int32_t leaves[kRowsTogether];
+        engine.logits_of(rows, n, leaves, out);
+    });
 }
 
 template <class Engine>
 nb::object leaves(const Engine& engine, Matrix X) {
-    const nb::object column = for_rows<std::int32_t>(engine, X, [] { return 1; },
-                                                     [&](const double* row, std::int32_t* out) { *out = engine.leaf_of(row); });
-    return column.attr("reshape")(-1);
+    const auto each = [&](const double* rows, int n, std::int32_t* out) {
+        for (int i = 0; i < n; i++) out[i] = engine.leaf_of(rows + static_cast<long>(i) * engine.schema.n_features);
+    };
+    return for_rows<std::int32_t>(engine, X, [] { return 1; }, each).attr("reshape")(-1);
 }
 
 template <class Engine>

@@ -108,8 +108,8 @@ nb::list leading_candidates(Engine& engine, int node, int most) {
 
 nb::object inputs(const Engine& engine, Matrix X) {
     const Schema& schema = engine.schema;
-    return for_rows<double>(engine, X, [&] { return schema.n_columns; }, [&](const double* row, double* out) {
-        Chunk::fill_inputs(choose_functions(), schema, engine.scaler, row, out);
+    return for_rows<double>(engine, X, [&] { return schema.n_columns; }, [&](const double* rows, int n, double* out) {
+        Chunk::fill_inputs(choose_functions(), schema, engine.scaler, rows, n, schema.n_columns, out);
     });
 }
 

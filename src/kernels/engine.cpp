@@ -74,12 +74,12 @@ void Engine::enlist() {
         for (int t = stop.node * settings.trials; t < (stop.node + 1) * settings.trials; t++) {
             if (trials.feature[t] < 0) continue;
             const Condition goes_left = trials.condition(t);
-            for (const bool is_left : {true, false}) {
-                Pupil& side = add_pupil(is_left ? trials.left_model[t] : trials.right_model[t]);
-                for (const int row : pupil.rows)
-                    if (goes_left.holds(chunk_.raw_row(row, schema.n_features)) == is_left) side.rows.push_back(row);
-                if (side.rows.empty()) n_pupils_--;
-            }
+            Pupil& left = add_pupil(trials.left_model[t]);
+            Pupil& right = add_pupil(trials.right_model[t]);
+            for (const int row : pupil.rows)
+                (goes_left.holds(chunk_.raw_row(row, schema.n_features)) ? left : right).rows.push_back(row);
+            if (left.rows.empty()) std::swap(pupils_[n_pupils_ - 2], pupils_[n_pupils_ - 1]);
+            if (left.rows.empty() || right.rows.empty()) n_pupils_--;
         }
     }
     if (challenger < 0) return;
@@ -140,7 +140,8 @@ void Engine::forward() {
 }
 
 void Engine::learn_models() {
-    std::sort(lessons_.begin(), lessons_.end(), [](const Lesson& a, const Lesson& b) { return a.visit.n > b.visit.n; });
+    if (chunk_.n > 1)
+        std::sort(lessons_.begin(), lessons_.end(), [](const Lesson& a, const Lesson& b) { return a.visit.n > b.visit.n; });
     const auto run = settings.by_gradient ? f_->sgd_learn : f_->blend_learn;
     run(shape, chunk_.rows(), lessons_.data(), n_pupils_, learning_);
 }
@@ -342,18 +343,21 @@ int Engine::leaf_of(const double* x) const {
     return node;
 }
 
-int Engine::logits_of(const double* x, double* logits) const {
-    Room inputs(shape.stride), other(shape.outputs);
-    std::fill_n(inputs.data(), shape.stride, 0.0);
-    Chunk::fill_inputs(*f_, schema, scaler, x, inputs.data());
-    const int leaf = leaf_of(x);
-    double* memory = const_cast<double*>(models[nodes.model[leaf]].data());
-    f_->logits(shape, adagrad_weights(shape, memory), inputs.data(), logits);
-    if (settings.by_gradient) return leaf;
-    f_->logits(shape, newton_weights(shape, memory), inputs.data(), other.data());
-    const double share_b = 1.0 / (1.0 + std::exp(-reinterpret_cast<const Head*>(memory)->preference));
-    for (int k = 0; k < shape.outputs; k++) logits[k] = (1.0 - share_b) * logits[k] + share_b * other.data()[k];
-    return leaf;
+void Engine::logits_of(const double* rows, int n, std::int32_t* leaves, double* logits) const {
+    Room inputs(static_cast<std::size_t>(n) * shape.stride), other(shape.outputs);
+    Chunk::fill_inputs(*f_, schema, scaler, rows, n, shape.stride, inputs.data());
+    double share_b = 0.0;
+    for (int i = 0; i < n; i++, logits += shape.outputs) {
+        leaves[i] = leaf_of(rows + static_cast<long>(i) * schema.n_features);
+        double* memory = const_cast<double*>(models[nodes.model[leaves[i]]].data());
+        const double* z = inputs.data() + static_cast<long>(i) * shape.stride;
+        f_->logits(shape, adagrad_weights(shape, memory), z, logits);
+        if (settings.by_gradient) continue;
+        f_->logits(shape, newton_weights(shape, memory), z, other.data());
+        if (i == 0 || leaves[i] != leaves[i - 1])
+            share_b = 1.0 / (1.0 + std::exp(-reinterpret_cast<const Head*>(memory)->preference));
+        for (int k = 0; k < shape.outputs; k++) logits[k] = (1.0 - share_b) * logits[k] + share_b * other.data()[k];
+    }
 }
 
 int Engine::class_of(int leaf, const double* logits) const {

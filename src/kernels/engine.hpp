@@ -110,7 +110,7 @@ public:
         return !due_.empty() || n_rows >= wake_at || (challenger >= 0 && challenger_gain() >= challenger_level);
     }
     int leaf_of(const double* x) const;
-    int logits_of(const double* x, double* logits) const;            // returns the leaf
+    void logits_of(const double* rows, int n, std::int32_t* leaves, double* logits) const;  // [n, outputs]
     int class_of(int leaf, const double* logits) const;              // the most probable
     void probabilities_of(int leaf, const double* logits, double* out) const;
     int n_outputs() const { return shape.outputs; }

@@ -34,8 +34,8 @@ int FimtddEngine::learn(const double* X, const std::int32_t* y, const double* we
 void FimtddEngine::learn_row(const double* x, std::int32_t code, double weight) {
     const std::int32_t label = place[code] >= 0 ? place[code] : admit(code);
     scaler.update(*f_, x, &weight, 1, false);
-    inputs_.assign(shape.stride, 0.0);
-    Chunk::fill_inputs(*f_, schema, scaler, x, inputs_.data());
+    inputs_.resize(shape.stride);
+    Chunk::fill_inputs(*f_, schema, scaler, x, 1, shape.stride, inputs_.data());
     clock += weight;
     n_rows++;
     path_.clear();
@@ -89,14 +89,14 @@ void FimtddEngine::arrange(const double* own, int width, double* out) const {
 
 void FimtddEngine::weights_of(int leaf, double* out) const { arrange(models[leaf].data() + kHead, shape.stride, out); }
 
-int FimtddEngine::logits_of(const double* x, double* logits) const {
-    Room inputs(shape.stride), own(shape.outputs);
-    std::fill_n(inputs.data(), shape.stride, 0.0);
-    Chunk::fill_inputs(*f_, schema, scaler, x, inputs.data());
-    const int leaf = leaf_of(x);
-    f_->logits(shape, models[leaf].data() + kHead, inputs.data(), own.data());
-    arrange(own.data(), 1, logits);
-    return leaf;
+void FimtddEngine::logits_of(const double* rows, int n, std::int32_t* leaves, double* logits) const {
+    Room inputs(static_cast<std::size_t>(n) * shape.stride), own(shape.outputs);
+    Chunk::fill_inputs(*f_, schema, scaler, rows, n, shape.stride, inputs.data());
+    for (int i = 0; i < n; i++, logits += n_outputs()) {
+        leaves[i] = leaf_of(rows + static_cast<long>(i) * schema.n_features);
+        f_->logits(shape, models[leaves[i]].data() + kHead, inputs.data() + static_cast<long>(i) * shape.stride, own.data());
+        arrange(own.data(), 1, logits);
+    }
 }
 
 int FimtddEngine::class_of(int leaf, const double* logits) const {

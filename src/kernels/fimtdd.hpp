@@ -76,7 +76,7 @@ public:
     const std::vector<std::int32_t>& due() const { return due_; }  // parents before children
     bool has_due() const { return !due_.empty(); }
     int leaf_of(const double* x) const;
-    int logits_of(const double* x, double* logits) const;            // returns the leaf
+    void logits_of(const double* rows, int n, std::int32_t* leaves, double* logits) const;  // [n, outputs]
     int class_of(int leaf, const double* logits) const;              // the most probable
     void probabilities_of(int leaf, const double* logits, double* out) const;
     int n_outputs() const { return n_classes > 2 ? n_classes : 1; }  // as the user knows them

@@ -22,6 +22,8 @@ struct LineAllocator {
 template <class T>
 using Lines = std::vector<T, LineAllocator<T>>;
 
+constexpr int kRowsTogether = 16;  // that are predicted: what is stored for one is read when it has long been stored
+
 // n numbers for the length of a call, on the stack if they are few: not set to anything.
 class Room {
 public:

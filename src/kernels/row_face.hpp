@@ -39,7 +39,8 @@ public:
         const Reading lock(engine_);
         Room room(engine_.schema.n_features), logits(engine_.n_outputs());
         if (!reader_.read(x, engine_.schema.n_features, false, room.data())) return nb::borrow(Py_NotImplemented);
-        const int leaf = engine_.logits_of(room.data(), logits.data());
+        std::int32_t leaf;
+        engine_.logits_of(room.data(), 1, &leaf, logits.data());
         return reader_.label_of(engine_.class_of(leaf, logits.data()));
     }
     // {label: probability}, or None when Python must read the row.
@@ -47,7 +48,8 @@ public:
         const Reading lock(engine_);
         Room room(engine_.schema.n_features), logits(engine_.n_outputs()), found(engine_.n_classes);
         if (!reader_.read(x, engine_.schema.n_features, false, room.data())) return nb::none();
-        const int leaf = engine_.logits_of(room.data(), logits.data());
+        std::int32_t leaf;
+        engine_.logits_of(room.data(), 1, &leaf, logits.data());
         engine_.probabilities_of(leaf, logits.data(), found.data());
         nb::dict out;
         for (int code = 0; code < engine_.n_classes; code++) out[reader_.label_of(code)] = found.data()[code];

@@ -155,13 +155,12 @@ public:
     }
     // Computes the inputs of the simple models from the raw values, and if it is wanted, which of them are not 0.
     void scale(const Functions& f, const Schema& schema, const Scaler& scaler, int stride, bool lists_active) {
-        inputs.assign(static_cast<std::size_t>(n) * stride, 0.0);
+        inputs.resize(static_cast<std::size_t>(n) * stride);
         active.resize(static_cast<std::size_t>(n) * stride);
         n_active.resize(n);
-        for (int i = 0; i < n; i++) {
-            double* z = inputs.data() + static_cast<long>(i) * stride;
-            fill_inputs(f, schema, scaler, raw_row(i, schema.n_features), z);
-            if (!lists_active) continue;
+        fill_inputs(f, schema, scaler, raw.data(), n, stride, inputs.data());
+        for (int i = 0; i < n && lists_active; i++) {
+            const double* z = inputs.data() + static_cast<long>(i) * stride;
             std::int32_t* list = active.data() + static_cast<long>(i) * stride;
             int count = 0;
             for (int c = 0; c < schema.n_columns; c++) {
@@ -171,8 +170,17 @@ public:
             n_active[i] = count;
         }
     }
+    // inputs [n, stride] of rows [n, features]
+    static void fill_inputs(const Functions& f, const Schema& schema, const Scaler& scaler, const double* rows, int n,
+                            int stride, double* inputs) {
+        std::fill_n(inputs, static_cast<std::size_t>(n) * stride, 0.0);
+        for (int i = 0; i < n; i++)
+            fill_row(f, schema, scaler, rows + static_cast<long>(i) * schema.n_features, inputs + static_cast<long>(i) * stride);
+    }
+
+private:
     // z holds zeros on entry. Where there are only numbers and nothing was missing, they are one after the other.
-    static void fill_inputs(const Functions& f, const Schema& schema, const Scaler& scaler, const double* x, double* z) {
+    static void fill_row(const Functions& f, const Schema& schema, const Scaler& scaler, const double* x, double* z) {
         z[0] = 1.0;
         if (schema.only_numbers && schema.n_columns == 1 + schema.n_features) {
             scaler.apply(f, x, z + 1);
@@ -193,7 +201,6 @@ public:
         }
     }
 
-private:
     struct Place {
         std::uint64_t key;
         std::int32_t row;
