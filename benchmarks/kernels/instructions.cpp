@@ -120,7 +120,8 @@ void split_leaves(Engine& engine) {
 void predict(const Engine& engine, const harness::Stream& stream) {
     std::vector<double> logits(engine.n_outputs()), shares(engine.n_classes);
     for (std::size_t i = 0; i < stream.y.size(); i++) {
-        const int leaf = engine.logits_of(stream.X.data() + i * stream.features, logits.data());
+        std::int32_t leaf;
+        engine.logits_of(stream.X.data() + i * stream.features, 1, &leaf, logits.data());
         engine.probabilities_of(leaf, logits.data(), shares.data());
     }
 }
