@@ -9,6 +9,10 @@
 namespace driftree {
 namespace {
 
+// Squares of numbers beyond about 1e150 have no room in a double, nor have sums of numbers near 1e308. What overflows
+// counts as the largest sum of squares there may be, and leaves the mean where it is: such numbers scale to the limits.
+constexpr double kMostSquares = 1e300, kInfinity = __builtin_inf();
+
 // What n rows X [n, m] say of their features: weight, mean, squares around it, range, and what is neither 0 nor 1. NaN is
 // missing. A vector of features stays in registers over all rows.
 struct Moments {
@@ -73,8 +77,9 @@ void update_scale(const Scale& scale, const double* X, const double* weights, in
         const bool is_new = count[j] > 0.0 && scale.has_value[j] != 0.0;
         const double both = scale.weight[j] + count[j], delta = mean[j] - scale.mean[j];
         const double spread = squares[j] + delta * delta * (scale.weight[j] * count[j] / both);
-        scale.squares[j] += is_new ? spread : 0.0;
-        scale.mean[j] += is_new ? delta * (count[j] / both) : 0.0;
+        const double sum_of_squares = scale.squares[j] + (is_new ? spread : 0.0), step = delta * (count[j] / both);
+        scale.squares[j] = sum_of_squares < kMostSquares ? sum_of_squares : kMostSquares;
+        scale.mean[j] += is_new && std::fabs(step) < kInfinity ? step : 0.0;
         scale.weight[j] = is_new ? both : scale.weight[j];
         const double sd = std::sqrt(scale.squares[j] / scale.weight[j]);
         const bool varies = low[j] < high[j] && sd > 0.0 && sd < 1e308;

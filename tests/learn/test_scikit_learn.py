@@ -255,7 +255,7 @@ WRONG = {
     "negative": ([[1.0, 2.0]], ["a"], {"sample_weight": [-1]}, "row 0 has the weight -1"),
     "NaN weight": ([[1.0, 2.0]], ["a"], {"sample_weight": [np.nan]}, "row 0 has the weight nan"),
     "text weight": ([[1.0, 2.0]], ["a"], {"sample_weight": ["much"]}, "must hold numbers, got"),
-    "ragged": ([[1.0, 2.0], [3.0]], ["a", "b"], {}, "Expected 2D array, got 1D"),
+    "ragged": ([[1.0, 2.0], [3.0]], ["a", "b"], {}, "row 1 has 1 cells, but row 0 has 2"),
     "dates": (np.array([["2020", "2021"]], "M8[D]"), ["a"], {}, "convert them to numbers"),
 }
 

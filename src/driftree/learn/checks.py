@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
+
+from driftree.learn.given import shown, unmasked
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 MAX_COPIES = (
     8  # an integer weight up to this is as many rows; a larger one is this many heavier rows
 )
+MAX_WEIGHT = 1e15  # beyond that, a row of weight 1 is lost in the rounding of the sums
 NUMBER_TYPES = frozenset({float, int, bool, np.float64, type(None)})
 SHORT = 64  # labels of so few rows are looked up one by one, which is faster than sorting them
 
@@ -84,9 +88,9 @@ def _to_floats(name: Hashable, cells: list[Any], rows: Rows) -> NDArray[np.float
     for i, cell in enumerate(cells):
         if isinstance(cell, (str, bytes)):
             raise ValueError(
-                f"column {name!r} is numeric, but row {_row(i, rows)} holds {cell!r}: convert it "
-                "to a number, use None if it is missing, or name the column in `categorical` from "
-                "the start"
+                f"column {name!r} is numeric, but row {_row(i, rows)} holds {shown(cell)}: convert "
+                "it to a number, use None if it is missing, or name the column in `categorical` "
+                "from the start"
             )
         try:
             numbers[i] = float(cell)
@@ -96,8 +100,8 @@ def _to_floats(name: Hashable, cells: list[Any], rows: Rows) -> NDArray[np.float
             if not is_missing(cell):
                 raise TypeError(
                     f"column {name!r}, row {_row(i, rows)}: a value argument must be a string or a "
-                    f"real number, got {cell!r} of type {type(cell).__name__!r}: convert it (dates "
-                    "to days since some day, for example), or leave the column out"
+                    f"real number, got {shown(cell)} of type {type(cell).__name__!r}: convert it "
+                    "(dates to days since some day, for example), or leave the column out"
                 ) from None
     return numbers
 
@@ -120,7 +124,7 @@ def unhashable(what: str, cells: Iterable[Any], rows: Rows) -> TypeError:
             hash(cell)
         except TypeError:
             return TypeError(
-                f"{what}, row {_row(i, rows)} holds {cell!r} of type {type(cell).__name__!r}, "
+                f"{what}, row {_row(i, rows)} holds {shown(cell)} of type {type(cell).__name__!r}, "
                 "which is not hashable: use text, numbers or tuples"
             )
     raise AssertionError("all are hashable")
@@ -133,10 +137,13 @@ def _row(i: int, rows: Rows) -> int:
 # ---------------------------------------------------------------------- labels
 def check_labels(y: Any) -> NDArray[Any]:
     """Return labels as an array by scikit-learn's rules: real numbers are no classes."""
-    if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "iub":
+    if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "iub":
         return y
     if y is None:
         raise ValueError("learning requires y to be passed, but the target y is None")
+    _check_sequence("y", y)
+    if isinstance(y, np.ma.MaskedArray):
+        y = y.tolist()
     labels: NDArray[Any] = column_or_1d(_from_list(y) if isinstance(y, list) else y, warn=True)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         row = int(np.isfinite(labels).argmin())
@@ -155,15 +162,30 @@ def _from_list(y: list[Any]) -> NDArray[Any]:
     return as_objects(y)
 
 
-def to_labels(y: Any) -> Any:
-    """Return the labels of a series of any data frame library, or what was given."""
+def to_labels(y: Any, what: str = "y") -> Any:
+    """Return the labels of a series of any data frame library, or the sequence that was given."""
     for method in ("to_pylist", "to_list"):  # pyarrow's name, and everyone else's
         if hasattr(y, method):
             return getattr(y, method)()
-    return y
+    _check_sequence(what, y)
+    return y.tolist() if isinstance(y, np.ma.MaskedArray) else y
 
 
-def distinct_labels(y: Iterable[Any], rows: Rows = None) -> tuple[list[Any], NDArray[np.intp]]:
+def _check_sequence(what: str, y: Any) -> None:
+    """Raise if labels have no order or no number: text and sets would be learnt as nonsense."""
+    has_length = hasattr(y, "__len__") or hasattr(y, "__array__")
+    if not has_length or isinstance(y, (str, bytes, Set, Mapping)):
+        raise TypeError(
+            f"{what} must hold labels in their order, got {shown(y)} of type {type(y).__name__!r}: "
+            "give a list, an array or a series"
+        )
+    if getattr(y, "shape", None) == ():
+        raise ValueError(f"{what} should be a 1d array, got an array of shape () instead.")
+
+
+def distinct_labels(
+    y: Iterable[Any], rows: Rows = None, what: str = "y"
+) -> tuple[list[Any], NDArray[np.intp]]:
     """Return the distinct labels, sorted if they can be, and each row's place among them.
 
     Examples
@@ -174,7 +196,7 @@ def distinct_labels(y: Iterable[Any], rows: Rows = None) -> tuple[list[Any], NDA
     if isinstance(y, np.ndarray):
         if y.dtype.kind in "biuf" and len(y) > SHORT:
             unique, places = np.unique(y if rows is None else y[rows], return_inverse=True)
-            if y.dtype.kind != "f" or not np.isnan(unique).any():
+            if y.dtype.kind != "f" or np.isfinite(unique).all():
                 return unique.tolist(), places
         y = list(y) if y.dtype.kind in "mM" else y.tolist()
     items = list(y)
@@ -185,10 +207,10 @@ def distinct_labels(y: Iterable[Any], rows: Rows = None) -> tuple[list[Any], NDA
     try:
         labels = list(dict.fromkeys(items))
     except TypeError:
-        raise unhashable("y", items, rows) from None
-    if any(map(is_missing, labels)):
-        i = next(i for i, label in enumerate(items) if is_missing(label))
-        raise _missing_label(items[i], _row(i, rows))
+        raise unhashable(what, items, rows) from None
+    if any(map(_is_no_label, labels)):
+        i = next(i for i, label in enumerate(items) if _is_no_label(label))
+        raise _missing_label(items[i], _row(i, rows), what)
     try:
         labels.sort()
     except TypeError:  # of several kinds: in order of appearance
@@ -197,10 +219,14 @@ def distinct_labels(y: Iterable[Any], rows: Rows = None) -> tuple[list[Any], NDA
     return labels, np.fromiter(map(order.__getitem__, items), np.intp, len(items))
 
 
-def _missing_label(label: Any, row: int) -> ValueError:
+def _is_no_label(label: Any) -> bool:
+    return is_missing(label) or (isinstance(label, float) and math.isinf(label))
+
+
+def _missing_label(label: Any, row: int, what: str = "y") -> ValueError:
     return ValueError(
-        f"Input y contains NaN, infinity or None: the label of row {row} is {label!r}; leave the "
-        "row out, or give such rows a label of their own"
+        f"Input {what} contains NaN, infinity or None: the label of row {row} is {label!r}; leave "
+        "the row out, or give such rows a label of their own"
     )
 
 
@@ -229,10 +255,7 @@ def check_weights(weights: ArrayLike | None, n_rows: int) -> NDArray[np.float64]
     """Return the weights as float64, one per row."""
     if weights is None:
         return None
-    try:
-        checked = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"sample_weight must hold numbers, got {weights!r}") from None
+    checked = _to_weights(weights)
     if checked.ndim == 0:
         checked = np.full(n_rows, checked)
     if checked.shape != (n_rows,):
@@ -247,7 +270,26 @@ def check_weights(weights: ArrayLike | None, n_rows: int) -> NDArray[np.float64]
             "Negative values in data passed to `sample_weight`, or values that are not finite: "
             f"row {row} has the weight {checked[row]}; 0 leaves a row out"
         )
+    if (checked > MAX_WEIGHT).any():
+        row = int(checked.argmax())
+        raise ValueError(
+            f"sample_weight must be at most {MAX_WEIGHT:g}, but row {row} has the weight "
+            f"{checked[row]}: divide all weights by the same number"
+        )
     return checked
+
+
+def _to_weights(weights: ArrayLike) -> NDArray[np.float64]:
+    """Return weights as float64; text, dates and complex numbers are none."""
+    with contextlib.suppress(TypeError, ValueError), np.errstate(over="ignore"):
+        given = np.asarray(unmasked(weights))
+        cells = given.flat if given.dtype.kind == "O" else ()
+        is_text = any(isinstance(cell, (str, bytes)) for cell in cells)
+        if given.dtype.kind in "biufO" and not is_text:
+            return given.astype(np.float64)  # infinity for a long double beyond it
+    raise TypeError(
+        f"sample_weight must hold numbers, got {shown(weights)}: give one number per row"
+    )
 
 
 def apply_weights(

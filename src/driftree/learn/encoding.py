@@ -19,6 +19,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, all_finite
+from driftree.learn.budget import Size
 from driftree.learn.checks import (
     check_finite,
     distinct_labels,
@@ -60,6 +61,11 @@ class Batch:
     new_levels: list[tuple[int, Hashable]] = field(default_factory=list)
     new_shared: list[int] = field(default_factory=list)
     new_missing: list[int] = field(default_factory=list)
+
+    @property
+    def brings_columns(self) -> bool:
+        """Whether the models will have more inputs."""
+        return bool(self.new_features or self.new_levels or self.new_shared or self.new_missing)
 
 
 class Encoder:
@@ -169,6 +175,7 @@ class Encoder:
             and self._is_numeric
             and X.shape[1] == len(self.names)
             and X.flags.c_contiguous
+            and X.flags.aligned
             and all_finite(X)
         )
 
@@ -180,14 +187,18 @@ class Encoder:
         self, X: Columns, names: Sequence[Hashable], rows: Rows, *, learning: bool
     ) -> Batch:
         arrays = list(X.arrays.values())
-        if all(array.dtype.kind in "fiu" for array in arrays):
-            matrix = np.column_stack(arrays).astype(np.float64, copy=False)
+        if arrays and all(array.dtype.kind in "fiu" for array in arrays):
+            with np.errstate(over="ignore"):  # a long double beyond float64 is infinity
+                matrix = np.column_stack(arrays).astype(np.float64, copy=False)
             return self._read_array(matrix, names, rows, learning=learning)
         chosen = arrays if rows is None else [array[rows] for array in arrays]
-        columns = [
-            Column(name, array.astype(np.float64) if array.dtype.kind in "fiu" else array.tolist())
-            for name, array in zip(names, chosen, strict=True)
-        ]
+        with np.errstate(over="ignore"):
+            columns = [
+                Column(
+                    name, array.astype(np.float64) if array.dtype.kind in "fiu" else array.tolist()
+                )
+                for name, array in zip(names, chosen, strict=True)
+            ]
         n_rows = len(X) if rows is None else len(rows)
         return self._read(columns, n_rows, rows, learning=learning)
 
@@ -199,7 +210,7 @@ class Encoder:
         is_known = self._has_array_names if names is None else names == self.feature_names
         is_plain = X.dtype == np.float64 and X.shape[1] == len(self.names)
         if is_plain and is_known and self._is_numeric:
-            batch = Batch(np.ascontiguousarray(X))
+            batch = Batch(np.require(X, requirements=["C", "A"]))
             if not np.isfinite(X).all():
                 for name, values in zip(self.feature_names, X.T, strict=True):
                     check_finite(name, values, rows)
@@ -240,6 +251,10 @@ class Encoder:
             text = is_text(column.values)
             if text is None or not learning:
                 continue  # what kind of feature it is will be seen with its first value
+            if column.name != column.name:  # NaN would be new in every row
+                raise ValueError(
+                    f"a column is named {column.name!r}: give it a name, or leave it out"
+                )
             is_category = text or column.is_category or column.name in declared
             has_levels = text or (is_category and self.indicators)
             has_value = not (has_levels and self.indicators)
@@ -328,6 +343,18 @@ class Encoder:
         if self.engine.level_column[j * (MAX_LEVELS + 1) + code] < 0:
             self.engine.add_level(j, code)
 
+    def size_with(self, batch: Batch, new_labels: Sequence[Hashable]) -> Size:
+        """Return how large the models will be once a batch and its labels are registered."""
+        n_indicators = len(batch.new_levels) + len(batch.new_shared) if self.indicators else 0
+        n_values = sum(has_value for *_, has_value in batch.new_features)
+        n_new_categorical = sum(categorical for _, categorical, _ in batch.new_features)
+        return Size(
+            n_features=len(self.names) + len(batch.new_features),
+            n_categorical=int(self.engine.is_categorical.sum()) + n_new_categorical,
+            n_columns=self.engine.n_columns + n_values + n_indicators + len(batch.new_missing),
+            n_classes=len(self.labels) + len(new_labels),
+        )
+
     # ------------------------------------------------------------------ names
     def declared(self, names: Sequence[Hashable]) -> frozenset[Hashable]:
         """Return those that `categorical` names, or counts: a name wins over a position."""
@@ -372,7 +399,7 @@ class Encoder:
             The rows that count.
         """
         distinct, places = distinct_labels(y, rows)
-        first = [] if expected is None else distinct_labels(expected)[0]
+        first = [] if expected is None else distinct_labels(expected, what="classes")[0]
         new = [label for label in dict.fromkeys(first + distinct) if label not in self.labels]
         codes = self.labels
         if new:

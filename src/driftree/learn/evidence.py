@@ -19,8 +19,10 @@ from driftree.learn._kernels import MAX_LEVELS, Engine
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from driftree.learn.budget import Size
 
 MAX_ENTRANTS = 3  # of a node in its history
+WAITING_ROWS = 32  # of a node in the kernels, whose gradients are not yet in the candidates' sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,12 @@ class Evidence(Protocol):
     window: float
     """Rows of the stream after which sums have faded to 1/e."""
 
+    SAVERS: str
+    """What makes a leaf smaller, in words."""
+
+    def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
+        """Return the bytes of a tree of one leaf."""
+
     def levels(self, n_leaves: int) -> Levels:
         """Thresholds of a node with `n_leaves` leaves below it."""
 
@@ -98,11 +106,18 @@ class GradientApproximation:
 
     STEP_ROWS = 2**24  # the whole batch, as far as a row's number has 24 bits in the kernels
     SAMPLE_ROWS = 10_000
+    LEAST_WEIGHT = 1e-100  # of a side: with less, (6) may have no room in a float
+    SAVERS = ", or lower `candidates`"
 
-    def __init__(self, engine: Engine, epsilon: float) -> None:
+    def __init__(self, engine: Engine, epsilon: float, candidates: int) -> None:
         self.engine = engine
         self.margin = -math.log(epsilon)
+        self.stored = candidates
         self.window = math.inf
+
+    def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
+        """Two gradients per stored candidate, those of waiting rows, the model and its sums."""
+        return 8 * size.n_weights * (2 * self.stored * size.n_features + WAITING_ROWS + 3)
 
     def levels(self, n_leaves: int) -> Levels:
         """Thresholds (11): what the AIC asks for the change in free parameters."""
@@ -125,7 +140,7 @@ class GradientApproximation:
         for place, (gain, feature, value, n_left, n_right, loss) in enumerate(
             engine.stored_candidates(node)
         ):
-            if n_left > 0 and n_right > 0:
+            if min(n_left, n_right) > self.LEAST_WEIGHT:
                 equality = bool(engine.is_categorical[feature])
                 replacement_gain = subtree_loss - own_loss + gain
                 found.append(
@@ -186,6 +201,7 @@ class MeasuredTrials:
     RESTLESS_SHARE = 0.5
     GRID_BYTES = 4_000_000
     LEAST_BINS = 4
+    SAVERS = ", or lower `trials`"
 
     def __init__(
         self, engine: Engine, *, epsilon: float, window: float, trials: int, bins: int
@@ -210,6 +226,22 @@ class MeasuredTrials:
         """Thresholds: a split must prove tau nats, and goes when it earns a quarter or less."""
         tau = self.margin + 0.1 * free_parameters(self.engine)
         return Levels(split=tau, prune=-tau / 4, replace=tau, rest=self.REST_FACTOR * tau)
+
+    def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
+        """Two models per trial, the leaf's own and the challenger's; and the slots of the grid."""
+        n_models = 1 + (size.n_classes <= 2) + 2 * self.trials * may_split
+        n_numeric = size.n_features - size.n_categorical
+        n_slots = (MAX_LEVELS + 2) * size.n_categorical + n_numeric * (
+            self._bins(4 * size.n_weights, size.n_categorical, n_numeric) + 1
+        )
+        return 8 * n_models * (3 * size.n_weights + size.stride**2) + n_slots * (
+            4 * size.n_weights + 24
+        )
+
+    def _bins(self, slot_bytes: int, n_categorical: int, n_numeric: int) -> int:
+        """Return how many bins of each numeric feature memory allows."""
+        room = self.GRID_BYTES // slot_bytes - (MAX_LEVELS + 2) * n_categorical
+        return int(np.clip(room // max(1, n_numeric) - 1, self.LEAST_BINS, self.bins))
 
     def _places(self, node: int) -> list[int]:
         first = node * self.trials
@@ -312,11 +344,10 @@ class MeasuredTrials:
     def _choose_grid(self, node: int, first_rows: NDArray[np.float64]) -> None:
         """Choose edges at up to `bins` quantiles of the node's first rows, as memory allows."""
         engine = self.engine
-        slot_bytes = 4 * engine.n_outputs * engine.stride
         categorical = engine.is_categorical.astype(bool)
-        n_numeric = max(1, int((~categorical).sum()))
-        room = self.GRID_BYTES // slot_bytes - (MAX_LEVELS + 2) * int(categorical.sum())
-        bins = int(np.clip(room // n_numeric - 1, self.LEAST_BINS, self.bins))
+        n_categorical = int(categorical.sum())
+        slot_bytes = 4 * engine.n_outputs * engine.stride
+        bins = self._bins(slot_bytes, n_categorical, len(categorical) - n_categorical)
         slots: list[int] = []
         edges: list[float] = []
         for j, is_category in enumerate(categorical):

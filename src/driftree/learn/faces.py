@@ -117,7 +117,7 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
             names,
             labels,
             sample_weight,
-            expected=to_labels(classes),
+            expected=None if classes is None else to_labels(classes, "classes"),
             is_first=is_first,
             step_rows=step_rows,
         )

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from driftree.learn.budget import Size
     from driftree.learn.parameters import FIMTDDParameters
 
 DRIFT_ROWS = 30  # rows of an inner node before its mean error means anything
 STEP_ROWS = 1000  # rows handed to the kernels at a time
+LEAST_KEYS, MOST_KEYS, KEY_BUDGET = 16, 256, 16384  # of a leaf's search trees, as in the kernels
 
 
 class SplitPoint(NamedTuple):
@@ -53,6 +55,7 @@ class FIMTDDTree(TreeShape):
     """Node arrays (in the engine) and the decisions over them."""
 
     engine: FimtddEngine
+    savers = ""
 
     def __init__(self, parameters: FIMTDDParameters, n_classes: int) -> None:
         p = parameters
@@ -115,6 +118,12 @@ class FIMTDDTree(TreeShape):
         return self.n_nodes + 2 <= p.max_nodes and int(self._depth[leaf]) < p.max_depth
 
     # ------------------------------------------------------------------ what the estimator needs
+    def leaf_bytes(self, size: Size) -> int:
+        """Return the bytes of a tree of one leaf: its model, and a search tree per feature."""
+        key = 2 + max(2, size.n_classes)
+        n_keys = max(LEAST_KEYS, min(MOST_KEYS, KEY_BUDGET // key))
+        return 8 * (size.n_weights + size.n_features * (n_keys * key + size.n_classes))
+
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
         """Make ready for labels to come: nothing to do."""
 

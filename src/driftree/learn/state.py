@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
+from driftree.learn.budget import check_budget
 from driftree.learn.checks import apply_weights, check_weights
 from driftree.learn.tables import array_names
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from driftree.learn._kernels import _TreeEngine
+    from driftree.learn.budget import Size
     from driftree.learn.encoding import Batch, Encoder
     from driftree.learn.tables import Table
 
@@ -44,6 +46,13 @@ class LearningTree(Protocol):
 
     def leaves(self) -> list[int]:
         """Return the leaves from left to right."""
+
+    @property
+    def savers(self) -> str:
+        """The parameters that make it smaller, in words."""
+
+    def leaf_bytes(self, size: Size) -> int:
+        """Return the bytes of a tree of one leaf."""
 
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
         """Make ready for labels to come."""
@@ -94,6 +103,8 @@ class LearntState:
         """Learn what has been read and checked."""
         tree, encoder = parts
         codes, new_labels = labels
+        if new_labels or batch.brings_columns:
+            check_budget(tree, encoder.size_with(batch, new_labels))
         X, y, w = apply_weights(batch.matrix, codes, weights)
         tree.expect_classes([*encoder.labels, *new_labels])
         encoder.commit_labels(new_labels)

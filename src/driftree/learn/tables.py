@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
+
+from driftree.learn.given import shown, unmasked
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -31,17 +33,24 @@ class Columns:
     def __init__(self, columns: Mapping[Hashable, Any]) -> None:
         self.arrays = {name: self._to_array(name, cells) for name, cells in columns.items()}
         lengths = {name: len(array) for name, array in self.arrays.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"all columns must have the same number of rows, but have {lengths}")
+        first = next(iter(lengths), None)
+        for name, length in lengths.items():
+            if length != lengths[first]:
+                two = {first: lengths[first], name: length}
+                raise ValueError(
+                    f"all columns must have the same number of rows, but have {two}: fill the gaps "
+                    "with None"
+                )
         self.shape = (next(iter(lengths.values()), 0), len(lengths))
 
     @staticmethod
     def _to_array(name: Hashable, cells: Any) -> NDArray[Any]:
-        array = cells if isinstance(cells, np.ndarray) else from_sequence(cells)
+        array = unmasked(cells) if isinstance(cells, np.ndarray) else from_sequence(cells)
         if array.ndim != 1:
             raise TypeError(
-                f"column {name!r} of a dict of columns must hold one cell per row, got {cells!r}: "
-                "a single row goes to learn_one and predict_one"
+                f"column {name!r} of a dict of columns must hold one cell per row, got "
+                f"{shown(cells)}: give a list or a 1d array; a single row goes to learn_one and "
+                "predict_one"
             )
         return array
 
@@ -203,19 +212,54 @@ def to_frame(X: Any) -> nw.DataFrame[Any]:
 def _to_rectangle(X: Any, estimator: object) -> NDArray[Any]:
     """Return a two-dimensional array: float64, or objects where there is more than numbers."""
     if not hasattr(X, "dtype"):
+        _check_sequence(X)
         X = from_sequence(X)
+        if X.ndim == 1 and X.dtype.kind == "O":
+            _check_listed_rows(X)
     if X.dtype.kind in "mMV":
         raise TypeError(
             f"X holds values of type {X.dtype}: convert them to numbers (dates to days since some "
             "day, for example)"
         )
-    checked: NDArray[Any] = check_array(
-        X,
-        dtype=None if X.dtype.kind in "OUSb" else np.float64,
-        ensure_all_finite=False,  # the encoder says where
-        estimator=estimator,
-    )
+    if X.dtype.kind == "c":
+        raise ValueError(
+            f"Complex data not supported: X holds values of type {X.dtype}; give the real and the "
+            "imaginary parts as two columns"
+        )
+    with np.errstate(over="ignore"):  # a long double beyond float64 is infinity: refused by name
+        checked: NDArray[Any] = check_array(
+            unmasked(X),
+            dtype=None if X.dtype.kind in "OUSb" else np.float64,
+            ensure_all_finite=False,  # the encoder says where
+            estimator=estimator,
+        )
     return checked
+
+
+def _check_sequence(X: Any) -> None:
+    """Raise if it holds no rows in their order."""
+    has_rows = hasattr(X, "__len__") or hasattr(X, "__array__")
+    if not has_rows or isinstance(X, (str, bytes, Set)):
+        raise TypeError(
+            f"X must be an array, a data frame or a dict of columns, got {shown(X)} of type "
+            f"{type(X).__name__!r}: collect a generator with list(), a lazy frame with collect(); "
+            "driftree.streams.open_stream reads files"
+        )
+
+
+def _check_listed_rows(X: NDArray[Any]) -> None:
+    """Raise if a list's items are not rows of the same length."""
+    for i, row in enumerate(X):
+        if isinstance(row, Mapping):
+            raise TypeError(
+                f"row {i} is a dict: rows go to learn_one and predict_one one by one, or make a "
+                "dict of columns or a data frame of them"
+            )
+        if hasattr(row, "__len__") and hasattr(X[0], "__len__") and len(row) != len(X[0]):
+            raise ValueError(
+                f"row {i} has {len(row)} cells, but row 0 has {len(X[0])}: give every row the same "
+                "number of cells, None where a value is missing"
+            )
 
 
 def from_sequence(X: Any) -> NDArray[Any]:

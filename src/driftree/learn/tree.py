@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from driftree.learn.budget import Size
     from driftree.learn.parameters import Parameters
 
 ADAGRAD_PASSES = 3
@@ -62,7 +63,7 @@ class Tree(TreeShape):
             trials=p.trials,
         )
         self.evidence: Evidence = (
-            GradientApproximation(self.engine, p.epsilon)
+            GradientApproximation(self.engine, p.epsilon, p.candidates)
             if p.setting == "paper"
             else MeasuredTrials(
                 self.engine,
@@ -245,6 +246,16 @@ class Tree(TreeShape):
             engine.rest_level[node] = levels.rest
         engine.challenger_level = FLOOR_FACTOR * self.evidence.levels(1).split
         self._shape = (engine.n_columns, engine.n_classes)
+
+    @property
+    def savers(self) -> str:
+        """The parameters that make it smaller, in words."""
+        return self.evidence.SAVERS
+
+    def leaf_bytes(self, size: Size) -> int:
+        """Return the bytes of a tree of one leaf."""
+        p = self.parameters
+        return self.evidence.leaf_bytes(size, may_split=p.max_nodes > 2 and p.max_depth > 0)
 
     def schema_grew(self) -> None:
         """Set the thresholds anew when columns or classes have made the models larger."""

@@ -1,0 +1,66 @@
+"""What a model has learnt as one text, whether all of it is finite, and a model taken out again."""
+
+import hashlib
+import pickle
+
+import numpy as np
+
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+
+MODELS = {
+    "measured": DynamicModelTreeClassifier,
+    "paper": DynamicModelTreeClassifier.paper,
+    "FIMT-DD": FIMTDDClassifier,
+}
+# Ranges of features without a value, levels that nothing may reach, "is missing" as a threshold,
+# edges that a slot does not have, rows as they came; and keys, which hold whole numbers as well.
+MAY_BE_INFINITE = {
+    *("scale_low", "scale_high", "split_level", "rest_level", "threshold", "trial_threshold"),
+    *("grid_edges", "grid_first_rows", "keys"),
+}
+
+
+def state_hash(model):
+    """A digest of parameters, arrays, features, levels, labels and history, without pickle."""
+    digest = hashlib.sha256()
+
+    def take(name, value):
+        digest.update(f"{name}={value!r};".encode(errors="backslashreplace"))
+
+    for name, value in sorted(vars(model).items()):
+        if name not in ("_tree", "_encoder"):
+            take(name, value.tolist() if isinstance(value, np.ndarray) else value)
+    if model._tree is not None:
+        encoder = model._encoder
+        for name, array in model._tree.engine.arrays().items():
+            take(name, array.dtype.str)
+            digest.update(array.tobytes())
+        for name in ("names", "levels", "labels", "feature_names", "label_list", "display_names"):
+            take(name, getattr(encoder, name))
+        take("categorical", sorted(encoder.categorical, key=repr))
+        history = getattr(model._tree, "history", None)
+        take("history", history and history._facts())
+    return digest.hexdigest()
+
+
+def infinite_arrays(model):
+    """The learnt arrays that should be finite and are not."""
+    return [
+        name
+        for name, array in model._tree.engine.arrays().items()
+        if name.split("/")[-1] not in MAY_BE_INFINITE
+        and array.dtype.kind == "f"
+        and not np.isfinite(array).all()
+    ]
+
+
+def check_probabilities(proba):
+    """Rows of probabilities: finite, from 0 to 1, and 1 together."""
+    proba = np.asarray(proba, dtype=float)
+    assert ((proba >= 0) & (proba <= 1)).all()
+    np.testing.assert_allclose(proba.sum(axis=-1), 1, rtol=0, atol=1e-9)
+
+
+def reborn(model):
+    """The model after it was put away and taken out again."""
+    return pickle.loads(pickle.dumps(model))
