@@ -92,6 +92,8 @@ PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so,$(shell $(CXX) -pri
 sanitize: .venv-sanitize/.stamp ## the tests of learn under AddressSanitizer and UBSan
 	@LD_PRELOAD='$(PRELOAD)' ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	    .venv-sanitize/bin/python -m pytest -q -p no:xdist --capture=sys tests/learn
+	@LD_PRELOAD='$(PRELOAD)' ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	    .venv-sanitize/bin/python -m pytest -q -p no:xdist --capture=sys -m slow tests/learn/test_file_fuzz.py
 
 wheels: ## a wheel in dist/ for each of WHEEL_PYTHONS that is here
 	$(need_compiler)@for python in $(WHEEL_PYTHONS); do \

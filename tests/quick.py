@@ -167,6 +167,14 @@ def engine_of(model):
     return model._tree.engine
 
 
+def part_of(engine, name, item):
+    """What one item of a list has: the grid of a node, the memory of a model."""
+    arrays = engine.arrays()
+    lengths = arrays[f"{name}.lengths"]
+    begin = lengths[:item].sum()
+    return arrays[name][begin : begin + lengths[item]]
+
+
 def split_of(engine, node):
     """A node's split as (feature, threshold, equality, missing_left), None at a leaf."""
     if engine.left[node] < 0:

@@ -1,11 +1,11 @@
 """What a model has learnt as one text, whether all of it is finite, and a model taken out again."""
 
 import hashlib
-import pickle
 
 import numpy as np
 
-from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, estimators
+from driftree.learn import files, storage
 
 MODELS = {
     "measured": DynamicModelTreeClassifier,
@@ -16,7 +16,7 @@ MODELS = {
 # edges that a slot does not have, rows as they came; and keys, which hold whole numbers as well.
 MAY_BE_INFINITE = {
     *("scale_low", "scale_high", "split_level", "rest_level", "threshold", "trial_threshold"),
-    *("grid_edges", "grid_first_rows", "keys"),
+    *("grid.edges", "grid.first_rows", "split_points.keys"),
 }
 
 
@@ -48,9 +48,7 @@ def infinite_arrays(model):
     return [
         name
         for name, array in model._tree.engine.arrays().items()
-        if name.split("/")[-1] not in MAY_BE_INFINITE
-        and array.dtype.kind == "f"
-        and not np.isfinite(array).all()
+        if name not in MAY_BE_INFINITE and array.dtype.kind == "f" and not np.isfinite(array).all()
     ]
 
 
@@ -63,4 +61,5 @@ def check_probabilities(proba):
 
 def reborn(model):
     """The model after it was put away and taken out again."""
-    return pickle.loads(pickle.dumps(model))
+    stored = files.to_bytes(storage.KIND, *storage.pack(model))
+    return storage.unpack(*files.from_bytes(stored, storage.KIND), estimators.CLASSES)

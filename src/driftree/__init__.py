@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from driftree.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from driftree import evaluate as evaluate
     from driftree import explain as explain
@@ -10,19 +12,22 @@ if TYPE_CHECKING:
     from driftree import show as show
     from driftree import streams as streams
     from driftree.estimators import DynamicModelTreeClassifier as DynamicModelTreeClassifier
+    from driftree.estimators import load as load
     from driftree.explain.text import export_text as export_text
+    from driftree.learn.files import ModelFileError as ModelFileError
     from driftree.learn.fimtdd import FIMTDDClassifier as FIMTDDClassifier
     from driftree.show.report import report as report
     from driftree.show.reproduce import show_versions as show_versions
 
-__version__ = "0.1.0"
 __all__ = [
     "DynamicModelTreeClassifier",
     "FIMTDDClassifier",
+    "ModelFileError",
     "evaluate",
     "explain",
     "export_text",
     "learn",
+    "load",
     "report",
     "show",
     "show_versions",
@@ -34,7 +39,9 @@ __all__ = [
 _MODULE_OF = {
     "DynamicModelTreeClassifier": "driftree.estimators",
     "FIMTDDClassifier": "driftree.learn.fimtdd",
+    "ModelFileError": "driftree.learn.files",
     "export_text": "driftree.explain.text",
+    "load": "driftree.estimators",
     "report": "driftree.show.report",
     "show_versions": "driftree.show.reproduce",
 }

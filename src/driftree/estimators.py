@@ -1,4 +1,4 @@
-"""DynamicModelTreeClassifier: the parameters, and what is its own behind the faces."""
+"""DynamicModelTreeClassifier: its parameters and what is its own; and models from files."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import numpy as np
 
 from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
+from driftree.learn import storage
 from driftree.learn.encoding import Encoder
 from driftree.learn.evidence import MeasuredTrials
 from driftree.learn.faces import StreamClassifier
+from driftree.learn.fimtdd import FIMTDDClassifier
 from driftree.learn.parameters import Parameters
 from driftree.learn.tree import Tree
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Hashable, Iterator, Sequence
 
     from numpy.typing import NDArray
@@ -172,6 +175,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         return cls(setting="paper", epsilon=epsilon, **parameters)
 
     # ------------------------------------------------------------------ behind the faces
+    _is_stored = True  # in model files; a subclass is not
     _tree: Tree | None = None
 
     def _read_parameters(self) -> Parameters:
@@ -229,3 +233,43 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         # A batch is ONE time step (a set of rows) in the paper, so learning rows one at a time,
         # each seen by models that know the rows before it, is another, not worse, computation.
         return {"check_learn_many_matches_learn_one"}
+
+
+CLASSES: dict[str, type[DynamicModelTreeClassifier | FIMTDDClassifier]] = {
+    kind.__name__: kind for kind in (DynamicModelTreeClassifier, FIMTDDClassifier)
+}
+
+
+def load(path: str | os.PathLike[str]) -> DynamicModelTreeClassifier | FIMTDDClassifier:
+    """Read a model from a file that its `save` has written.
+
+    It predicts, learns and explains as the model that was saved would have done, bit by bit. The
+    file may come from anywhere: reading it runs no code, and takes no more memory than a small
+    multiple of its size.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    DynamicModelTreeClassifier or FIMTDDClassifier
+
+    Raises
+    ------
+    ModelFileError
+        If the file is damaged, is no model file, or was written by a newer version.
+
+    Examples
+    --------
+    >>> import driftree
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> model = driftree.DynamicModelTreeClassifier(max_nodes=31)
+    >>> path = Path(mkdtemp(), "model.dmt")
+    >>> model.save(path)
+    >>> driftree.load(path)
+    DynamicModelTreeClassifier(max_nodes=31)
+    """
+    return storage.load(path, CLASSES)

@@ -1,10 +1,14 @@
-// Archives: one walk over the engine's state (Engine::visit) serves copying out, copying in and measuring.
+// Archives: one walk over an engine's state (Engine::visit) serves copying out, copying in and measuring.
+//
+// What the items of a list hold (models, grids, ...) is packed: one array per kind, the items' parts one behind the
+// other, and one array of their lengths. What follows from the rest of the state is `derived`: measured, but not copied.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -25,77 +29,163 @@ nb::object copied_array(const T* data, std::size_t n) {
 // Engine -> {name: array}
 class Saver {
 public:
+    static constexpr bool kReads = true;
     nb::dict arrays;
     template <class T, class Allocator>
     void operator()(const std::string& name, std::vector<T, Allocator>& values) {
-        arrays[(prefix_ + name).c_str()] = copied_array(values.data(), values.size());
+        save(name, values.data(), values.size());
+        if (in_list_) parts_[name].lengths.push_back(static_cast<std::int64_t>(values.size()));
     }
     template <class T>
         requires std::is_arithmetic_v<T>
     void operator()(const std::string& name, T& value) {
-        arrays[(prefix_ + name).c_str()] = copied_array(&value, 1);
+        save(name, &value, 1);
     }
+    template <class T>
+    void derived(T&) {}
     void fixed(bool) {}
     template <class T, class Each>
     void each(const std::string& name, std::vector<T>& items, Each&& each) {
-        std::int64_t n = static_cast<std::int64_t>(items.size());
-        (*this)("n_" + name, n);
-        for (std::size_t i = 0; i < items.size(); i++) {
-            prefix_ = name + "/" + std::to_string(i) + "/";
-            each(*this, items[i]);
+        in_list_ = true;
+        for (T& item : items) each(*this, item);
+        in_list_ = false;
+        for (const auto& [part, packed] : parts_) {
+            arrays[(name + "." + part).c_str()] = packed.to_array(packed.bytes);
+            if (packed.lengths.empty()) continue;  // one number per item
+            arrays[(name + "." + part + ".lengths").c_str()] = copied_array(packed.lengths.data(), packed.lengths.size());
         }
-        prefix_.clear();
+        parts_.clear();
     }
 
 private:
-    std::string prefix_;
+    using Bytes = std::vector<char>;
+    struct Packed {
+        Bytes bytes;
+        std::vector<std::int64_t> lengths;
+        nb::object (*to_array)(const Bytes&);
+    };
+    template <class T>
+    void save(const std::string& name, const T* data, std::size_t n) {
+        if (!in_list_) {
+            arrays[name.c_str()] = copied_array(data, n);
+            return;
+        }
+        Packed& packed = parts_[name];
+        const char* begin = reinterpret_cast<const char*>(data);
+        packed.bytes.insert(packed.bytes.end(), begin, begin + n * sizeof(T));
+        packed.to_array = [](const Bytes& bytes) {
+            return copied_array(reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T));
+        };
+    }
+    bool in_list_ = false;
+    std::map<std::string, Packed> parts_;
 };
 
-// {name: array} -> Engine
+// {name: array} -> Engine. It trusts no length and no type; what the numbers say is the business of soundness.hpp.
 class Loader {
 public:
+    static constexpr bool kReads = false;
     explicit Loader(nb::dict arrays) : arrays_(std::move(arrays)) {}
     template <class T, class Allocator>
     void operator()(const std::string& name, std::vector<T, Allocator>& values) {
-        const auto array = nb::cast<nb::ndarray<nb::numpy, const T, nb::ndim<1>, nb::c_contig>>(find(prefix_ + name));
-        if (is_fixed_ && array.shape(0) != values.size()) throw std::invalid_argument("'" + name + "' has a wrong length");
-        values.assign(array.data(), array.data() + array.shape(0));
+        const Part<T> part = next<T>(name, true);
+        if (is_fixed_ && !in_list_ && part.n != values.size()) refuse(name, "has a wrong length");
+        values.assign(part.data, part.data + part.n);
     }
     template <class T>
         requires std::is_arithmetic_v<T>
     void operator()(const std::string& name, T& value) {
-        const auto array = nb::cast<nb::ndarray<nb::numpy, const T, nb::ndim<1>, nb::c_contig>>(find(prefix_ + name));
-        if (array.shape(0) != 1) throw std::invalid_argument("'" + name + "' must hold one value");
-        value = array.data()[0];
+        const Part<T> part = next<T>(name, false);
+        if (part.n != 1) refuse(name, "must hold one number");
+        value = *part.data;
     }
-    // Python holds views of the arrays visited meanwhile: they must keep their length, and so their place.
+    template <class T>
+    void derived(T&) {}
+    // Python holds views of the arrays visited meanwhile: they must keep their length, and so their place. Lists keep
+    // their number of items.
     void fixed(bool is_fixed) { is_fixed_ = is_fixed; }
     template <class T, class Each>
     void each(const std::string& name, std::vector<T>& items, Each&& each) {
-        std::int64_t n = 0;
-        (*this)("n_" + name, n);
-        items.resize(static_cast<std::size_t>(n));
-        for (std::size_t i = 0; i < items.size(); i++) {
-            prefix_ = name + "/" + std::to_string(i) + "/";
-            each(*this, items[i]);
+        list_ = name + ".";
+        in_list_ = true;
+        n_items_ = is_fixed_ ? static_cast<std::ptrdiff_t>(items.size()) : -1;
+        if (n_items_ < 0) {
+            items.resize(1);  // its parts tell how many there are
+            each(*this, items[0]);
+            items.resize(static_cast<std::size_t>(std::max<std::ptrdiff_t>(n_items_, 1)));
         }
-        prefix_.clear();
+        for (std::size_t i = is_fixed_ ? 0 : 1; i < items.size(); i++) each(*this, items[i]);
+        for (const auto& [part, packed] : parts_)
+            if (packed.next != packed.n || packed.item != packed.n_items) refuse(part, "has parts of no item");
+        parts_.clear();
+        list_.clear();
+        in_list_ = false;
+    }
+    void finish() const {
+        if (n_found_ == nb::len(arrays_)) return;
+        throw std::invalid_argument("the state has arrays that this engine does not know");
     }
 
 private:
-    nb::handle find(const std::string& name) const {
-        PyObject* found = PyDict_GetItemString(arrays_.ptr(), name.c_str());
-        if (!found) throw std::invalid_argument("the state lacks '" + name + "'");
-        return found;
+    template <class T>
+    struct Part {
+        const T* data;
+        std::size_t n;
+    };
+    struct Packed {
+        const void* data = nullptr;
+        std::size_t n = 0, next = 0, n_items = 0, item = 0;
+        const std::int64_t* lengths = nullptr;
+    };
+    [[noreturn]] void refuse(const std::string& name, const char* what) const {
+        throw std::invalid_argument("'" + list_ + name + "' " + what);
+    }
+    template <class T>
+    Part<T> find(const std::string& name) {
+        PyObject* found = PyDict_GetItemString(arrays_.ptr(), (list_ + name).c_str());
+        if (!found) throw std::invalid_argument("the state lacks '" + list_ + name + "'");
+        nb::ndarray<nb::numpy, const T, nb::ndim<1>, nb::c_contig, nb::device::cpu> array;
+        if (!nb::try_cast(nb::handle(found), array, false)) refuse(name, "is of a wrong type");
+        n_found_++;
+        return {array.data(), array.shape(0)};  // the dict keeps it
+    }
+    template <class T>
+    Part<T> next(const std::string& name, bool has_length) {
+        if (!in_list_) return find<T>(name);
+        auto [place, is_new] = parts_.try_emplace(name);
+        Packed& packed = place->second;
+        if (is_new) {
+            const Part<T> all = find<T>(name);
+            packed.data = all.data;
+            packed.n = packed.n_items = all.n;
+            if (has_length) {
+                const Part<std::int64_t> lengths = find<std::int64_t>(name + ".lengths");
+                packed.lengths = lengths.data;
+                packed.n_items = lengths.n;
+            }
+            if (n_items_ < 0) n_items_ = static_cast<std::ptrdiff_t>(packed.n_items);
+            if (static_cast<std::ptrdiff_t>(packed.n_items) != n_items_) refuse(name, "has a wrong number of items");
+        }
+        if (packed.item == packed.n_items) refuse(name, "has a wrong number of items");
+        const std::int64_t length = has_length ? packed.lengths[packed.item] : 1;
+        if (length < 0 || static_cast<std::uint64_t>(length) > packed.n - packed.next) refuse(name, "has wrong lengths");
+        const Part<T> part = {static_cast<const T*>(packed.data) + packed.next, static_cast<std::size_t>(length)};
+        packed.next += part.n;
+        packed.item++;
+        return part;
     }
     nb::dict arrays_;
-    std::string prefix_;
-    bool is_fixed_ = false;
+    std::string list_;
+    bool is_fixed_ = false, in_list_ = false;
+    std::ptrdiff_t n_items_ = -1;
+    std::size_t n_found_ = 0;
+    std::map<std::string, Packed> parts_;
 };
 
 // Bytes held.
 class Sizer {
 public:
+    static constexpr bool kReads = true;
     std::size_t bytes = 0;
     template <class T, class Allocator>
     void operator()(const std::string&, std::vector<T, Allocator>& values) {
@@ -105,6 +195,10 @@ public:
         requires std::is_arithmetic_v<T>
     void operator()(const std::string&, T&) {
         bytes += sizeof(T);
+    }
+    template <class T>
+    void derived(T& value) {
+        (*this)("", value);
     }
     void fixed(bool) {}
     template <class T, class Each>

@@ -148,6 +148,29 @@ nb::object weights(const Engine& engine, int node) {
     return new_array(std::move(out), {outputs, columns});
 }
 
+template <class Engine>
+void load(Engine& engine, const nb::dict& arrays) {
+    Loader loader(arrays);
+    engine.visit(loader);
+    loader.finish();
+    engine.derive();
+    engine.check();
+}
+
+// Takes over a state from outside if it is sound; otherwise the engine stays what it was.
+template <class Engine>
+void restore(Engine& engine, nb::dict arrays) {
+    const Writing lock(engine);
+    Saver before;
+    engine.visit(before);
+    try {
+        load(engine, arrays);
+    } catch (...) {
+        load(engine, before.arrays);
+        throw;
+    }
+}
+
 template <class Engine, auto Group, auto Field>
 nb::object view(nb::handle_t<Engine> self) {
     auto& values = (nb::inst_ptr<Engine>(self)->*Group).*Field;
@@ -198,7 +221,8 @@ void bind_common(nb::class_<Engine>& bound) {
         .def_prop_ro("due", [](const Engine& e) { const Reading lock(e); return e.due(); })
         .def_prop_ro("has_due", &Engine::has_due)
         .def("arrays", [](Engine& e) { const Writing lock(e); Saver saver; e.visit(saver); return saver.arrays; })
-        .def("restore", [](Engine& e, nb::dict arrays) { Loader loader(arrays); const Writing lock(e); e.visit(loader); }, "arrays"_a)
+        .def("restore", &restore<Engine>, "arrays"_a)
+        .def("check", [](const Engine& e) { const Reading lock(e); e.check(); })
         .def("memory_usage", [](Engine& e) { const Writing lock(e); Sizer sizer; e.visit(sizer); return sizer.bytes + sizeof(Engine); })
         .def_prop_ro("n_classes", [](const Engine& e) { return e.n_classes; })
         .def_prop_ro("n_features", [](const Engine& e) { return e.schema.n_features; })

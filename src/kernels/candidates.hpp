@@ -32,6 +32,7 @@ struct GainRule {
 };
 
 inline double rank(double gain) {  // 12 significant digits: rounding cannot decide a tie
+    if (gain != gain) return -1.0;  // sorting needs an order
     return std::bit_cast<double>((std::bit_cast<std::uint64_t>(gain) + 0x800) & ~std::uint64_t{0xFFF});
 }
 
@@ -82,15 +83,15 @@ struct Candidates {
     template <class Archive>
     void visit(Archive& archive) {
         waiting = WaitingRows();
-        archive("candidate_feature", feature);
-        archive("candidate_value", value);
-        archive("candidate_n_left", n_left);
-        archive("candidate_loss_left", loss_left);
-        archive("candidate_n_before", n_before);
-        archive("candidate_loss_before", loss_before);
-        archive("candidate_gradient_left", gradient_left);
-        archive("candidate_gradient_before", gradient_before);
-        archive("candidate_gain", gain);
+        archive("feature", feature);
+        archive("value", value);
+        archive("n_left", n_left);
+        archive("loss_left", loss_left);
+        archive("n_before", n_before);
+        archive("loss_before", loss_before);
+        archive("gradient_left", gradient_left);
+        archive("gradient_before", gradient_before);
+        archive("gain", gain);
     }
     int append(int size) {
         feature.push_back(-1);

@@ -58,8 +58,7 @@ struct Nodes {
         a("threshold", threshold), a("rows", rows), a("node_clock", clock), a("own_loss", own_loss);
         a("subtree_loss", subtree_loss), a("born", born), a("refresh_at", refresh_at), a("evidence", evidence);
         a("recent", recent);
-        a("split_level", split_level), a("prune_level", prune_level), a("replace_level", replace_level);
-        a("rest_level", rest_level);
+        a.derived(split_level), a.derived(prune_level), a.derived(replace_level), a.derived(rest_level);
     }
 };
 
@@ -155,25 +154,27 @@ public:
 
     template <class Archive>
     void visit(Archive& a) {
-        settle();
+        if constexpr (Archive::kReads) settle();  // rows that wait are not copied
         schema.visit(a);
         scaler.visit(a);
-        a("n_classes", n_classes), a("columns", shape.columns), a("stride", shape.stride), a("outputs", shape.outputs);
-        a.fixed(true);
-        nodes.visit(a);
-        trials.visit(a);
-        a.fixed(false);
+        a("n_classes", n_classes), a("stride", shape.stride);
         a("challenger", challenger), a("challenger_loss", challenger_loss), a("rival_loss", rival_loss);
         a("challenger_clock", challenger_clock), a("challenger_rows", challenger_rows);
         a("tree_loss", tree_loss), a("tree_rows", tree_rows), a("recent_loss", recent_loss);
         a("recent_rows", recent_rows), a("restless_until", restless_until);
-        a("challenger_level", challenger_level), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
+        a.derived(challenger_level), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
         a.each("model", models, [](auto& inner, Lines<double>& model) { inner("memory", model); });
+        a.fixed(true);
+        nodes.visit(a);
+        trials.visit(a);
         a.each("grid", grids, [](auto& inner, Grid& grid) { grid.visit(inner); });
         a.each("candidates", candidates, [](auto& inner, Candidates& store) { store.visit(inner); });
         a.each("node_gradient", node_gradient, [](auto& inner, Lines<double>& g) { inner("sum", g); });
         a.each("class_rows", class_rows, [](auto& inner, std::vector<double>& counts) { inner("count", counts); });
+        a.fixed(false);
     }
+    void derive();       // what follows from what was loaded
+    void check() const;  // throws unless this is a state that the engine can have made: soundness.cpp
 
     double challenger_gain() const { return rival_loss - challenger_loss; }
     bool is_calm() const { return clock >= restless_until; }
@@ -197,11 +198,14 @@ private:
         Forward before(const Shape& shape);
     };
 
+    void check_models() const;
+    void check_node(int node) const;
     int new_model();
     void free_model(int& model);
     int copy_model(int from);
     int new_node(int parent, int model);
     void release(int node);
+    void need_room() const;
     void add_children(int node, const Condition& condition, int left_model, int right_model);
     std::size_t model_size() const;
     Condition condition(int node) const;

@@ -106,14 +106,15 @@ public:
         schema.visit(a);
         scaler.visit(a);
         a("n_classes", n_classes), a("n_seen", n_seen), a("place", place);
-        a("columns", shape.columns), a("stride", shape.stride), a("outputs", shape.outputs);
+        a("stride", shape.stride), a("clock", clock), a("n_rows", n_rows);
         a.fixed(true);
         nodes.visit(a);
-        a.fixed(false);
-        a("clock", clock), a("n_rows", n_rows);
         a.each("model", models, [](auto& inner, std::vector<double>& model) { inner("memory", model); });
         a.each("split_points", split_points, [](auto& inner, SplitPoints& points) { points.visit(inner); });
+        a.fixed(false);
     }
+    void derive();       // what follows from what was loaded
+    void check() const;  // throws unless this is a state that the engine can have made: soundness.cpp
 
 private:
     void learn_row(const double* x, std::int32_t code, double weight);

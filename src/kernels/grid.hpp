@@ -196,16 +196,16 @@ struct Grid {
     }
     template <class Archive>
     void visit(Archive& archive) {
-        archive("grid_first_rows", first_rows);
-        archive("grid_n_first_rows", n_first_rows);
-        archive("grid_first_slot", first_slot);
-        archive("grid_edges", edges);
-        archive("grid_counts", counts);
-        archive("grid_gradients", gradients);
-        archive("grid_total", total);
-        archive("grid_implied", implied);
-        archive("grid_barred_until", barred_until);
-        archive("grid_scale", scale);
+        archive("first_rows", first_rows);
+        archive("n_first_rows", n_first_rows);
+        archive("first_slot", first_slot);
+        archive("edges", edges);
+        archive("counts", counts);
+        archive("gradients", gradients);
+        archive("total", total);
+        archive("implied", implied);
+        archive("barred_until", barred_until);
+        archive("scale", scale);
     }
 };
 

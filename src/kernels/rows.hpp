@@ -22,7 +22,7 @@ constexpr int kLevels = 33;  // 32 levels of a categorical feature, and one that
 struct Schema {
     int n_features = 0;
     int n_columns = 1;                          // column 0 is the intercept
-    int only_numbers = 1;                       // 1: feature j has column 1 + j, for all j
+    bool only_numbers = true;                   // feature j has column 1 + j, for all j
     std::vector<std::uint8_t> is_categorical;   // splits of this feature are equalities
     std::vector<std::int32_t> value_column;     // -1: the feature has level columns instead
     std::vector<std::int32_t> missing_column;   // -1: nothing missing was learnt yet
@@ -39,7 +39,7 @@ struct Schema {
     void make_categorical(int feature, bool has_value) {
         is_categorical[feature] = 1;
         if (has_value) return;
-        only_numbers = 0;
+        only_numbers = false;
         std::swap(value_column[feature], level_column[feature * kLevels]);
     }
     // Is this value the first of its kind that needs an input column: missing, or one of the levels that share one?
@@ -49,13 +49,22 @@ struct Schema {
     }
     template <class Archive>
     void visit(Archive& archive) {
-        archive("n_features", n_features);
-        archive("n_columns", n_columns);
-        archive("only_numbers", only_numbers);
+        archive.derived(n_features);
+        archive.derived(n_columns);
+        archive.derived(only_numbers);
         archive("is_categorical", is_categorical);
         archive("value_column", value_column);
         archive("missing_column", missing_column);
         archive("level_column", level_column);
+    }
+    void derive() {
+        n_features = static_cast<int>(is_categorical.size());
+        n_columns = 1;
+        for (const auto* columns : {&value_column, &missing_column, &level_column})
+            n_columns += static_cast<int>(std::count_if(columns->begin(), columns->end(), [](int c) { return c >= 0; }));
+        only_numbers = true;
+        for (std::size_t j = 0; j < value_column.size(); j++)
+            only_numbers = only_numbers && value_column[j] == 1 + static_cast<int>(j);
     }
 };
 
@@ -94,8 +103,14 @@ struct Scaler {
         archive("scale_is_indicator", is_indicator);
         archive("scale_shift", shift);
         archive("scale_factor", factor);
-        archive("scale_limit", limit);
-        archive("scale_has_value", has_value);
+        archive.derived(limit);
+        archive.derived(has_value);
+    }
+    void derive(const Schema& schema, bool by_range) {
+        limit.clear();
+        has_value.clear();
+        for (const std::uint8_t flag : is_indicator) limit.push_back(by_range || flag ? 1e6 : 1.5);
+        for (const int column : schema.value_column) has_value.push_back(column >= 0);
     }
 
 private:

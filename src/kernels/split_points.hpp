@@ -143,6 +143,7 @@ struct SplitPoints {
         consider({feature, -std::numeric_limits<double>::infinity(), false, true});
         return found;
     }
+    void check(int n_features, int classes) const;  // soundness.cpp
     template <class Archive>
     void visit(Archive& a) {
         a("n_classes", n_classes), a("counts", counts), a("present", present), a("root", root), a("n_keys", n_keys);

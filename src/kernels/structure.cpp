@@ -194,6 +194,11 @@ void Engine::release(int node) {
     nodes.alive[node] = 0;
 }
 
+void Engine::need_room() const {  // before anything is changed
+    if (std::count(nodes.alive.begin(), nodes.alive.end(), 0) < 2)
+        throw std::length_error("the tree has no room for two more nodes");
+}
+
 void Engine::add_children(int node, const Condition& condition, int left_model, int right_model) {
     nodes.feature[node] = condition.feature;
     nodes.threshold[node] = condition.threshold;
@@ -204,6 +209,7 @@ void Engine::add_children(int node, const Condition& condition, int left_model, 
 }
 
 void Engine::split_by_trial(int node, int trial) {
+    need_room();
     const Condition condition = trials.condition(trial);
     const int left = std::exchange(trials.left_model[trial], -1), right = std::exchange(trials.right_model[trial], -1);
     nodes.own_loss[node] = trials.node_loss[trial];
@@ -217,6 +223,7 @@ void Engine::split_by_trial(int node, int trial) {
 
 // Children by (6) and (7): theta - lambda / n * gradient, and the loss share minus their part of the gain.
 void Engine::split_by_candidate(int node, int k) {
+    need_room();
     settle(node);
     const Candidates& store = candidates[node];
     const int size = shape.outputs * shape.stride;

@@ -8,7 +8,7 @@ import pytest
 
 from driftree.learn.evidence import MeasuredTrials
 from naive import BlendModel, mix64, visiting_order
-from quick import PARAMETERS, make_engine, make_tree, pieces
+from quick import PARAMETERS, make_engine, make_tree, part_of, pieces
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
 
@@ -182,7 +182,7 @@ def test_a_jump_of_the_loss_ends_all_rest_for_a_while(size):
 # ---------------------------------------------------------------------- Adagrad
 def adagrad_parts(engine):
     """The root's preference D, and Adagrad's weights and squares."""
-    memory = engine.arrays()[f"model/{engine.model[0]}/memory"]
+    memory = part_of(engine, "model.memory", engine.model[0])
     size = engine.n_outputs * engine.stride  # behind a head of eight numbers
     weights, squares = memory[8 : 8 + 2 * size].reshape(2, engine.n_outputs, engine.stride)
     return memory[0], weights[:, : engine.n_columns], squares[:, : engine.n_columns]

@@ -24,6 +24,7 @@ from quick import (
     examples,
     make_engine,
     make_tree,
+    part_of,
     pieces,
 )
 
@@ -264,9 +265,8 @@ def test_grid_and_proposals_equal_oracle(kinds, n_classes, seed, size):
 
 def forget_implied(engine):
     """Choose the same grid once more: without first rows, no slot is implied."""
-    arrays = engine.arrays()
-    slots = np.diff(arrays["grid/0/grid_first_slot"]).tolist()
-    engine.choose_grid(0, slots, arrays["grid/0/grid_edges"].tolist())
+    slots = np.diff(part_of(engine, "grid.first_slot", 0)).tolist()
+    engine.choose_grid(0, slots, part_of(engine, "grid.edges", 0).tolist())
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -292,8 +292,8 @@ def test_implied_slots_give_the_proposals_of_explicit_ones(lasts, n_classes):
             pair.tree.evidence.refresh(0, may_split=False)
         if rows.start == 0:
             forget_implied(explicit.engine)
-            assert (implied.engine.arrays()["grid/0/grid_implied"] >= 0).all()
-            assert (explicit.engine.arrays()["grid/0/grid_implied"] < 0).all()
+            assert (part_of(implied.engine, "grid.implied", 0) >= 0).all()
+            assert (part_of(explicit.engine, "grid.implied", 0) < 0).all()
             continue
         for sums in zip(implied.engine.grid_sums(0), explicit.engine.grid_sums(0), strict=True):
             near(*sums, rel=1e-5)

@@ -96,7 +96,12 @@ class _TreeEngine:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return a copy of the whole state as one-dimensional arrays by name."""
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Take over a state made by `arrays` of an engine with the same settings."""
+        """Take over a state made by `arrays` of an engine with the same settings, if it is sound.
+
+        Otherwise ValueError says what is wrong, and the engine is what it was.
+        """
+    def check(self) -> None:
+        """Raise ValueError if the state is not one that the kernels can have made."""
     def memory_usage(self) -> int:
         """Return the bytes held."""
     @property

@@ -14,12 +14,15 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.given import shown, unmasked
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
+
+    from driftree.learn._kernels import _TreeEngine
 
     Rows = NDArray[np.intp] | None  # the rows of the input that count; None is all of them
 
@@ -316,3 +319,30 @@ def apply_weights(
     has_rest = (rest > 0) & (weights <= MAX_COPIES)
     shares[np.cumsum(copies)[has_rest] - 1] = rest[has_rest]
     return matrix[rows], codes[rows], shares
+
+
+# ---------------------------------------------------------------------- codes
+def check_codes(
+    engine: _TreeEngine,
+    names: Mapping[Hashable, int],
+    levels: Sequence[Mapping[Hashable, int] | None],
+    labels: Mapping[Hashable, int],
+    *,
+    indicators: bool,
+) -> None:
+    """Raise unless an engine has these features, levels and labels: it trusts their codes."""
+    if list(names.values()) != list(range(engine.n_features)) or len(levels) != len(names):
+        raise ValueError(f"the names and levels are not those of {engine.n_features} features")
+    if list(labels.values()) != list(range(engine.n_classes)):
+        raise ValueError(f"the labels are not those of {engine.n_classes} classes")
+    columns = engine.level_column.reshape(-1, MAX_LEVELS + 1)
+    for j, (name, codes) in enumerate(zip(names, levels, strict=True)):
+        has_value, is_category = engine.value_column[j] >= 0, bool(engine.is_categorical[j])
+        if codes is None:
+            fits = has_value and not (is_category and indicators)
+        else:
+            is_numbered = list(codes.values()) == list(range(min(len(codes), MAX_LEVELS)))
+            has_columns = not indicators or bool((columns[j, : len(codes)] >= 0).all())
+            fits = is_category and has_value != indicators and is_numbered and has_columns
+        if not fits:
+            raise ValueError(f"the levels of feature {name!r} are not those of its columns")

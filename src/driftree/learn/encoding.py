@@ -21,6 +21,7 @@ import numpy as np
 from driftree.learn._kernels import MAX_LEVELS, all_finite
 from driftree.learn.budget import Size
 from driftree.learn.checks import (
+    check_codes,
     check_finite,
     distinct_labels,
     is_missing,
@@ -99,7 +100,7 @@ class Encoder:
         self, engine: _TreeEngine, categorical: Iterable[Hashable] | None, *, indicators: bool
     ) -> None:
         self.engine = engine
-        self.categorical = _as_set(categorical)
+        self.categorical = as_set(categorical)
         self.indicators = indicators
         self.names: dict[Hashable, int] = {}
         self.levels: list[dict[Hashable, int] | None] = []
@@ -114,7 +115,9 @@ class Encoder:
         levels: Iterable[dict[Hashable, int] | None],
         labels: Mapping[Hashable, int],
     ) -> None:
-        """Take over what another encoder knew."""
+        """Take over what another encoder knew; raise if it does not fit the engine."""
+        levels = list(levels)
+        check_codes(self.engine, names, levels, labels, indicators=self.indicators)
         self.names.update(names)
         self.levels.extend(None if codes is None else dict(codes) for codes in levels)
         self.labels.update(labels)
@@ -462,7 +465,8 @@ class Encoder:
 
 
 # ---------------------------------------------------------------------- sources
-def _as_set(categorical: Iterable[Hashable] | None) -> frozenset[Hashable]:
+def as_set(categorical: Iterable[Hashable] | None) -> frozenset[Hashable]:
+    """Return the features that a user calls categorical."""
     if categorical is None:
         return frozenset()
     if isinstance(categorical, (str, bytes)) or not hasattr(categorical, "__iter__"):

@@ -117,6 +117,7 @@ class FIMTDDClassifier(StreamClassifier):
         self.max_depth = max_depth
 
     # ------------------------------------------------------------------ behind the faces
+    _is_stored = True  # in model files; a subclass is not
     _tree: FIMTDDTree | None = None
 
     def _read_parameters(self) -> FIMTDDParameters:

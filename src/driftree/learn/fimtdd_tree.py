@@ -135,5 +135,13 @@ class FIMTDDTree(TreeShape):
         return {"arrays": self.engine.arrays()}
 
     def restore(self, knowledge: dict[str, Any]) -> None:
-        """Take over the knowledge of another tree with the same parameters."""
+        """Take over the knowledge of another tree with the same parameters, if it is sound."""
         self.engine.restore(knowledge["arrays"])
+        self.check(knowledge.get("history"))
+
+    def check(self, history: None) -> None:
+        """Raise unless the tree keeps to its parameters; it has no history."""
+        if max(self._depth[list(self.walk())]) > self.parameters.max_depth:
+            raise ValueError(f"the tree is deeper than {self.parameters.max_depth}")
+        if history is not None:
+            raise ValueError("a tree of FIMT-DD has no history")

@@ -195,7 +195,7 @@ def _merge(gone: Sample, kept: Sample) -> Sample:
         is_same = before is not None and before.since_step == seen.since_step
         both = [before, seen] if is_same else [seen]
         parts = [part for part in both if part is not None and part.loss_rows > 0]
-        rows = sum(part.loss_rows for part in parts)
+        rows = sum((part.loss_rows for part in parts), 0.0)
         loss = sum(part.loss * part.loss_rows for part in parts) / rows if parts else math.nan
         nodes[node] = seen._replace(loss=loss, loss_rows=rows)
     return kept._replace(nodes=nodes)

@@ -1,4 +1,4 @@
-"""State: what an estimator has learnt (a tree and an encoder), its size, and how it is copied."""
+"""State: what an estimator has learnt (a tree and an encoder), its size, how it is kept, copied."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
+from driftree.learn import storage
 from driftree.learn.budget import check_budget
 from driftree.learn.checks import apply_weights, check_weights
 from driftree.learn.tables import array_names
+from driftree.version import __version__
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from driftree.learn.budget import Size
     from driftree.learn.encoding import Batch, Encoder
     from driftree.learn.tables import Table
+
+STATE_VERSION = 1  # of what is pickled: to be raised with every change of it
 
 
 class LearningTree(Protocol):
@@ -64,7 +69,7 @@ class LearningTree(Protocol):
         """Return a copy of all that was learnt."""
 
     def restore(self, knowledge: dict[str, Any]) -> None:
-        """Take over the knowledge of another tree."""
+        """Take over the knowledge of another tree; raise ValueError if it is not sound."""
 
 
 class LearntState:
@@ -227,9 +232,56 @@ class LearntState:
         """Return the bytes that the tree's arrays hold."""
         return 0 if self._tree is None else int(self._tree.engine.memory_usage())
 
+    # ------------------------------------------------------------------ files
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file, which `driftree.load` reads; later versions will, too.
+
+        The file is replaced whole: whatever happens meanwhile, it is the old one or the new one.
+
+        Parameters
+        ----------
+        path : path
+            The file, by convention `.dmt`. A link stays a link, and what it points to is replaced.
+
+        See Also
+        --------
+        driftree.load : The model again.
+
+        Notes
+        -----
+        A file holds no code, and reading one runs none. Names, levels and labels may be text,
+        numbers, truth values, None, bytes and tuples of these. Subclasses, and models with
+        attributes of others, are refused: pickle takes them. See `docs/files.md`.
+
+        Examples
+        --------
+        >>> import driftree
+        >>> from pathlib import Path
+        >>> from tempfile import mkdtemp
+        >>> model = driftree.DynamicModelTreeClassifier()
+        >>> model.learn_one({"age": 31, "car": "van"}, "granted")
+        >>> path = Path(mkdtemp(), "model.dmt")
+        >>> model.save(path)
+        >>> driftree.load(path).predict_one({"age": 31, "car": "van"})
+        'granted'
+        """
+        storage.save(self, path)
+
+    def _take_over(self, learnt: dict[str, Any]) -> None:
+        """Make tree and encoder of what another model has learnt, if that is sound."""
+        parameters, arrays = learnt["parameters"], learnt["arrays"]
+        n_trials = parameters.max_nodes * getattr(parameters, "trials", 0)
+        for name, n in (("parent", parameters.max_nodes), ("trial_feature", n_trials)):
+            if len(arrays.get(name, ())) != n:  # before a tree of this size is made
+                raise ValueError(f"{name!r} must have a length of {n}, as the parameters say")
+        tree, encoder = self._new_parts(parameters, learnt["categorical"])
+        tree.restore(learnt)
+        encoder.restore(learnt["names"], learnt["levels"], learnt["labels"])
+        self._tree, self._encoder = tree, encoder
+
     # ------------------------------------------------------------------ copying
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
+        state = dict(self.__dict__) | {"_stamp": {"state": STATE_VERSION, "driftree": __version__}}
         tree, encoder = state.pop("_tree", None), state.pop("_encoder", None)
         if tree is not None and encoder is not None:
             state["_learnt"] = {
@@ -244,15 +296,11 @@ class LearntState:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
+        _check_stamp(state.pop("_stamp", None))
         learnt = state.pop("_learnt", None)
         self.__dict__.update(state)
-        if learnt is None:
-            return
-        tree, encoder = self._new_parts(learnt["parameters"], learnt["categorical"])
-        tree.restore(learnt)
-        encoder.restore(learnt["names"], learnt["levels"], learnt["labels"])
-        tree.schema_grew()
-        self._tree, self._encoder = tree, encoder
+        if learnt is not None:
+            self._take_over(learnt)
 
     def _get_params(self) -> dict[str, Any]:
         # River looks at the first item of every tuple: an empty one must not reach it.
@@ -285,3 +333,14 @@ class LearntState:
     @property
     def _raw_memory_usage(self) -> int:
         return int(super()._raw_memory_usage) + self.memory_usage()  # type: ignore[misc]
+
+
+def _check_stamp(stamp: Any) -> None:
+    """Raise if a pickle is of another version than this one reads."""
+    known = stamp if isinstance(stamp, dict) else {}
+    if known.get("state") != STATE_VERSION:
+        raise ValueError(
+            f"the model was pickled by driftree {known.get('driftree', '(no version is given)')}, "
+            f"and {__version__} does not read its pickles: load it with that version, write it "
+            "with model.save(path), and read the file here with driftree.load(path)"
+        )

@@ -125,8 +125,8 @@ class Tree(TreeShape):
             self.evidence.candidates(node), key=lambda c: (-c.gain, c.feature, c.threshold)
         )
         threshold = float(self._split_level[node])
-        if not ranked or ranked[0].gain < threshold:
-            return False
+        if not ranked or ranked[0].gain < threshold or threshold == math.inf:
+            return False  # infinite: it may not be split, whatever the gain
         best = ranked[0]
         self.evidence.split(node, best)
         self._record(
@@ -267,10 +267,38 @@ class Tree(TreeShape):
         return {"arrays": self.engine.arrays(), "history": copy.copy(self.history)}
 
     def restore(self, knowledge: dict[str, Any]) -> None:
-        """Take over the knowledge of another tree with the same parameters."""
+        """Take over the knowledge of another tree with the same parameters, if it is sound."""
         self.engine.restore(knowledge["arrays"])
+        self.check(knowledge["history"])
+        self._set_levels()
         if knowledge["history"] is not None:
             self._keep(knowledge["history"])
+
+    def check(self, history: History | None) -> None:
+        """Raise unless the tree keeps to its parameters, and a history is that of the tree."""
+        engine = self.engine
+        nodes = list(self.walk())
+        if max(self._depth[nodes]) > self.parameters.max_depth:
+            raise ValueError(f"the tree is deeper than {self.parameters.max_depth}")
+        if (history is None) == bool(self.parameters.keep_history):
+            raise ValueError("there must be a history if, and only if, keep_history is True")
+        if history is None:
+            return
+        now = history.now.nodes
+        links = {
+            node: (engine.parent[node], engine.left[node], engine.right[node], engine.depth[node])
+            for node in nodes
+        }
+        if {s.node: (s.parent, s.left, s.right, s.depth) for s in now.values()} != links:
+            raise ValueError("the history is not that of this tree")
+        last = history.events[-1].step - 1 if history.events else 0  # a link may change early
+        sampled = history.samples[-1].step if history.samples else 0
+        if max(history.first_step, last, sampled) > engine.n_steps:
+            raise ValueError("the history goes beyond the present")
+        for node, mark in history.marks.items():
+            latest = engine.node_clock[node] if node in now else engine.clock
+            if mark.clock > latest:
+                raise ValueError(f"the history marks node {node} at a time that is to come")
 
     # ------------------------------------------------------------------ history
     def _keep(self, history: History) -> None:

@@ -1,0 +1,411 @@
+"""Chronicle: the history of a tree as contents and arrays of a file, and back.
+
+The log of changes is JSON. What went with a change, and the tree of today, follow from the changes
+and the tree that the log begins with: they are made anew. Samples and marks are arrays, a sample's
+nodes, their weights and their entrants one behind the other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from driftree.learn import values
+from driftree.learn.events import (
+    ALL_DIGITS,
+    Condition,
+    Event,
+    LinkChange,
+    Prune,
+    Replace,
+    RunnerUp,
+    Split,
+    Spot,
+)
+from driftree.learn.evidence import Entrant
+from driftree.learn.files import ModelFileError
+from driftree.learn.history import History, Mark, NodeSample, Sample, Structure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[Any]]
+
+KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (Split, Replace, Prune, LinkChange)}
+OPERATORS = ("<=", ">", "==", "!=", "is missing", "is present")
+
+
+class Limits(NamedTuple):
+    """What a history may speak of."""
+
+    max_nodes: int
+    n_features: int
+    n_columns: int
+    n_classes: int
+
+
+# ---------------------------------------------------------------------- conditions and nodes
+def _encode_condition(condition: Condition | None) -> Any:
+    if condition is None:
+        return None
+    return {
+        "feature": condition.feature,
+        "operator": condition.operator,
+        "value": values.encode(condition.value, f"a level of feature {condition.feature!r}"),
+        "missing_passes": condition.missing_passes,
+        "digits": condition.digits,
+    }
+
+
+def _decode_condition(item: Any, what: str) -> Condition:
+    item = values.members(item, (field.name for field in fields(Condition)), what)
+    operator, value = item["operator"], values.decode(item["value"])
+    if operator not in OPERATORS:
+        raise ModelFileError(f"{what} must have one of the operators {', '.join(OPERATORS)}")
+    if operator in ("<=", ">") and type(value) is not float:
+        raise ModelFileError(f"{what} must compare with a float")
+    if type(item["missing_passes"]) not in (bool, type(None)):
+        raise ModelFileError(f"{what} must say whether missing values pass")
+    return Condition(
+        values.text(item["feature"], what),
+        operator,
+        value,
+        item["missing_passes"],
+        values.whole(item["digits"], what, 0, ALL_DIGITS),
+    )
+
+
+def _decode_conditions(item: Any, what: str) -> tuple[Condition, ...]:
+    return tuple(_decode_condition(one, what) for one in values.items(item, what))
+
+
+SPOT_KEYS = ("node", "condition", "left", "right", "since_step", "since_row")
+
+
+def _encode_structure(structure: Structure) -> list[Any]:
+    return [
+        {key: getattr(spot, key) for key in SPOT_KEYS}
+        | {"condition": _encode_condition(spot.condition)}
+        for spot in structure.walk()
+    ]
+
+
+def _decode_structure(item: Any, limits: Limits) -> Structure:
+    """Return a tree: every node but the root is the child of one node before it."""
+    nodes: dict[int, Spot] = {}
+    above: dict[int, Spot | None] = {0: None}
+    what = "the tree that the log begins with"
+    for one in values.items(item, what):
+        values.members(one, SPOT_KEYS, what)
+        node = values.whole(one["node"], what, 0, limits.max_nodes - 1)
+        if node not in above:
+            raise ModelFileError(f"{what} has a node {node} out of place")
+        parent = above.pop(node)
+        condition = values.maybe(_decode_condition, one["condition"], what)
+        spot = Spot(
+            node,
+            -1 if parent is None else parent.node,
+            0 if parent is None else parent.depth + 1,
+            condition,
+            values.whole(one["left"], what, -1, limits.max_nodes - 1),
+            values.whole(one["right"], what, -1, limits.max_nodes - 1),
+            values.whole(one["since_step"], what),
+            values.whole(one["since_row"], what),
+        )
+        nodes[node] = spot
+        children = {spot.left, spot.right}
+        if condition is None:
+            fits = children == {-1}
+        else:
+            fits = len(children) == 2 and not any(
+                child < 0 or child in nodes or child in above for child in children
+            )
+            above |= dict.fromkeys(children, spot)
+        if not fits:
+            raise ModelFileError(f"{what} has wrong children at node {node}")
+    if above or not nodes:
+        raise ModelFileError(f"{what} lacks nodes")
+    return Structure(nodes)
+
+
+# ---------------------------------------------------------------------- events
+def _encode_runner_up(second: RunnerUp | None) -> Any:
+    if second is None:
+        return None
+    gain = values.encode(second.gain)
+    return {"condition": _encode_condition(second.condition), "gain": gain}
+
+
+def _decode_runner_up(item: Any, what: str) -> RunnerUp:
+    item = values.members(item, ("condition", "gain"), what)
+    condition = _decode_condition(item["condition"], what)
+    return RunnerUp(condition, values.number(item["gain"], what))
+
+
+def _decode_floor(item: Any, what: str) -> tuple[float, float]:
+    both = values.items(item, what)
+    if len(both) != 2:
+        raise ModelFileError(f"{what} must have two floors")
+    return values.number(both[0], what), values.number(both[1], what)
+
+
+ENCODERS: dict[str, Callable[[Any], Any]] = {
+    "path": lambda path: [_encode_condition(condition) for condition in path],
+    "runner_up": _encode_runner_up,
+    "condition": _encode_condition,
+    "old_condition": _encode_condition,
+    "floor": lambda floor: [values.encode(share) for share in floor],
+}
+DECODERS: dict[str, Callable[[Any, str], Any]] = {
+    **dict.fromkeys(("step", "n_rows", "node", "left", "right"), values.whole),
+    **dict.fromkeys(("gain", "threshold", "loss_before", "loss_after", "rows"), values.number),
+    "path": _decode_conditions,
+    "runner_up": lambda item, what: values.maybe(_decode_runner_up, item, what),
+    "condition": _decode_condition,
+    "old_condition": _decode_condition,
+    "floor": _decode_floor,
+    "third_label": lambda item, _: values.decode(item),
+}
+
+
+def _names_of(kind: type[Event]) -> list[str]:
+    return [field.name for field in fields(kind) if field.name != "removed"]
+
+
+def _encode_event(event: Event) -> dict[str, Any]:
+    encoded = {
+        name: ENCODERS.get(name, values.encode)(getattr(event, name))
+        for name in _names_of(type(event))
+    }
+    return {"kind": event.kind, **encoded}
+
+
+def _decode_event(item: Any, what: str, before: Structure, limits: Limits) -> Event:
+    """Return a change that a tree allows; what it removed is what was there."""
+    kind = KINDS.get(str(item.get("kind"))) if type(item) is dict else None
+    if kind is None:
+        raise ModelFileError(f"{what} must be of one of the kinds {', '.join(KINDS)}")
+    values.members(item, ("kind", *_names_of(kind)), what)
+    event = kind(
+        **{name: DECODERS[name](item[name], f"{what}, {name}") for name in _names_of(kind)}
+    )
+    spot = before.nodes.get(event.node)
+    if spot is None or (kind is not LinkChange and spot.is_leaf != (kind is Split)):
+        raise ModelFileError(f"{what} changes a node that is not there")
+    if kind is LinkChange and event.node != 0:
+        raise ModelFileError(f"{what} must change the root")
+    event = replace(event, removed=before.below(event.node))
+    if isinstance(event, (Split, Replace)):
+        gone = {spot.node for spot in event.removed}
+        children = {event.left, event.right}
+        is_free = all(child in gone or child not in before.nodes for child in children)
+        if len(children) < 2 or not is_free or max(children) >= limits.max_nodes:
+            raise ModelFileError(f"{what} makes nodes that cannot be, or are there already")
+    return event
+
+
+# ---------------------------------------------------------------------- samples
+SAMPLE = {"step": "<i8", "n_rows": "<i8", "n_nodes": "<i8"}
+NODE = {
+    "node": "<i4",
+    "since_step": "<i8",
+    "is_leaf": "|u1",
+    "depth": "<i4",
+    "rows": "<f8",
+    "loss": "<f8",
+    "loss_rows": "<f8",
+    "needed": "<f8",
+    "outputs": "<i4",
+    "columns": "<i4",
+    "n_entrants": "<i4",
+}
+ENTRANT = {
+    "feature": "<i4",
+    "threshold": "<f8",
+    "equality": "|u1",
+    "missing_left": "|u1",
+    "gain": "<f8",
+}
+MARK = {"node": "<i4", "since_step": "<i8", "loss": "<f8", "rows": "<f8", "clock": "<f8"}
+WEIGHTS = {"weight": "<f4"}
+TABLES = {"sample": SAMPLE, "node": NODE, "entrant": ENTRANT, "mark": MARK, "sampled": WEIGHTS}
+
+
+def _to_columns(table: str, rows: Iterable[tuple[Any, ...]]) -> dict[str, NDArray[Any]]:
+    columns = list(zip(*rows, strict=True)) or [()] * len(TABLES[table])
+    return {
+        f"history.{table}.{name}": np.array(column, dtype=dtype)
+        for (name, dtype), column in zip(TABLES[table].items(), columns, strict=True)
+    }
+
+
+def _from_columns(table: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
+    """Return a table's columns, all of the same length."""
+    found = {}
+    for name, dtype in TABLES[table].items():
+        array = arrays.get(f"history.{table}.{name}")
+        if array is None or array.dtype.str != dtype or array.ndim != 1:
+            raise ModelFileError(f"array 'history.{table}.{name}' must be there, 1-d and {dtype}")
+        found[name] = array
+    if len({len(column) for column in found.values()}) > 1:
+        raise ModelFileError(f"the arrays 'history.{table}...' must be equally long")
+    return found
+
+
+def _pack_samples(history: History) -> dict[str, NDArray[Any]]:
+    seen = [(node, one) for sample in history.samples for node, one in sample.nodes.items()]
+    weights = [one.weights.ravel() for _, one in seen if one.weights is not None]
+    samples = [(sample.step, sample.n_rows, len(sample.nodes)) for sample in history.samples]
+    nodes = [
+        (
+            node,
+            *(one.since_step, one.is_leaf, one.depth, one.rows, one.loss, one.loss_rows),
+            one.needed,
+            *((0, 0) if one.weights is None else one.weights.shape),
+            len(one.entrants),
+        )
+        for node, one in seen
+    ]
+    return {
+        **_to_columns("sample", samples),
+        **_to_columns("node", nodes),
+        **_to_columns("entrant", (entrant for _, one in seen for entrant in one.entrants)),
+        **_to_columns("mark", ((node, *mark) for node, mark in history.marks.items())),
+        "history.sampled.weight": np.concatenate([np.empty(0, np.float32), *weights]),
+    }
+
+
+def _need(is_so: Any, what: str) -> None:
+    if not np.all(is_so):
+        raise ModelFileError(f"the samples of the history {what}")
+
+
+def _is_in(column: NDArray[Any], low: int, high: int) -> NDArray[np.bool_]:
+    return np.asarray((column >= low) & (column <= high))
+
+
+def _check_samples(tables: dict[str, dict[str, NDArray[Any]]], limits: Limits) -> None:
+    """Look at whole columns at once, before a row of them is used."""
+    sample, node, entrant, mark = (tables[name] for name in ("sample", "node", "entrant", "mark"))
+    for times in (sample["step"], sample["n_rows"]):
+        _need(_is_in(times, 0, 2**53), "must have steps and rows from 0")
+        _need(np.diff(times) >= 0, "must be in order")
+    _need(_is_in(sample["n_nodes"], 1, limits.max_nodes), "must have nodes")
+    _need(sample["n_nodes"].sum() == len(node["node"]), "must have all their nodes")
+    for ids in (node["node"], mark["node"]):
+        _need(_is_in(ids, 0, limits.max_nodes - 1), "name nodes that cannot be")
+    for steps in (node["since_step"], mark["since_step"], node["depth"]):
+        _need(_is_in(steps, 0, 2**53), "have nodes out of time or place")
+    outputs, columns = node["outputs"].astype(np.int64), node["columns"].astype(np.int64)
+    has_weights = node["is_leaf"].astype(bool) & (outputs > 0)
+    _need(_is_in(outputs, 0, max(limits.n_classes, 1)), "have weights of too many labels")
+    _need(
+        np.where(has_weights, _is_in(columns, 1, limits.n_columns), columns == 0),
+        "have weights of no inputs",
+    )
+    _need(has_weights | (outputs == 0), "have weights out of place")
+    _need((outputs * columns).sum() == len(tables["sampled"]["weight"]), "must have all weights")
+    _need(_is_in(node["n_entrants"], 0, len(entrant["gain"])), "have wrong entrants")
+    _need(node["n_entrants"].sum(dtype=np.int64) == len(entrant["gain"]), "have wrong entrants")
+    _need(_is_in(entrant["feature"], 0, limits.n_features - 1), "name features that are not there")
+    threshold = entrant["threshold"]
+    _need(
+        ~np.isnan(threshold) & ~(entrant["equality"].astype(bool) & (threshold < 0)),
+        "have splits at no value",
+    )
+
+
+def _unpack_samples(arrays: Arrays, limits: Limits) -> tuple[list[Sample], dict[int, Mark]]:
+    tables = {name: _from_columns(name, arrays) for name in TABLES}
+    _check_samples(tables, limits)
+    rows = {
+        name: zip(*(c.tolist() for c in table.values()), strict=True)
+        for name, table in tables.items()
+    }
+    weights, place = tables["sampled"]["weight"], 0
+    samples = []
+    for step, n_rows, n_nodes in rows["sample"]:
+        nodes: dict[int, NodeSample] = {}
+        for _ in range(n_nodes):
+            node, since, is_leaf, depth, seen, loss, loss_rows, needed, *shape, n = next(
+                rows["node"]
+            )
+            size = shape[0] * shape[1]
+            own = weights[place : place + size].reshape(shape).copy() if size else None
+            place += size
+            race = tuple(
+                Entrant(feature, threshold, bool(equality), bool(left), gain)
+                for feature, threshold, equality, left, gain in (
+                    next(rows["entrant"]) for _ in range(n)
+                )
+            )
+            nodes[node] = NodeSample(
+                since, bool(is_leaf), depth, seen, loss, loss_rows, own, race, needed
+            )
+        _need(len(nodes) == n_nodes, "have a node twice")
+        n_bytes = sum(0 if one.weights is None else one.weights.nbytes for one in nodes.values())
+        samples.append(Sample(step, n_rows, nodes, n_bytes))
+    return samples, {node: Mark(*mark) for node, *mark in rows["mark"]}
+
+
+# ---------------------------------------------------------------------- the whole history
+KEYS = ("distance", "next_row", "first_step", "first_row", "first", "events")
+
+
+def array_names() -> list[str]:
+    """Return the names of all arrays that a history has."""
+    return [f"history.{table}.{name}" for table, columns in TABLES.items() for name in columns]
+
+
+def pack(history: History) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return a history as contents and arrays of a file."""
+    contents = {
+        "distance": history._distance,
+        "next_row": history.next_row,
+        "first_step": history.first_step,
+        "first_row": history.first_row,
+        "first": _encode_structure(history._first),
+        "events": [_encode_event(event) for event in history.events],
+    }
+    return contents, _pack_samples(history)
+
+
+def unpack(contents: Any, arrays: Arrays, limits: Limits) -> History:
+    """Return the history that was packed."""
+    contents = values.members(contents, KEYS, "the history")
+    history = History(values.whole(contents["distance"], "the distance of samples", 1))
+    history.next_row = values.whole(contents["next_row"], "the row of the next sample")
+    history.first_step = values.whole(contents["first_step"], "the first step")
+    history.first_row = values.whole(contents["first_row"], "the first row")
+    history._first = _decode_structure(contents["first"], limits)
+    history.samples, history.marks = _unpack_samples(arrays, limits)
+    now = Structure(dict(history._first.nodes))
+    waiting = deque(sample for sample in history.samples if sample.step >= history.first_step)
+    last = (history.first_step, history.first_row)
+    for i, item in enumerate(values.items(contents["events"], "the events")):
+        event = _decode_event(item, f"event {i}", now, limits)
+        if event.step < last[0] or event.n_rows < last[1]:
+            raise ModelFileError(f"event {i} is out of order")
+        last = (event.step, event.n_rows)
+        _check_fit(waiting, event.step, now)
+        now.change(event)
+        history.events.append(event)
+    _check_fit(waiting, 2**53 + 1, now)
+    history._now = now
+    history._n_bytes = sum(sample.n_bytes for sample in history.samples)
+    history._n_nodes = sum(len(sample.nodes) for sample in history.samples)
+    return history
+
+
+def _check_fit(waiting: deque[Sample], step: int, structure: Structure) -> None:
+    """Compare the samples before a step with the tree of their time."""
+    leaves = None
+    while waiting and waiting[0].step < step:
+        leaves = leaves or {node: spot.is_leaf for node, spot in structure.nodes.items()}
+        seen = {node: one.is_leaf for node, one in waiting.popleft().nodes.items()}
+        _need(seen == leaves, "do not fit the tree of their time")

@@ -1,0 +1,232 @@
+"""Storage: a model as the contents and arrays of a file, and back.
+
+A file holds what a pickle would (parameters, names, levels, labels, arrays, history), as JSON and
+numbers only: reading one runs no code of its own. Everything is looked at before it is used. What
+the kernels would follow blindly (links, ids, lengths) is looked at by `Engine.restore`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from driftree.learn import chronicle, files, values
+from driftree.learn.encoding import as_set
+from driftree.learn.files import ModelFileError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Hashable, Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    Arrays = dict[str, NDArray[Any]]
+    Model = TypeVar("Model")
+
+KIND = "driftree model"
+FINITE = ("model.memory", "rows", "class_rows.count", "clock")  # what is predicted rests on
+OWN_STATE = {"_tree", "_encoder", "n_features_in_", "feature_names_in_"}
+MODEL_KEYS = ("class", "parameters", "n_features_in", "feature_names_in", "learnt")
+LEARNT_KEYS = ("parameters", "categorical", "names", "levels", "labels", "history")
+
+
+# ---------------------------------------------------------------------- files
+def save(model: Any, path: str | os.PathLike[str]) -> None:
+    """Write a model to a file: see `LearntState.save`."""
+    files.write(path, KIND, *pack(model))
+
+
+def load(path: str | os.PathLike[str], classes: Mapping[str, type[Model]]) -> Model:
+    """Return the model in a file, of one of the classes that may be in one, by their names."""
+    contents, arrays = files.read(path, KIND)
+    with files.name_errors(path):
+        return unpack(contents, arrays, classes)
+
+
+# ---------------------------------------------------------------------- out
+def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
+    """Return a model as contents and arrays; raise if they would not give the same model again."""
+    _check_class(model)
+    parameters = model.get_params(deep=False)
+    model._read_parameters()
+    names = getattr(model, "feature_names_in_", None)
+    contents = {
+        "class": type(model).__name__,
+        "parameters": _encode_parameters(parameters),
+        "n_features_in": values.encode(getattr(model, "n_features_in_", None)),
+        "feature_names_in": None if names is None else [values.encode(name) for name in names],
+        "learnt": None,
+    }
+    if model._tree is None:
+        return contents, {}
+    contents["learnt"], arrays = _pack_learnt(model._tree, model._encoder)
+    return contents, arrays
+
+
+def _check_class(model: Any) -> None:
+    kind = type(model)
+    if "_is_stored" not in vars(kind):
+        raise TypeError(
+            f"a model file does not hold a {kind.__qualname__}, only driftree's own classifiers: "
+            "what a subclass adds would be lost; pickle can"
+        )
+    extra = vars(model).keys() - model.get_params(deep=False).keys() - OWN_STATE
+    if extra:
+        raise TypeError(
+            f"a model file has no place for {', '.join(sorted(map(repr, extra)))}, which would be "
+            "lost: delete what is not the model's own; pickle can"
+        )
+
+
+def _encode_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    encoded = {
+        name: values.encode(value, f"parameter {name!r}")
+        for name, value in parameters.items()
+        if name != "categorical"
+    }
+    return encoded | {"categorical": _encode_categorical(parameters["categorical"])}
+
+
+def _encode_categorical(categorical: Any) -> Any:
+    """Encode a tuple as one, and any other sequence as a list."""
+    if categorical is None:
+        return None
+    order = sorted(as_set(categorical), key=repr) if isinstance(categorical, set) else categorical
+    items = [values.encode(item, "a feature in 'categorical'") for item in order]
+    return {"tuple": items} if isinstance(categorical, tuple) else items
+
+
+def _pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Arrays]:
+    knowledge = tree.knowledge()
+    arrays, history = knowledge["arrays"], knowledge.get("history")
+    tree.engine.check()
+    tree.check(history)
+    _check_finite(arrays)
+    contents = {
+        "parameters": {
+            name: values.encode(getattr(tree.parameters, name), f"parameter {name!r}")
+            for name in tree.parameters.__dataclass_fields__
+        },
+        "categorical": [values.encode(item) for item in sorted(encoder.categorical, key=repr)],
+        "names": [values.encode(name, "a feature's name") for name in encoder.names],
+        "levels": [
+            None
+            if codes is None
+            else [values.encode(level, f"a level of feature {name!r}") for level in codes]
+            for name, codes in zip(encoder.names, encoder.levels, strict=True)
+        ],
+        "labels": [values.encode(label, "a label") for label in encoder.labels],
+        "history": None,
+    }
+    if history is not None:
+        contents["history"], more = chronicle.pack(history)
+        arrays |= more
+    return contents, arrays
+
+
+def _check_finite(arrays: Arrays) -> None:
+    for name in FINITE:
+        if name in arrays and not np.isfinite(arrays[name]).all():
+            raise ModelFileError(f"array {name!r} must hold finite numbers")
+
+
+# ---------------------------------------------------------------------- in
+def unpack(contents: Any, arrays: Arrays, classes: Mapping[str, type[Model]]) -> Model:
+    """Return the model that was packed, or raise `ModelFileError`."""
+    contents = values.members(contents, MODEL_KEYS, "the model")
+    kind: Any = classes.get(str(contents["class"]))
+    if kind is None:
+        raise ModelFileError(
+            f"the model is a {files.shown(contents['class'])}, which this driftree does not know: "
+            "upgrade driftree"
+        )
+    try:
+        model = kind(**_decode_parameters(contents["parameters"], kind))
+        model._read_parameters()
+        _set_features(model, contents["n_features_in"], contents["feature_names_in"])
+        if contents["learnt"] is None:
+            _check_names(arrays, ())
+        else:
+            model._take_over(_unpack_learnt(contents["learnt"], arrays, kind))
+    except ModelFileError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(str(error)) from error
+    return model  # type: ignore[no-any-return]
+
+
+def _decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
+    """Return the parameters by name; one that the file does not know yet has its default."""
+    unknown = item.keys() - set(kind._get_param_names()) if type(item) is dict else {"no object"}
+    if unknown:
+        raise ModelFileError(f"the parameters have {files.shown(sorted(unknown))}")
+    categorical = item.get("categorical")
+    is_list = type(categorical) is list
+    decoded = {name: values.decode(value) for name, value in item.items() if name != "categorical"}
+    chosen = [values.decode(one) for one in categorical] if is_list else values.decode(categorical)
+    if chosen is not None and not isinstance(chosen, (list, tuple)):
+        raise ModelFileError("the parameter 'categorical' must be a sequence")
+    return decoded | {"categorical": chosen}
+
+
+def _set_features(model: Any, n_features: Any, names: Any) -> None:
+    """Give a model what scikit-learn remembers of the features."""
+    if n_features is not None:
+        model.n_features_in_ = values.whole(n_features, "n_features_in")
+    if names is not None:
+        texts = [values.text(name, "feature_names_in") for name in values.items(names, "names")]
+        if len(texts) != n_features:
+            raise ModelFileError("feature_names_in must have one name per feature")
+        model.feature_names_in_ = np.array(texts, dtype=object)
+
+
+def _unpack_learnt(item: Any, arrays: Arrays, kind: Any) -> dict[str, Any]:
+    """Return what a pickle holds, too."""
+    item = values.members(item, LEARNT_KEYS, "what was learnt")
+    _check_finite(arrays)
+    parameters = kind(**_decode_parameters(item["parameters"], kind))._read_parameters()
+    names = _codes(item["names"], "the names")
+    levels = [
+        None if one is None else _codes(one, "the levels")
+        for one in values.items(item["levels"], "the levels")
+    ]
+    labels = _codes(item["labels"], "the labels")
+    history = None
+    own = {name: array for name, array in arrays.items() if not name.startswith("history.")}
+    if item["history"] is None:
+        _check_names(arrays, own)
+    else:
+        columns = [
+            own.get(f"{place}_column", np.empty(0)) for place in ("value", "missing", "level")
+        ]
+        n_columns = 1 + sum(int((column >= 0).sum()) for column in columns)
+        limits = chronicle.Limits(parameters.max_nodes, len(names), n_columns, len(labels))
+        history = chronicle.unpack(item["history"], arrays, limits)
+        _check_names(arrays, {*own, *chronicle.array_names()})
+    return {
+        "parameters": parameters,
+        "categorical": [
+            values.decode(one) for one in values.items(item["categorical"], "categorical")
+        ],
+        "names": names,
+        "levels": levels,
+        "labels": labels,
+        "arrays": own,
+        "history": history,
+    }
+
+
+def _check_names(arrays: Arrays, known: Iterable[str]) -> None:
+    unknown = arrays.keys() - set(known)
+    if unknown:
+        raise ModelFileError(f"array {min(unknown)!r} is not part of such a model")
+
+
+def _codes(item: Any, what: str) -> dict[Hashable, int]:
+    """Return values by their places; all must differ."""
+    found = [values.decode(one) for one in values.items(item, what)]
+    codes = {value: code for code, value in enumerate(found)}
+    if len(codes) < len(found):
+        raise ModelFileError(f"{what} must all be different")
+    return codes

@@ -1,0 +1,460 @@
+"""Models in files: what comes back is the model, bit by bit; or an error says what is wrong."""
+
+import dataclasses
+import importlib.util
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import driftree
+import stored
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, ModelFileError
+from driftree.learn import files, storage
+from driftree.learn.tree import Tree
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+every_model = pytest.mark.parametrize("name", stored.MAKERS)
+
+
+def reload(model, path):
+    model.save(path)
+    return driftree.load(path)
+
+
+# ---------------------------------------------------------------------- going on
+@every_model
+@pytest.mark.parametrize("mode", stored.MODES)
+@pytest.mark.parametrize(
+    ("stop", "n_rows", "n_labels"),
+    [(1, 300, 2), (37, 300, 2), (333, 600, 3), (703, 300, 2), (1630, 10_000, 2), (3260, 600, 3)],
+)
+def test_a_loaded_model_goes_on_as_one_that_was_never_saved(
+    name, mode, stop, n_rows, n_labels, tmp_path
+):
+    """In mid-trial, with rows that wait, with grids to come, before and after every change."""
+    learn = stored.MODES[mode]
+    alone, saved = stored.MAKERS[name](), stored.MAKERS[name]()
+    for model in (alone, saved):
+        learn(model, *stored.draw(stop))
+    loaded = reload(saved, tmp_path / "model.dmt")
+    assert stored.to_bytes(loaded) == (tmp_path / "model.dmt").read_bytes()
+    rows = stored.draw(n_rows, start=stop, n_labels=n_labels)
+    for model in (alone, saved, loaded):
+        learn(model, *rows)
+    for model in (saved, loaded):
+        assert stored.to_bytes(model) == stored.to_bytes(alone)
+        assert repr(getattr(model, "events_", None)) == repr(getattr(alone, "events_", None))
+        columns, _ = stored.draw(50, start=20_000)
+        assert model.predict_proba_many(columns).keys() == alone.predict_proba_many(columns).keys()
+        for own, other in zip(
+            model.predict_proba_many(columns).values(),
+            alone.predict_proba_many(columns).values(),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(own, other)
+    if stop > 1000 and name != "FIMT-DD":
+        assert {event.kind for event in alone.events_} >= {"split", "replace"}
+
+
+def test_saving_changes_nothing_between_any_two_rows(tmp_path):
+    """Rows that wait in the paper's setting are settled by a save; nobody can tell."""
+    columns, y = stored.draw(300)
+    for name in stored.MAKERS:
+        often, never = stored.MAKERS[name](), stored.MAKERS[name]()
+        for i in range(300):
+            row = {key: column[i] for key, column in columns.items()}
+            often.learn_one(row, y[i])
+            never.learn_one(row, y[i])
+            if i % 7 == 0:
+                often = stored.from_bytes(stored.to_bytes(often))
+        assert stored.to_bytes(often) == stored.to_bytes(never)
+
+
+def test_a_history_of_all_kinds_and_folded_events_comes_back(monkeypatch):
+    monkeypatch.setattr("driftree.learn.history.MAX_EVENTS", 4)
+    monkeypatch.setattr("driftree.learn.history.MAX_SAMPLES", 12)
+    model = stored.MAKERS["measured"]()
+    stored.learn_batches(model, *stored.draw(6000))
+    stored.learn_batches(model, *stored.draw(200, start=6000, n_labels=3))
+    history = model._tree.history
+    assert history.first_step > 0
+    assert len(history.samples) > 5
+    assert any(math.isnan(event.gain) for event in history.events)  # a third label
+    loaded = stored.from_bytes(stored.to_bytes(model))._tree.history
+    assert loaded == history
+    assert vars(loaded).keys() == vars(history).keys()
+    for key in ("_n_bytes", "_n_nodes", "_distance", "next_row", "first_row"):
+        assert getattr(loaded, key) == getattr(history, key)
+
+
+# ---------------------------------------------------------------------- what a model is
+LABELS = {
+    "text": ["no", "yes"],
+    "numbers": [-3, 2**80],
+    "floats": [0.1, 1e300, -0.0],
+    "truth": [False, True],
+    "bytes": [b"", b"\xff"],
+    "tuples": [(1, "a"), (1, ("b", None, 2.5, math.inf))],
+    "mixed": ["1", 1, 2.5, None.__class__.__name__],
+    "surrogates": ["\ud800", "\u2028", "\0"],
+}
+
+
+@every_model
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+def test_names_levels_and_labels_come_back_with_their_types(name, labels, tmp_path):
+    model = stored.MAKERS[name](categorical=("level",))
+    for i in range(40):
+        label = labels[i % len(labels)]
+        level = i % 3 if name == "paper" else label  # there, levels are text or numbers
+        model.learn_one({label: float(i), "level": level, "text": str(i % 3)}, label)
+    loaded = reload(model, tmp_path / "model.dmt")
+    for part in ("names", "levels", "labels"):
+        assert repr(getattr(loaded._encoder, part)) == repr(getattr(model._encoder, part))
+    assert loaded.classes_.dtype == model.classes_.dtype
+    assert repr(loaded.predict_one({})) == repr(model.predict_one({}))
+
+
+@pytest.mark.parametrize(
+    "label", [pd.Timestamp("2024-01-01"), frozenset("a"), complex(1, 2), 1 << 5000], ids=repr
+)
+def test_what_a_file_cannot_hold_is_named(label, tmp_path):
+    path = tmp_path / "model.dmt"
+    path.write_text("old")
+    model = DynamicModelTreeClassifier()
+    model.learn_one({"a": 1.0}, label)
+    with pytest.raises(TypeError, match=r"a label is .* of type .*: .*pickle can"):
+        model.save(path)
+    other = DynamicModelTreeClassifier()
+    other.learn_one({label: 1.0}, "yes")
+    with pytest.raises(TypeError, match="a feature's name is"):
+        other.save(path)
+    assert path.read_text() == "old"
+
+
+def test_scikit_learns_attributes_come_back(tmp_path):
+    X = pd.DataFrame({"b": [1.0, 2.0], "a": [3.0, None]})
+    model = reload(DynamicModelTreeClassifier().fit(X, [0, 1]), tmp_path / "model.dmt")
+    assert model.n_features_in_ == 2
+    assert model.feature_names_in_.tolist() == ["b", "a"]
+    assert model.feature_names_in_.dtype == object
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(X[["a", "b"]])
+    bare = reload(DynamicModelTreeClassifier().fit(X.to_numpy(), [0, 1]), tmp_path / "model.dmt")
+    assert not hasattr(bare, "feature_names_in_")
+
+
+PARAMETERS = [
+    {"categorical": ("a", 1, (1.5, b"x")), "evidence_window": math.inf, "gain_step": 0.5},
+    {"categorical": ["a"], "epsilon": np.float32(0.5), "max_nodes": np.int64(7)},
+    {"categorical": (), "setting": "paper", "keep_history": False, "seed": 2**64 - 1},
+]
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("parameters", PARAMETERS)
+def test_parameters_come_back(parameters, learns, tmp_path):
+    model = DynamicModelTreeClassifier(**parameters)
+    if learns:
+        model.learn_one({"a": 1, "b": "x"}, "yes")
+    loaded = reload(model, tmp_path / "model.dmt")
+    assert loaded.get_params() == model.get_params()
+    assert type(loaded.categorical) is type(model.categorical)
+    assert (loaded._tree is not None) == learns
+    for one in (loaded, model):
+        one.learn_one({"a": 2, "b": "x"}, "no")
+    assert stored.to_bytes(loaded) == stored.to_bytes(model)
+
+
+def test_categorical_may_be_any_collection_and_comes_back_as_a_list(tmp_path):
+    for collection in ({"b", "a"}, np.array(["a", "b"]), pd.Index(["a", "b"])):
+        model = DynamicModelTreeClassifier(categorical=collection)
+        assert reload(model, tmp_path / "model.dmt").categorical == ["a", "b"]
+
+
+def test_parameters_that_were_changed_since_are_kept_beside_those_of_the_tree(tmp_path):
+    model = DynamicModelTreeClassifier(max_nodes=9)
+    model.learn_one({"a": 1.0}, "yes")
+    model.set_params(max_nodes=3, epsilon=0.5)
+    loaded = reload(model, tmp_path / "model.dmt")
+    assert (loaded.max_nodes, loaded._tree.parameters.max_nodes) == (3, 9)
+    assert loaded._tree.parameters == model._tree.parameters
+    model.set_params(epsilon=2.0)
+    with pytest.raises(ValueError, match="epsilon must be above 0"):
+        model.save(tmp_path / "model.dmt")
+
+
+class Own(DynamicModelTreeClassifier):
+    """A user's subclass."""
+
+
+def test_what_would_be_lost_is_refused(tmp_path):
+    with pytest.raises(TypeError, match=r"does not hold a Own.*pickle can"):
+        Own().save(tmp_path / "model.dmt")
+    model = FIMTDDClassifier()
+    model.note = "mine"
+    with pytest.raises(TypeError, match=r"no place for 'note'.*pickle can"):
+        model.save(tmp_path / "model.dmt")
+    del model.note
+    model.save(tmp_path / "model.dmt")
+
+
+def test_a_model_that_could_not_be_read_again_is_not_written(tmp_path):
+    path = tmp_path / "model.dmt"
+    path.write_text("old")
+    model = stored.MAKERS["measured"]()
+    stored.learn_batches(model, *stored.draw(100))
+    model._tree.engine.rows[0] = math.nan
+    with pytest.raises(ModelFileError, match="'rows' must hold finite numbers"):
+        model.save(path)
+    model._tree.engine.rows[0] = 1.0
+    model._tree.engine.left[0] = 3
+    with pytest.raises(ValueError, match="'left' names a node that is no child"):
+        model.save(path)
+    assert path.read_text() == "old"
+
+
+# ---------------------------------------------------------------------- hostile files
+def make_parts(name="measured", **parameters):
+    model = stored.MAKERS[name](**parameters)
+    stored.learn_batches(model, *stored.draw(1630))
+    assert model.n_nodes_ > 1
+    return files.from_bytes(stored.to_bytes(model), storage.KIND)
+
+
+MEASURED, PAPER, FIMTDD = make_parts(), make_parts("paper"), make_parts("FIMT-DD")
+
+
+def put(name, place, value):
+    def change(contents, arrays):
+        arrays[name] = arrays[name].copy()
+        arrays[name][place] = value
+
+    return change
+
+
+def tell(*path):
+    *path, value = path
+
+    def change(contents, arrays):
+        item = contents
+        for key in path[:-1]:
+            item = item[key]
+        item[path[-1]] = value
+
+    return change
+
+
+def drop(name):
+    return lambda contents, arrays: arrays.pop(name)
+
+
+def twice(name):
+    def change(contents, arrays):
+        arrays[name] = np.concatenate([arrays[name], arrays[name]])
+
+    return change
+
+
+def add_array(contents, arrays):
+    arrays["more"] = np.zeros(1)
+
+
+def used_trial(name, value):
+    """Of a trial that is under way."""
+
+    def change(contents, arrays):
+        place = np.flatnonzero(arrays["trial_feature"] >= 0)[0]
+        put(name, place, value)(contents, arrays)
+
+    return change
+
+
+def in_first_grid(name, value):
+    def change(contents, arrays):
+        put(name, arrays[f"{name}.lengths"][0] - 1, value)(contents, arrays)
+
+    return change
+
+
+L = "learnt"
+HOSTILE = {
+    "no root": (MEASURED, put("alive", 0, 0), "'parent' must begin with the root"),
+    "a child out of range": (MEASURED, put("left", 0, 10**6), "'left' names a node"),
+    "a negative child": (MEASURED, put("left", 0, -7), "'left' names a node"),
+    "a cycle": (MEASURED, put("left", 0, 0), "'left' names a node that is no child"),
+    "one child twice": (MEASURED, lambda c, a: put("right", 0, a["left"][0])(c, a), "'right'"),
+    "half a leaf": (MEASURED, put("right", 0, -1), "'right' names a node"),
+    "an orphan": (MEASURED, put("alive", -1, 1), "'parent' names a node|'model'"),
+    "a wrong depth": (MEASURED, put("depth", 1, 5), "names a node that is no child"),
+    "odd flags": (MEASURED, put("equality", 0, 2), "'equality' must hold only 0 and 1"),
+    "no feature": (MEASURED, put("feature", 0, 3), "'feature' names a feature"),
+    "no threshold": (MEASURED, put("threshold", 0, np.nan), "'feature' has a split at no number"),
+    "no model": (MEASURED, put("model", 0, 99), "'model' names a model that is not there"),
+    "a shared model": (MEASURED, lambda c, a: put("model", 0, a["model"][1])(c, a), "is another's"),
+    "the challenger's": (MEASURED, lambda c, a: put("challenger", 0, a["model"][0])(c, a), "ano"),
+    "no challenger": (MEASURED, put("challenger", 0, -1), "'challenger' is there or not"),
+    "a trial's model": (MEASURED, used_trial("trial_left_model", 99), "'trial_left_model' names"),
+    "a trial's slot": (MEASURED, used_trial("trial_slot", 10**6), "'trial_slot' names a slot"),
+    "a trial's feature": (MEASURED, used_trial("trial_feature", 77), "'trial_feature' names a"),
+    "a trial's node": (MEASURED, put("trial_feature", -1, 0), "'trial_left_model' names"),
+    "a wide stride": (MEASURED, put("stride", 0, 2**31 - 8), "'model.memory' has a wrong length"),
+    "an odd stride": (MEASURED, put("stride", 0, 9), "'stride' does not fit"),
+    "many classes": (MEASURED, put("n_classes", 0, 2**31 - 1), "'challenger'|'class_rows"),
+    "no class": (MEASURED, put("n_classes", 0, 0), "'n_classes' must be at least 1"),
+    "a column twice": (MEASURED, put("value_column", 1, 1), "'value_column' names a column"),
+    "a far column": (MEASURED, put("missing_column", 0, 50), "'missing_column' names a column"),
+    "a number's level": (
+        MEASURED,
+        put("is_categorical", 1, 1),
+        "'value_column' must be -1|'feature'",
+    ),
+    "a level's number": (MEASURED, put("is_categorical", 2, 0), "'value_column' must have"),
+    "a short scale": (MEASURED, twice("scale_low"), "'scale_low' has a wrong length"),
+    "another slot": (MEASURED, in_first_grid("grid.first_slot", 2**30), "'grid.first_slot' gives"),
+    "an implied slot": (MEASURED, in_first_grid("grid.implied", 2**30), "'grid.implied' names"),
+    "edges in disorder": (MEASURED, put("grid.edges", 0, 1e9), "'grid.edges' must ascend"),
+    "no scale": (MEASURED, put("grid.scale", 0, 0.0), "'grid.scale'"),
+    "negative lengths": (MEASURED, put("grid.edges.lengths", 0, -1), "'grid.edges' has wrong"),
+    "long lengths": (MEASURED, put("grid.edges.lengths", 0, 2**62), "'grid.edges' has wrong"),
+    "more lengths": (MEASURED, twice("grid.edges.lengths"), "'grid.edges' has a wrong number"),
+    "more rows": (MEASURED, put("n_rows", 0, 2**62), "'n_rows' is out of range"),
+    "a time to come": (MEASURED, put("node_clock", 0, 1e9), "'node_clock' must not be ahead"),
+    "weights of NaN": (MEASURED, put("model.memory", 9, np.nan), "'model.memory' must hold finite"),
+    "a floor for three": (
+        MEASURED,
+        put("model.memory", 5, 7.0),
+        "'model.memory' has a noise floor",
+    ),
+    "a long array": (MEASURED, twice("left"), "'left' has a wrong length"),
+    "an array less": (MEASURED, drop("own_loss"), "the state lacks 'own_loss'"),
+    "an array more": (MEASURED, add_array, "arrays that this engine does not know"),
+    "another type": (MEASURED, lambda c, a: a.update(left=a["left"] * 1.0), "'left' is of a wrong"),
+    "a table": (MEASURED, lambda c, a: a.update(left=a["left"][None]), "'parent'|'left' is of a"),
+    "a candidate's feature": (PAPER, put("candidates.feature", 0, 3), "'candidates.feature' names"),
+    "a candidate's value": (PAPER, put("candidates.value", 0, np.nan), "'candidates.value' must"),
+    "a candidate's sums": (PAPER, twice("candidates.gain"), "'candidates.gain' has parts of no"),
+    "a trial in the paper": (PAPER, put("trial_feature", 0, 0), "'trial_left_model' names|'trial"),
+    "a key's child": (FIMTDD, put("split_points.keys", 1, 0.0), "'split_points.keys' has a key"),
+    "a root": (FIMTDD, put("split_points.root", 0, 999), "'split_points.keys' has a key"),
+    "a number of keys": (FIMTDD, put("split_points.n_keys", 0, -5), "'split_points.n_keys'"),
+    "a class's place": (FIMTDD, put("place", 0, 5), "'place' must number the classes"),
+    "a place twice": (FIMTDD, put("place", 0, 1), "'place' must number the classes"),
+    "classes seen": (FIMTDD, put("n_seen", 0, 2**30), "'n_seen' is out of range"),
+    "a head": (FIMTDD, put("model.memory", 5, 1.0), "'model.memory' must begin with zeros"),
+    "many nodes": (MEASURED, tell(L, "parameters", "max_nodes", 65535), "'parent' must have a"),
+    "many trials": (MEASURED, tell(L, "parameters", "trials", 64), "'trial_feature' must have a"),
+    "too many nodes": (MEASURED, tell(L, "parameters", "max_nodes", 2**60), "max_nodes must be"),
+    "a wrong parameter": (MEASURED, tell("parameters", "epsilon", "x"), "epsilon must be a number"),
+    "an unknown parameter": (MEASURED, tell("parameters", "delta", 1), "the parameters have"),
+    "another setting": (MEASURED, tell(L, "parameters", "setting", "paper"), "'value_column'|'cha"),
+    "another class": (MEASURED, tell("class", "Exploit"), "a 'Exploit', which this driftree does"),
+    "FIMT-DD's class": (MEASURED, tell("class", "FIMTDDClassifier"), "the parameters have"),
+    "a shallow tree": (MEASURED, tell(L, "parameters", "max_depth", 0), "deeper than 0"),
+    "a name twice": (MEASURED, tell(L, "names", 1, "a"), "names must all be different"),
+    "a name less": (MEASURED, tell(L, "names", ["a"]), "not those of 3 features|features that"),
+    "a label more": (MEASURED, tell(L, "labels", ["a", "b", "c"]), "not those of 2 classes"),
+    "levels of a number": (MEASURED, tell(L, "levels", 0, ["a"]), "levels of feature 'a'"),
+    "no levels": (MEASURED, tell(L, "levels", 2, None), "the levels of feature"),
+    "more levels": (MEASURED, tell(L, "levels", 2, list(range(33))), "the levels of feature"),
+    "no history": (MEASURED, tell(L, "history", None), "not part of such a model"),
+    "a short log": (MEASURED, tell(L, "history", "events", []), "not that of this tree|do not fit"),
+    "an event's node": (MEASURED, tell(L, "history", "events", 0, "node", 5), "not there|the root"),
+    "an event's kind": (MEASURED, tell(L, "history", "events", 0, "kind", []), "one of the kinds"),
+    "an event's step": (
+        MEASURED,
+        tell(L, "history", "events", 0, "step", 2**52),
+        "out of order|not fit",
+    ),
+    "an event's text": (MEASURED, tell(L, "history", "events", 0, "gain", "x"), "must be a float"),
+    "a distance of 0": (MEASURED, tell(L, "history", "distance", 0), "from 1 to"),
+    "a late first step": (MEASURED, tell(L, "history", "first_step", 2**50), "out of order"),
+    "a sample's node": (MEASURED, put("history.node.node", 0, 8), "do not fit the tree|cannot be"),
+    "a sample's weights": (MEASURED, put("history.node.columns", 0, 2), "must have all weights"),
+    "a sample's feature": (MEASURED, put("history.entrant.feature", 0, 9), "features that are not"),
+    "a mark to come": (MEASURED, put("history.mark.clock", 0, 1e9), "a time that is to come"),
+    "a mark nowhere": (MEASURED, put("history.mark.node", 0, 10**6), "nodes that cannot be"),
+    "no contents": (MEASURED, lambda c, a: c.clear(), "must be an object with the keys"),
+    "half the features": (MEASURED, tell("feature_names_in", ["a"]), "one name per feature"),
+}
+
+
+@pytest.mark.parametrize(("parts", "change", "words"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_file_gets_an_error_that_names_what_is_wrong(parts, change, words, tmp_path):
+    contents, arrays = json.loads(json.dumps(parts[0])), dict(parts[1])
+    change(contents, arrays)
+    path = tmp_path / "model.dmt"
+    files.write(path, storage.KIND, contents, arrays)
+    with pytest.raises(ModelFileError, match=words) as caught:
+        driftree.load(path)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_tree_of_the_wrong_size_is_never_made(monkeypatch):
+    """A small file may not ask for 65,535 nodes of 64 trials each."""
+    contents, arrays = json.loads(json.dumps(MEASURED[0])), MEASURED[1]
+    contents["learnt"]["parameters"] |= {"max_nodes": 65535, "trials": 64}
+    monkeypatch.setattr(Tree, "__init__", lambda *_: pytest.fail("a tree is made"))
+    with pytest.raises(ModelFileError, match="'parent' must have a length of 65535"):
+        stored.from_bytes(files.to_bytes(storage.KIND, contents, arrays))
+
+
+def test_an_engine_that_refuses_a_state_stays_what_it_was():
+    model = stored.from_bytes(files.to_bytes(storage.KIND, *PAPER))
+    before = stored.to_bytes(model)
+    engine = model._tree.engine
+    wrong = engine.arrays()
+    wrong["clock"] = wrong["clock"] + 1
+    wrong["class_rows.count.lengths"] = wrong["class_rows.count.lengths"] + 1  # among the last
+    with pytest.raises(ValueError, match="class_rows"):
+        engine.restore(wrong)
+    assert stored.to_bytes(model) == before
+    stored.exercise(model)
+
+
+def test_a_parameter_that_a_file_does_not_know_yet_has_its_default():
+    contents, arrays = json.loads(json.dumps(MEASURED[0])), MEASURED[1]
+    for parameters in (contents["parameters"], contents["learnt"]["parameters"]):
+        del parameters["candidates"]
+    model = stored.from_bytes(files.to_bytes(storage.KIND, contents, arrays))
+    assert model.candidates == model._tree.parameters.candidates == 3
+
+
+# ---------------------------------------------------------------------- files of old
+def golden_module():
+    spec = importlib.util.spec_from_file_location("golden_make", GOLDEN / "make.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.dmt")), ids=lambda path: path.stem)
+def test_files_of_every_format_are_read_forever(path):
+    noted = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    model = driftree.load(path)
+    said = golden_module().note(model)
+    probabilities = said.pop("probabilities", []), noted.pop("probabilities", [])
+    assert said == noted
+    for own, expected in zip(*probabilities, strict=True):
+        np.testing.assert_allclose(own, expected, rtol=1e-9)
+    stored.exercise(model)
+
+
+def test_there_is_a_file_of_every_kind():
+    golden = golden_module()
+    assert {path.name for path in GOLDEN.glob("*.dmt")} == {
+        golden.path_of(make).name for make in golden.MODELS
+    }
+
+
+def test_events_have_no_field_that_a_file_forgets():
+    """What is new in an event must be told to `chronicle`."""
+    from driftree.learn.chronicle import DECODERS, KINDS
+
+    for kind in KINDS.values():
+        names = {field.name for field in dataclasses.fields(kind)}
+        assert names <= DECODERS.keys() | {"removed"}
