@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from driftree import streams as streams
     from driftree.estimators import DynamicModelTreeClassifier as DynamicModelTreeClassifier
     from driftree.estimators import load as load
+    from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
     from driftree.explain.text import export_text as export_text
     from driftree.learn.files import ModelFileError as ModelFileError
     from driftree.learn.fimtdd import FIMTDDClassifier as FIMTDDClassifier
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from driftree.show.reproduce import show_versions as show_versions
 
 __all__ = [
+    "Checkpointer",
     "DynamicModelTreeClassifier",
     "FIMTDDClassifier",
     "ModelFileError",
@@ -37,6 +39,7 @@ __all__ = [
 # What is public is imported when it is first asked for: scikit-learn alone takes a second of the
 # processor, and `driftree --help` needs nothing of it. What is not listed here is a room.
 _MODULE_OF = {
+    "Checkpointer": "driftree.evaluate.checkpoints",
     "DynamicModelTreeClassifier": "driftree.estimators",
     "FIMTDDClassifier": "driftree.learn.fimtdd",
     "ModelFileError": "driftree.learn.files",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,6 +22,8 @@ from driftree.cli.screen import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from driftree.evaluate.records import Record
@@ -82,13 +85,28 @@ def run(
     out: Folder = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of checkpoints: killed at any moment, the same command goes on from the "
+            "last one, and the results are those of a run that was not. OUT gets model.dmt, too."
+        ),
+    ] = None,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(min=1, help="Rows between two checkpoints; else 50,000.")
+    ] = None,
 ) -> None:
     """Let a learner predict, then learn, a stream, batch by batch, and see how it does over time.
 
     The first batch only trains. Records go to OUT/records.csv as they come, a summary to
     OUT/summary.json, a plot to OUT/plot.png, the story of a Dynamic Model Tree to OUT/report.html.
     """
-    compare(
+    from driftree.cli.checkpointed import run_checkpointed
+
+    go: Callable[..., None] = compare
+    if checkpoint is not None or checkpoint_every is not None:
+        go = partial(run_checkpointed, checkpoint=checkpoint, every=checkpoint_every)
+    go(
         source,
         models=model,
         target=target,
@@ -149,7 +167,7 @@ def compare(
             raise ValueError("--resume goes on with results, --overwrite replaces them: give one")
         folder = out or Path("driftree-results") / stem_of(source)
         own_process = jobs > 1 and len(settings.learners) > 1
-        _prepare(folder, settings, own_process=own_process, resume=resume, overwrite=overwrite)
+        prepare(folder, settings, own_process=own_process, resume=resume, overwrite=overwrite)
         _run(settings, folder, jobs=jobs if own_process else 1, resume=resume)
 
 
@@ -185,7 +203,7 @@ def stem_of(source: str) -> str:
     return "stdin" if source == "-" else Path(source).name.split(".")[0]
 
 
-def _prepare(
+def prepare(
     folder: Path, settings: RunSettings, *, own_process: bool, resume: bool, overwrite: bool
 ) -> None:
     """Make the folder; never write over anything without being told to."""
@@ -267,22 +285,27 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int, resume: bool) -> Non
             f"{settings.source} has no more rows than one batch, which only trains: give more "
             "rows, or a smaller --batch"
         )
-    _conclude(console, settings, folder, records, [results[i] for i in range(len(tasks))])
+    conclude(console, settings, folder, records, [results[i] for i in range(len(tasks))])
 
 
-def _conclude(
+def conclude(
     console: Console,
     settings: RunSettings,
     folder: Path,
     records: list[Record],
     results: list[RunResult],
+    measured: list[Record] | None = None,
 ) -> None:
-    """Write summary and plot, and print the table."""
+    """Write summary and plot, and print the table.
+
+    `measured` are the records with what they cost, where the files are to be without.
+    """
     first = results[0]
     memory = {name: n_bytes for result in results for name, n_bytes in result.memory.items()}
-    _write_summary(folder / "summary.json", settings, records, first, memory)
+    kept = memory if measured is None else {}
+    _write_summary(folder / "summary.json", settings, records, first, kept)
     has_plot = _plot(folder / "plot.png", records, settings.source)
-    console.print(tabulate(records, first.batch_rows, memory, console.width))
+    console.print(tabulate(measured or records, first.batch_rows, memory, console.width))
     n_batches = len({record.step for record in records})
     console.print(
         f"\nMeans over {n_batches:,} batch{'es' if n_batches > 1 else ''} of up to "

@@ -1,5 +1,8 @@
 """How good is it: test-then-train evaluation, learners by name, the paper's tables and figures."""
 
+from driftree.evaluate.checkpoints import Checkpoint as Checkpoint
+from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
+from driftree.evaluate.checkpoints import CheckpointWarning as CheckpointWarning
 from driftree.evaluate.experiments import Experiment as Experiment
 from driftree.evaluate.figures import figure_drift as figure_drift
 from driftree.evaluate.figures import figure_tradeoff as figure_tradeoff

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from driftree.evaluate.checkpoints import Checkpointer
     from driftree.evaluate.metrics import Scores
 
 
@@ -35,6 +36,7 @@ def prequential(
     pretrain: bool = True,
     step_rows: int | None = None,
     classes: Sequence[Hashable] | None = None,
+    checkpointer: Checkpointer | None = None,
 ) -> Iterator[Record]:
     """Test, then train, batch by batch; yield what was seen.
 
@@ -56,6 +58,10 @@ def prequential(
         paper. With 1 every row is learnt before the next is predicted.
     classes : sequence, optional
         All labels, if known. Estimators of scikit-learn need them; others get to know them.
+    checkpointer : Checkpointer, optional
+        Where to keep checkpoints of one learner of driftree's. If there is one, its records come
+        first, the model takes over what was learnt, and the stream, which is given from its
+        beginning, is gone on with: all is as if it had never been interrupted.
 
     Yields
     ------
@@ -74,8 +80,24 @@ def prequential(
     evaluation = Evaluation(
         model, delay=delay, pretrain=pretrain, step_rows=step_rows, classes=classes
     )
+    if checkpointer is not None:
+        yield from _resume(evaluation, stream, checkpointer)
+        return
     for X, y in stream:
         yield from evaluation.take(X, y)
+
+
+def _resume(
+    evaluation: Evaluation, stream: Iterable[tuple[Any, Any]], checkpointer: Checkpointer
+) -> Iterator[Record]:
+    from driftree.evaluate.resuming import Course
+
+    facts = {"batch_rows": getattr(stream, "batch_rows", None)}
+    course = Course(evaluation, checkpointer, facts)
+    yield from course.records
+    for X, y in course.batches(stream):
+        yield from course.take(X, y)
+    course.commit()
 
 
 class Evaluation:
@@ -113,6 +135,7 @@ class Evaluation:
         if not self.learners:
             raise ValueError("there is no learner to evaluate")
         self.delay = delay
+        self.pretrain = pretrain
         self.step_rows = step_rows
         self.classes = None if classes is None else list(classes)
         self.n_rows = 0

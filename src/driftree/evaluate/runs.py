@@ -194,7 +194,7 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
     state = _load_state(task) if task.resume else None
     stream = open_source(task.settings, None if state is None else state.batch_rows)
     if state is None:
-        state = _State(task.settings, _new_evaluation(task.settings), stream.batch_rows)
+        state = _State(task.settings, new_evaluation(task.settings), stream.batch_rows)
         _save_state(task, state)  # so that what is there can be compared with what is asked for
     evaluation = state.evaluation
     recent: dict[str, deque[float]] = {name: deque(maxlen=20) for name in evaluation.learners}
@@ -215,7 +215,7 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
                 file.write(record)
                 recent[record.learner].append(record.f1)
             state = state._replace(n_records=state.n_records + len(records))
-            news(evaluation.n_rows, stream.n_rows, _tell(recent))
+            news(evaluation.n_rows, stream.n_rows, tell_scores(recent))
             stopped = should_stop()
             if time.monotonic() - saved > SAVE_SECONDS:
                 _save_state(task, state)
@@ -232,7 +232,8 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
     )
 
 
-def _new_evaluation(settings: RunSettings) -> Evaluation:
+def new_evaluation(settings: RunSettings) -> Evaluation:
+    """Return an evaluation of the learners that a run names."""
     learners = {
         name: make_learner(name, categorical=settings.categorical, seed=settings.seed)
         for name in settings.learners
@@ -240,7 +241,8 @@ def _new_evaluation(settings: RunSettings) -> Evaluation:
     return Evaluation(learners, delay=settings.delay, step_rows=settings.step_rows)
 
 
-def _tell(recent: dict[str, deque[float]]) -> str:
+def tell_scores(recent: dict[str, deque[float]]) -> str:
+    """Return how good learners were of late, in words for a line of progress."""
     means = {name: sum(scores) / len(scores) for name, scores in recent.items() if scores}
     words = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
     return f"recent F1: {words}" if words else "training"

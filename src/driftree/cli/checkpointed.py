@@ -1,0 +1,115 @@
+"""`driftree run --checkpoint`: killed at any moment, the same command goes on."""
+
+from __future__ import annotations
+
+import errno
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from driftree.cli.run import conclude, prepare, read_settings, stem_of
+from driftree.cli.screen import Progress, consoles, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from driftree.evaluate.checkpointed_runs import CheckpointedResult, CheckpointedTask
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def run_checkpointed(
+    source: str,
+    *,
+    checkpoint: Path | None,
+    every: int | None,
+    out: Path | None,
+    resume: bool,
+    overwrite: bool,
+    **options: Any,
+) -> None:
+    """Run a learner with checkpoints, or go on with it."""
+    from driftree.evaluate.checkpointed_runs import CheckpointedTask, check_settings
+    from driftree.evaluate.checkpoints import EVERY, Checkpointer
+
+    with one_line():
+        if checkpoint is None:
+            raise ValueError("--checkpoint-every needs a folder: add --checkpoint FOLDER")
+        if resume or overwrite:
+            raise ValueError(
+                "with --checkpoint, the same command goes on by itself: leave --resume and "
+                "--overwrite out; to start anew, remove the folder of the checkpoints and that of "
+                "the results"
+            )
+        settings = read_settings(source, **options)
+        check_settings(settings)
+        folder = out or Path("driftree-results") / stem_of(source)
+        with Checkpointer(checkpoint, every=every or EVERY) as checkpointer:
+            is_new = not checkpointer.positions
+            prepare(folder, settings, own_process=False, resume=not is_new, overwrite=False)
+            _run(CheckpointedTask(settings, folder / "records.csv", checkpointer))
+
+
+def _run(task: CheckpointedTask) -> None:
+    from driftree.evaluate.checkpointed_runs import run_with_checkpoints
+    from driftree.evaluate.parallel import run_tasks
+
+    console, error_console = consoles()
+
+    def tell_to_wait() -> None:
+        error_console.print("Stopping after this batch; Ctrl-C again stops at once")
+
+    try:
+        with _warnings_on(error_console), Progress(error_console, task.settings.learners) as bars:
+            [(_, result)] = run_tasks(
+                run_with_checkpoints, [task], asked=tell_to_wait, news=bars.tell
+            )
+            bars.finish(0, f"done after {result.run.n_rows:,} rows")
+        if not result.records:
+            raise ValueError(
+                f"{task.settings.source} has no more rows than one batch, which only trains: give "
+                "more rows or a smaller --batch, and other folders"
+            )
+        _conclude(console, task, result)
+    except KeyboardInterrupt:
+        error_console.print("Stopped; the same command goes on from the last checkpoint")
+        raise
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise OSError(f"{error}; make room, and the same command goes on") from error
+
+
+def _conclude(console: Console, task: CheckpointedTask, result: CheckpointedResult) -> None:
+    """Write the results; what a process took is in a file of its own, and on the screen."""
+    from driftree.evaluate.checkpointed_runs import without_costs, write_costs
+
+    folder = task.records.parent
+    [model] = result.run.learners.values()
+    model.save(folder / "model.dmt")
+    write_costs(folder / "costs.csv", result.records)
+    records = [without_costs(record) for record in result.records]
+    conclude(console, task.settings, folder, records, [result.run], result.records)
+    console.print(f"{folder}: model.dmt, costs.csv", soft_wrap=True)
+
+
+@contextmanager
+def _warnings_on(console: Console) -> Iterator[None]:
+    """Say what is not as it should be about the checkpoints in a line of its own."""
+    from driftree.evaluate.checkpoints import CheckpointWarning
+
+    show = warnings.showwarning
+
+    def say(message: Warning | str, category: type[Warning], *more: Any, **named: Any) -> None:
+        if issubclass(category, CheckpointWarning):
+            console.print(f"driftree: warning: {message}", soft_wrap=True)
+        else:
+            show(message, category, *more, **named)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", CheckpointWarning)
+        warnings.showwarning = say
+        yield

@@ -1,0 +1,373 @@
+"""Checkpoints: model, place in the stream and metrics so far, in one file, whole or not there.
+
+A checkpoint is a model file (`learn/files.py`) with more in it. It holds no code, gets its name
+only when all of it is on the disk, and is checked as a whole before anything of it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import warnings
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from driftree.estimators import CLASSES
+from driftree.learn import files, storage, values
+from driftree.learn.files import ModelFileError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+KIND = "driftree checkpoint"
+NAME = re.compile(r"checkpoint-(\d{12,18})\.dmt")
+TEMPORARY = ".driftree-*.tmp"  # what `durable.replace_file` leaves when it is killed
+LOCK = "lock"
+MAX_DEPTH = 32  # of metrics inside of metrics
+EVERY, KEEP = 50_000, 3
+
+
+class CheckpointWarning(UserWarning):
+    """Something about a checkpoint is not as it should be; the message says what is done about it.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> from driftree import Checkpointer, DynamicModelTreeClassifier
+    >>> with Checkpointer(mkdtemp()) as checkpointer:
+    ...     for position in (100, 200):
+    ...         file = checkpointer.commit(DynamicModelTreeClassifier(), position)
+    ...     _ = file.write_bytes(b"torn")
+    ...     with warnings.catch_warnings(record=True) as caught:
+    ...         warnings.simplefilter("always")
+    ...         checkpointer.resume().position
+    100
+    >>> print(str(caught[0].message).partition("zip; ")[2])
+    it was moved aside as checkpoint-000000000200.dmt.damaged, and row 100 is gone on from
+    """
+
+
+class Checkpoint(NamedTuple):
+    """What a checkpoint holds.
+
+    Attributes
+    ----------
+    model : DynamicModelTreeClassifier or FIMTDDClassifier
+        As it was; it goes on to learn bit by bit as it would have.
+    position : int
+        Rows of the stream that were done.
+    metrics : object
+        As given to `Checkpointer.commit`.
+    """
+
+    model: Any
+    position: int
+    metrics: Any = None
+
+
+class Checkpointer:
+    """Keeps the last checkpoints of a stream in a folder, so that a killed process loses little.
+
+    Parameters
+    ----------
+    path : path
+        The folder; made if it is not there. One process at a time may use it.
+    every : int, default=50000
+        Rows of the stream between two checkpoints: one is due wherever a multiple of it was passed.
+        The first and the last checkpoint are up to the caller.
+    keep : int, default=3
+        How many checkpoints to keep. With two or more, a damaged one costs rows, not all.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process, or another `Checkpointer`, uses the folder.
+
+    See Also
+    --------
+    driftree.evaluate.prequential : Takes one, and does all this by itself.
+
+    Examples
+    --------
+    Started again after whatever ended it, this loop goes on where it was:
+
+    >>> from tempfile import mkdtemp
+    >>> from driftree import Checkpointer, DynamicModelTreeClassifier
+    >>> from driftree.streams import open_stream, sea
+    >>> folder = mkdtemp()
+    >>> def learn(stream):
+    ...     with Checkpointer(folder, every=2000) as checkpointer:
+    ...         found = checkpointer.resume()
+    ...         model, position, metrics = found or (DynamicModelTreeClassifier(), 0, {"right": 0})
+    ...         for X, y in stream.batches(skip_rows=position):
+    ...             if position:
+    ...                 metrics["right"] += int((model.predict(X) == y).sum())
+    ...             model.partial_fit(X, y)
+    ...             position += len(y)
+    ...             if checkpointer.is_due(position):
+    ...                 checkpointer.commit(model, position, metrics)
+    ...     return position, metrics
+    >>> learn(open_stream(sea(10_000), n_rows=5000))  # the process ends here, the last at 4,000
+    (5000, {'right': 3531})
+    >>> learn(open_stream(sea(10_000)))
+    (10000, {'right': 7985})
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, every: int = EVERY, keep: int = KEEP
+    ) -> None:
+        for name, value in (("every", every), ("keep", keep)):
+            if not _is_whole(value) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        self.folder = Path(path)
+        self.every = int(every)
+        self.keep = int(keep)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._release = weakref.finalize(self, os.close, _lock(self.folder))
+        self._last: int | None = None
+        self._has_looked = False
+
+    @property
+    def positions(self) -> list[int]:
+        """Rows at which there are checkpoints, the oldest first."""
+        names = {path.name for path in self.folder.iterdir()}
+        found = (int(match[1]) for name in names if (match := NAME.fullmatch(name)))
+        return sorted(position for position in found if self._path(position).name in names)
+
+    def resume(self) -> Checkpoint | None:
+        """Return the newest checkpoint that is whole; None if the folder holds none at all.
+
+        Damaged ones are moved aside, each with a `CheckpointWarning`. Temporary files that a killed
+        process left are removed, and so are checkpoints that are too many.
+
+        Raises
+        ------
+        ModelFileError
+            If there are checkpoints, and not one is whole.
+        """
+        self._check_open()
+        for path in self.folder.glob(TEMPORARY):
+            path.unlink(missing_ok=True)
+        damaged: list[tuple[Path, ModelFileError]] = []
+        found = None
+        for position in reversed(self.positions):
+            path = self._path(position)
+            try:
+                found = _read(path, position)
+                break
+            except ModelFileError as error:
+                damaged.append((path, error))
+        if found is None and damaged:
+            words = "; ".join(str(error) for _, error in damaged)
+            raise ModelFileError(
+                f"no checkpoint in {self.folder} is whole ({words}): to start anew, remove them, "
+                "or give another folder"
+            )
+        for path, reason in damaged:
+            assert found is not None
+            aside = path.with_name(f"{path.name}.damaged")
+            path.replace(aside)
+            words = (
+                f"it was moved aside as {aside.name}, and row {found.position:,} is gone on from"
+            )
+            warnings.warn(f"{reason}; {words}", CheckpointWarning, stacklevel=2)
+        self._has_looked = True
+        self._last = None if found is None else found.position
+        self._remove_old()
+        return found
+
+    def is_due(self, position: int) -> bool:
+        """Tell whether a multiple of `every` was passed since the last checkpoint."""
+        return position // self.every > (self._last or 0) // self.every
+
+    def commit(self, model: Any, position: int, metrics: Any = None) -> Path:
+        """Write a checkpoint, then remove those that are too many.
+
+        Parameters
+        ----------
+        model : DynamicModelTreeClassifier or FIMTDDClassifier
+            Others are refused: a checkpoint holds no code, and they could only be pickled.
+        position : int
+            Rows of the stream that are done: learnt, and in the metrics.
+        metrics : object, optional
+            Whatever else is to come back with the model: dicts, lists and tuples of numbers, text,
+            truth values, None, bytes, and arrays of float64, float32, int64, int32 or uint8.
+
+        Returns
+        -------
+        Path
+            The file. It, and the folder's entry of it, are on the disk.
+        """
+        self._check_open()
+        self._check_position(position)
+        check_learner(model)
+        inside, arrays = storage.pack(model)
+        arrays = {f"model.{name}": array for name, array in arrays.items()}
+        told = _encode(metrics, arrays)
+        contents = {"model": inside, "position": int(position), "metrics": told}
+        path = self._path(position)
+        try:
+            files.write(path, KIND, contents, arrays)
+        except OSError as error:
+            before = "" if self._last is None else f", that of row {self._last:,} is whole"
+            raise OSError(
+                error.errno,
+                f"{error.strerror}: the checkpoint of row {position:,} could not be written to "
+                f"{self.folder}{before}",
+            ) from error
+        self._last = int(position)
+        self._remove_old()
+        return path
+
+    def close(self) -> None:
+        """Let others use the folder."""
+        self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _path(self, position: int) -> Path:
+        return self.folder / f"checkpoint-{position:012d}.dmt"
+
+    def _remove_old(self) -> None:
+        for position in self.positions[: -self.keep]:
+            self._path(position).unlink(missing_ok=True)
+
+    def _check_open(self) -> None:
+        if not self._release.alive:
+            raise ValueError("the checkpointer is closed: make a new one")
+
+    def _check_position(self, position: int) -> None:
+        if not _is_whole(position) or position < 0:
+            raise ValueError(f"position must be a number of rows, got {position!r}")
+        if not self._has_looked and self.positions:
+            raise ValueError(
+                f"{self.folder} holds checkpoints, the last at row {self.positions[-1]:,}: go on "
+                "from what resume() returns, or give another folder"
+            )
+        self._has_looked = True
+        if position < (self._last or 0):
+            raise ValueError(
+                f"position is {position:,}, but there is a checkpoint of row {self._last:,}: go on "
+                "from what resume() returns, or give another folder"
+            )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def check_learner(model: Any) -> None:
+    """Raise if a learner cannot be in a checkpoint.
+
+    Examples
+    --------
+    >>> from river.tree import HoeffdingTreeClassifier
+    >>> check_learner(HoeffdingTreeClassifier())
+    Traceback (most recent call last):
+    TypeError: a HoeffdingTreeClassifier cannot be in a checkpoint, which holds no code: ...
+    """
+    if type(model) not in CLASSES.values():
+        raise TypeError(
+            f"a {type(model).__qualname__} cannot be in a checkpoint, which holds no code: only "
+            f"driftree's own learners can ({', '.join(CLASSES)}), others would have to be pickled"
+        )
+
+
+def _lock(folder: Path) -> int:
+    """Return a file that no other process can have in this way; the lock ends with the process."""
+    fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(fd, 20).decode("ascii", "replace").strip()
+        os.close(fd)
+        who = "another process"
+        if owner:
+            is_this = owner == str(os.getpid())
+            who = "another Checkpointer of this process" if is_this else f"process {owner}"
+        raise BlockingIOError(
+            f"{folder} is used by {who}: close that, or give another folder"
+        ) from None
+    with contextlib.suppress(OSError):  # on a full disk the lock holds all the same
+        os.ftruncate(fd, 0)
+        os.write(fd, f"{os.getpid()}\n".encode("ascii"))
+    return fd
+
+
+def _read(path: Path, position: int) -> Checkpoint:
+    contents, arrays = files.read(path, KIND)
+    with files.name_errors(path):
+        contents = values.members(contents, ("model", "position", "metrics"), "the checkpoint")
+        said = values.whole(contents["position"], "the position")
+        if said != position:
+            raise ModelFileError(f"it is a checkpoint of row {said:,}, which its name does not say")
+        own = [name for name in arrays if name.startswith("model.")]
+        inside = {name.removeprefix("model."): arrays.pop(name) for name in own}
+        model = storage.unpack(contents["model"], inside, CLASSES)
+        metrics = _decode(contents["metrics"], arrays)
+        if arrays:
+            raise ModelFileError(f"array {min(arrays)!r} is not part of the metrics")
+    return Checkpoint(model, position, metrics)
+
+
+# ---------------------------------------------------------------------- metrics
+def _encode(value: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
+    """Return metrics as JSON; arrays go to the others, under a number.
+
+    A dict becomes a list of pairs, for JSON's objects have no order in a file.
+    """
+    if depth > MAX_DEPTH:
+        raise ValueError(f"metrics are nested more than {MAX_DEPTH} levels deep")
+    if isinstance(value, dict):
+        pairs = [
+            [values.encode(name), _encode(one, arrays, depth + 1)] for name, one in value.items()
+        ]
+        return {"dict": pairs}
+    if isinstance(value, list):
+        return [_encode(one, arrays, depth + 1) for one in value]
+    if isinstance(value, np.ndarray):
+        if value.dtype.str not in files.DTYPES or value.ndim not in (1, 2):
+            raise TypeError(
+                f"the metrics have an array of {value.dtype} with {value.ndim} dimensions: give "
+                "float64, float32, int64, int32 or uint8 with one or two"
+            )
+        name = f"metrics.array{len(arrays)}"
+        arrays[name] = value
+        return {"array": name}
+    return values.encode(value, "one of the metrics")
+
+
+def _decode(item: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
+    if depth > MAX_DEPTH:
+        raise ModelFileError("the metrics are nested too deeply")
+    if type(item) is list:
+        return [_decode(one, arrays, depth + 1) for one in item]
+    if type(item) is dict and item.keys() == {"array"}:
+        array = arrays.pop(item["array"], None) if type(item["array"]) is str else None
+        if array is None:
+            raise ModelFileError(f"the metrics have no array {files.shown(item['array'])}")
+        return array
+    if type(item) is dict and item.keys() == {"dict"}:
+        pairs = values.items(item["dict"], "the metrics")
+        if not all(type(pair) is list and len(pair) == 2 for pair in pairs):
+            raise ModelFileError("the metrics must be pairs of a name and a value")
+        return {values.decode(name): _decode(one, arrays, depth + 1) for name, one in pairs}
+    return values.decode(item)

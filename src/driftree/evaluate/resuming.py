@@ -1,0 +1,242 @@
+"""An evaluation in checkpoints: noted after a batch, and gone on with as if nothing had happened.
+
+Rows that wait for their labels are not noted: they are read again.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftree.evaluate.checkpoints import CheckpointWarning, check_learner
+from driftree.evaluate.records import FIELDS, WHOLE_NUMBERS, Record
+from driftree.learn import storage
+from driftree.streams.batching import take
+from driftree.streams.files import Stream
+from driftree.streams.rows import Rows
+from driftree.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from driftree.evaluate.checkpoints import Checkpoint, Checkpointer
+    from driftree.evaluate.prequential import Evaluation
+
+FIGURES = FIELDS[1:]  # all but the learner
+
+
+class Course:
+    """An evaluation of one learner, with its records and checkpoints.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        A new one. If there is a checkpoint, it becomes what it was then, and its learner takes over
+        what was learnt.
+    checkpointer : Checkpointer
+        Where to. If there is no checkpoint yet, the first one is written at once, so that what
+        comes later can be compared with it.
+    facts : mapping, optional
+        What else must not change between two starts, as text and numbers by name.
+
+    Attributes
+    ----------
+    records : list of Record
+        All so far, those from before the last start included.
+    noted : object
+        What `commit` was given last.
+    """
+
+    def __init__(
+        self,
+        evaluation: Evaluation,
+        checkpointer: Checkpointer,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        if len(evaluation.learners) != 1:
+            raise ValueError(
+                "checkpoints are of one learner, not of "
+                f"{', '.join(evaluation.learners)}: evaluate each by itself"
+            )
+        self.evaluation = evaluation
+        self.checkpointer = checkpointer
+        self.records: list[Record] = []
+        self.noted: Any = None
+        ((self._name, self._model),) = evaluation.learners.items()
+        check_learner(self._model)
+        self._facts = {"driftree": __version__, **self._describe(), **(facts or {})}
+        self._waiting: list[int] = []
+        found = checkpointer.resume()
+        if found is None:
+            self.commit()
+        else:
+            self._go_on(found)
+
+    def _describe(self) -> dict[str, Any]:
+        evaluation = self.evaluation
+        inside = storage.pack(self._model)[0]
+        parameters = {f"{name} of the learner": v for name, v in inside["parameters"].items()}
+        return {
+            "name": self._name,
+            "learner": inside["class"],
+            **{name: repr(value) for name, value in parameters.items()},
+            "delay": evaluation.delay,
+            "step_rows": evaluation.step_rows,
+            "pretrain": evaluation.pretrain,
+            "classes": repr(evaluation.classes),
+        }
+
+    # ------------------------------------------------------------------ forwards
+    def batches(self, stream: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        """Yield the batches of a stream that were not taken yet."""
+        evaluation = self.evaluation
+        n_before = evaluation.n_rows - sum(self._waiting)
+        for X, y in _after(stream, n_before, is_end=not self._waiting):
+            if self._waiting:
+                self._wait_again(Rows(X, y))
+            else:
+                yield X, y
+        if self._waiting:
+            raise ValueError(_not_the_same(evaluation.n_rows))
+
+    def take(self, X: Any, y: Any, noted: Any = None) -> list[Record]:
+        """Test, then train, on a batch; write a checkpoint if one is due."""
+        records = self.evaluation.take(X, y)
+        self.records += records
+        if self.checkpointer.is_due(self.evaluation.n_rows):
+            self.commit(noted)
+        return records
+
+    def commit(self, noted: Any = None) -> None:
+        """Write a checkpoint; `noted` comes back with it."""
+        evaluation = self.evaluation
+        self.noted = noted
+        metrics = {
+            "facts": self._facts,
+            "step": evaluation.step,
+            "labels": list(evaluation._codes),
+            "n_features": evaluation._n_features,
+            "names": getattr(evaluation._faces[self._name], "names", None),
+            "waiting": [len(rows) for rows in evaluation._pending],
+            "records": _columns(self.records),
+            "noted": noted,
+        }
+        self.checkpointer.commit(self._model, evaluation.n_rows, metrics)
+
+    # ------------------------------------------------------------------ back
+    def _go_on(self, found: Checkpoint) -> None:
+        metrics = found.metrics
+        if not isinstance(metrics, dict) or "facts" not in metrics:
+            raise ValueError(
+                f"{self.checkpointer.folder} holds checkpoints of something else than an "
+                "evaluation: give another folder"
+            )
+        self._compare(metrics["facts"])
+        _take_over(self._model, found.model)
+        evaluation = self.evaluation
+        evaluation.n_rows, evaluation.step = found.position, metrics["step"]
+        evaluation._codes = {label: code for code, label in enumerate(metrics["labels"])}
+        evaluation._n_features = metrics["n_features"]
+        face: Any = evaluation._faces[self._name]
+        if metrics["names"] is not None:
+            face.names = metrics["names"]
+        self._waiting = metrics["waiting"]
+        self.records = _records(self._name, metrics["records"])
+        self.noted = metrics["noted"]
+
+    def _compare(self, then: dict[str, Any]) -> None:
+        """Refuse to go on with something else; another version is only told of."""
+        now = self._facts
+        changes = ", ".join(
+            f"{name} was {then.get(name)!r}, is {now.get(name)!r}"
+            for name in dict.fromkeys([*then, *now])
+            if name != "driftree" and then.get(name) != now.get(name)
+        )
+        if changes:
+            raise ValueError(
+                f"{self.checkpointer.folder} holds checkpoints of another run ({changes}): go on "
+                "with the same, or start anew in another folder"
+            )
+        if then["driftree"] != now["driftree"]:
+            warnings.warn(
+                f"{self.checkpointer.folder} was begun by driftree {then['driftree']} and is gone "
+                f"on with by {now['driftree']}: the results may differ from those of one version",
+                CheckpointWarning,
+                stacklevel=5,
+            )
+
+    def _wait_again(self, rows: Rows) -> None:
+        """Let rows wait for their labels in the same parts as before."""
+        evaluation, start = self.evaluation, 0
+        while self._waiting and start + self._waiting[0] <= len(rows):
+            stop = start + self._waiting.pop(0)
+            evaluation._pending.append(rows[start:stop])
+            evaluation._n_pending += stop - start
+            start = stop
+        if start != len(rows):
+            raise ValueError(_not_the_same(evaluation.n_rows))
+
+
+def _take_over(model: Any, other: Any) -> None:
+    """Let a model know what another one knows; it stays the same object for those who hold it."""
+    for name in storage.OWN_STATE:
+        vars(model).pop(name, None)
+    vars(model).update({name: vars(other)[name] for name in storage.OWN_STATE & vars(other).keys()})
+
+
+def _after(
+    stream: Iterable[tuple[Any, Any]], n_rows: int, *, is_end: bool
+) -> Iterator[tuple[Any, Any]]:
+    """Yield what follows the first rows of a stream, which are read or drawn again.
+
+    `is_end` says that a batch must end there.
+    """
+    if isinstance(stream, Stream):
+        if stream.n_rows is not None and stream.n_rows < n_rows:
+            raise ValueError(_not_the_same(n_rows))
+        yield from stream.batches(skip_rows=n_rows)
+        return
+    left = n_rows
+    for X, y in stream:
+        skipped = min(left, len(y))
+        left -= skipped
+        if 0 < skipped < len(y) and is_end:
+            raise ValueError(_not_the_same(n_rows))
+        if skipped < len(y):
+            yield take((X, y), skipped, len(y)) if skipped else (X, y)
+    if left:
+        raise ValueError(_not_the_same(n_rows))
+
+
+def _not_the_same(n_rows: int) -> str:
+    return (
+        f"the stream does not have the {n_rows:,} rows that the checkpoint knows, in the same "
+        "batches: give the same stream from its beginning, or another folder"
+    )
+
+
+# ---------------------------------------------------------------------- records
+def _columns(records: list[Record]) -> dict[str, NDArray[np.float64]]:
+    """Return records as arrays; NaN is what is not known."""
+    return {
+        name: np.array([getattr(record, name) for record in records], dtype=np.float64)
+        for name in FIGURES
+    }
+
+
+def _records(learner: str, columns: Mapping[str, NDArray[np.float64]]) -> list[Record]:
+    cells: dict[str, list[Any]] = {
+        name: [None if math.isnan(v) else int(v) for v in column.tolist()]
+        if name in WHOLE_NUMBERS
+        else column.tolist()
+        for name, column in columns.items()
+    }
+    return [
+        Record(learner=learner, **dict(zip(cells, row, strict=True)))
+        for row in zip(*cells.values(), strict=True)
+    ]

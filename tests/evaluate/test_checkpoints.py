@@ -1,0 +1,350 @@
+"""Checkpoints: what is kept, what is found again, and what is refused."""
+
+import errno
+import os
+import warnings
+
+import numpy as np
+import pytest
+from river.tree import HoeffdingTreeClassifier
+from typer.testing import CliRunner
+
+from driftree import (
+    Checkpointer,
+    DynamicModelTreeClassifier,
+    FIMTDDClassifier,
+    ModelFileError,
+    cli,
+)
+from driftree.evaluate import CheckpointWarning, prequential
+from driftree.evaluate.checkpointed_runs import CheckpointedTask, run_with_checkpoints
+from driftree.evaluate.checkpoints import KIND
+from driftree.evaluate.runs import RunSettings
+from driftree.learn import durable, files
+from driftree.streams import open_stream, sea
+from repeatable import figures
+
+
+def learnt(n_rows=300, model=None):
+    model = model or DynamicModelTreeClassifier(seed=3)
+    return model.partial_fit(*next(sea(n_rows, batch_rows=n_rows)))
+
+
+def state(model, path):
+    model.save(path)
+    return path.read_bytes()
+
+
+def fill(folder, *positions, **options):
+    with Checkpointer(folder, **options) as checkpointer:
+        for position in positions:
+            checkpointer.commit(learnt(position), position, {"n": position})
+    return folder
+
+
+# ---------------------------------------------------------------------- by hand
+@pytest.mark.parametrize("kind", [DynamicModelTreeClassifier, FIMTDDClassifier])
+@pytest.mark.parametrize("n_rows", [0, 300])
+def test_model_position_and_metrics_come_back_together(tmp_path, kind, n_rows):
+    model = learnt(n_rows, kind()) if n_rows else kind()
+    metrics = {
+        "z first": [1, 2.5, "three", None, True, b"four", (5, -0.0)],
+        "nan": float("nan"),
+        3: {"f1": np.array([0.5, np.inf]), "counts": np.arange(6).reshape(2, 3)},
+    }
+    with Checkpointer(tmp_path) as checkpointer:
+        assert checkpointer.resume() is None
+        checkpointer.commit(model, n_rows, metrics)
+        found = checkpointer.resume()
+    assert state(found.model, tmp_path / "a") == state(model, tmp_path / "b")
+    assert found.position == n_rows
+    assert repr(found.metrics) == repr(metrics)  # the order of keys, types and signs included
+    assert checkpointer.positions == [n_rows]
+
+
+def test_the_last_ones_are_kept_and_what_a_killed_process_left_is_removed(tmp_path):
+    fill(tmp_path, 100, 200, 300, keep=2)
+    stray = tmp_path / ".driftree-0123456789abcdef.tmp"
+    stray.write_bytes(b"half")
+    (tmp_path / "notes.txt").write_text("not ours")
+    with Checkpointer(tmp_path, keep=1) as checkpointer:
+        assert checkpointer.positions == [200, 300]
+        assert checkpointer.resume().metrics == {"n": 300}
+        assert checkpointer.positions == [300]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint-000000000300.dmt",
+        "lock",
+        "notes.txt",
+    ]
+
+
+def test_one_is_due_wherever_a_multiple_was_passed(tmp_path):
+    due = []
+    with Checkpointer(tmp_path, every=1000, keep=9) as checkpointer:
+        for position in range(300, 4000, 300):
+            if checkpointer.is_due(position):
+                checkpointer.commit(DynamicModelTreeClassifier(), position)
+                due.append(position)
+    assert due == [1200, 2100, 3000]
+
+
+def damage(path, how):
+    data = bytearray(path.read_bytes())
+    if how == "torn":
+        data = data[: len(data) // 2]
+    elif how == "empty":
+        data = b""
+    elif how == "bit":
+        data[len(data) // 2] ^= 1
+    elif how == "model":  # a whole file, but of another kind
+        data = files.to_bytes("driftree model", {}, {})
+    elif how == "renamed":
+        data = path.with_name("checkpoint-000000000200.dmt").read_bytes()
+    elif how == "array":
+        contents, arrays = files.from_bytes(bytes(data), KIND)
+        data = files.to_bytes(KIND, contents, arrays | {"metrics.array99": np.zeros(1)})
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", ["torn", "empty", "bit", "model", "renamed", "array"])
+def test_a_damaged_one_is_moved_aside_and_the_one_before_is_gone_on_from(tmp_path, how):
+    newest = fill(tmp_path, 100, 200, 300) / "checkpoint-000000000300.dmt"
+    damage(newest, how)
+    with Checkpointer(tmp_path) as checkpointer:
+        with pytest.warns(CheckpointWarning, match=r"0300\.dmt: .*aside.* row 200 is gone on"):
+            found = checkpointer.resume()
+        assert (found.position, found.metrics) == (200, {"n": 200})
+        assert checkpointer.positions == [100, 200]
+        checkpointer.commit(found.model, 250)
+        assert checkpointer.positions == [100, 200, 250]
+    assert newest.with_name(f"{newest.name}.damaged").exists()
+
+
+def test_where_none_is_whole_nothing_is_begun_anew(tmp_path):
+    for path in fill(tmp_path, 100, 200).glob("*.dmt"):
+        damage(path, "torn")
+    with Checkpointer(tmp_path) as checkpointer:
+        with pytest.raises(ModelFileError, match=r"no checkpoint .* is whole.*0200.*0100"):
+            checkpointer.resume()
+        assert checkpointer.positions == [100, 200]
+
+
+def test_one_process_at_a_time(tmp_path):
+    first = Checkpointer(tmp_path)
+    with pytest.raises(BlockingIOError, match="used by another Checkpointer of this process"):
+        Checkpointer(tmp_path)
+    (tmp_path / "lock").write_text("12345\n")
+    with pytest.raises(BlockingIOError, match="used by process 12345: close that"):
+        Checkpointer(tmp_path)
+    first.close()
+    Checkpointer(tmp_path)  # is gone at once, and its lock with it
+    Checkpointer(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"model": HoeffdingTreeClassifier()}, TypeError, "HoeffdingTreeClassifier cannot be in"),
+        ({"position": -1}, ValueError, "position must be a number of rows, got -1"),
+        ({"position": 50}, ValueError, r"there is a checkpoint of row 100: go on from what"),
+        ({"metrics": {"score": object()}}, TypeError, "one of the metrics is <object"),
+        ({"metrics": np.array([True])}, TypeError, "an array of bool with 1 dim"),
+    ],
+)
+def test_what_cannot_be_committed_leaves_all_as_it_was(tmp_path, change, error, words):
+    with Checkpointer(tmp_path) as checkpointer:
+        checkpointer.commit(learnt(), 100)
+        before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+        with pytest.raises(error, match=words):
+            checkpointer.commit(**{"model": learnt(), "position": 200} | change)
+        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_checkpoints_of_an_earlier_process_are_not_passed_over(tmp_path):
+    checkpointer = Checkpointer(fill(tmp_path, 100))
+    with pytest.raises(ValueError, match="holds checkpoints, the last at row 100: go on from"):
+        checkpointer.commit(learnt(), 200)
+    checkpointer.close()
+    with pytest.raises(ValueError, match="is closed"):
+        checkpointer.resume()
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, None])
+@pytest.mark.parametrize("name", ["every", "keep"])
+def test_numbers_are_checked(tmp_path, name, value):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1, got"):
+        Checkpointer(tmp_path, **{name: value})
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_an_error_of_the_disk_is_told_and_leaves_no_part(tmp_path, monkeypatch, call):
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Checkpointer(fill(tmp_path, 100)) as checkpointer:
+        model = checkpointer.resume().model
+        with monkeypatch.context() as patch:
+            patch.setattr(durable.os, call, fail)
+            with pytest.raises(OSError, match=r"row 200 could not .*, that of row 100 is whole"):
+                checkpointer.commit(model, 200)
+        assert checkpointer.resume().position == 100
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint-000000000100.dmt", "lock"]
+
+
+# ---------------------------------------------------------------------- test, then train
+@pytest.mark.parametrize(
+    "options", [{}, {"delay": 130}, {"delay": 130, "step_rows": 7}, {"pretrain": False}]
+)
+@pytest.mark.parametrize("is_drawn", [True, False])
+def test_an_evaluation_goes_on_as_if_it_had_never_been_interrupted(tmp_path, options, is_drawn):
+    def evaluate(folder, n_records=None):
+        model = DynamicModelTreeClassifier()
+        rows = sea(1000, batch_rows=100)
+        stream = rows if is_drawn else open_stream(rows, batch=70)
+        with Checkpointer(tmp_path / folder, every=200) as checkpointer:
+            records = []
+            for record in prequential(model, stream, checkpointer=checkpointer, **options):
+                records.append(record)
+                if len(records) == n_records:
+                    break
+        return figures(records), state(model, tmp_path / "model")
+
+    whole = evaluate("whole")
+    for n_records in (1, 4, 5, 8):
+        evaluate("part", n_records)
+    assert evaluate("part") == whole
+    assert evaluate("part") == whole  # what has ended does not learn again
+    stream = open_stream(sea(1000, batch_rows=100), batch=100 if is_drawn else 70)
+    assert figures(prequential(DynamicModelTreeClassifier(), stream, **options)) == whole[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "dmt-paper"}, "name was 'dmt', is 'dmt-paper'"),
+        ({"model": DynamicModelTreeClassifier(bins=8)}, "bins of the learner was '64', is '8'"),
+        ({"delay": 3}, "delay was 0, is 3"),
+        ({"stream": sea(100, batch_rows=50)}, "does not have the 200 rows"),
+        ({"stream": sea(1000, batch_rows=150)}, "does not have the 200 rows"),
+        ({"stream": open_stream(sea(1000), batch=50)}, "batch_rows was None, is 50"),
+        ({"model": {"a": "dmt", "b": "dmt"}}, "of one learner, not of a, b"),
+    ],
+)
+def test_another_evaluation_is_not_gone_on_with(tmp_path, change, words):
+    given = {"model": "dmt", "stream": sea(1000, batch_rows=50)}
+    with Checkpointer(tmp_path, every=200) as checkpointer:
+        for record in prequential(**given, checkpointer=checkpointer):
+            if record.n_rows == 200:
+                break
+        given["stream"] = sea(1000, batch_rows=50)
+        with pytest.raises(ValueError, match=words):
+            list(prequential(**given | change, checkpointer=checkpointer))
+
+
+def test_another_version_is_told_of(tmp_path, monkeypatch):
+    def evaluate():
+        stream = sea(300, batch_rows=100)
+        with Checkpointer(tmp_path) as checkpointer:
+            return list(prequential("dmt", stream, checkpointer=checkpointer))
+
+    evaluate()
+    monkeypatch.setattr("driftree.evaluate.resuming.__version__", "99.0")
+    with pytest.warns(CheckpointWarning, match=r"begun by driftree 0.* gone on with by 99\.0"):
+        evaluate()
+
+
+# ---------------------------------------------------------------------- the command
+@pytest.fixture
+def table(tmp_path):
+    X, y = next(sea(500, batch_rows=500))
+    path = tmp_path / "table.csv"
+    lines = [",".join(map(str, [*x, label])) for x, label in zip(X.tolist(), y, strict=True)]
+    path.write_text("\n".join(["a,b,c,label", *lines, ""]))
+    return path
+
+
+def run(table, *more):
+    folder = table.parent
+    options = ["--batch", "50", "--checkpoint", str(folder / "kept"), "--out", str(folder / "out")]
+    return CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, ["run", str(table), *options, *more])
+
+
+def test_a_damaged_checkpoint_is_told_of_and_the_run_ends_as_it_should(table):
+    assert run(table, "--checkpoint-every", "100").exit_code == 0
+    out = table.parent / "out"
+    names = ("model.dmt", "records.csv", "report.html", "summary.json")
+    before = {name: (out / name).read_bytes() for name in names}
+    newest = sorted((table.parent / "kept").glob("*.dmt"))[-1]
+    damage(newest, "torn")
+    (out / "report.html").write_bytes(b"half a page")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = run(table, "--checkpoint-every", "100")
+    assert again.exit_code == 0
+    assert f"driftree: warning: {newest}: the file is cut off" in again.output
+    assert "and row 400 is gone on from" in again.output
+    assert {name: (out / name).read_bytes() for name in names} == before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--model", "fimtdd"], "learners was ('dmt',), is ('fimtdd',)"),
+        (["--seed", "7"], "seed was 1, is 7"),
+        (["--rows", "400"], "n_rows was None, is 400"),
+        (["--batch", "20"], "batch was 50, is 20"),
+        (["--model", "vfdt-nba"], "vfdt-nba cannot have checkpoints, which hold no code"),
+        (["--model", "dmt,fimtdd"], "of one learner, not of dmt, fimtdd"),
+        (["--resume"], "the same command goes on by itself"),
+        ([], "SHA-256 of"),
+        (["--overwrite"], "the same command goes on by itself"),
+    ],
+)
+def test_another_run_is_not_gone_on_with(table, options, words):
+    assert run(table).exit_code == 0
+    out = {path: path.read_bytes() for path in (table.parent / "out").iterdir()}
+    if not options:
+        table.write_text(table.read_text().replace("\n", "\n\n", 1))  # a blank line is no row
+    again = run(table, *options)
+    assert again.exit_code == 2
+    assert words in again.output
+    assert {path: path.read_bytes() for path in (table.parent / "out").iterdir()} == out
+
+
+def test_malformed_rows_are_counted_even_if_none_is_read_again(table):
+    """Stopped at the last row that was asked for, a run has nothing to read when it goes on."""
+    lines = table.read_text().splitlines()
+    lines[120] = "1,2,three,0"
+    table.write_text("\n".join([*lines, ""]))
+    settings = RunSettings(
+        source=str(table), learners=("dmt",), batch=50, n_rows=200, on_bad_row="skip"
+    )
+    results = []
+    for stops_at in (200, None):
+        with Checkpointer(table.parent / "kept") as checkpointer:
+            task = CheckpointedTask(settings, table.parent / "records.csv", checkpointer)
+            seen = []
+            result = run_with_checkpoints(
+                task,
+                lambda done, *_, seen=seen: seen.append(done),
+                lambda seen=seen, last=stops_at: seen[-1] == last,
+            )
+        results.append((result.run.is_complete, result.run.n_bad_rows, result.run.bad_rows[0].line))
+    assert results == [(False, 1, 121), (True, 1, 121)]
+
+
+def test_what_cannot_be_gone_on_with_is_not_begun(table):
+    folder = table.parent
+    runner = CliRunner()
+    piped = ["run", "-", "--checkpoint", str(folder / "kept")]
+    assert "cannot be read again" in runner.invoke(cli.app, piped).output
+    no_folder = ["run", str(table), "--checkpoint-every", "5"]
+    assert "--checkpoint-every needs a folder" in runner.invoke(cli.app, no_folder).output
+    (folder / "out").mkdir()
+    (folder / "out" / "records.csv").write_text("of another run\n")
+    assert "holds results of an earlier run" in run(table).output
+    assert (folder / "out" / "records.csv").read_text() == "of another run\n"
+    with Checkpointer(folder / "kept"):
+        busy = run(table)
+    assert busy.exit_code == 2
+    assert "kept is used by another Checkpointer of this process" in busy.output
