@@ -25,7 +25,7 @@ version_of = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")'
 OLD_PYTHONS := 2.% 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 3.10
 need_python = $(if $(filter-out $(OLD_PYTHONS),$(call version_of,$(PYTHON))),,$(error driftree needs Python 3.11 or newer, and $(PYTHON) is not: name one that is, such as make PYTHON=python3.12 $(MAKECMDGOALS)))
 
-.PHONY: help demo test lint format guide picture paper differences quality ablations bench bench-quick profile instructions roofline growth sanitize wheels clean FORCE
+.PHONY: help demo test lint format guide picture paper differences quality ablations bench bench-quick profile instructions roofline growth serve-load sanitize wheels clean FORCE
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name words; do printf '  make %-12s %s\n' "$$name" "$$words"; done
@@ -85,6 +85,9 @@ roofline: .venv/.dev-stamp ## how close the kernels come to what this machine ca
 
 growth: .venv/.dev-stamp ## how cost grows with rows, features, classes and depth (minutes)
 	@$(BIN)/python benchmarks/growth.py
+
+serve-load: .venv/.dev-stamp ## requests per second of `driftree serve`, on loopback (two minutes)
+	@$(BIN)/python benchmarks/serve.py
 
 # Python itself is not sanitized, so the run-time libraries are loaded first; libstdc++ with them,
 # or AddressSanitizer does not find the functions behind C++ exceptions.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "speed.md"
-TABLES = ROOT / "benchmarks" / "results" / "speed"
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
@@ -14,20 +14,21 @@ def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *body))
 
 
-def write_table(name: str, heading: str, table: str) -> None:
+def write_table(name: str, heading: str, table: str, page: Path = PAGE) -> None:
     """Keep a table among the results, and put it in place of the first one under a heading."""
-    TABLES.mkdir(parents=True, exist_ok=True)
-    (TABLES / f"{name}.md").write_text(table, encoding="utf-8")
-    lines = PAGE.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = RESULTS / page.stem / f"{name}.md"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(table, encoding="utf-8")
+    lines = page.read_text(encoding="utf-8").splitlines(keepends=True)
     if f"{heading}\n" not in lines:
-        raise SystemExit(f"docs/{PAGE.name} has no heading '{heading}': put it back")
+        raise SystemExit(f"docs/{page.name} has no heading '{heading}': put it back")
     begin = lines.index(f"{heading}\n") + 1
     while begin < len(lines) and not lines[begin].startswith("|"):
         if lines[begin].startswith("#"):
-            raise SystemExit(f"docs/{PAGE.name} has no table under '{heading}': put one back")
+            raise SystemExit(f"docs/{page.name} has no table under '{heading}': put one back")
         begin += 1
     end = begin
     while end < len(lines) and lines[end].startswith("|"):
         end += 1
     lines[begin:end] = table
-    PAGE.write_text("".join(lines), encoding="utf-8")
+    page.write_text("".join(lines), encoding="utf-8")

@@ -55,7 +55,7 @@ def run_python(code, *arguments, **options):
         ["--help"],
         ["--version"],
         *([*command.split(), "--help"] for command in ("demo", "run", "compare", "report")),
-        *([*command.split(), "--help"] for command in ("paper", "versions", "data get")),
+        *([*command.split(), "--help"] for command in ("paper", "serve", "versions", "data get")),
     ],
     ids=" ".join,
 )

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import driftree
-from driftree.cli import data, demo, paper, report, run
+from driftree.cli import data, demo, paper, report, run, serve
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
@@ -40,6 +40,7 @@ app.command()(demo.demo)
 app.command()(run.run)
 app.command()(run.compare)
 app.command()(report.report)
+app.command()(serve.serve)
 app.command()(paper.paper)
 app.add_typer(data.app, name="data")
 app.command()(versions)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Model = TypeVar("Model")
 
 KIND = "driftree model"
+SERVED = "served"  # what a server notes of its journal in a model file: no part of the model
 FINITE = ("model.memory", "rows", "class_rows.count", "clock")  # what is predicted rests on
 OWN_STATE = {"_tree", "_encoder", "n_features_in_", "feature_names_in_"}
 MODEL_KEYS = ("class", "parameters", "n_features_in", "feature_names_in", "learnt")
@@ -40,6 +41,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str], classes: Mapping[str, type[Model]]) -> Model:
     """Return the model in a file, of one of the classes that may be in one, by their names."""
     contents, arrays = files.read(path, KIND)
+    contents.pop(SERVED, None)
     with files.name_errors(path):
         return unpack(contents, arrays, classes)
 

@@ -1,0 +1,77 @@
+"""`driftree serve`: a model over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from driftree.cli.screen import one_line
+
+if TYPE_CHECKING:
+    from driftree.serve.recovery import Recovered
+
+
+def serve(
+    model: Annotated[Path, typer.Argument(help="The model file, such as model.dmt.")],
+    host: Annotated[
+        str, typer.Option(help="Where to listen; beyond this machine a token is needed.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any free port.")] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token that clients must send; else DRIFTREE_TOKEN."),
+    ] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Begin with an empty model in a new file.")
+    ] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Predict and explain only; write nothing.")
+    ] = False,
+    snapshot_every: Annotated[
+        int, typer.Option(min=1, help="Rows after which the model is saved.")
+    ] = 10_000,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 2**20,
+    max_rows: Annotated[int, typer.Option(min=1, help="Rows of a request.")] = 1000,
+    max_features: Annotated[int, typer.Option(min=1, help="Features of the model.")] = 1000,
+    max_labels: Annotated[int, typer.Option(min=1, help="Labels of the model.")] = 1000,
+) -> None:
+    """Let programs use a model over HTTP: predict, learn, explain.
+
+    What is learnt is noted in MODEL.journal before it is acknowledged, so that no crash loses it;
+    docs/serve.md says all that is promised. Ends, with the model saved, on Ctrl-C and SIGTERM.
+    """
+    with one_line():
+        try:
+            from driftree.serve import server
+            from driftree.serve.limits import Limits
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"serving needs {error.name}, which is not installed: pip install 'driftree[serve]'"
+            ) from None
+        server.serve(
+            model,
+            host=host,
+            port=port,
+            token_file=token_file,
+            new=new,
+            read_only=read_only,
+            limits=Limits(max_body, max_rows, max_features, max_labels),
+            snapshot_every=snapshot_every,
+            tell=_tell,
+        )
+
+
+def _tell(recovered: Recovered, host: str, port: int) -> None:
+    if recovered.n_cut:
+        typer.echo(
+            f"driftree: the journal's last {recovered.n_cut} bytes were a record that was never "
+            "acknowledged, and are dropped",
+            err=True,
+        )
+    if recovered.n_batches:
+        typer.echo(f"driftree: {recovered.n_batches} batches came back from the journal", err=True)
+    name = f"[{host}]" if ":" in host else host
+    n_rows = recovered.keeper.model.n_rows_seen_
+    typer.echo(f"http://{name}:{port} serves {recovered.keeper.path} ({n_rows:,} rows learnt)")

@@ -1,0 +1,130 @@
+"""Answers: what a model says, as data for JSON, which has no NaN and only text as keys."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftree.explain.text import export_text
+from driftree.serve.keeper import feature_names, labels_of
+from driftree.serve.limits import Refusal
+from driftree.serve.reading import to_columns
+
+if TYPE_CHECKING:
+    from driftree.explain.explanation import Explanation
+    from driftree.learn.events import Event
+    from driftree.serve.keeper import Keeper
+
+NOTHING_LEARNT = "nothing has been learnt yet: POST rows and labels to /learn first"
+
+
+def predict(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return labels and probabilities of rows; others may learn meanwhile."""
+    try:
+        shares = model.predict_proba_many(to_columns(rows))
+    except (TypeError, ValueError) as error:
+        raise Refusal(422, str(error)) from None
+    if not shares:
+        raise Refusal(409, NOTHING_LEARNT)
+    classes = list(shares)
+    known = set(feature_names(model))
+    probabilities = np.column_stack(list(shares.values())).tolist()
+    return {
+        "classes": classes,
+        "labels": [classes[row.index(max(row))] for row in probabilities],
+        "probabilities": probabilities,
+        "unknown": sorted({name for row in rows for name in row} - known),
+    }
+
+
+def explain(model: Any, row: dict[str, Any]) -> dict[str, Any]:
+    """Return why a row is predicted as it is; the model must not learn meanwhile."""
+    check_readable(model)
+    try:
+        why: Explanation = model.explain_one(row)
+    except (TypeError, ValueError) as error:
+        raise Refusal(422, str(error)) from None
+    if isinstance(why.intercept, dict):
+        logits = [
+            (label, why.intercept[label], why.contributions[label]) for label in why.intercept
+        ]
+    else:
+        logits = [(why.label, why.intercept, why.contributions)]
+    return {
+        "prediction": why.prediction,
+        "classes": list(why.probabilities),
+        "probabilities": list(why.probabilities.values()),
+        "logits": [
+            {"label": label, "intercept": intercept, "contributions": contributions}
+            for label, intercept, contributions in logits
+        ],
+        "path": [str(condition) for condition in why.path],
+        "leaf": why.leaf,
+        "rows": why.rows,
+        "since_row": why.since_row,
+        "deviation": None if why.deviation is None else finite(why.deviation),
+        "unknown": list(why.unknown),
+        "text": str(why),
+    }
+
+
+def tell_tree(model: Any) -> dict[str, Any]:
+    """Return what the tree knows in words; the model must not learn meanwhile."""
+    check_readable(model)
+    return {"text": export_text(model), "rules": [str(rule) for rule in model.rules()]}
+
+
+def check_readable(model: Any) -> None:
+    """Raise if there is nothing to explain, or a model that does not."""
+    if not hasattr(model, "explain_one"):
+        raise Refusal(409, f"a {type(model).__name__} does not explain itself")
+    if model._tree is None:
+        raise Refusal(409, NOTHING_LEARNT)
+
+
+def tell_event(event: Event) -> dict[str, Any]:
+    """Return why the tree changed."""
+    condition, old = getattr(event, "condition", None), getattr(event, "old_condition", None)
+    return {
+        "kind": event.kind,
+        "step": int(event.step),
+        "n_rows": int(event.n_rows),
+        "node": int(event.node),
+        "path": [str(one) for one in event.path],
+        "condition": None if condition is None else str(condition),
+        "old_condition": None if old is None else str(old),
+        "gain": finite(event.gain),
+        "threshold": finite(event.threshold),
+        "loss_before": finite(event.loss_before),
+        "loss_after": finite(event.loss_after),
+        "rows": finite(event.rows),
+        "n_removed": event.n_removed,
+        "why": str(event),
+    }
+
+
+def summarise(keeper: Keeper) -> dict[str, Any]:
+    """Return what kind of model it is, and how large; it must not learn meanwhile."""
+    model = keeper.model
+    parameters = model.get_params(deep=False)
+    names = parameters["categorical"]
+    return {
+        "kind": type(model).__name__,
+        "parameters": parameters | {"categorical": None if names is None else list(names)},
+        "features": feature_names(model),
+        "classes": labels_of(model),
+        "n_rows_seen": model.n_rows_seen_,
+        "n_nodes": model.n_nodes_,
+        "n_leaves": model.n_leaves_,
+        "depth": model.depth_,
+        "memory": model.memory_usage(),
+        "sequence": keeper.sequence,
+        "read_only": keeper.journal is None,
+    }
+
+
+def finite(number: float) -> float | None:
+    """Return a number, None for NaN and infinity, which JSON does not have."""
+    return float(number) if math.isfinite(number) else None

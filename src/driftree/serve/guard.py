@@ -1,0 +1,157 @@
+"""Guard: who may come in. It stands before everything else, and counts who came."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from driftree.serve.limits import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from driftree.serve.metrics import Metrics
+
+MIN_TOKEN = 16  # characters
+OPEN_PATHS = frozenset({"/health", "/openapi.json"})  # they say nothing of the model
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+VARIABLE = "DRIFTREE_TOKEN"
+
+
+def read_token(token_file: Path | None) -> str | None:
+    """Return the token from a file, else from DRIFTREE_TOKEN; None if there is none.
+
+    Never from the command line, which every user of the machine can see.
+    """
+    if token_file is not None:
+        token, where = token_file.read_text(encoding="utf-8").strip(), str(token_file)
+    elif VARIABLE in os.environ:
+        token, where = os.environ[VARIABLE].strip(), VARIABLE
+    else:
+        return None
+    if not re.fullmatch(rf"[!-~]{{{MIN_TOKEN},}}", token):
+        raise ValueError(
+            f"the token in {where} must have {MIN_TOKEN} or more printable ASCII characters "
+            "without spaces: make one with python -c 'import secrets; print(secrets.token_hex())'"
+        )
+    return token
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach an address.
+
+    Examples
+    --------
+    >>> [is_loopback(host) for host in ("localhost", "127.0.0.1", "::1", "0.0.0.0", "example.org")]
+    [True, True, True, False, False]
+    """
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """Middleware that checks the token and the host, and measures.
+
+    Parameters
+    ----------
+    app : ASGI application
+        What is guarded.
+    answer : callable
+        Makes a response of a `Refusal`.
+    token : str or None
+        What clients must send as ``Authorization: Bearer ...``; None: nothing.
+    only_loopback : bool
+        Whether requests must be for this machine by name, too. A page in a browser can reach a
+        server on this machine under the page's own name, if that name is made to point here.
+    metrics : Metrics
+        Where requests are counted.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        answer: Callable[[Refusal], Any],
+        token: str | None,
+        only_loopback: bool,
+        metrics: Metrics,
+    ) -> None:
+        self.app = app
+        self.answer = answer
+        self.only_loopback = only_loopback
+        self.metrics = metrics
+        self._digest = None if token is None else _digest(token.encode("ascii"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begin, status = time.perf_counter(), 500
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            try:
+                self.check(scope)
+            except Refusal as refusal:
+                await self.answer(refusal)(scope, receive, watch)
+            else:
+                await self.app(scope, receive, watch)
+        finally:
+            # Paths and methods are the clients' to choose: only known ones become metrics.
+            route = getattr(scope.get("route"), "path", "other")
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self.metrics.observe(method, route, status, time.perf_counter() - begin)
+
+    def check(self, scope: Scope) -> None:
+        """Raise if a request must not come in."""
+        headers = _headers(scope)
+        if self.only_loopback and not is_loopback(_host_name(headers.get(b"host", b""))):
+            raise Refusal(421, "this server answers to localhost, 127.0.0.1 and [::1] only")
+        if self._digest is None or scope["path"] in OPEN_PATHS:
+            return
+        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+        is_right = hmac.compare_digest(_digest(token.strip()), self._digest)  # in constant time
+        if scheme.lower() != b"bearer" or not is_right:
+            raise Refusal(
+                401,
+                "the token is missing or wrong: send the header Authorization: Bearer TOKEN",
+                {"WWW-Authenticate": "Bearer"},
+            )
+
+
+def _headers(scope: Scope) -> dict[bytes, bytes]:
+    """Return the headers; one that comes twice is as good as none."""
+    found: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        found[name] = b"" if name in found else value
+    return found
+
+
+def _host_name(host: bytes) -> str:
+    """Return the name in a Host header, without port and brackets."""
+    text = host.decode("latin-1")
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0]
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()  # of the same length, whatever was sent

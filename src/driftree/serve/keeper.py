@@ -1,0 +1,302 @@
+"""Keeper: the single writer. It owns the model, its file and the journal.
+
+Requests to learn wait in a queue for one thread. That takes all that wait, learns them one after
+the other, notes them in the journal with one fsync, and only then acknowledges them. What the model
+refuses is never noted, and what brings the process down while it is learnt was not noted either: a
+restart does not meet it again. As in any database the log is ahead of the *file*: the model in
+memory may know a batch that is not durable yet, the file on disk never does. When a batch cannot be
+noted, the keeper stops learning for good, and the file and the journal stay as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from driftree.learn import files, storage
+from driftree.serve.lessons import Learnt, LearntKeys, digest_of
+from driftree.serve.limits import Limits, Refusal, busy
+from driftree.serve.reading import to_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from driftree.serve.journal import Journal
+    from driftree.serve.lessons import Lesson
+
+MAX_GROUP = 64  # requests that share an fsync
+MAX_JOURNAL = 2**26  # bytes, whatever the number of rows
+logger = logging.getLogger("driftree.serve")
+
+
+@dataclass(slots=True)
+class Task:
+    """A batch to learn, and where its acknowledgement goes: what was learnt, and if before."""
+
+    lesson: Lesson
+    answer: Future[tuple[Learnt, bool]] = field(default_factory=Future)
+
+
+class Keeper:
+    """The only one who lets the model learn.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier or FIMTDDClassifier
+        The model, as of `sequence`.
+    path : Path
+        Its file.
+    journal : Journal or None
+        None: the model is only read.
+    sequence : int
+        Batches learnt so far.
+    keys : LearntKeys, optional
+        What was learnt under which idempotency key.
+    limits : Limits, optional
+        What is allowed.
+    snapshot_every : int, default=10_000
+        Rows after which the model is saved and the journal begins again.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        path: Path,
+        journal: Journal | None,
+        *,
+        sequence: int = 0,
+        keys: LearntKeys | None = None,
+        limits: Limits | None = None,
+        snapshot_every: int = 10_000,
+    ) -> None:
+        self.model = model
+        self.path = path
+        self.journal = journal
+        self.sequence = sequence
+        self.keys = LearntKeys() if keys is None else keys
+        self.limits = Limits() if limits is None else limits
+        self.snapshot_every = snapshot_every
+        self.failure: str | None = None
+        self.rows_learnt = 0  # since the start
+        self.rows_unsaved = 0
+        self.snapshots = 0
+        self.failed_snapshots = 0
+        self._due_rows, self._due_size = snapshot_every, MAX_JOURNAL
+        self._tasks: queue.Queue[Task | None] = queue.Queue()
+        self._is_open = True
+        self._entry = threading.Lock()
+        self._changing = threading.Lock()
+        self._writer = threading.Thread(target=self._run, name="driftree-writer", daemon=True)
+
+    # ------------------------------------------------------------------ for requests
+    def start(self) -> None:
+        """Begin to take requests."""
+        if self.journal is not None:
+            self._writer.start()
+
+    def submit(self, lesson: Lesson) -> Future[tuple[Learnt, bool]]:
+        """Let a batch wait for its turn; its future is done when it is durable, or refused."""
+        if self.journal is None:
+            raise Refusal(403, "this server is read-only: it predicts and explains")
+        with self._entry:
+            if self.failure is not None or not self._is_open:
+                raise busy(self.failure or "the server is about to stop")
+            if self._tasks.qsize() >= self.limits.max_waiting:
+                raise busy("too many batches are waiting to be learnt: try again")
+            task = Task(lesson)
+            self._tasks.put(task)
+        return task.answer
+
+    @contextmanager
+    def still(self) -> Iterator[Any]:
+        """Give the model while it does not learn, to look at more than one call shows."""
+        with self._changing:
+            yield self.model
+
+    # ------------------------------------------------------------------ the writer
+    def _run(self) -> None:
+        try:
+            while tasks := self._take():
+                self.commit(tasks)
+                self._save_if_due()
+        except BaseException as error:
+            self._stop_learning(error)
+            if not isinstance(error, OSError):
+                raise
+        finally:
+            self._refuse_waiting()
+
+    def _take(self) -> list[Task]:
+        """Wait for requests and return all that are there; none at the end."""
+        task = self._tasks.get()
+        tasks: list[Task] = []
+        while task is not None:
+            if task.answer.set_running_or_notify_cancel():
+                tasks.append(task)
+            if tasks and (self._tasks.empty() or len(tasks) >= MAX_GROUP):
+                return tasks
+            task = self._tasks.get()
+        if tasks:
+            self._tasks.put(None)  # for the next time
+        return tasks
+
+    def commit(self, tasks: Sequence[Task]) -> None:
+        """Learn batches, make them durable, acknowledge them: in this order."""
+        assert self.journal is not None
+        first = self.sequence + 1
+        done: list[tuple[Task, Learnt, bool]] = []
+        texts: list[bytes] = []
+        try:
+            for task in tasks:
+                text = task.lesson.to_text()
+                try:
+                    learnt, is_new = self.learn(task.lesson, text)
+                except Refusal as refusal:
+                    task.answer.set_exception(refusal)
+                    continue
+                done.append((task, learnt, is_new))
+                if is_new:
+                    texts.append(text)
+            if texts:
+                self.journal.append(first, texts)
+        except BaseException:
+            words = "the batch could not be made durable: repeat it, with its Idempotency-Key"
+            for task in tasks:
+                if not task.answer.done():
+                    task.answer.set_exception(busy(words))
+            raise
+        for task, learnt, is_new in done:
+            n_rows = learnt.n_rows if is_new else 0
+            self.rows_learnt += n_rows
+            self.rows_unsaved += n_rows
+            task.answer.set_result((learnt, is_new))
+
+    def learn(self, lesson: Lesson, text: bytes) -> tuple[Learnt, bool]:
+        """Learn a batch, unless it was learnt before; raise `Refusal` if anything is wrong with it.
+
+        Returns
+        -------
+        Learnt, bool
+            What was learnt, and whether just now.
+        """
+        if lesson.key is not None and (known := self.keys.find(lesson.key, text)) is not None:
+            return known, False
+        self._check_size(lesson)
+        with self._changing:
+            before = _mark(self.model)
+            try:
+                self.model.learn_many(to_columns(lesson.rows), lesson.labels, lesson.weights)
+            except (TypeError, ValueError) as error:
+                if _mark(self.model) != before:  # this is not a refusal, but a mistake of ours
+                    raise RuntimeError("the model changed while it refused a batch") from error
+                raise Refusal(422, str(error)) from None
+        self.sequence += 1
+        learnt = Learnt(self.sequence, len(lesson.rows), digest_of(text))
+        if lesson.key is not None:
+            self.keys.add(lesson.key, learnt)
+        return learnt, True
+
+    def _check_size(self, lesson: Lesson) -> None:
+        """Raise if the model would have more features or labels than allowed."""
+        names = {name for row in lesson.rows for name in row}.union(feature_names(self.model))
+        labels = {label for label in lesson.labels if label is not None}.union(
+            labels_of(self.model)
+        )
+        for what, n, most in (
+            ("features", len(names), self.limits.max_features),
+            ("labels", len(labels), self.limits.max_labels),
+        ):
+            if n > most:
+                raise Refusal(
+                    422,
+                    f"the model would have {n:,} {what}, more than the {most:,} allowed: start the "
+                    f"server with a larger --max-{what}",
+                )
+
+    # ------------------------------------------------------------------ files
+    def _save_if_due(self) -> None:
+        assert self.journal is not None
+        if self.rows_unsaved < self._due_rows and self.journal.size < self._due_size:
+            return
+        try:
+            self._write_file()
+        except (OSError, TypeError, ValueError) as error:  # the journal still has everything
+            self.failed_snapshots += 1
+            self._due_rows = self.rows_unsaved + self.snapshot_every  # not after every batch
+            self._due_size = self.journal.size + MAX_JOURNAL
+            logger.error("the model could not be saved, and will be later: %s", error)
+            return
+        self.journal.restart(self.sequence + 1)
+
+    def save(self) -> None:
+        """Write the model, with the number of the last batch that it knows; empty the journal."""
+        assert self.journal is not None
+        self._write_file()
+        self.journal.restart(self.sequence + 1)
+
+    def _write_file(self) -> None:
+        assert self.journal is not None
+        contents, arrays = storage.pack(self.model)
+        contents[storage.SERVED] = {
+            "journal": self.journal.journal_id,
+            "sequence": self.sequence,
+            "keys": self.keys.to_json(),
+        }
+        files.write(self.path, storage.KIND, contents, arrays)
+        self.rows_unsaved = 0
+        self.snapshots += 1
+        self._due_rows, self._due_size = self.snapshot_every, MAX_JOURNAL
+
+    def close(self) -> None:
+        """Learn what waits, save the model, and end; after a failure, only end."""
+        if self.journal is None:
+            return
+        with self._entry:
+            self._is_open = False
+            self._tasks.put(None)
+        if self._writer.ident is not None:
+            self._writer.join()
+        if self.failure is None and self.rows_unsaved:
+            self.save()
+        self.journal.close()
+
+    # ------------------------------------------------------------------ when it fails
+    def _stop_learning(self, error: BaseException) -> None:
+        cause = error.strerror if isinstance(error, OSError) else type(error).__name__
+        with self._entry:
+            self.failure = f"learning has stopped ({cause}): the server must be started again"
+        logger.error("%s", self.failure)
+
+    def _refuse_waiting(self) -> None:
+        while True:
+            try:
+                task = self._tasks.get_nowait()
+            except queue.Empty:
+                return
+            if task is not None and task.answer.set_running_or_notify_cancel():
+                task.answer.set_exception(busy(self.failure or "the server is about to stop"))
+
+
+# ---------------------------------------------------------------------- looking at a model
+def feature_names(model: Any) -> list[Any]:
+    """Return the names of the features that a model has met."""
+    return [] if model._encoder is None else list(model._encoder.names)
+
+
+def labels_of(model: Any) -> list[Any]:
+    """Return the labels that a model has met."""
+    return [] if model._encoder is None else list(model._encoder.labels)
+
+
+def _mark(model: Any) -> tuple[object, ...]:
+    """Return figures that change with anything that is learnt."""
+    if model._tree is None:
+        return (None,)
+    engine = model._tree.engine
+    return engine.n_rows, engine.n_columns, engine.n_classes, engine.n_features, engine.clock

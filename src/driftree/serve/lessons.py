@@ -1,0 +1,95 @@
+"""Lessons: batches to learn, as the journal notes them, and which of them were learnt before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from driftree.learn.files import ModelFileError
+from driftree.serve.limits import Refusal
+
+REMEMBERED = 10_000  # idempotency keys
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A batch to learn, in one call of `learn_many`.
+
+    Examples
+    --------
+    >>> lesson = Lesson([{"age": 31}], ["old"], key="a1")
+    >>> Lesson.from_text(lesson.to_text()) == lesson
+    True
+    """
+
+    rows: list[dict[str, Any]]
+    labels: list[Any]
+    weights: list[float] | None = None
+    key: str | None = None
+
+    def to_text(self) -> bytes:
+        """Return it as a line of JSON, from which exactly the same batch comes back."""
+        data = {"rows": self.rows, "labels": self.labels, "weights": self.weights, "key": self.key}
+        return json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+    @classmethod
+    def from_text(cls, text: bytes) -> Lesson:
+        """Return the batch that was noted."""
+        return cls(**json.loads(text))
+
+
+class Learnt(NamedTuple):
+    """That a batch was learnt: its place in the order, its rows, and what it was."""
+
+    sequence: int
+    n_rows: int
+    digest: str
+
+
+class LearntKeys:
+    """The last batches that came with an idempotency key; what is repeated is not learnt again."""
+
+    def __init__(self, learnt: OrderedDict[str, Learnt] | None = None) -> None:
+        self._learnt = OrderedDict() if learnt is None else learnt
+
+    def __len__(self) -> int:
+        return len(self._learnt)
+
+    def find(self, key: str, text: bytes) -> Learnt | None:
+        """Return what was learnt under a key; raise if it was something else."""
+        found = self._learnt.get(key)
+        if found is not None and found.digest != digest_of(text):
+            raise Refusal(
+                422,
+                f"Idempotency-Key {key!r} was used for another batch: choose a new one for each "
+                "batch, and repeat it only with the same rows, labels and weights",
+            )
+        return found
+
+    def add(self, key: str, learnt: Learnt) -> None:
+        """Remember a key, and forget the oldest if there are too many."""
+        self._learnt[key] = learnt
+        if len(self._learnt) > REMEMBERED:
+            self._learnt.popitem(last=False)
+
+    def to_json(self) -> list[list[Any]]:
+        """Return all of them for a file."""
+        return [[key, *learnt] for key, learnt in self._learnt.items()]
+
+    @classmethod
+    def from_json(cls, data: Any) -> LearntKeys:
+        """Return the keys that were in a file."""
+        found: OrderedDict[str, Learnt] = OrderedDict()
+        for item in data if isinstance(data, list) else [None]:
+            if not isinstance(item, list) or list(map(type, item)) != [str, int, int, str]:
+                raise ModelFileError("the server's note of idempotency keys is damaged")
+            found[item[0]] = Learnt(*item[1:])
+        return cls(found)
+
+
+def digest_of(text: bytes) -> str:
+    """Return by what two batches are told apart."""
+    return hashlib.sha256(text).hexdigest()[:32]

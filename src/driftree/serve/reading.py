@@ -1,0 +1,215 @@
+"""Reading: from the bytes of a request to rows that the model may be asked about.
+
+JSON is taken at its word: no NaN, no key twice, no numbers beyond float64, UTF-8. Whatever is wrong
+gets a `Refusal` that says where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from driftree.serve.limits import Limits, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from fastapi import Request
+    from numpy.typing import NDArray
+
+Model = TypeVar("Model", bound=BaseModel)
+
+MAX_TEXT = 1000  # characters of a name, a level or a label
+MAX_KEY = 64  # characters of an idempotency key
+LARGEST = 2**1023  # of whole numbers: float64 can still hold it
+# Bytes of a body that is too large which are read and dropped: most clients read no answer before
+# they have sent everything, and would only see a broken connection.
+DROPPED = 2**24
+CLOSE = {"Connection": "close"}  # where the rest of a body is not read
+KINDS = {dict: "an object", list: "a list", type(None): "null"}
+
+
+# ---------------------------------------------------------------------- bytes
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """Return the body, and no more of it than allowed, in no more time than allowed."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refusal(415, "the body must be JSON: send the header Content-Type: application/json")
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length[:20]) > limits.max_body + DROPPED:
+        raise _too_large(limits)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > limits.max_body + DROPPED:
+                    break
+                if size > limits.max_body:
+                    parts.clear()
+                else:
+                    parts.append(part)
+    except TimeoutError:
+        words = f"the body did not arrive within {limits.body_seconds:g} seconds"
+        raise Refusal(408, words, CLOSE) from None
+    if size > limits.max_body:  # whatever Content-Length says, if it is there
+        raise _too_large(limits)
+    return b"".join(parts)
+
+
+def _too_large(limits: Limits) -> Refusal:
+    words = f"the body has more than {limits.max_body:,} bytes: send the rows in several requests"
+    return Refusal(413, words, CLOSE)
+
+
+# ---------------------------------------------------------------------- JSON
+def parse(body: bytes) -> Any:
+    r"""Return what JSON says.
+
+    Examples
+    --------
+    >>> parse(b'{"rows": [{"age": 31}]}')
+    {'rows': [{'age': 31}]}
+    >>> parse(b'{"age": 31, "age": 32}')
+    Traceback (most recent call last):
+    driftree.serve.limits.Refusal: 400: the body is no JSON: an object has the key 'age' twice
+    """
+    try:
+        return json.loads(body.decode("utf-8"), object_pairs_hook=_unique)
+    except RecursionError:
+        words = "it is nested too deeply"
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        words = str(error)
+    except ValueError:  # Python converts no more than 4,300 digits
+        words = "a whole number has too many digits"
+    raise Refusal(400, f"the body is no JSON: {words}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise Refusal(400, f"the body is no JSON: an object has the key {_short(twice)} twice")
+    return found
+
+
+def read(kind: type[Model], data: Any) -> Model:
+    """Return the request that JSON stands for.
+
+    Examples
+    --------
+    >>> from driftree.serve.schemas import PredictRequest
+    >>> read(PredictRequest, {"rows": [7]})
+    Traceback (most recent call last):
+    driftree.serve.limits.Refusal: 422: rows, 0: Input should be a valid dictionary
+    """
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ", ".join(_short(part) if i else str(part) for i, part in enumerate(first["loc"]))
+        raise Refusal(422, f"{place or 'the body'}: {first['msg']}") from None
+
+
+# ---------------------------------------------------------------------- rows
+def check_rows(rows: list[dict[str, Any]], limits: Limits) -> None:
+    """Raise if there are too many rows or names, or a cell is nothing that a model takes."""
+    if len(rows) > limits.max_rows:
+        raise Refusal(
+            413,
+            f"{len(rows):,} rows are more than the {limits.max_rows:,} allowed: send them in "
+            "several requests",
+        )
+    names: set[str] = set()
+    for i, row in enumerate(rows):
+        if not row:
+            raise Refusal(422, f"row {i} has no features: give at least one")
+        names.update(row)
+        for name, cell in row.items():
+            if cell is not None:
+                check_value(cell, f"column {_short(name)}, row {i}")
+    if len(names) > limits.max_features:
+        raise Refusal(
+            422,
+            f"the rows name {len(names):,} features, more than the {limits.max_features:,} allowed",
+        )
+    for name in names:
+        if len(name) > MAX_TEXT:
+            raise Refusal(422, f"a feature's name has more than {MAX_TEXT:,} characters")
+
+
+def check_lesson(labels: list[Any], weights: list[Any] | None) -> None:
+    """Raise if a label or a weight is nothing that a model takes."""
+    for i, label in enumerate(labels):
+        if label is not None:  # the model has the better words
+            check_value(label, f"labels, row {i}")
+    for i, weight in enumerate(weights or ()):
+        check_value(weight, f"weights, row {i}")
+        if type(weight) not in (int, float):
+            raise Refusal(422, f"weights, row {i}: a number is needed, got {_short(weight)}")
+
+
+def check_value(value: Any, where: str) -> None:
+    """Raise if a value is no text, truth value or finite number of reasonable size.
+
+    Examples
+    --------
+    >>> check_value(3, "column 'age', row 0")
+    >>> check_value(float("nan"), "column 'age', row 1")
+    Traceback (most recent call last):
+    driftree.serve.limits.Refusal: 422: column 'age', row 1: JSON has no nan: use null if missing
+    """
+    kind = type(value)
+    if kind is float:
+        if not math.isfinite(value):
+            raise Refusal(422, f"{where}: JSON has no {value}: use null if missing")
+    elif kind is str:
+        if len(value) > MAX_TEXT:
+            raise Refusal(422, f"{where}: the text has more than {MAX_TEXT:,} characters")
+    elif kind is int:
+        if not -LARGEST < value < LARGEST:
+            raise Refusal(422, f"{where}: the number is too large for float64: send it as text")
+    elif kind is not bool:
+        raise Refusal(
+            422, f"{where}: a number, text, true or false is needed, got {KINDS.get(kind, kind)}"
+        )
+
+
+def check_key(key: str | None) -> None:
+    """Raise unless an idempotency key is short and printable."""
+    if key is not None and not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
+        raise Refusal(
+            400, f"Idempotency-Key must be 1 to {MAX_KEY} printable characters, such as a UUID"
+        )
+
+
+def to_columns(rows: list[dict[str, Any]]) -> dict[Hashable, NDArray[Any]]:
+    """Return rows as columns, by names in the order in which they appear; None is missing.
+
+    Examples
+    --------
+    >>> to_columns([{"age": 31, "car": "van"}, {"age": 2.5}])
+    {'age': array([31. ,  2.5]), 'car': array(['van', None], dtype=object)}
+    """
+    columns: dict[Hashable, NDArray[Any]] = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        cells = [row.get(name) for row in rows]
+        is_number = set(map(type, cells)) <= {int, float}
+        columns[name] = (
+            np.array(cells, dtype=np.float64)
+            if is_number
+            else np.fromiter(cells, dtype=object, count=len(cells))
+        )
+    return columns
+
+
+def _short(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 100 else text[:100] + "..."

@@ -1,0 +1,197 @@
+"""Recovery: from a model file and its journal to a keeper that goes on where the last one ended."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from driftree.estimators import CLASSES, DynamicModelTreeClassifier
+from driftree.learn import files, storage
+from driftree.learn.files import ModelFileError
+from driftree.serve.journal import Found, Journal, JournalError, read_journal
+from driftree.serve.keeper import Keeper, feature_names, labels_of
+from driftree.serve.lessons import LearntKeys, Lesson
+from driftree.serve.limits import Limits, Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a server has written into the model file: up to where the journal is in it."""
+
+    journal_id: str
+    sequence: int
+    keys: LearntKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A keeper, and what had to be done to get there."""
+
+    keeper: Keeper
+    n_batches: int = 0  # learnt again from the journal
+    n_cut: int = 0  # bytes of a record that was never acknowledged
+    lock: int | None = None  # file descriptor, to be kept open
+
+
+def open_model(
+    path: Path,
+    *,
+    new: bool = False,
+    read_only: bool = False,
+    limits: Limits | None = None,
+    snapshot_every: int = 10_000,
+) -> Recovered:
+    """Return a keeper of the model in a file, with all that was ever acknowledged.
+
+    Parameters
+    ----------
+    path : Path
+        The model file; its journal is the folder beside it, with `.journal` added to the name.
+    new : bool, default=False
+        Begin with a model that has learnt nothing, in a file that is not there yet.
+    read_only : bool, default=False
+        Serve the file as it is; neither it nor the journal is touched, nor looked at again.
+    limits : Limits, optional
+        What is allowed.
+    snapshot_every : int, default=10_000
+        Rows after which the model is saved.
+
+    Raises
+    ------
+    ModelFileError, JournalError, OSError, ValueError
+        If anything is wrong with the files, if another server has them, if the model is none that
+        JSON can speak of.
+    """
+    limits = Limits() if limits is None else limits
+    path = Path(os.path.realpath(path))
+    if new and read_only:
+        raise ValueError("--new is for learning, --read-only against it: give one of them")
+    if new and path.exists():
+        raise ValueError(f"{path} exists: leave --new out to go on with it, or name another file")
+    if not new and not path.exists():
+        raise ValueError(f"{path} does not exist: add --new to begin with an empty model")
+    if read_only:
+        model, _ = read_model(path)
+        check_model(model, limits)
+        return Recovered(Keeper(model, path, None, limits=limits))
+    folder = path.with_name(path.name + ".journal")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    lock = _lock(folder)
+    try:
+        return _recover(path, folder, lock, limits, snapshot_every)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def read_model(path: Path) -> tuple[Any, Note | None]:
+    """Return the model in a file, and what a server has noted there."""
+    contents, arrays = files.read(path, storage.KIND)
+    with files.name_errors(path):
+        note = _read_note(contents.pop(storage.SERVED, None))
+        return storage.unpack(contents, arrays, CLASSES), note
+
+
+def _read_note(data: Any) -> Note | None:
+    if data is None:
+        return None
+    fine = isinstance(data, dict) and data.keys() == {"journal", "sequence", "keys"}
+    if not fine or type(data["journal"]) is not str or type(data["sequence"]) is not int:
+        raise ModelFileError("the server's note is damaged")
+    return Note(data["journal"], data["sequence"], LearntKeys.from_json(data["keys"]))
+
+
+def check_model(model: Any, limits: Limits) -> None:
+    """Raise if JSON cannot name the features or labels, or if they are more than allowed."""
+    names, labels = feature_names(model), labels_of(model)
+    for name in names:
+        if type(name) is not str:
+            raise ValueError(
+                f"the model knows a feature as {name!r}, but names are text in JSON: let it learn "
+                "with names that are text"
+            )
+    for label in labels:
+        is_finite = type(label) is float and math.isfinite(label)
+        if not is_finite and type(label) not in (str, bool, int):
+            raise ValueError(
+                f"the model has a label {label!r}, which JSON does not know: use text, numbers or "
+                "truth values"
+            )
+    for what, n, most in (
+        ("features", len(names), limits.max_features),
+        ("labels", len(labels), limits.max_labels),
+    ):
+        if n > most:
+            raise ValueError(f"the model has {n:,} {what}: start the server with --max-{what} {n}")
+
+
+def _lock(folder: Path) -> int:
+    """Take the lock of a journal, which the system gives back when the process ends."""
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise ValueError(
+            f"another server has this model ({folder}): stop it, or use --read-only"
+        ) from None
+    return lock
+
+
+def _recover(path: Path, folder: Path, lock: int, limits: Limits, snapshot_every: int) -> Recovered:
+    found = read_journal(folder)
+    if path.exists():
+        model, note = read_model(path)
+    else:
+        model, note = DynamicModelTreeClassifier(), None
+    check_model(model, limits)
+    _check_fit(path, folder, found, note)
+    keeper = Keeper(
+        model,
+        path,
+        Journal(folder, secrets.token_hex(16) if note is None else note.journal_id),
+        sequence=0 if note is None else note.sequence,
+        keys=None if note is None else note.keys,
+        limits=Limits(max_features=2**31, max_labels=2**31),  # they held when it was acknowledged
+        snapshot_every=snapshot_every,
+    )
+    later = [entry for entry in found.entries if entry.sequence > keeper.sequence]
+    for entry in later:
+        try:
+            keeper.learn(Lesson.from_text(entry.data), entry.data)
+        except Refusal as refusal:
+            raise JournalError(
+                f"{folder}: record {entry.sequence} was learnt once, and is refused now "
+                f"({refusal.words}): use the version of driftree that wrote it"
+            ) from None
+        if keeper.sequence != entry.sequence:
+            raise JournalError(f"{folder}: record {entry.sequence} is there twice")
+    keeper.limits = limits
+    if note is None or later:  # the file knows its journal, and the journal is short
+        keeper.save()
+    else:
+        keeper.journal.restart(keeper.sequence + 1)  # type: ignore[union-attr]
+    return Recovered(keeper, len(later), found.n_cut, lock)
+
+
+def _check_fit(path: Path, folder: Path, found: Found, note: Note | None) -> None:
+    """Raise if the journal is not that of the file."""
+    if not found.entries:
+        return
+    first, last = found.entries[0].sequence, found.entries[-1].sequence
+    if note is None or note.journal_id != found.journal_id:
+        what = "is not there" if not path.exists() else "is another model than the one it is of"
+        raise JournalError(
+            f"{folder} holds batches {first} to {last}, but {path} {what}: put the file back, or "
+            "move the folder away to begin without them"
+        )
+    if first > note.sequence + 1:
+        raise JournalError(
+            f"{path} knows batches up to {note.sequence}, but {folder} begins with {first}: the "
+            "file is older than the journal; put the newer one back"
+        )

@@ -1,0 +1,234 @@
+"""Routes: the endpoints. Those that compute run in threads; learning waits for the writer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Security
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response
+from fastapi.security import HTTPBearer
+
+from driftree.learn import files, storage
+from driftree.serve import answers, reading, schemas
+from driftree.serve.lessons import Lesson
+from driftree.serve.metrics import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from driftree.serve.keeper import Keeper
+    from driftree.serve.limits import Refusal
+
+SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+KEY = "idempotency-key"
+WORDS = {
+    400: "No JSON, or an unsuitable header.",
+    401: "The token is missing or wrong.",
+    403: "The server is read-only.",
+    408: "The body took too long.",
+    409: "Nothing was learnt yet, or the model has no explanations.",
+    413: "Too many bytes or rows.",
+    415: "The body is not declared as JSON.",
+    421: "The host is not this machine.",
+    422: "Something in the request is wrong; the detail says row and column.",
+    503: "Overloaded, or learning has stopped.",
+}
+# The guard checks the token, before anything is read; this only documents it.
+router = APIRouter(dependencies=[Security(HTTPBearer(auto_error=False))])
+open_router = APIRouter()
+
+
+class Answer(JSONResponse):
+    """JSON in ASCII: a name that is no proper Unicode must not be an error here."""
+
+    def __init__(self, content: Any, status: int = 200, headers: dict[str, str] | None = None):
+        super().__init__(content, status, headers=SAFE | (headers or {}))
+
+    def render(self, content: Any) -> bytes:
+        """Return the bytes."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def refuse(refusal: Refusal) -> Answer:
+    """Return the response to what is not granted."""
+    return Answer({"detail": refusal.words}, refusal.status, refusal.headers)
+
+
+def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {
+        status: {"model": schemas.Problem, "description": WORDS[status]}
+        for status in sorted({401, 421, *statuses})
+    }
+
+
+def _takes(kind: type[BaseModel], *parameters: dict[str, Any]) -> dict[str, Any]:
+    """Document a body that the endpoint reads itself."""
+    schema = kind.model_json_schema()
+    content = {"application/json": {"schema": schema}}
+    return {"requestBody": {"required": True, "content": content}, "parameters": list(parameters)}
+
+
+BODY = (400, 408, 413, 415, 422)
+KEY_PARAMETER = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "A batch that comes again with the same key is not learnt again.",
+    "schema": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": reading.MAX_KEY,
+        "pattern": "^[!-~]+$",
+    },
+}
+
+
+def _keeper(request: Request) -> Keeper:
+    keeper: Keeper = request.app.state.keeper
+    return keeper
+
+
+async def _read(request: Request, kind: Any) -> Any:
+    body = await reading.read_body(request, _keeper(request).limits)
+    return reading.read(kind, reading.parse(body))
+
+
+# ---------------------------------------------------------------------- what a model does
+@router.post(
+    "/predict",
+    response_model=schemas.Predictions,
+    responses=_problems(*BODY, 409),
+    openapi_extra=_takes(schemas.PredictRequest),
+)
+async def predict(request: Request) -> Response:
+    """Predict rows: labels and probabilities."""
+    keeper = _keeper(request)
+    wanted = await _read(request, schemas.PredictRequest)
+    reading.check_rows(wanted.rows, keeper.limits)
+    return Answer(await run_in_threadpool(answers.predict, keeper.model, wanted.rows))
+
+
+@router.post(
+    "/learn",
+    response_model=schemas.Receipt,
+    responses=_problems(*BODY, 403, 503),
+    openapi_extra=_takes(schemas.LearnRequest, KEY_PARAMETER),
+)
+async def learn(request: Request) -> Response:
+    """Learn a batch; once this answers, the batch survives a crash."""
+    keeper = _keeper(request)
+    key = request.headers.get(KEY)
+    reading.check_key(key)
+    wanted = await _read(request, schemas.LearnRequest)
+    reading.check_rows(wanted.rows, keeper.limits)
+    reading.check_lesson(wanted.labels, wanted.weights)
+    waiting = keeper.submit(Lesson(wanted.rows, wanted.labels, wanted.weights, key))
+    learnt, is_new = await asyncio.wrap_future(waiting)
+    return Answer({"sequence": learnt.sequence, "rows": learnt.n_rows, "repeated": not is_new})
+
+
+# ---------------------------------------------------------------------- what it knows
+@router.post(
+    "/explain",
+    response_model=schemas.WhyPrediction,
+    responses=_problems(*BODY, 409),
+    openapi_extra=_takes(schemas.ExplainRequest),
+)
+async def explain(request: Request) -> Response:
+    """Say why a row is predicted as it is."""
+    keeper = _keeper(request)
+    wanted = await _read(request, schemas.ExplainRequest)
+    reading.check_rows([wanted.row], keeper.limits)
+
+    def look() -> dict[str, Any]:
+        with keeper.still() as model:
+            return answers.explain(model, wanted.row)
+
+    return Answer(await run_in_threadpool(look))
+
+
+@router.get("/explain", response_model=schemas.Tree, responses=_problems(409))
+def tree(request: Request) -> Response:
+    """Say what the tree knows, as text and as rules."""
+    with _keeper(request).still() as model:
+        return Answer(answers.tell_tree(model))
+
+
+@router.get("/events", response_model=schemas.Events, responses=_problems(422))
+def events(
+    request: Request,
+    after_row: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """Say why the tree changed: the first changes after a row, oldest first."""
+    with _keeper(request).still() as model:
+        found = [event for event in getattr(model, "events_", []) if event.n_rows > after_row]
+    return Answer({"events": [answers.tell_event(event) for event in found[:limit]]})
+
+
+@router.get("/model", response_model=schemas.Summary, responses=_problems())
+def summary(request: Request) -> Response:
+    """Say what kind of model it is, and how large."""
+    keeper = _keeper(request)
+    with keeper.still():
+        return Answer(answers.summarise(keeper))
+
+
+@router.get(
+    "/model/file",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {}}}, **_problems()},
+)
+def model_file(request: Request) -> Response:
+    """Give the model, as it is now, as a file that `driftree.load` reads."""
+    with _keeper(request).still() as model:
+        data = files.to_bytes(storage.KIND, *storage.pack(model))
+    headers = SAFE | {"Content-Disposition": 'attachment; filename="model.dmt"'}
+    return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+# ---------------------------------------------------------------------- how it is
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}, **_problems()},
+)
+async def metrics(request: Request) -> Response:
+    """Give counts, times and sizes for Prometheus."""
+    figures = await run_in_threadpool(_figures, _keeper(request))
+    text = request.app.state.metrics.to_text(figures)
+    return Response(text, media_type=CONTENT_TYPE, headers=SAFE)
+
+
+def _figures(keeper: Keeper) -> dict[str, float]:
+    with keeper.still() as model:
+        return {
+            "driftree_rows_learnt_total": keeper.rows_learnt,
+            "driftree_snapshots_total": keeper.snapshots,
+            "driftree_failed_snapshots_total": keeper.failed_snapshots,
+            "driftree_rows_seen": model.n_rows_seen_,
+            "driftree_batches": keeper.sequence,
+            "driftree_nodes": model.n_nodes_,
+            "driftree_memory_bytes": model.memory_usage(),
+            "driftree_journal_bytes": 0 if keeper.journal is None else keeper.journal.size,
+            "driftree_rows_unsaved": keeper.rows_unsaved,
+            "driftree_learning": int(keeper.journal is not None and keeper.failure is None),
+        }
+
+
+@open_router.get(
+    "/health",
+    response_model=schemas.Health,
+    responses={
+        421: {"model": schemas.Problem, "description": WORDS[421]},
+        503: {"model": schemas.Health, "description": "Learning has stopped."},
+    },
+)
+async def health(request: Request) -> Response:
+    """Say whether it can do its work; it answers only when it has recovered."""
+    keeper = _keeper(request)
+    if keeper.failure is not None:
+        return Answer({"status": "failed", "learning": False}, 503)
+    return Answer({"status": "ok", "learning": keeper.journal is not None})

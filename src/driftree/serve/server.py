@@ -1,0 +1,108 @@
+"""Server: the application on a port, until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from driftree.serve.app import make_app
+from driftree.serve.guard import VARIABLE, is_loopback, read_token
+from driftree.serve.recovery import open_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from driftree.serve.limits import Limits
+    from driftree.serve.recovery import Recovered
+
+MAX_CONNECTIONS = 256  # more get 503 at once
+BACKLOG = 128  # connections that the system keeps until they are taken
+IDLE_SECONDS = 5  # of a connection between two requests
+STOP_SECONDS = 10  # for requests that are being answered
+
+
+def serve(
+    path: Path,
+    *,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    new: bool,
+    read_only: bool,
+    limits: Limits,
+    snapshot_every: int,
+    tell: Callable[[Recovered, str, int], None],
+) -> None:
+    """Serve a model until SIGTERM or SIGINT, then save it.
+
+    Parameters
+    ----------
+    path, new, read_only, limits, snapshot_every
+        As in `open_model`.
+    host, port : str, int
+        Where to listen; 0 is any free port. Beyond this machine a token is needed.
+    token_file : Path or None
+        Where the token is; None: in DRIFTREE_TOKEN, or nowhere.
+    tell : callable
+        Is told what was recovered and where the server is, just before it begins to answer.
+    """
+    token = read_token(token_file)
+    only_loopback = is_loopback(host)
+    if token is None and not only_loopback:
+        raise ValueError(
+            f"listening on {host} lets other machines in, which needs a token: set {VARIABLE}, or "
+            "give --token-file"
+        )
+    family, address = _resolve(host, port)
+    # Told that it is TCP, asyncio turns Nagle's algorithm off: answers would wait for 40 ms.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)  # nobody is let in before the model is there
+        recovered = open_model(
+            path, new=new, read_only=read_only, limits=limits, snapshot_every=snapshot_every
+        )
+        keeper = recovered.keeper
+        keeper.start()
+        try:
+            app = make_app(keeper, token=token, only_loopback=only_loopback)
+            listener.listen(BACKLOG)
+            tell(recovered, host, listener.getsockname()[1])
+            _run(app, listener)
+        finally:
+            keeper.close()
+            if recovered.lock is not None:
+                os.close(recovered.lock)
+    if keeper.failure is not None:
+        raise OSError(keeper.failure)
+
+
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[object, ...]]:
+    kind = socket.SOCK_STREAM
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=kind)[0]
+    return family, address
+
+
+def _run(app: object, listener: socket.socket) -> None:
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    # uvicorn stops in order, and then sends itself the signal once more: it has had its effect.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,394 @@
+"""The application: every endpoint, every refusal; whatever a client sends, no 5xx."""
+
+import asyncio
+import json
+import os
+import re
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, load
+from driftree.serve.app import make_app
+from driftree.serve.keeper import Keeper
+from driftree.serve.limits import Limits
+from driftree.serve.recovery import open_model
+from serving import ask, draw_lessons, learn_offline, to_bytes
+
+TOKEN = "a-token-of-some-length"
+LIMITS = Limits(max_body=20_000, max_rows=50, max_features=20, max_labels=5)
+
+
+def start(path, **options):
+    recovered = open_model(path, limits=LIMITS, **options)
+    recovered.keeper.start()
+    return recovered
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """An application whose model has learnt batches through it, and these batches."""
+    recovered = start(tmp_path_factory.mktemp("served") / "model.dmt", new=True)
+    app, lessons = make_app(recovered.keeper), draw_lessons(100, seed=3)
+    for i, lesson in enumerate(lessons):
+        body = {"rows": lesson.rows, "labels": lesson.labels, "weights": lesson.weights}
+        answer = ask(app, "POST", "/learn", body, headers={"Idempotency-Key": lesson.key})
+        n_rows = len(lesson.rows)
+        assert answer.json == {"sequence": i + 1, "rows": n_rows, "repeated": False}
+    yield app, lessons
+    recovered.keeper.close()
+    os.close(recovered.lock)
+
+
+@pytest.fixture(scope="module")
+def model(served):
+    return learn_offline(served[1])
+
+
+# ---------------------------------------------------------------------- what it answers
+def test_predictions_are_those_of_the_model(served, model):
+    rows = [{"a": 0.5, "b": -1, "car": "van"}, {"a": None, "never seen": True}, {"car": "bus"}]
+    answer = ask(served[0], "POST", "/predict", {"rows": rows})
+    assert answer.status == 200
+    assert answer.json["classes"] == model.classes_.tolist()
+    assert answer.json["unknown"] == ["never seen"]
+    for row, label, shares in zip(
+        rows, answer.json["labels"], answer.json["probabilities"], strict=True
+    ):
+        assert label == model.predict_one(row)
+        assert shares == list(model.predict_proba_one(row).values())
+
+
+def test_explanations_are_those_of_the_model(served, model):
+    row = {"a": 0.5, "b": -1, "car": "van", "x": 1}
+    answer, why = ask(served[0], "POST", "/explain", {"row": row}).json, model.explain_one(row)
+    assert answer["text"] == str(why)
+    [logit] = answer["logits"]
+    assert (logit["label"], logit["intercept"]) == (why.label, why.intercept)
+    assert logit["contributions"] == why.contributions
+    assert answer["unknown"] == ["x"]
+    tree = ask(served[0], "GET", "/explain").json
+    assert tree["rules"] == [str(rule) for rule in model.rules()]
+
+
+def test_events_say_why_it_changed():
+    X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+    model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    app = make_app(keep(model))
+    [event] = ask(app, "GET", "/events").json["events"]
+    assert event["why"] == str(model.events_[0])
+    assert event["condition"] == str(model.events_[0].condition)
+    assert ask(app, "GET", "/events?after_row=999").json["events"] == [event]
+    assert ask(app, "GET", "/events?after_row=1000").json["events"] == []
+    for query in ("after_row=-1", "limit=0", "limit=x", "after_row=" + "9" * 5000):
+        assert ask(app, "GET", f"/events?{query}").status == 422
+
+
+def keep(model):
+    """Return a keeper that only reads."""
+    return Keeper(model, None, None, limits=LIMITS)
+
+
+def test_the_model_can_be_fetched_and_is_bit_for_bit_the_same(served, model, tmp_path):
+    answer = ask(served[0], "GET", "/model/file")
+    assert answer.body == to_bytes(model)
+    (tmp_path / "model.dmt").write_bytes(answer.body)
+    assert load(tmp_path / "model.dmt").n_rows_seen_ == model.n_rows_seen_
+    told = ask(served[0], "GET", "/model").json
+    assert (told["n_rows_seen"], told["sequence"]) == (model.n_rows_seen_, len(served[1]))
+    assert told["features"] == ["a", "b", "car", "late"]
+
+
+def test_metrics_count(served):
+    before = read_metrics(served[0])
+    ask(served[0], "POST", "/predict", {"rows": [{"a": 1}]})
+    ask(served[0], "GET", "/no/such/path")
+    ask(served[0], "BREW", '/x"y')
+    after = read_metrics(served[0])
+
+    def grown(name):
+        return after.get(name, 0) - before.get(name, 0)
+
+    assert grown('driftree_requests_total{method="POST",route="/predict",status="200"}') == 1
+    assert grown('driftree_requests_total{method="GET",route="other",status="404"}') == 1
+    assert grown('driftree_requests_total{method="other",route="other",status="404"}') == 1
+    assert grown('driftree_request_seconds_bucket{route="/predict",le="+Inf"}') == 1
+    assert grown('driftree_request_seconds_count{route="/predict"}') == 1
+    assert after["driftree_rows_learnt_total"] == sum(len(one.rows) for one in served[1])
+    assert after["driftree_learning"] == 1
+    assert after["driftree_journal_bytes"] > 1000
+
+
+def read_metrics(app):
+    answer = ask(app, "GET", "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    figures = {}
+    for line in answer.body.decode("ascii").splitlines():
+        if not line.startswith("# "):
+            found = re.fullmatch(r'([a-z_]+(?:\{(?:[a-z]+="[^"\\]*",?)+\})?) (\S+)', line)
+            figures[found[1]] = float(found[2])
+    return figures
+
+
+def test_a_repeated_key_is_not_learnt_again(served):
+    app, lessons = served
+    before = ask(app, "GET", "/model/file").body
+    lesson = lessons[7]
+    body = {"rows": lesson.rows, "labels": lesson.labels, "weights": lesson.weights}
+    answer = ask(app, "POST", "/learn", body, headers={"Idempotency-Key": lesson.key})
+    assert answer.json == {"sequence": 8, "rows": len(lesson.rows), "repeated": True}
+    body["labels"] = [*body["labels"][::-1], "up"]
+    answer = ask(app, "POST", "/learn", body, headers={"Idempotency-Key": lesson.key})
+    assert (answer.status, "for another batch" in answer.json["detail"]) == (422, True)
+    assert ask(app, "GET", "/model/file").body == before
+
+
+# ---------------------------------------------------------------------- what it refuses
+ROW = b'{"rows": [{"a": 1}, {"a": %s}]}'
+REFUSED = {
+    "no json": (b"{", 400, "the body is no JSON: Expecting property name"),
+    "empty": (b"", 400, "no JSON"),
+    "no utf-8": (b'{"rows": [{"\xff": 1}]}', 400, "'utf-8' codec can't decode"),
+    "utf-16": ('{"rows": [{"a": 1}]}'.encode("utf-16"), 400, "no JSON"),
+    "twice": (b'{"rows": [{"a": 1, "b": 2, "a": 1}]}', 400, "the key 'a' twice"),
+    "deep": (b"[" * 19_000, 400, "nested too deeply"),
+    "deep cell": (ROW % (b"[" * 9000 + b"]" * 9000), 400, "nested too deeply"),
+    "digits": (ROW % (b"9" * 5000), 400, "too many digits"),
+    "list": (b"[1]", 422, "the body: Input should be a valid dictionary"),
+    "no rows": (b"{}", 422, "rows: Field required"),
+    "zero rows": (b'{"rows": []}', 422, "rows: List should have at least 1 item"),
+    "more": (b'{"rows": [{"a": 1}], "x": 1}', 422, "x: Extra inputs are not permitted"),
+    "row is a list": (b'{"rows": [{"a": 1}, [1]]}', 422, "rows, 1: Input should be a valid dict"),
+    "empty row": (b'{"rows": [{"a": 1}, {}]}', 422, "row 1 has no features"),
+    "nan": (ROW % b"NaN", 422, "column 'a', row 1: JSON has no nan: use null"),
+    "infinity": (ROW % b"-Infinity", 422, "column 'a', row 1: JSON has no -inf"),
+    "1e999": (ROW % b"1e999", 422, "column 'a', row 1: JSON has no inf"),
+    "huge": (ROW % (b"9" * 400), 422, "column 'a', row 1: the number is too large for float64"),
+    "cell is a list": (ROW % b"[1]", 422, "column 'a', row 1: .* got a list"),
+    "cell is an object": (ROW % b'{"b": 1}', 422, "column 'a', row 1: .* got an object"),
+    "text": (ROW % b'"text"', 422, "column 'a' is numeric, but row 1 holds 'text'"),
+    "long text": (b'{"rows": [{"car": "%s"}]}' % (b"x" * 1001), 422, "more than 1,000 characters"),
+    "long name": (b'{"rows": [{"%s": 1}]}' % (b"x" * 1001), 422, "name has more than 1,000"),
+    "rows": (json.dumps({"rows": [{"a": 1}] * 51}).encode(), 413, "51 rows are more than the 50"),
+    "features": (
+        json.dumps({"rows": [{f"{i}": 1 for i in range(21)}]}).encode(),
+        422,
+        "the rows name 21 features, more than the 20 allowed",
+    ),
+    "large": (b'{"rows": [{"a": "%s"}]}' % (b"x" * 20_000), 413, "more than 20,000 bytes"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_wrong_with_rows_is_said(served, case):
+    body, status, words = REFUSED[case]
+    before = ask(served[0], "GET", "/model/file").body
+    labels = body.replace(b'"rows"', b'"labels": ["up", "down"], "rows"', 1)
+    for path, sent in (("/predict", body), ("/learn", labels)):
+        answer = ask(served[0], "POST", path, sent)
+        assert (answer.status, bool(re.search(words, answer.json["detail"]))) == (status, True)
+    assert ask(served[0], "GET", "/model/file").body == before
+
+
+@pytest.mark.parametrize(
+    ("labels", "weights", "words"),
+    [
+        (["up"], None, "X has 2 rows, but y has 1 labels: give one per row"),
+        (["up", None], None, "the label of row 1 is None"),
+        (["up", ["down"]], None, "labels, row 1: .* got a list"),
+        (["up", float("nan")], None, "labels, row 1: JSON has no nan"),
+        (["up", 9**999], None, "labels, row 1: the number is too large"),
+        (["up", "x" * 1001], None, "labels, row 1: the text has more than 1,000"),
+        ("up", None, "labels: Input should be a valid list"),
+        (["up", "down"], [1], "sample_weight"),
+        (["up", "down"], [1, -1], "row 1 has the weight -1.0"),
+        (["up", "down"], [1, "2"], "weights, row 1: a number is needed, got '2'"),
+        (["up", "down"], [1, True], "weights, row 1: a number is needed, got True"),
+        (["up", "down"], [1, float("inf")], "weights, row 1: JSON has no inf"),
+        (["up", "down"], 2, "weights: Input should be a valid list"),
+    ],
+)
+def test_what_is_wrong_with_labels_and_weights_is_said(served, labels, weights, words):
+    body = {"rows": [{"a": 1}, {"a": 2}], "labels": labels, "weights": weights}
+    before = ask(served[0], "GET", "/model/file").body
+    answer = ask(served[0], "POST", "/learn", body)
+    assert (answer.status, bool(re.search(words, answer.json["detail"]))) == (422, True)
+    assert ask(served[0], "GET", "/model/file").body == before
+
+
+def test_a_body_is_counted_while_it_is_read(served):
+    body = {"rows": [{"a": 1}]}
+    assert ask(served[0], "POST", "/predict", body, chunk=3).status == 200
+    large = {"rows": [{"a": "x" * 900}] * 40}
+    for headers in ({}, {"content-length": "7"}, {"content-length": "9" * 4000}):
+        answer = ask(served[0], "POST", "/predict", large, chunk=1000, headers=headers)
+        assert (answer.status, answer.headers["connection"]) == (413, "close")
+
+
+def test_a_client_that_goes_leaves_no_trace(served):
+    before = ask(served[0], "GET", "/model/file").body
+    cut = {"headers": {"content-length": "100"}, "chunk": 10}
+    assert ask(served[0], "POST", "/learn", b"", **cut).status == 400
+    assert ask(served[0], "GET", "/model/file").body == before
+
+
+def test_a_slow_body_is_not_waited_for():
+    keeper = keep(DynamicModelTreeClassifier())
+    keeper.limits = Limits(body_seconds=0.05)
+    app = make_app(keeper)
+
+    async def slow(scope, receive, send):
+        async def wait():
+            await asyncio.sleep(60)
+
+        await app(scope, wait, send)
+
+    begin = time.monotonic()
+    assert ask(slow, "POST", "/predict", {"rows": [{"a": 1}]}).status == 408
+    assert time.monotonic() - begin < 30
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_form_of_a_web_page_is_no_request(served, kind):
+    answer = ask(served[0], "POST", "/learn", {}, headers={"content-type": kind})
+    assert answer.status == 415
+
+
+@pytest.mark.parametrize("key", ["", "x" * 65, "a\tb", "é"])
+def test_an_unsuitable_key_is_refused(served, key):
+    headers = {"Idempotency-Key": key}
+    answer = ask(served[0], "POST", "/learn", {}, headers=headers)
+    assert (answer.status, "Idempotency-Key must be" in answer.json["detail"]) == (400, True)
+
+
+def test_names_that_are_no_proper_unicode_do_no_harm(tmp_path):
+    recovered = start(tmp_path / "model.dmt", new=True)
+    app = make_app(recovered.keeper)
+    body = b'{"rows": [{"\\ud800": "\\udfff"}, {"\\u0000": 1}], "labels": ["\\ud800", "\\""]}'
+    assert ask(app, "POST", "/learn", body).status == 200
+    for method, path, sent in [
+        ("POST", "/predict", b'{"rows": [{"\\ud800": 1}]}'),
+        ("POST", "/explain", b'{"row": {"\\ud800": "\\udfff"}}'),
+        ("GET", "/explain", b""),
+        ("GET", "/model", b""),
+        ("GET", "/model/file", b""),
+    ]:
+        assert ask(app, method, path, sent).status == 200
+    recovered.keeper.close()
+    os.close(recovered.lock)
+    again = start(tmp_path / "model.dmt")
+    assert again.keeper.sequence == 1
+    again.keeper.close()
+    os.close(again.lock)
+
+
+def test_before_anything_was_learnt_it_says_so():
+    app = make_app(keep(DynamicModelTreeClassifier()))
+    for method, path, body in [
+        ("POST", "/predict", {"rows": [{"a": 1}]}),
+        ("POST", "/explain", {"row": {"a": 1}}),
+        ("GET", "/explain", b""),
+    ]:
+        answer = ask(app, method, path, body)
+        assert (answer.status, answer.json["detail"][:21]) == (409, "nothing has been lear")
+    assert ask(app, "GET", "/events").json == {"events": []}
+    assert ask(app, "GET", "/model").json["n_rows_seen"] == 0
+    assert ask(app, "POST", "/learn", {"rows": [{"a": 1}], "labels": [1]}).status == 403
+    assert ask(app, "GET", "/health").json == {"status": "ok", "learning": False}
+
+
+def test_a_model_that_does_not_explain_itself_says_so():
+    model = FIMTDDClassifier()
+    model.learn_one({"a": 1.0}, 1)
+    app = make_app(keep(model))
+    assert ask(app, "POST", "/predict", {"rows": [{"a": 1}]}).json["labels"] == [1]
+    assert ask(app, "POST", "/explain", {"row": {"a": 1}}).status == 409
+    assert ask(app, "GET", "/events").json == {"events": []}
+
+
+def test_a_keeper_that_failed_is_not_healthy():
+    keeper = keep(DynamicModelTreeClassifier())
+    keeper.failure = "learning has stopped"
+    answer = ask(make_app(keeper), "GET", "/health")
+    assert (answer.status, answer.json["status"]) == (503, "failed")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+ROWS = st.lists(st.dictionaries(st.sampled_from(["a", "b", "car", "new"]), VALUES) | VALUES)
+
+
+@given(rows=ROWS | VALUES, labels=st.lists(VALUES) | VALUES, weights=VALUES)
+def test_whatever_comes_is_learnt_or_refused_whole(served, rows, labels, weights):
+    before = ask(served[0], "GET", "/model/file").body
+    sequence = ask(served[0], "GET", "/model").json["sequence"]
+    body = {"rows": rows, "labels": labels, "weights": weights}
+    answer = ask(served[0], "POST", "/learn", body)
+    assert answer.status in (200, 400, 413, 422)
+    if answer.status == 200:
+        assert answer.json["sequence"] == sequence + 1
+    else:
+        assert ask(served[0], "GET", "/model/file").body == before
+
+
+# ---------------------------------------------------------------------- who may come in
+ENDPOINTS = [("POST", "/predict"), ("POST", "/learn"), ("POST", "/explain"), ("GET", "/explain")]
+ENDPOINTS += [("GET", path) for path in ("/events", "/metrics", "/model", "/model/file")]
+
+
+@pytest.mark.parametrize(("method", "path"), ENDPOINTS)
+def test_without_the_token_nobody_learns_anything(served, method, path):
+    app = make_app(served[0].state.keeper, token=TOKEN)
+    for wrong in ({}, *({"authorization": text} for text in WRONG_TOKENS)):
+        answer = ask(app, method, path, b"not even read", headers=wrong)
+        assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+    answer = ask(app, method, path, b"{", headers={"authorization": f"bearer {TOKEN}"})
+    assert answer.status in (200, 400)
+
+
+WRONG_TOKENS = [TOKEN, f"Basic {TOKEN}", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}"]
+WRONG_TOKENS += ["Bearer é", f"Bearer {TOKEN} {TOKEN}", ""]
+
+
+def test_what_is_open_says_nothing_of_the_model(served):
+    app = make_app(served[0].state.keeper, token=TOKEN)
+    assert ask(app, "GET", "/health").json == {"status": "ok", "learning": True}
+    schema = ask(app, "GET", "/openapi.json")
+    assert schema.status == 200
+    assert b'"late"' not in schema.body
+    for path in ("/docs", "/redoc", "/", "/health/", "//health"):
+        assert ask(app, "GET", path).status in (401, 404)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LocalHost:80", 200),
+        ("127.0.0.1:8000", 200),
+        ("[::1]:8000", 200),
+        ("evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example:80", 421),
+        ("", 421),
+    ],
+)
+def test_on_loopback_only_requests_for_this_machine_are_answered(served, host, status):
+    answer = ask(served[0], "GET", "/health", headers={"host": host})
+    assert answer.status == status
+    app = make_app(served[0].state.keeper, token=TOKEN, only_loopback=False)
+    assert ask(app, "GET", "/health", headers={"host": host}).status == 200
+
+
+def test_no_other_page_may_read_the_answers(served):
+    headers = {"origin": "https://evil.example", "access-control-request-method": "POST"}
+    for method, path in (("OPTIONS", "/predict"), ("GET", "/model")):
+        answer = ask(served[0], method, path, headers=headers)
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert ask(served[0], "GET", "/model").headers["cache-control"] == "no-store"
