@@ -25,7 +25,7 @@ version_of = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")'
 OLD_PYTHONS := 2.% 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 3.10
 need_python = $(if $(filter-out $(OLD_PYTHONS),$(call version_of,$(PYTHON))),,$(error driftree needs Python 3.11 or newer, and $(PYTHON) is not: name one that is, such as make PYTHON=python3.12 $(MAKECMDGOALS)))
 
-.PHONY: help demo test lint format guide picture paper differences quality ablations bench bench-quick profile instructions roofline growth serve-load sanitize wheels clean FORCE
+.PHONY: help demo test lint format guide picture paper differences quality ablations bench bench-quick profile instructions roofline growth memory soak serve-load sanitize races lowest audit wheels clean FORCE
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name words; do printf '  make %-12s %s\n' "$$name" "$$words"; done
@@ -86,6 +86,12 @@ roofline: .venv/.dev-stamp ## how close the kernels come to what this machine ca
 growth: .venv/.dev-stamp ## how cost grows with rows, features, classes and depth (minutes)
 	@$(BIN)/python benchmarks/growth.py
 
+memory: .venv/.dev-stamp ## does memory_usage() say what a process holds? (minutes; Linux)
+	@$(BIN)/python benchmarks/memory.py
+
+soak: .venv/.dev-stamp ## ten million rows of a drifting stream: is the resident size flat? (minutes; Linux)
+	@$(BIN)/python benchmarks/soak.py
+
 serve-load: .venv/.dev-stamp ## requests per second of `driftree serve`, on loopback (two minutes)
 	@$(BIN)/python benchmarks/serve.py
 
@@ -98,6 +104,27 @@ sanitize: .venv-sanitize/.stamp ## the tests of learn under AddressSanitizer and
 	@LD_PRELOAD='$(PRELOAD)' ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	    .venv-sanitize/bin/python -m pytest -q -p no:xdist --capture=sys -m slow tests/learn/test_file_fuzz.py
 
+# Threads know of each other through Python's own locks, which the run-time library sees.
+races: .venv-races/.stamp ## the tests of threads under ThreadSanitizer
+	@LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" TSAN_OPTIONS=halt_on_error=1 \
+	    .venv-races/bin/python -m pytest -q -p no:xdist --capture=sys tests/learn/test_threads.py
+
+# Old versions may warn that they are old; the build takes the oldest tools that it allows, too.
+lowest: ## the tests with the lowest versions of all dependencies that pyproject.toml allows
+	$(need_compiler)$(need_python)@echo 'installing the lowest versions into .venv-lowest'
+	@$(PYTHON) -m venv --clear .venv-lowest
+	@.venv-lowest/bin/python $(INSTALL) uv
+	@.venv-lowest/bin/python -c 'import tomllib; print(*(need.replace(">=", "==") + ".*" for need in tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"]), sep="\n")' >.venv-lowest/build.txt
+	@extras=$$(.venv-lowest/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"], sep=",")'); \
+	    .venv-lowest/bin/uv pip install --quiet --system-certs --python .venv-lowest/bin/python --resolution lowest-direct \
+	    --build-constraint .venv-lowest/build.txt -e ".[$$extras]"
+	@.venv-lowest/bin/python -m pytest -q -n 2 --dist loadfile -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning
+
+audit: .venv/.dev-stamp ## known weaknesses of what is installed; fails where it cannot ask (needs the network)
+	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv --clear .venv-audit && .venv-audit/bin/python $(INSTALL) pip-audit; }
+	@$(BIN)/python -m pip freeze --exclude-editable >.venv-audit/installed.txt
+	@.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement .venv-audit/installed.txt
+
 wheels: ## a wheel in dist/ for each of WHEEL_PYTHONS that is here
 	$(need_compiler)@for python in $(WHEEL_PYTHONS); do \
 	    if $$python -c '' 2>/dev/null; then \
@@ -107,7 +134,7 @@ wheels: ## a wheel in dist/ for each of WHEEL_PYTHONS that is here
 	@ls dist/*.whl
 
 clean: ## remove what make made
-	rm -rf .venv .venv-sanitize .venv-profile build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-sanitize .venv-races .venv-profile .venv-lowest .venv-audit build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # A .venv of another Python is made anew, but only when PYTHON was given by hand.
@@ -134,7 +161,13 @@ endif
 .venv-sanitize/.stamp: $(BUILT_FROM)
 	$(need_compiler)$(need_python)@echo 'building the sanitized kernels into .venv-sanitize'
 	@$(PYTHON) -m venv --clear .venv-sanitize
-	@.venv-sanitize/bin/python $(INSTALL) -C cmake.define.DRIFTREE_SANITIZE=ON -C install.strip=false -e '.[dev]'
+	@.venv-sanitize/bin/python $(INSTALL) -C cmake.define.DRIFTREE_SANITIZE=address,undefined -C install.strip=false -e '.[dev]'
+	@touch $@
+
+.venv-races/.stamp: $(BUILT_FROM)
+	$(need_compiler)$(need_python)@echo 'building kernels for ThreadSanitizer into .venv-races'
+	@$(PYTHON) -m venv --clear .venv-races
+	@.venv-races/bin/python $(INSTALL) -C cmake.define.DRIFTREE_SANITIZE=thread -C install.strip=false -e '.[dev]'
 	@touch $@
 
 .venv-profile/.stamp: $(BUILT_FROM)

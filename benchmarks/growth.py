@@ -4,8 +4,7 @@ One process, one thread, one core; processor time of learning batches of 1000 ro
 The cost at a point is the median over its batches. An exponent is the slope of a line through the
 logarithms: 0 is a cost that does not grow, 1 a linear one. Along rows it is that of the cost per
 node on a row's path, since a stream may make a tree grow at any time; along features and classes
-the tree is kept at one leaf, which tries splits but never makes one. Memory is compared with its
-formula.
+the tree is kept at one leaf, which tries splits but never makes one.
 
     python benchmarks/growth.py                      minutes; writes docs/pictures/growth.png
     python benchmarks/growth.py --rows 100000        fewer rows of life; writes nothing
@@ -55,8 +54,6 @@ MANY_FEATURES = 50  # from here on, what grows with the square of m outweighs th
 LATE = {"rows": GROWN_ROWS, "features": MANY_FEATURES}
 DEPTH = "nodes on the path"
 LIMITS = {"rows": 0, "features": 2, "classes": 1, DEPTH: 1}
-FIXED_BYTES = 851  # of a node that may come: its places in the tree's arrays
-FEATURE_BYTES = 222  # what is known of a feature's columns, and its scale
 RESULTS = page.ROOT / "benchmarks" / "results" / "growth.json"
 PICTURE = page.ROOT / "docs" / "pictures" / "growth.png"
 
@@ -218,58 +215,6 @@ def along_depth(setting: str) -> Curve:
     return Curve(DEPTH, setting, "nested planes, m = 6", places, costs, places)
 
 
-# ---------------------------------------------------------------------- memory
-class Memory(NamedTuple):
-    """Bytes of a tree as measured and by the formula."""
-
-    setting: str
-    features: int
-    classes: int
-    nodes: int
-    trials: int
-    measured: int
-    formula: int
-
-
-def formula(learner: DynamicModelTreeClassifier) -> int:
-    """Return the bytes that a tree should need; docs/speed.md has the formula in words."""
-    p = learner._tree.parameters
-    engine = learner._tree.engine
-    size = engine.n_outputs * engine.stride
-    fixed = p.max_nodes * (FIXED_BYTES + 82 * p.trials) + FEATURE_BYTES * engine.n_features
-    if p.setting == "paper":
-        candidate = 52 + 16 * size
-        node = 8 * (8 + size) + 8 * engine.n_classes + 8 * size
-        return fixed + learner.n_nodes_ * (node + p.candidates * engine.n_features * candidate)
-    model = 8 * (8 + 3 * size + engine.stride**2)
-    room = learner._tree.evidence.GRID_BYTES // (4 * size) // engine.n_features - 1
-    bins = min(p.bins, max(room, learner._tree.evidence.LEAST_BINS))
-    grid = engine.n_features * ((bins + 1) * (24 + 4 * size) + 8) + 8 * size
-    n_trials = int((engine.trial_feature >= 0).sum())
-    n_models = learner.n_nodes_ + 2 * n_trials + (engine.challenger >= 0)
-    return fixed + n_models * model + learner.n_nodes_ * (grid + 8 * engine.n_classes)
-
-
-def measure_memory(setting: str) -> Iterator[Memory]:
-    """Yield the memory of trees of several sizes."""
-    cases = [(m, 2, moving_plane(m)) for m in (3, 10, 50, 200)]
-    cases += [(10, 20, linear_classes(20)), (6, 2, nested_planes())]
-    for n_features, n_classes, stream in cases:
-        learner = SETTINGS[setting]()
-        for X, y in itertools.islice(stream, 100 if n_features == 6 else 10):
-            learner.partial_fit(X, y)
-        engine = learner._tree.engine
-        yield Memory(
-            setting,
-            n_features,
-            n_classes,
-            learner.n_nodes_,
-            int((engine.trial_feature >= 0).sum()),
-            learner.memory_usage(),
-            formula(learner),
-        )
-
-
 # ---------------------------------------------------------------------- output
 def tabulate(curves: Sequence[Curve]) -> str:
     """Lay out the fitted exponents."""
@@ -288,22 +233,6 @@ def tabulate(curves: Sequence[Curve]) -> str:
         body.append([words, *spans, fit, str(LIMITS[curve.quantity])])
     head = ["cost of a row by", "from, to", "µs per row", "nodes on the path", "exponent", "limit"]
     return page.markdown(head, body)
-
-
-def tabulate_memory(records: Sequence[Memory]) -> str:
-    """Lay out memory against the formula."""
-    body = [
-        [
-            f"{r.setting}, m = {r.features}, {r.classes} classes",
-            str(r.nodes),
-            str(r.trials),
-            f"{r.measured / 1e3:,.0f}",
-            f"{r.formula / 1e3:,.0f}",
-            f"{r.measured / r.formula:.2f}",
-        ]
-        for r in records
-    ]
-    return page.markdown(["tree", "nodes", "trials", "kB", "formula, kB", "ratio"], body)
 
 
 def draw(curves: Sequence[Curve]) -> None:
@@ -379,19 +308,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     gc.freeze()
     curves = measure_all(options.rows, Console(stderr=True).print)
-    memory = [record for setting in SETTINGS for record in measure_memory(setting)]
-    table, memory_table = tabulate(curves), tabulate_memory(memory)
-    print(f"{table}\n{memory_table}")
+    table = tabulate(curves)
+    print(table)
     if options.rows < MOST_ROWS:
         return
     records: dict[str, Any] = {
         "instruction_set": _kernels.instruction_set(),
         "curves": [curve._asdict() for curve in curves],
-        "memory": [record._asdict() for record in memory],
     }
     RESULTS.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
     page.write_table("growth", "## How cost grows", table)
-    page.write_table("memory", "## Memory", memory_table)
     draw(curves)
 
 

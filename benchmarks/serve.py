@@ -29,8 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import page
 
-PAGE = page.ROOT / "docs" / "serve.md"
-RESULTS = page.RESULTS / "serve.json"
+RESULTS = page.ROOT / "benchmarks" / "results" / "serve.json"
 SECONDS = 8.0
 WARM_ROWS = 5000
 N_FSYNCS = 200
@@ -205,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     RESULTS.write_text(
         json.dumps({"fsync_ms": fsync, "results": record}, indent=1) + "\n", encoding="utf-8"
     )
-    page.write_table("load", "## How fast", table, PAGE)
+    page.write_table("load", "## How fast", table, page="serve")
 
 
 if __name__ == "__main__":

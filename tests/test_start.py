@@ -41,6 +41,22 @@ driftree.FIMTDDClassifier().fit(X, y).predict(X)
 print(driftree.export_text(model))
 """
 
+IMPORT_SHUT_IN = """
+import importlib, pkgutil, sys
+
+def refuse(event, arguments):
+    if event.startswith(("socket.", "urllib.", "http.", "ftplib.", "smtplib.")):
+        raise PermissionError(f"{event} {arguments}")
+
+sys.addaudithook(refuse)
+import driftree
+for name in driftree.__all__:
+    getattr(driftree, name)
+for module in pkgutil.walk_packages(driftree.__path__, "driftree."):
+    if module.name != "driftree.__main__":
+        importlib.import_module(module.name)
+"""
+
 
 def run_python(code, *arguments, **options):
     command = [sys.executable, "-c", code, *arguments]
@@ -86,6 +102,11 @@ def test_nothing_is_downloaded_compiled_or_written(tmp_path):
     run = run_python(LEARN_SHUT_IN, env=environment)
     assert (run.returncode, run.stderr) == (0, "")
     assert not list(tmp_path.iterdir())
+
+
+def test_importing_everything_asks_nobody():
+    run = run_python(IMPORT_SHUT_IN)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 def steps(call):

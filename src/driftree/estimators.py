@@ -14,6 +14,7 @@ from driftree.learn.evidence import MeasuredTrials
 from driftree.learn.faces import StreamClassifier
 from driftree.learn.fimtdd import FIMTDDClassifier
 from driftree.learn.parameters import Parameters
+from driftree.learn.state import undisturbed
 from driftree.learn.tree import Tree
 
 if TYPE_CHECKING:
@@ -200,6 +201,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         history = None if self._tree is None else self._tree.history
         return [] if history is None else list(history.events)
 
+    @undisturbed
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the log-odds of `classes_[1]` (two classes) or one logit per label.
 

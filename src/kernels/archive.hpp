@@ -2,6 +2,7 @@
 //
 // What the items of a list hold (models, grids, ...) is packed: one array per kind, the items' parts one behind the
 // other, and one array of their lengths. What follows from the rest of the state is `derived`: measured, but not copied.
+// What is kept between steps for its memory only is measured, too (visit_scratch).
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -29,7 +30,7 @@ nb::object copied_array(const T* data, std::size_t n) {
 // Engine -> {name: array}
 class Saver {
 public:
-    static constexpr bool kReads = true;
+    static constexpr bool kReads = true, kMeasures = false;
     nb::dict arrays;
     template <class T, class Allocator>
     void operator()(const std::string& name, std::vector<T, Allocator>& values) {
@@ -84,7 +85,7 @@ private:
 // {name: array} -> Engine. It trusts no length and no type; what the numbers say is the business of soundness.hpp.
 class Loader {
 public:
-    static constexpr bool kReads = false;
+    static constexpr bool kReads = false, kMeasures = false;
     explicit Loader(nb::dict arrays) : arrays_(std::move(arrays)) {}
     template <class T, class Allocator>
     void operator()(const std::string& name, std::vector<T, Allocator>& values) {
@@ -182,30 +183,40 @@ private:
     std::map<std::string, Packed> parts_;
 };
 
-// Bytes held.
+// Bytes held on the heap, with what the allocator takes for itself. It changes nothing.
 class Sizer {
 public:
-    static constexpr bool kReads = true;
+    static constexpr bool kReads = false, kMeasures = true;
     std::size_t bytes = 0;
     template <class T, class Allocator>
-    void operator()(const std::string&, std::vector<T, Allocator>& values) {
-        bytes += values.capacity() * sizeof(T);
+    void operator()(const char*, std::vector<T, Allocator>& values) {
+        add(values.capacity() * sizeof(T));
     }
     template <class T>
         requires std::is_arithmetic_v<T>
-    void operator()(const std::string&, T&) {
-        bytes += sizeof(T);
-    }
+    void operator()(const char*, T&) {}  // part of the engine itself
     template <class T>
     void derived(T& value) {
         (*this)("", value);
     }
-    void fixed(bool) {}
-    template <class T, class Each>
-    void each(const std::string&, std::vector<T>& items, Each&& each) {
-        bytes += items.capacity() * sizeof(T);
-        for (T& item : items) each(*this, item);
+    template <class T>
+    void owned(const T&) {  // by a pointer
+        add(sizeof(T));
     }
+    void fixed(bool) {}
+    template <class Items, class Each>
+    void each(const char*, Items& items, Each&& each) {
+        if constexpr (requires { items.capacity(); }) {
+            add(items.capacity() * sizeof(items[0]));
+        } else {
+            for (std::size_t i = 0; i < items.size(); i++) add(sizeof(items[0]));
+        }
+        for (auto& item : items) each(*this, item);
+    }
+
+private:
+    // A block has a head of eight bytes, and is a multiple of sixteen (glibc; elsewhere it is much the same).
+    void add(std::size_t size) { bytes += size == 0 ? 0 : std::max<std::size_t>(32, (size + 8 + 15) / 16 * 16); }
 };
 
 }  // namespace driftree

@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <mutex>
-#include <shared_mutex>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -44,6 +42,15 @@ auto writing(Result (Engine::*method)(Arguments...)) {
     };
 }
 
+// A number of the engine, read while nobody learns.
+template <class Engine, class Get>
+auto reading(Get get) {
+    return [get](const Engine& engine) {
+        const Reading turn(engine);
+        return get(engine);
+    };
+}
+
 template <class Engine>
 int checked_node(const Engine& engine, int node) {
     if (node < 0 || node >= engine.settings.max_nodes || !engine.nodes.alive[node])
@@ -61,8 +68,8 @@ template <class Engine>
 auto learn(Engine& engine, Matrix X, Codes y, Doubles weights) {
     if (y.shape(0) != X.shape(0) || weights.shape(0) != X.shape(0))
         throw nb::value_error("rows, labels and weights must have the same length");
+    const Writing turn(engine);
     nb::gil_scoped_release release;
-    const std::unique_lock lock(engine.mutex);
     check_rows(engine, X);
     for (std::size_t i = 0; i < y.shape(0); i++)
         if (y.data()[i] < 0 || y.data()[i] >= engine.n_classes) throw nb::value_error("a label code is out of range");
@@ -76,8 +83,8 @@ nb::object for_rows(const Engine& engine, const Matrix& X, Width&& width, Each&&
     std::vector<T> out;
     std::size_t columns = 0;
     {
+        Reading turn(engine);
         nb::gil_scoped_release release;
-        const std::shared_lock lock(engine.mutex);
         const std::size_t n_features = engine.schema.n_features, given = X.shape(1), n_rows = X.shape(0);
         if (given > n_features) throw nb::value_error("the rows have more values than there are features");
         columns = static_cast<std::size_t>(width());
@@ -90,6 +97,7 @@ nb::object for_rows(const Engine& engine, const Matrix& X, Width&& width, Each&&
                 std::copy_n(rows + r * given, given, wide.data() + r * n_features);
             each(given < n_features ? wide.data() : rows, static_cast<int>(n), out.data() + i * columns);
         }
+        turn.end();  // before the GIL is waited for
     }
     return new_array(std::move(out), {X.shape(0), columns});
 }
@@ -148,8 +156,39 @@ nb::object weights(const Engine& engine, int node) {
     return new_array(std::move(out), {outputs, columns});
 }
 
+// While the state is copied or checked every node that may be has its place.
+template <class Engine>
+class AllPlaces {
+public:
+    explicit AllPlaces(Engine& engine) : engine_(engine) {
+        if constexpr (requires { engine.make_all_places(); }) engine.make_all_places();
+    }
+    ~AllPlaces() {
+        if constexpr (requires { engine_.drop_places(); }) engine_.drop_places();
+    }
+
+private:
+    Engine& engine_;
+};
+
+template <class Engine>
+nb::dict arrays(Engine& engine) {
+    const AllPlaces<Engine> places(engine);
+    Saver saver;
+    engine.visit(saver);
+    return saver.arrays;
+}
+
+template <class Engine>
+void check(Engine& engine) {
+    const Writing lock(engine);
+    const AllPlaces<Engine> places(engine);
+    engine.check();
+}
+
 template <class Engine>
 void load(Engine& engine, const nb::dict& arrays) {
+    const AllPlaces<Engine> places(engine);
     Loader loader(arrays);
     engine.visit(loader);
     loader.finish();
@@ -161,12 +200,11 @@ void load(Engine& engine, const nb::dict& arrays) {
 template <class Engine>
 void restore(Engine& engine, nb::dict arrays) {
     const Writing lock(engine);
-    Saver before;
-    engine.visit(before);
+    const nb::dict before = driftree::arrays(engine);
     try {
         load(engine, arrays);
     } catch (...) {
-        load(engine, before.arrays);
+        load(engine, before);
         throw;
     }
 }
@@ -195,7 +233,7 @@ template <class Engine>
 void bind_row_face(nb::module_& m, const char* name) {
     using Face = RowFace<Engine>;
     nb::class_<Face>(m, name)
-        .def("learn", &Face::learn, nb::arg().none(), nb::arg().none())  // None is for Python to refuse
+        .def("learn", &Face::learn, nb::arg().none(), nb::arg().none(), nb::arg())  // None is for Python to refuse
         .def("predict", &Face::predict, nb::arg().none())
         .def("probabilities", &Face::probabilities, nb::arg().none())
         .def("codes", &label_codes<Engine>, "labels"_a);
@@ -209,6 +247,8 @@ void bind_common(nb::class_<Engine>& bound) {
         .def("add_missing", writing(&Engine::add_missing), "feature"_a)
         .def("make_categorical", writing(&Engine::make_categorical), "feature"_a, "has_value"_a)
         .def("set_classes", writing(&Engine::set_classes), "n_classes"_a)
+        .def("reading", &hold<Engine, false>, nb::rv_policy::take_ownership)
+        .def("writing", &hold<Engine, true>, nb::rv_policy::take_ownership)
         .def("learn", &learn<Engine>, "X"_a, "y"_a, "weights"_a)
         .def("row_face", [](nb::handle_t<Engine> self, nb::dict names, nb::list levels, nb::dict labels) {
             return new RowFace<Engine>(nb::borrow(self), std::move(names), std::move(levels), std::move(labels));
@@ -218,19 +258,19 @@ void bind_common(nb::class_<Engine>& bound) {
         .def("logits", &logits<Engine>, "X"_a)
         .def("leaves", &leaves<Engine>, "X"_a)
         .def("weights", &weights<Engine>, "node"_a)
-        .def_prop_ro("due", [](const Engine& e) { const Reading lock(e); return e.due(); })
-        .def_prop_ro("has_due", &Engine::has_due)
-        .def("arrays", [](Engine& e) { const Writing lock(e); Saver saver; e.visit(saver); return saver.arrays; })
+        .def_prop_ro("due", reading<Engine>([](const Engine& e) { return e.due(); }))
+        .def_prop_ro("has_due", reading<Engine>([](const Engine& e) { return e.has_due(); }))
+        .def("arrays", [](Engine& e) { const Writing lock(e); return arrays(e); })
         .def("restore", &restore<Engine>, "arrays"_a)
-        .def("check", [](const Engine& e) { const Reading lock(e); e.check(); })
-        .def("memory_usage", [](Engine& e) { const Writing lock(e); Sizer sizer; e.visit(sizer); return sizer.bytes + sizeof(Engine); })
-        .def_prop_ro("n_classes", [](const Engine& e) { return e.n_classes; })
-        .def_prop_ro("n_features", [](const Engine& e) { return e.schema.n_features; })
-        .def_prop_ro("n_columns", [](const Engine& e) { return e.shape.columns; })
-        .def_prop_ro("n_outputs", [](const Engine& e) { return e.n_outputs(); })
-        .def_prop_ro("stride", [](const Engine& e) { return e.shape.stride; })
-        .def_prop_ro("n_rows", [](const Engine& e) { return e.n_rows; })
-        .def_prop_ro("clock", [](const Engine& e) { return e.clock; })
+        .def("check", &check<Engine>)
+        .def("memory_usage", [](Engine& e) { const Reading lock(e); Sizer sizer; e.visit(sizer); return sizer.bytes + sizeof(Engine); })
+        .def_prop_ro("n_classes", reading<Engine>([](const Engine& e) { return e.n_classes; }))
+        .def_prop_ro("n_features", reading<Engine>([](const Engine& e) { return e.schema.n_features; }))
+        .def_prop_ro("n_columns", reading<Engine>([](const Engine& e) { return e.shape.columns; }))
+        .def_prop_ro("n_outputs", reading<Engine>([](const Engine& e) { return e.n_outputs(); }))
+        .def_prop_ro("stride", reading<Engine>([](const Engine& e) { return e.shape.stride; }))
+        .def_prop_ro("n_rows", reading<Engine>([](const Engine& e) { return e.n_rows; }))
+        .def_prop_ro("clock", reading<Engine>([](const Engine& e) { return e.clock; }))
         // clang-format off
         VIEW(is_categorical, schema) VIEW(value_column, schema) VIEW(missing_column, schema) VIEW(level_column, schema)
         NAMED_VIEW("scale_weight", scaler, weight) NAMED_VIEW("scale_shift", scaler, shift)

@@ -19,10 +19,24 @@ int checked_model(const Engine& engine, int model) {
     return model;
 }
 
+const Grid& checked_grid(const Engine& engine, int node) {
+    checked_node(engine, node);
+    if (engine.settings.by_gradient) throw nb::value_error("nodes of the paper's setting have no grid");
+    return engine.grids[node];
+}
+
+const Candidates& settled_candidates(Engine& engine, int node) {
+    checked_node(engine, node);
+    if (!engine.settings.by_gradient) throw nb::value_error("only nodes of the paper's setting store candidates");
+    engine.settle(node);
+    return engine.candidates[node];
+}
+
 nb::list proposals(const Engine& engine, int node) {
     const Reading lock(engine);
     nb::list out;
-    for (const Proposal& p : engine.proposals(checked_node(engine, node)))
+    checked_grid(engine, node);
+    for (const Proposal& p : engine.proposals(node))
         out.append(nb::make_tuple(p.score, p.condition.feature, p.condition.threshold, p.condition.equality,
                                   p.condition.missing_left, p.slot, p.n_left));
     return out;
@@ -41,8 +55,9 @@ void start_trial(Engine& engine, int trial, int feature, double threshold, bool 
 
 nb::object first_rows(const Engine& engine, int node) {
     const Reading lock(engine);
-    std::vector<double> rows = engine.grids[checked_node(engine, node)].first_rows;
-    const std::size_t n = engine.grids[node].n_first_rows, m = engine.schema.n_features;
+    const Grid& grid = checked_grid(engine, node);
+    std::vector<double> rows = grid.first_rows;
+    const std::size_t n = grid.n_first_rows, m = engine.schema.n_features;
     return new_array(std::move(rows), {n, m});
 }
 
@@ -61,7 +76,7 @@ nb::object curvature_inverse(Engine& engine, int model) {
 
 nb::tuple grid_sums(const Engine& engine, int node) {
     const Reading lock(engine);
-    const Grid& grid = engine.grids[checked_node(engine, node)];
+    const Grid& grid = checked_grid(engine, node);
     const std::size_t slots = grid.n_slots(), outputs = engine.shape.outputs, columns = engine.shape.columns;
     std::vector<double> counts, gradients;
     const std::size_t stride = engine.shape.stride, size = outputs * stride;
@@ -81,8 +96,7 @@ nb::tuple grid_sums(const Engine& engine, int node) {
 nb::list stored_candidates(Engine& engine, int node) {
     const Writing lock(engine);
     nb::list out;
-    engine.settle(checked_node(engine, node));
-    const Candidates& store = engine.candidates[node];
+    const Candidates& store = settled_candidates(engine, node);
     for (int k = 0; k < store.n(); k++) {
         double rows = engine.nodes.rows[node] - store.n_before[k];
         if (rows - store.n_left[k] < 1e-9 * rows) rows = store.n_left[k];  // only rounding is left of the right side
@@ -94,8 +108,7 @@ nb::list stored_candidates(Engine& engine, int node) {
 
 nb::list leading_candidates(Engine& engine, int node, int most) {
     const Writing lock(engine);
-    engine.settle(checked_node(engine, node));
-    const Candidates& store = engine.candidates[node];
+    const Candidates& store = settled_candidates(engine, node);
     std::vector<int> order;
     for (int k = 0; k < store.n(); k++)
         if (store.n_left[k] > 0.0 && engine.nodes.rows[node] - store.n_before[k] - store.n_left[k] > 0.0) order.push_back(k);
@@ -137,7 +150,6 @@ bool all_finite(Matrix X) {
 NB_MODULE(_kernels, m) {
     nb::set_leak_warnings(false);
     m.attr("LEARNED") = static_cast<int>(kLearned);
-    m.attr("DUE") = static_cast<int>(kDue);
     m.attr("UNKNOWN") = static_cast<int>(kUnknown);
     m.attr("MAX_LEVELS") = kLevels - 1;
     m.def("instruction_set", [] { return std::string(choose_functions().name); });
@@ -148,6 +160,11 @@ NB_MODULE(_kernels, m) {
     });
 
     m.def("all_finite", &all_finite, "X"_a);
+
+    nb::class_<Held>(m, "Turn")
+        .def("__enter__", &Held::begin)
+        .def("__exit__", [](Held& held, nb::handle, nb::handle, nb::handle) { held.end(); }, "kind"_a.none(), "error"_a.none(),
+             "traceback"_a.none());
 
     auto engine = nb::class_<Engine>(m, "Engine");
     engine
@@ -167,7 +184,7 @@ NB_MODULE(_kernels, m) {
         .def("split_by_candidate", writing(&Engine::split_by_candidate), "node"_a, "candidate"_a)
         .def("prune", writing(&Engine::prune), "node"_a)
         .def("first_rows", &first_rows, "node"_a)
-        .def("grid_is_ready", [](const Engine& e, int node) { const Reading lock(e); return e.grids[checked_node(e, node)].is_ready(); }, "node"_a)
+        .def("grid_is_ready", [](const Engine& e, int node) { const Reading lock(e); return !e.settings.by_gradient && checked_grid(e, node).is_ready(); }, "node"_a)
         .def("choose_grid", writing(&Engine::choose_grid), "node"_a, "slots"_a, "edges"_a)
         .def("grid_sums", &grid_sums, "node"_a)
         .def("proposals", &proposals, "node"_a)
@@ -186,13 +203,13 @@ NB_MODULE(_kernels, m) {
                  const Head& head = e.head(checked_model(e, model));
                  return std::make_tuple(head.has_floor != 0.0 ? head.floor[0] : 0.0, head.has_floor != 0.0 ? head.floor[1] : 0.0);
              }, "model"_a)
-        .def_prop_ro("n_steps", [](const Engine& e) { return e.n_steps; })
-        .def_prop_ro("challenger", [](const Engine& e) { return e.challenger; })
-        .def_prop_ro("challenger_rows", [](const Engine& e) { return e.challenger_rows; })
-        .def_prop_ro("challenger_loss", [](const Engine& e) { return e.challenger_loss; })
-        .def_prop_ro("rival_loss", [](const Engine& e) { return e.rival_loss; })
-        .def_prop_ro("challenger_gain", [](const Engine& e) { return e.challenger_gain(); })
-        .def_prop_ro("is_calm", [](const Engine& e) { return e.is_calm(); })
+        .def_prop_ro("n_steps", reading<Engine>([](const Engine& e) { return e.n_steps; }))
+        .def_prop_ro("challenger", reading<Engine>([](const Engine& e) { return e.challenger; }))
+        .def_prop_ro("challenger_rows", reading<Engine>([](const Engine& e) { return e.challenger_rows; }))
+        .def_prop_ro("challenger_loss", reading<Engine>([](const Engine& e) { return e.challenger_loss; }))
+        .def_prop_ro("rival_loss", reading<Engine>([](const Engine& e) { return e.rival_loss; }))
+        .def_prop_ro("challenger_gain", reading<Engine>([](const Engine& e) { return e.challenger_gain(); }))
+        .def_prop_ro("is_calm", reading<Engine>([](const Engine& e) { return e.is_calm(); }))
         .def_rw("restless_until", &Engine::restless_until)
         .def_rw("restless_rows", &Engine::restless_rows)
         .def_rw("alarm_level", &Engine::alarm_level)

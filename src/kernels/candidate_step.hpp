@@ -42,6 +42,7 @@ public:
     }
     // `then`, `now`: the node's sums without and with the step's rows.
     void learn(Candidates& store, const NodeSums& then, const NodeSums& now, int budget, int replacements) {
+        budget_ = budget;
         room_ = std::max(0, budget - store.n());
         replacements = std::min(replacements, store.n());
         fresh_.clear();
@@ -55,6 +56,14 @@ public:
             propose(store, now.n - then.n);
         }
         admit(store, then, now);
+    }
+    template <class Archive>
+    void visit_scratch(Archive& a) {
+        a("sums", sums_), a("all", all_), a("left", left_), a("right", right_), a("prefix", prefix_);
+        a("residual", residual_), a("left_norms", left_norms_), a("right_norms", right_norms_), a("group", group_);
+        a("order", order_), a("admitted", admitted_), a("passing", passing_), a("is_stored", is_stored_);
+        a("buckets", buckets_), a("promising", promising_), a("fresh", fresh_), a("worst", worst_);
+        column_.visit_scratch(a);
     }
 
 private:
@@ -319,7 +328,7 @@ private:
         admitted_.clear();
         for (std::size_t i = 0; i < fresh_.size(); i++) {
             const bool is_free = i < static_cast<std::size_t>(room_);
-            const int k = is_free ? store.append(rule_.size) : worst_[i - room_].second;
+            const int k = is_free ? store.append(rule_.size, budget_) : worst_[i - room_].second;
             const std::int32_t feature = fresh_[i].feature;
             store.start(k, feature, fresh_[i].value, schema_->is_categorical[feature], then, rule_.size);
             if (n_ == 1) add_left(store, k, sums_[0], all_.data());
@@ -350,7 +359,7 @@ private:
     const Schema* schema_ = nullptr;
     const double* raw_ = nullptr;  // the chunk's rows
     Gradients gradients_ = {};
-    int n_ = 0, room_ = 0;
+    int n_ = 0, room_ = 0, budget_ = 0;
     std::vector<RowSums> sums_;
     Lines<double> all_, left_, right_, prefix_;
     std::vector<double> residual_, left_norms_, right_norms_;

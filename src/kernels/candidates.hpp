@@ -53,6 +53,12 @@ struct WaitingRows {
     double lowest = 0.0, highest = 0.0;             // bounds of all gains
     double node_length = 0.0;                       // the node's own gradient is not longer
 
+    template <class Archive>
+    void visit_scratch(Archive& a) {
+        a("gradients", gradients), a("low", low), a("is_left", is_left), a("left_length", left_length);
+        a("right_length", right_length), a("left_reach", left_reach), a("right_reach", right_reach);
+        a("least", least), a("most", most);
+    }
     void resize(int n_candidates) {
         is_left.resize(n_candidates);
         for (auto* values : {&low, &left_length, &right_length, &left_reach, &right_reach, &least, &most})
@@ -82,7 +88,11 @@ struct Candidates {
     void clear() { *this = Candidates(); }
     template <class Archive>
     void visit(Archive& archive) {
-        waiting = WaitingRows();
+        if constexpr (Archive::kMeasures) {
+            waiting.visit_scratch(archive);
+        } else {
+            waiting = WaitingRows();
+        }
         archive("feature", feature);
         archive("value", value);
         archive("n_left", n_left);
@@ -93,7 +103,9 @@ struct Candidates {
         archive("gradient_before", gradient_before);
         archive("gain", gain);
     }
-    int append(int size) {
+    int append(int size, int budget) {
+        for (auto* gradients : {&gradient_left, &gradient_before})
+            make_room(*gradients, size, static_cast<std::size_t>(budget) * size);
         feature.push_back(-1);
         for (auto* values : {&value, &n_left, &loss_left, &n_before, &loss_before, &gain}) values->push_back(0.0);
         gradient_left.resize(gradient_left.size() + size);

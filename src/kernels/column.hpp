@@ -39,6 +39,10 @@ public:
         if (!edges_.empty()) return bucket_[std::lower_bound(edges_.begin(), edges_.end(), value) - edges_.begin()];
         return bucket_[std::min(static_cast<int>((value - range_.origin) * range_.factor), n_codes_ - 1)];
     }
+    template <class Archive>
+    void visit_scratch(Archive& a) {
+        a("values", values), a("places", places), a("codes", codes_), a("edges", edges_), a("slots", slots_);
+    }
     // Sorts places by value; equal values keep their order.
     void sort(int begin, int end) {
         const auto precedes = [&](std::int32_t i, std::int32_t j) {

@@ -293,7 +293,7 @@ void Engine::step_candidates(int node, const Visit& visit, const Forward& before
 }
 
 void Engine::settle() {
-    for (int node = 0; node < settings.max_nodes; node++)
+    for (int node = 0; node < settings.max_nodes && settings.by_gradient; node++)
         if (nodes.alive[node]) settle(node);
 }
 

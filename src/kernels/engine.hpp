@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <limits>
-#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "memory.hpp"
 #include "rows.hpp"
 #include "simple_models.hpp"
+#include "turns.hpp"
 
 namespace driftree {
 
@@ -172,16 +172,34 @@ public:
         a.each("node_gradient", node_gradient, [](auto& inner, Lines<double>& g) { inner("sum", g); });
         a.each("class_rows", class_rows, [](auto& inner, std::vector<double>& counts) { inner("count", counts); });
         a.fixed(false);
+        if constexpr (Archive::kMeasures) visit_scratch(a);
     }
+    void make_all_places();  // before a visit that copies, and before check()
+    void drop_places();      // that no node needs
     void derive();       // what follows from what was loaded
     void check() const;  // throws unless this is a state that the engine can have made: soundness.cpp
 
     double challenger_gain() const { return rival_loss - challenger_loss; }
     bool is_calm() const { return clock >= restless_until; }
-    mutable std::shared_mutex mutex;  // one learns, or many predict
+    mutable Turns turns;  // one learns, or many predict
     Head& head(int model) { return *reinterpret_cast<Head*>(models[model].data()); }
 
 private:
+    template <class Archive>
+    void visit_scratch(Archive& a) {
+        chunk_.visit_scratch(a);
+        candidate_step_.visit_scratch(a);
+        a.each("stop", stops_, [](auto& inner, Stop& stop) { inner("rows", stop.rows); });
+        a.each("pupil", pupils_, [](auto& inner, std::unique_ptr<Pupil>& p) {
+            inner.owned(*p);
+            inner("rows", p->rows), inner("loss", p->loss), inner("residual", p->residual);
+            inner("advantage", p->advantage), inner("scratch", p->scratch);
+        });
+        a("node_loss", node_loss_), a("leaf_loss", leaf_loss_), a("lessons", lessons_), a("due", due_);
+        a("grid_gradient", grid_scratch_.gradient), a("grid_values", grid_scratch_.values);
+        a("grid_slots", grid_scratch_.slots), a("gradient_before", gradient_before_);
+    }
+
     struct Stop {  // the rows of this step at one node
         int node;
         std::vector<std::int32_t> rows;
@@ -209,6 +227,7 @@ private:
     void add_children(int node, const Condition& condition, int left_model, int right_model);
     std::size_t model_size() const;
     Condition condition(int node) const;
+    void make_places(int n_nodes);
     void set_subtree_loss(int node, double loss);
     void add_column();
     void restart_grids();

@@ -5,12 +5,12 @@
 // (learn/fimtdd_tree.py).
 #pragma once
 #include <cstdint>
-#include <shared_mutex>
 #include <vector>
 
 #include "rows.hpp"
 #include "simple_models.hpp"
 #include "split_points.hpp"
+#include "turns.hpp"
 
 namespace driftree {
 
@@ -99,7 +99,7 @@ public:
     std::vector<std::int32_t> place;          // of each class in the models, in the order of their first rows; -1: none
     double clock = 0.0;
     std::int64_t n_rows = 0;
-    mutable std::shared_mutex mutex;          // one learns, or many predict
+    mutable Turns turns;                      // one learns, or many predict
 
     template <class Archive>
     void visit(Archive& a) {
@@ -112,6 +112,9 @@ public:
         a.each("model", models, [](auto& inner, std::vector<double>& model) { inner("memory", model); });
         a.each("split_points", split_points, [](auto& inner, SplitPoints& points) { points.visit(inner); });
         a.fixed(false);
+        if constexpr (Archive::kMeasures) {
+            a("inputs", inputs_), a("residual", residual_), a("scratch", scratch_), a("due", due_), a("path", path_);
+        }
     }
     void derive();       // what follows from what was loaded
     void check() const;  // throws unless this is a state that the engine can have made: soundness.cpp

@@ -1,30 +1,48 @@
-// Locks: one learns, or many predict.
+// Locks: turns at an engine (turns.hpp) beside Python's own lock.
 #pragma once
 #include <nanobind/nanobind.h>
 
-#include <mutex>
-#include <shared_mutex>
+#include <optional>
+#include <utility>
+
+#include "turns.hpp"
 
 namespace driftree {
 
 namespace nb = nanobind;
 
-// A call that has the interpreter's lock (GIL) also takes the engine's. It never waits for it with the GIL in its hands,
-// and whoever has released the GIL lets go of the engine before it asks for the GIL again: no deadlock.
-template <class Lock>
-class Holding {
-public:
+// A call that has the interpreter's lock (GIL) also takes its turn at the engine, and never waits for that with the GIL in
+// its hands. Whoever has a turn may wait for the GIL: no deadlock.
+constexpr auto without_gil = [](auto&& wait) {
+    nb::gil_scoped_release release;
+    wait();
+};
+struct Writing : Turn {
     template <class Engine>
-    explicit Holding(const Engine& engine) : lock_(engine.mutex, std::try_to_lock) {
-        if (lock_.owns_lock()) return;
-        nb::gil_scoped_release release;
-        lock_.lock();
-    }
+    explicit Writing(const Engine& engine) : Turn(engine.turns, true, without_gil) {}
+};
+struct Reading : Turn {
+    template <class Engine>
+    explicit Reading(const Engine& engine) : Turn(engine.turns, false, without_gil) {}
+};
+
+// One turn for several calls from Python: `with engine.writing(): ...`.
+class Held {
+public:
+    Held(nb::object engine, Turns& turns, bool writes) : engine_(std::move(engine)), turns_(turns), writes_(writes) {}
+    void begin() { turn_.emplace(turns_, writes_, without_gil); }
+    void end() { turn_.reset(); }
 
 private:
-    Lock lock_;
+    nb::object engine_;  // stays alive
+    Turns& turns_;
+    bool writes_;
+    std::optional<Turn> turn_;
 };
-using Writing = Holding<std::unique_lock<std::shared_mutex>>;
-using Reading = Holding<std::shared_lock<std::shared_mutex>>;
+
+template <class Engine, bool kWrites>
+Held* hold(nb::handle_t<Engine> self) {
+    return new Held(nb::borrow(self), nb::inst_ptr<Engine>(self)->turns, kWrites);
+}
 
 }  // namespace driftree

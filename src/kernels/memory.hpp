@@ -1,5 +1,7 @@
-// Memory: numbers whose first lies at the start of a cache line, as whole vectors of them should.
+// Memory: numbers whose first lies at the start of a cache line, as whole vectors of them should; and vectors that do not
+// double when they grow.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <new>
 #include <vector>
@@ -35,5 +37,12 @@ private:
     alignas(64) double few_[kFew];
     Lines<double> many_;
 };
+
+// Makes room for n more items: a quarter more than needed, but for no more than `most` items.
+template <class Values>
+void make_room(Values& values, std::size_t n, std::size_t most) {
+    const std::size_t needed = values.size() + n;
+    if (needed > values.capacity()) values.reserve(std::max(needed, std::min(needed + needed / 4, most)));
+}
 
 }  // namespace driftree

@@ -12,7 +12,7 @@ namespace driftree {
 
 namespace nb = nanobind;
 
-enum RowStatus { kLearned = 0, kDue = 1, kUnknown = 2 };
+enum RowStatus { kLearned = 0, kUnknown = 1 };
 
 template <class Engine>
 class RowFace {
@@ -21,7 +21,8 @@ public:
         : owner_(std::move(owner)), engine_(*nb::inst_ptr<Engine>(owner_)),
           reader_(std::move(names), std::move(levels), std::move(labels)) {}
 
-    int learn(nb::handle x, nb::handle label) {
+    // If anything is due then, the tree decides before anybody can look.
+    int learn(nb::handle x, nb::handle label, nb::handle tree) {
         const Writing lock(engine_);
         const std::int32_t code = reader_.code_of(label);
         if (code < 0) return kUnknown;
@@ -32,7 +33,8 @@ public:
         for (int j = 0; j < n_features; j++)
             if (engine_.schema.lacks_column(j, row[j])) return kUnknown;
         engine_.learn(row, &code, nullptr, 1);
-        return engine_.has_due() ? kDue : kLearned;
+        if (engine_.has_due()) tree.attr("decide")();
+        return kLearned;
     }
     // The most probable label, or NotImplemented when Python must read the row.
     nb::object predict(nb::handle x) {

@@ -105,6 +105,7 @@ struct Scaler {
         archive("scale_factor", factor);
         archive.derived(limit);
         archive.derived(has_value);
+        if constexpr (Archive::kMeasures) archive("scratch", scratch_);
     }
     void derive(const Schema& schema, bool by_range) {
         limit.clear();
@@ -151,6 +152,11 @@ public:
                                     steps.data()}; }
     const double* raw_row(int i, int n_features) const { return raw.data() + static_cast<long>(i) * n_features; }
 
+    template <class Archive>
+    void visit_scratch(Archive& a) {
+        a("raw", raw), a("inputs", inputs), a("weights", weights), a("steps", steps), a("labels", labels);
+        a("active", active), a("n_active", n_active), a("order", order_), a("keys", keys_), a("begin", begin_);
+    }
     // Copies the rows in the order in which the step visits them.
     void fill(const Functions& f, const double* X, const std::int32_t* y, const double* w, int n_rows, int m,
               std::uint64_t seed) {

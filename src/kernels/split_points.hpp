@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "layout.hpp"
+#include "memory.hpp"
 #include "rows.hpp"
 
 namespace driftree {
@@ -188,6 +189,7 @@ private:
             (walk.value < parent[0] ? next.below : next.above) = fresh;
             parent[1] = std::bit_cast<double>(next);
         }
+        make_room(keys, kHeadOfKey + n_classes, root.size() * max_keys() * (kHeadOfKey + n_classes));
         keys.insert(keys.end(), {walk.value, std::bit_cast<double>(Children())});
         keys.insert(keys.end(), n_classes, 0.0);
         keys[keys.size() - n_classes + label] = weight;

@@ -12,8 +12,7 @@ namespace driftree {
 
 Engine::Engine(const Settings& given, int classes)
     : settings(given), shape{1, 8, classes > 2 ? classes : 1}, nodes(given.max_nodes),
-      trials(given.max_nodes * given.trials), grids(given.max_nodes), candidates(given.max_nodes),
-      node_gradient(given.max_nodes), class_rows(given.max_nodes), n_classes(classes), f_(&choose_functions()),
+      trials(given.max_nodes * given.trials), n_classes(classes), f_(&choose_functions()),
       learning_{given.learning_rate, given.memory, given.passes, false} {
     new_node(-1, new_model());
     if (!settings.by_gradient && n_classes <= 2) {
@@ -143,17 +142,22 @@ void Engine::restride(int stride, int outputs) {
     }
     for (int node = 0; node < settings.max_nodes; node++) {
         if (!nodes.alive[node]) continue;
-        if (outputs == old.outputs) {
+        if (settings.by_gradient) {
+            Candidates& store = candidates[node];
+            if (outputs == old.outputs) {
+                widen(store.gradient_left, old.stride, stride);
+                widen(store.gradient_before, old.stride, stride);
+                widen(node_gradient[node], old.stride, stride);
+            } else {
+                store.clear();
+                node_gradient[node].assign(static_cast<std::size_t>(outputs) * stride, 0.0);
+            }
+        } else if (outputs == old.outputs) {
             widen(grids[node].gradients, old.stride, stride);
             widen(grids[node].total, old.stride, stride);
-            widen(candidates[node].gradient_left, old.stride, stride);
-            widen(candidates[node].gradient_before, old.stride, stride);
-            widen(node_gradient[node], old.stride, stride);
-            continue;
+        } else if (grids[node].is_ready()) {
+            grids[node].clear_gradients(shape);
         }
-        if (grids[node].is_ready()) grids[node].clear_gradients(shape);
-        candidates[node].clear();
-        if (settings.by_gradient) node_gradient[node].assign(static_cast<std::size_t>(outputs) * stride, 0.0);
     }
 }
 
@@ -161,6 +165,34 @@ void Engine::restride(int stride, int outputs) {
 Condition Engine::condition(int node) const {
     return {nodes.feature[node], nodes.threshold[node], static_cast<bool>(nodes.equality[node]),
             static_cast<bool>(nodes.missing_left[node])};
+}
+
+// Nodes that may come some day have a place in the arrays that Python sees, but no sums yet.
+void Engine::make_places(int n_nodes) {
+    const auto fit = [&](auto& places) {
+        if (std::ssize(places) < n_nodes) make_room(places, n_nodes - places.size(), settings.max_nodes), places.resize(n_nodes);
+    };
+    fit(class_rows);
+    if (settings.by_gradient) {
+        fit(candidates), fit(node_gradient);
+    } else {
+        fit(grids);
+    }
+}
+
+// In files every node that may be has a place, in either setting.
+void Engine::make_all_places() {
+    const auto fit = [&](auto& places) { places.resize(settings.max_nodes); };
+    fit(class_rows), fit(candidates), fit(node_gradient), fit(grids);
+}
+
+void Engine::drop_places() {
+    const auto last = std::find(nodes.alive.rbegin(), nodes.alive.rend(), 1);
+    const auto n_nodes = static_cast<std::size_t>(nodes.alive.rend() - last);
+    const auto fit = [](auto& places, std::size_t n) { places.resize(n), places.shrink_to_fit(); };
+    fit(class_rows, n_nodes);
+    fit(candidates, settings.by_gradient ? n_nodes : 0), fit(node_gradient, settings.by_gradient ? n_nodes : 0);
+    fit(grids, settings.by_gradient ? 0 : n_nodes);
 }
 
 int Engine::new_node(int parent, int model) {
@@ -176,9 +208,8 @@ int Engine::new_node(int parent, int model) {
     nodes.evidence[node] = nodes.recent[node] = 0.0;
     nodes.rest_level[node] = std::numeric_limits<double>::infinity();
     nodes.clock[node] = nodes.born[node] = clock;
+    make_places(node + 1);
     class_rows[node].assign(n_classes, 0.0);
-    grids[node].restart();
-    candidates[node].clear();
     if (settings.by_gradient) node_gradient[node].assign(static_cast<std::size_t>(shape.outputs) * shape.stride, 0.0);
     return node;
 }
@@ -187,10 +218,13 @@ void Engine::release(int node) {
     for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++)
         if (trials.feature[t] >= 0) drop_trial(t, 0.0);
     free_model(nodes.model[node]);
-    grids[node].restart();
-    candidates[node].clear();
-    Lines<double>().swap(node_gradient[node]);
     std::vector<double>().swap(class_rows[node]);
+    if (settings.by_gradient) {
+        candidates[node].clear();
+        Lines<double>().swap(node_gradient[node]);
+    } else {
+        grids[node].restart();
+    }
     nodes.alive[node] = 0;
 }
 

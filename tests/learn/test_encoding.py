@@ -217,7 +217,11 @@ def test_missing_values_of_every_kind_are_the_same(make, missing):
     assert model.predict_proba(frame).tolist() == [list(twin.predict_proba_one({}).values())]
 
 
-@pytest.mark.parametrize("dtype", ["str", "string", "category", "boolean"])
+# What "str" means before pandas 3 makes a text of None.
+TEXT_TYPES = ["str", "string"] if int(pd.__version__.partition(".")[0]) >= 3 else ["string"]
+
+
+@pytest.mark.parametrize("dtype", [*TEXT_TYPES, "category", "boolean"])
 def test_a_column_of_text_is_no_number_even_if_all_of_it_is_missing(dtype):
     model = DynamicModelTreeClassifier()
     model.learn_many(pd.DataFrame({"a": [1.0, 2.0], "c": pd.array([None, None], dtype)}), [0, 1])

@@ -199,19 +199,6 @@ def test_invariants_hold_after_every_step(setting, stream, mood, size, weighted)
     assert model.n_rows_seen_ == N_ROWS
 
 
-@examples(5)
-@given(seed=st.integers(0, 10**6), max_nodes=st.integers(1, 7), max_depth=st.integers(0, 3))
-def test_caps_are_hard(setting, seed, max_nodes, max_depth):
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-1, 1, size=(800, 2))
-    y = np.floor(2 * X).sum(axis=1) % 2  # a chessboard: never enough leaves
-    limits = {"max_nodes": max_nodes, "max_depth": max_depth}
-    model = make_model(setting, epsilon=1.0, **limits)
-    for _ in learn(model, X, y, 20):
-        assert model.n_nodes_ <= max_nodes
-        assert model.depth_ <= max_depth
-
-
 # ---------------------------------------------------------------------- what must not matter
 @examples(5)
 @given(stream=streams)

@@ -1,14 +1,24 @@
-"""Threads: some predict while another learns; several models learn at a time."""
+"""Threads: some predict while another learns, or two learn; several models learn at a time."""
 
+import pickle
 import subprocess
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from driftree.learn.tree import Tree
 from driftree.streams import agrawal
+from quick import make_engine
+
+WATCHING = Path(__file__).parent.parent / "watching.py"
+ALL_KINDS = ["LinkChange", "Prune", "Replace", "Split"]
 
 PREDICT_WHILE_LEARNING = """
 import sys, threading
@@ -60,7 +70,189 @@ def test_some_threads_may_predict_while_another_learns(learner):
     assert (run.returncode, run.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("learner", "kinds"), [("measured", ALL_KINDS), ("paper", ALL_KINDS[1:]), ("fimtdd", [])]
+)
+def test_every_prediction_is_that_of_a_whole_state(learner, kinds):
+    command = [sys.executable, str(WATCHING), learner]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert (run.stderr, run.returncode) == ("", 0)
+    assert run.stdout.split() == kinds
+
+
 LEARNERS = [DynamicModelTreeClassifier, DynamicModelTreeClassifier.paper, FIMTDDClassifier]
+
+
+# ---------------------------------------------------------------------- turns
+class Other:
+    """Another thread, which has a turn at an engine from `begin` to `end`."""
+
+    def __init__(self, turn):
+        self.has_begun, self.may_end, self.turn = threading.Event(), threading.Event(), turn
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        with self.turn:
+            self.has_begun.set()
+            self.may_end.wait(60)
+
+    def begins(self, seconds=60):
+        return self.has_begun.wait(seconds)
+
+    def waits(self):
+        return not self.begins(0.05)
+
+    def end(self):
+        self.may_end.set()
+        self.thread.join(60)
+        return not self.thread.is_alive()
+
+
+def test_many_read_or_one_writes_and_nobody_is_passed_over():
+    engine = make_engine(1)
+    first, second = Other(engine.reading()), Other(engine.reading())
+    assert first.begins()
+    assert second.begins()
+    writer = Other(engine.writing())
+    assert writer.waits()
+    late = Other(engine.reading())
+    assert late.waits()  # or writers might wait for ever
+    assert first.end()
+    assert writer.waits()
+    assert second.end()
+    assert writer.begins()
+    later = Other(engine.writing())
+    assert late.waits()
+    assert later.waits()
+    assert writer.end()
+    assert late.begins()  # before the second writer, though that is awake
+    assert later.waits()
+    assert late.end()
+    assert later.begins()
+    assert later.end()
+    with engine.writing():
+        assert engine.n_rows == 0
+
+
+def test_a_turn_inside_a_turn_waits_for_nobody():
+    engine, other_engine = make_engine(1), make_engine(1)
+    with engine.writing(), engine.reading(), engine.writing():
+        engine.add_feature(False, True)
+    with engine.reading():
+        writer = Other(engine.writing())
+        assert writer.waits()
+        with engine.reading(), other_engine.writing():
+            assert engine.n_features == 2
+        assert writer.waits()
+        with pytest.raises(RuntimeError, match="cannot learn while the same thread looks"):
+            engine.add_feature(False, True)
+    assert writer.begins()
+    assert writer.end()
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_whatever_happens_in_a_decision_the_turn_ends(monkeypatch, by_rows):
+    X, y = next(agrawal(2000, seed=1, function=1, batch_rows=2000))
+    model = DynamicModelTreeClassifier().fit(X[:100], y[:100])
+    row = dict(zip(model._encoder.names, X[0].tolist(), strict=True))
+    monkeypatch.setattr(Tree, "decide", lambda _: 1 / 0)
+
+    def learn():
+        for _ in range(1000):
+            model.learn_one(row, int(y[0])) if by_rows else model.partial_fit(X, y)
+
+    with pytest.raises(ZeroDivisionError):
+        learn()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(model.predict, X[:5]).result(60).shape == (5,)
+
+
+# ---------------------------------------------------------------------- two learn
+def teach(model, part):
+    """Teach one of two lessons, each of which has a feature, a level and a label of its own."""
+    rng = np.random.default_rng(part)
+    a, b = rng.normal(size=(2, 30))
+    level = np.array([f"level {part}", "common"], dtype=object)[(b > 0).astype(int)]
+    y = np.where(a > 1, 5 + part, a > 0)
+    model.learn_many({"a": a, f"own {part}": b, "c": level}, y)
+    for i in range(5):
+        model.learn_one({"a": a[i], f"another {part}": b[i]}, int(y[i]))
+
+
+@pytest.mark.parametrize("build", LEARNERS)
+def test_calls_of_two_threads_that_learn_come_one_after_the_other(build):
+    X = {"a": np.linspace(-1, 1, 6), "own 0": np.linspace(1, -1, 6)}
+    switch_interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            model = build()
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(partial(teach, model), range(2)))
+            assert model.n_rows_seen_ == 70
+            assert set(model.classes_.tolist()) == {0, 1, 5, 6}
+            assert list(model._encoder.names.values()) == list(range(6))
+            assert set(model._encoder.levels[model._encoder.names["c"]]) == {
+                "level 0",
+                "level 1",
+                "common",
+            }
+            twin = pickle.loads(pickle.dumps(model))
+            answers = [one.predict_proba_many(X) for one in (model, twin)]
+            assert np.isfinite(np.stack(list(answers[0].values()))).all()
+            np.testing.assert_equal(*answers)
+    finally:
+        sys.setswitchinterval(switch_interval)
+
+
+@pytest.mark.parametrize("build", LEARNERS)
+def test_two_threads_that_learn_a_batch_each_learn_them_in_one_of_two_orders(build):
+    def lesson(part):
+        rng = np.random.default_rng(part)
+        a, b = rng.normal(size=(2, 50))
+        return {"a": a, f"own {part}": b}, rng.integers(0, 3 + part, 50)
+
+    def state(model):
+        return {name: array.tobytes() for name, array in model._tree.engine.arrays().items()}
+
+    orders = []
+    for order in ((0, 1), (1, 0)):
+        orders.append(build())
+        for part in order:
+            orders[-1].learn_many(*lesson(part))
+    for _ in range(20):
+        model = build()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(model.learn_many, *zip(*map(lesson, range(2)), strict=True)))
+        assert state(model) in list(map(state, orders))
+
+
+# ---------------------------------------------------------------------- without the GIL
+@pytest.mark.parametrize("call", ["partial_fit", "predict_proba"])
+def test_other_threads_go_on_during_a_batch(call):
+    X, y = next(agrawal(300_000, seed=1, function=1, batch_rows=300_000))
+    model = DynamicModelTreeClassifier.paper().partial_fit(X[:1000], y[:1000])
+    counts, is_over = [0], threading.Event()
+
+    def count():
+        while not is_over.is_set():
+            counts[0] += 1
+            time.sleep(0)  # lets go of the GIL
+
+    counter = threading.Thread(target=count)
+    switch_interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)  # nobody is made to let go of the GIL
+    counter.start()
+    try:
+        before = counts[0]
+        model.partial_fit(X, y) if call == "partial_fit" else model.predict_proba(X)
+        during = counts[0] - before
+    finally:
+        is_over.set()
+        sys.setswitchinterval(switch_interval)
+        counter.join()
+    assert during > 100
 
 
 @pytest.mark.parametrize("build", LEARNERS)
@@ -88,3 +280,25 @@ def test_parts_of_a_batch_in_threads_are_predicted_as_the_whole(build):
     with ThreadPoolExecutor(2) as pool:
         parts = list(pool.map(model.predict_proba, np.array_split(X, 5)))
     assert np.concatenate(parts).tobytes() == model.predict_proba(X).tobytes()
+
+
+def cores_in_use(call):
+    """How many cores two threads keep busy that both do the same."""
+    wall, processor = time.perf_counter(), time.process_time()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: call(), range(2)))
+    return (time.process_time() - processor) / (time.perf_counter() - wall)
+
+
+@pytest.mark.slow
+def test_two_learners_in_two_threads_use_two_cores():
+    X, y = next(agrawal(400_000, seed=1, function=1, batch_rows=400_000))
+    calls = {
+        "learn": lambda: DynamicModelTreeClassifier.paper().partial_fit(X, y),
+        "sort": lambda: np.sort(X, axis=0),  # which NumPy does without the GIL, too
+    }
+    cores = {name: [] for name in calls}
+    for _ in range(9):  # in turn: others may use the machine meanwhile
+        for name, call in calls.items():
+            cores[name].append(cores_in_use(call))
+    assert np.median(cores["learn"]) > 0.75 * np.median(cores["sort"])

@@ -11,6 +11,7 @@ from driftree.explain.export import to_dict, to_dot
 from driftree.explain.importance import Importance, feature_importance
 from driftree.explain.markup import notebook_html
 from driftree.explain.rules import Rule, rules
+from driftree.learn.state import undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
@@ -29,13 +30,15 @@ class Readable:
     """What a Dynamic Model Tree knows, why it changed, why it predicts; a part of the estimator."""
 
     _tree: Tree | None
-    _encoder: Encoder | None
 
     if TYPE_CHECKING:  # the estimator's own, further on in its bases
 
+        @property
+        def _encoder(self) -> Encoder | None: ...
         def _matrix(self, X: Any) -> NDArray[np.float64]: ...
 
     # ------------------------------------------------------------------ why it changed
+    @undisturbed
     def why(self, *, step: int | None = None, node: int | None = None) -> str:
         """Say why the tree changed, or is as it is.
 
@@ -70,6 +73,7 @@ class Readable:
         """
         return changes.why(self, step=step, node=node)
 
+    @undisturbed
     def history(self, *, library: str | None = None) -> Any:
         """Return the changes of the tree as a data frame, oldest first.
 
@@ -99,6 +103,7 @@ class Readable:
         """
         return changes.history(self, library)
 
+    @undisturbed
     def tree_at(self, step: int) -> Structure:
         """Return the nodes and splits of the tree as it was after a time step.
 
@@ -123,6 +128,7 @@ class Readable:
         """
         return changes.tree_at(self, step)
 
+    @undisturbed
     def diff(self, first: int, second: int) -> Diff:
         """Return what changed after one time step and until another.
 
@@ -143,6 +149,7 @@ class Readable:
         return changes.diff(self, first, second)
 
     # ------------------------------------------------------------------ what it knows
+    @undisturbed
     def rules(self, *, max_weights: int = 3) -> list[Rule]:
         """Return the leaves from left to right as readable rules.
 
@@ -169,6 +176,7 @@ class Readable:
         """
         return rules(self, max_weights=max_weights)
 
+    @undisturbed
     def leaf_models(self) -> list[LeafModel]:
         """Return the leaves from left to right, each with its linear model in your units.
 
@@ -192,6 +200,7 @@ class Readable:
         """
         return leaf_models(self)
 
+    @undisturbed
     def feature_importance(self) -> dict[str, Importance]:
         """Return what each feature contributes, by loss earned and by weight, strongest first.
 
@@ -214,6 +223,7 @@ class Readable:
         """
         return feature_importance(self)
 
+    @undisturbed
     def to_dict(self) -> dict[str, Any]:
         """Return the tree as nested data for `json.dumps`.
 
@@ -235,6 +245,7 @@ class Readable:
         """
         return to_dict(self)
 
+    @undisturbed
     def to_dot(self, *, max_weights: int = 3) -> str:
         """Return the tree in the language of Graphviz, for ``dot -Tsvg`` and the like.
 
@@ -258,6 +269,7 @@ class Readable:
         return to_dot(self, max_weights=max_weights)
 
     # ------------------------------------------------------------------ why this prediction
+    @undisturbed
     def explain_one(self, x: Mapping[Hashable, Any]) -> Explanation:
         """Return why one row is predicted as it is: its rule, and what each feature contributes.
 
@@ -294,6 +306,7 @@ class Readable:
         """
         return contributions.explain_one(self, x)
 
+    @undisturbed
     def explain(self, X: Any) -> Explanations:
         """Return why each row is predicted as it is; the rows may be all that `predict` takes.
 
@@ -324,6 +337,7 @@ class Readable:
         return contributions.explain(self, X)
 
     # ------------------------------------------------------------------ what would change it
+    @undisturbed
     def counterfactual(
         self,
         x: Mapping[Hashable, Any],
@@ -387,6 +401,7 @@ class Readable:
     # ------------------------------------------------------------------ in notebooks
     # scikit-learn's `_repr_html_` is a property that gives this method, or nothing under
     # `sklearn.set_config(display="text")`.
+    @undisturbed
     def _repr_html_inner(self) -> str:
         return notebook_html(self, super()._repr_html_inner())  # type: ignore[misc]
 

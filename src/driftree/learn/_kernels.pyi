@@ -18,9 +18,7 @@ _Flags: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 LEARNED: int
-"""`RowFace.learn`: done, nothing to decide."""
-DUE: int
-"""`RowFace.learn`: done, and `Tree.decide` is due."""
+"""`RowFace.learn`: done."""
 UNKNOWN: int
 """`RowFace.learn`: nothing done; something in the row is new, and Python must read it."""
 MAX_LEVELS: int
@@ -38,8 +36,8 @@ def all_finite(X: NDArray[np.float64]) -> bool:
 class _RowFace:
     """Reads dicts for an engine, with dictionaries that it shares with the encoder."""
 
-    def learn(self, x: object, label: object, /) -> int:
-        """Take one step with one dict; return LEARNED, DUE or UNKNOWN."""
+    def learn(self, x: object, label: object, tree: object, /) -> int:
+        """Take one step with one dict, `tree.decide` if it is due; return LEARNED or UNKNOWN."""
     def predict(self, x: object, /) -> Any:
         """Return the most probable label of a dict, or NotImplemented if Python must read it."""
     def probabilities(self, x: object, /) -> dict[Any, float] | None:
@@ -55,8 +53,27 @@ class RowFace(_RowFace):
 class FimtddRowFace(_RowFace):
     """The face of a `FimtddEngine`."""
 
+@final
+class Turn:
+    """A block in which a thread has an engine; a turn inside one of the same thread is free."""
+
+    def __enter__(self) -> None:
+        """Wait until it is this thread's turn; others may have the interpreter meanwhile."""
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        """Let the next ones have their turn."""
+
 class _TreeEngine:
-    """What both engines offer to the faces. Only type checkers know this class."""
+    """What both engines offer to the faces. Only type checkers know this class.
+
+    Every call takes a turn: one thread writes, or many read. `reading` and `writing` make one turn
+    of several calls.
+    """
+
+    # ------------------------------------------------------------------ turns
+    def reading(self) -> Turn:
+        """Return a block in which no thread changes anything."""
+    def writing(self) -> Turn:
+        """Return a block in which no other thread reads or changes anything."""
 
     # ------------------------------------------------------------------ schema
     def add_feature(self, categorical: bool, has_value: bool) -> int:

@@ -10,9 +10,9 @@ from river.utils import dataframe
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from driftree.learn._kernels import DUE, LEARNED
+from driftree.learn._kernels import LEARNED
 from driftree.learn.checks import check_labels, check_weights, to_labels
-from driftree.learn.state import LearntState
+from driftree.learn.state import LearntState, undisturbed
 from driftree.learn.tables import Columns, check_rows, read_frame
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
             If anything in the input is wrong, an error is raised and the model is what it was
             before.
         """
-        with self._all_or_nothing():
-            self._tree = self._encoder = None
+        step_rows = self._fit_step_rows()
+        with self._learning(), self._all_or_nothing():
             return self._learn_rows(
-                X, y, sample_weight, is_first=True, step_rows=self._fit_step_rows()
+                X, y, sample_weight, is_first=True, afresh=True, step_rows=step_rows
             )
 
     @staticmethod
@@ -91,12 +91,13 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
             If anything in the input is wrong, an error is raised and the model is what it was
             before.
         """
-        if classes is None and sample_weight is None and self._learn_ready(X, y):
-            return self
-        if self._tree is not None and "n_features_in_" in self.__dict__:
-            return self._learn_rows(X, y, sample_weight, classes)
-        with self._all_or_nothing():
-            return self._learn_rows(X, y, sample_weight, classes, is_first=True)
+        with self._learning():
+            if classes is None and sample_weight is None and self._learn_ready(X, y):
+                return self
+            if self._tree is not None and "n_features_in_" in self.__dict__:
+                return self._learn_rows(X, y, sample_weight, classes)
+            with self._all_or_nothing():
+                return self._learn_rows(X, y, sample_weight, classes, is_first=True)
 
     def _learn_rows(
         self,
@@ -106,6 +107,7 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
         classes: ArrayLike | None = None,
         *,
         is_first: bool = False,
+        afresh: bool = False,
         step_rows: int | None = None,
     ) -> Self:
         labels = check_labels(y)
@@ -119,13 +121,14 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
             sample_weight,
             expected=None if classes is None else to_labels(classes, "classes"),
             is_first=is_first,
+            afresh=afresh,
             step_rows=step_rows,
         )
         return self
 
     # ------------------------------------------------------------------ scikit-learn: predicting
     def _matrix(self, X: Any) -> NDArray[np.float64]:
-        if self._is_ready(X):
+        if self._is_ready(X, self._tree):
             return X  # type: ignore[no-any-return]
         check_is_fitted(self)
         assert self._encoder is not None
@@ -134,12 +137,27 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable label of each row."""
+        tree = self._tree
+        if tree is not None and self._is_ready(X, tree):
+            codes = tree.engine.most_probable(X)
+            return np.asarray(tree.names.classes[codes])
+        return self._read_and_predict(X)
+
+    @undisturbed
+    def _read_and_predict(self, X: Any) -> NDArray[Any]:
         matrix = self._matrix(X)
         assert self._tree is not None
         return np.asarray(self.classes_[self._tree.engine.most_probable(matrix)])
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each label (in the order of `classes_`) for each row."""
+        tree = self._tree
+        if tree is not None and self._is_ready(X, tree):
+            return tree.engine.probabilities(X)
+        return self._read_and_predict_proba(X)
+
+    @undisturbed
+    def _read_and_predict_proba(self, X: Any) -> NDArray[np.float64]:
         matrix = self._matrix(X)
         assert self._tree is not None
         return self._tree.engine.probabilities(matrix)
@@ -149,6 +167,7 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))
 
+    @undisturbed
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the log-odds of `classes_[1]` (two classes) or one logit per label."""
         matrix = self._matrix(X)
@@ -157,6 +176,7 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
         logits = engine.logits(matrix)
         return logits if engine.n_outputs > 1 else logits[:, 0]
 
+    @undisturbed
     def apply(self, X: Any) -> NDArray[np.int32]:
         """Return the id of the leaf that each row reaches."""
         matrix = self._matrix(X)
@@ -183,24 +203,22 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
         w : float, default=1.0
             Weight; 2 is a batch of the row twice, 0 is no row.
         """
-        if self._encoder is not None and w == 1.0:
-            status = self._encoder.row_face.learn(x, y)
-            if status == LEARNED:
-                return
-            if status == DUE:
-                self._tree.decide()  # type: ignore[union-attr]
-                return
+        tree = self._tree
+        if tree is not None and w == 1.0 and tree.names.row_face.learn(x, y, tree) == LEARNED:
+            return
         weights = check_weights([w], 1)
-        parts = self._parts()
-        if w > 0:  # something in the row is new, wrong or weighted
-            batch = parts[1].read_dict(x, learning=True)
-            self._learn(parts, batch, parts[1].read_labels([y]), weights)
+        with self._learning():
+            parts = self._parts()
+            if w > 0:  # something in the row is new, wrong or weighted
+                batch = parts[1].read_dict(x, learning=True)
+                self._learn(parts, batch, parts[1].read_labels([y]), weights)
 
     def predict_one(self, x: Mapping[Hashable, Any]) -> Any:  # type: ignore[override]
         """Return the most probable label of one row, or None before anything was learnt."""
-        if self._encoder is None:
+        tree = self._tree
+        if tree is None:
             return None
-        label = self._encoder.row_face.predict(x)
+        label = tree.names.row_face.predict(x)
         if label is NotImplemented:  # something in the row is new or wrong
             proba = self.predict_proba_one(x)
             return max(proba, key=proba.__getitem__)
@@ -210,15 +228,16 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
         self, x: Mapping[Hashable, Any]
     ) -> dict[Any, float]:
         """Return the probability of each label for one row; empty before anything was learnt."""
-        if self._tree is None or self._encoder is None:
+        tree = self._tree
+        if tree is None:
             return {}
-        known = self._encoder.row_face.probabilities(x)
+        known: dict[Any, float] | None = tree.names.row_face.probabilities(x)
         if known is not None:
             return known
-        matrix = self._encoder.read_dict(x, learning=False).matrix
-        proba = self._tree.engine.probabilities(matrix)[0]
-        # A label may just have come, in another thread: hence not strict.
-        return dict(zip(self._encoder.label_list, proba.tolist(), strict=False))
+        with tree.engine.reading():
+            matrix = tree.names.read_dict(x, learning=False).matrix
+            proba = tree.engine.probabilities(matrix)[0]
+            return dict(zip(tree.names.label_list, proba.tolist(), strict=True))
 
     # ------------------------------------------------------------------ River: frames
     def learn_many(self, X: Any, y: Any, w: ArrayLike | None = None) -> None:
@@ -233,8 +252,10 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
         w : sequence of float, optional
             Weight 2 is the row twice, weight 0 is no row.
         """
-        self._learn_checked(read_frame(X), None, to_labels(y), w)
+        with self._learning():
+            self._learn_checked(read_frame(X), None, to_labels(y), w)
 
+    @undisturbed
     def predict_many(self, X: Any) -> Any:
         """Return the labels as a series of the same kind as the frame; of a dict, as an array."""
         frame, proba = self._proba_many(X)
@@ -252,6 +273,7 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
         chosen = [labels[code] for code in proba.argmax(axis=1)]
         return dataframe.to_native_series(chosen, name=None, like=frame)
 
+    @undisturbed
     def predict_proba_many(self, X: Any) -> Any:
         """Return the probabilities as a frame of the same kind, one column per label.
 
@@ -260,7 +282,7 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
         """
         frame, proba = self._proba_many(X)
         labels = [] if self._encoder is None else self._encoder.label_list
-        columns = dict(zip(labels, proba.T, strict=False))  # a label may just have come
+        columns = dict(zip(labels, proba.T, strict=True))
         if isinstance(frame, Columns):
             return columns
         return dataframe.to_native_frame(columns, like=frame)

@@ -77,9 +77,15 @@ class FIMTDDTree(TreeShape):
         start = 0
         while start < len(X):
             rows = slice(start, start + STEP_ROWS)
-            start += self.engine.learn(X[rows], y[rows], w[rows])
-            if self.engine.has_due:
-                self.decide()
+            with self.engine.writing():  # nobody looks between a row and its decisions
+                start += self.engine.learn(X[rows], y[rows], w[rows])
+                if self.engine.has_due:
+                    self.decide()
+
+    @property
+    def step_rows(self) -> int:
+        """Rows of a batch that are learnt at a time, at most."""
+        return STEP_ROWS
 
     def decide(self) -> None:
         """Decide the nodes that are due, from the root down."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from driftree.learn.events import Condition, Event, Replace, Split, Spot, make_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -295,6 +295,15 @@ class History:
     def below(self, node: int) -> tuple[Spot, ...]:
         """Return all nodes below one at present, from the top down."""
         return self._now.below(node)
+
+    def parts(self) -> Iterator[tuple[Hashable, object]]:
+        """Yield all that is remembered in parts, each with a key that it keeps with its size."""
+        trees = self._first.nodes, self._now.nodes
+        yield ("trees", *map(len, trees), len(self.marks)), (*trees, self.marks)
+        for event in self.events:
+            yield (type(event), event.step, event.node), event
+        for sample in self.samples:
+            yield sample.step, sample
 
     # ------------------------------------------------------------------ samples
     def take(self, sample: Sample) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from typing import TYPE_CHECKING, Any, Protocol, Self
+import threading
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
 
 from driftree.learn import storage
 from driftree.learn.budget import check_budget
 from driftree.learn.checks import apply_weights, check_weights
+from driftree.learn.sizes import bytes_of
 from driftree.learn.tables import array_names
 from driftree.version import __version__
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
     from driftree.learn.tables import Table
 
 STATE_VERSION = 1  # of what is pickled: to be raised with every change of it
+State = TypeVar("State", bound="HasTree")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+_FIRST = threading.Lock()  # for the moment in which a model's own lock is made
 
 
 class LearningTree(Protocol):
@@ -40,8 +47,16 @@ class LearningTree(Protocol):
         """The kernels that hold its arrays."""
 
     @property
+    def names(self) -> Any:
+        """The encoder."""
+
+    @property
     def n_nodes(self) -> int:
         """Number of nodes."""
+
+    @property
+    def step_rows(self) -> int:
+        """Rows of a batch that are learnt at a time, at most."""
 
     def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
         """Learn rows."""
@@ -72,12 +87,62 @@ class LearningTree(Protocol):
         """Take over the knowledge of another tree; raise ValueError if it is not sound."""
 
 
-class LearntState:
-    """What the estimators share; nothing is kept before something was learnt."""
+class HasTree(Protocol):
+    """Whatever may have learnt a tree."""
+
+    @property
+    def _tree(self) -> LearningTree | None: ...
+
+
+def undisturbed(
+    method: Callable[Concatenate[State, Arguments], Result],
+) -> Callable[Concatenate[State, Arguments], Result]:
+    """Let a method see one whole state of the model: no other thread learns meanwhile."""
+
+    @wraps(method)
+    def look(self: State, /, *arguments: Arguments.args, **more: Arguments.kwargs) -> Result:
+        while (tree := self._tree) is not None:
+            with tree.engine.reading():
+                if tree is self._tree:  # `fit` makes a new one
+                    return method(self, *arguments, **more)
+        return method(self, *arguments, **more)
+
+    return look
+
+
+class Unsaved:
+    """What is no part of a model: not in its __dict__, which is what others copy and compare."""
+
+    __slots__ = ("_lock", "_sizes")
+    _lock: threading.RLock
+    _sizes: dict[Hashable, int]
+
+    def _learning(self) -> threading.RLock:
+        """Return the lock that a thread holds for all of a call that learns."""
+        try:
+            return self._lock
+        except AttributeError:
+            with _FIRST:
+                if not hasattr(self, "_lock"):
+                    self._lock = threading.RLock()
+            return self._lock
+
+
+class LearntState(Unsaved):
+    """What the estimators share; nothing is kept before something was learnt.
+
+    Threads take turns. Those that predict share theirs; one that learns has its own for each step,
+    which includes the decisions and all that is new. So whoever looks sees the model after a whole
+    step (`undisturbed`). Calls that learn come one after the other (`_learning`), but for rows of
+    `learn_one` in which nothing is new: these may come between the steps of a batch.
+    """
 
     categorical: Sequence[Hashable] | None
     _tree: LearningTree | None = None
-    _encoder: Encoder | None = None
+
+    @property
+    def _encoder(self) -> Encoder | None:
+        return None if self._tree is None else self._tree.names
 
     def _read_parameters(self) -> Any:
         """Return the parameters, checked."""
@@ -91,10 +156,10 @@ class LearntState:
         raise NotImplementedError
 
     # ------------------------------------------------------------------ learning
-    def _parts(self) -> tuple[LearningTree, Encoder]:
+    def _parts(self, *, afresh: bool = False) -> tuple[LearningTree, Encoder]:
         """Return tree and encoder, or new ones; `_learn` keeps them when nothing can fail."""
-        if self._tree is not None and self._encoder is not None:
-            return self._tree, self._encoder
+        if self._tree is not None and not afresh:
+            return self._tree, self._tree.names
         return self._new_parts(self._read_parameters(), self.categorical)
 
     def _learn(
@@ -111,14 +176,25 @@ class LearntState:
         if new_labels or batch.brings_columns:
             check_budget(tree, encoder.size_with(batch, new_labels))
         X, y, w = apply_weights(batch.matrix, codes, weights)
-        tree.expect_classes([*encoder.labels, *new_labels])
-        encoder.commit_labels(new_labels)
-        encoder.commit(batch)
-        tree.schema_grew()
-        self._tree, self._encoder = tree, encoder
-        for start in range(0, len(X), step_rows or len(X)):
-            rows = slice(start, start + (step_rows or len(X)))
+        size = min(step_rows or tree.step_rows, tree.step_rows)
+        with tree.engine.writing():  # what is new comes with the step that brings it
+            tree.expect_classes([*encoder.labels, *new_labels])
+            encoder.commit_labels(new_labels)
+            encoder.commit(batch)
+            tree.schema_grew()
+            tree.learn(X[:size], y[:size], w[:size])
+            self._keep(tree)
+        for start in range(size, len(X), size):
+            rows = slice(start, start + size)
             tree.learn(X[rows], y[rows], w[rows])
+
+    def _keep(self, tree: LearningTree) -> None:
+        """Let a tree be the model's, while nobody looks at the one before it."""
+        before = self._tree
+        if before is tree:
+            return
+        with contextlib.nullcontext() if before is None else before.engine.writing():
+            self._tree = tree
 
     def _learn_checked(
         self,
@@ -129,6 +205,7 @@ class LearntState:
         *,
         expected: Iterable[Any] | None = None,
         is_first: bool = False,
+        afresh: bool = False,
         step_rows: int | None = None,
     ) -> None:
         """Read rows, labels and weights; if all of them are right, learn."""
@@ -145,7 +222,7 @@ class LearntState:
                 raise ValueError("Sample weights must contain at least one non-zero number.")
         if len(X if rows is None else rows) == 0:
             return
-        parts = self._parts()
+        parts = self._parts(afresh=afresh)
         encoder = parts[1]
         if is_first:
             own_names = array_names(X.shape[1]) if isinstance(X, np.ndarray) else X.columns
@@ -154,7 +231,7 @@ class LearntState:
         codes = encoder.read_labels(labels, expected, rows=rows)
         self._learn(parts, batch, codes, weights, step_rows)
 
-    def _is_ready(self, X: Any) -> bool:
+    def _is_ready(self, X: Any, tree: LearningTree | None) -> bool:
         """Tell whether nothing in an array has to be read: as many plain numbers as always."""
         known = self.__dict__
         return (
@@ -164,20 +241,20 @@ class LearntState:
             and len(X) > 0
             and known.get("n_features_in_") == X.shape[1]
             and "feature_names_in_" not in known
-            and self._encoder is not None
-            and self._encoder.is_ready(X)
+            and tree is not None
+            and tree.names.is_ready(X)
         )
 
     def _learn_ready(self, X: Any, y: Any) -> bool:
         """Learn arrays in which nothing is new, and say so; otherwise do nothing."""
-        if type(y) is not np.ndarray or y.ndim != 1 or not self._is_ready(X) or len(y) != len(X):
+        tree = self._tree
+        if type(y) is not np.ndarray or y.ndim != 1 or not self._is_ready(X, tree):
             return False
-        assert self._tree is not None
-        assert self._encoder is not None
-        codes = self._encoder.known_codes(y)
+        assert tree is not None
+        codes = tree.names.known_codes(y) if len(y) == len(X) else None
         if codes is None:
             return False
-        self._tree.learn(X, codes, np.ones(len(codes)))
+        tree.learn(X, codes, np.ones(len(codes)))
         return True
 
     @contextlib.contextmanager
@@ -191,6 +268,7 @@ class LearntState:
 
     # ------------------------------------------------------------------ what it knows
     @property
+    @undisturbed
     def n_nodes_(self) -> int:
         """Number of nodes."""
         return 1 if self._tree is None else self._tree.n_nodes
@@ -201,6 +279,7 @@ class LearntState:
         return (self.n_nodes_ + 1) // 2
 
     @property
+    @undisturbed
     def depth_(self) -> int:
         """Number of conditions on the longest path."""
         if self._tree is None:
@@ -228,9 +307,27 @@ class LearntState:
         """Rows learnt so far; a weight counts as the rows it was turned into, at most 8."""
         return 0 if self._tree is None else int(self._tree.engine.n_rows)
 
+    @undisturbed
     def memory_usage(self) -> int:
-        """Return the bytes that the tree's arrays hold."""
-        return 0 if self._tree is None else int(self._tree.engine.memory_usage())
+        """Return the bytes that the model holds.
+
+        These are the tree's arrays, what learning keeps ready for its next step, names and labels,
+        and the history; with what Python and its allocator need for them.
+        """
+        tree = self._tree
+        return 0 if tree is None else tree.engine.memory_usage() + self._python_bytes(tree)
+
+    def _python_bytes(self, tree: LearningTree) -> int:
+        """Return the bytes of all Python objects; of the parts that have not changed, as before."""
+        engine, history = tree.engine, getattr(tree, "history", None)
+        schema = engine.n_features, engine.n_columns, engine.n_classes
+        parts = [(schema, self.__dict__), *(() if history is None else history.parts())]
+        known = getattr(self, "_sizes", {})
+        self._sizes = {
+            key: known[key] if key in known else bytes_of(part, without=[history])
+            for key, part in parts
+        }
+        return sum(self._sizes.values())
 
     # ------------------------------------------------------------------ files
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -277,18 +374,21 @@ class LearntState:
         tree, encoder = self._new_parts(parameters, learnt["categorical"])
         tree.restore(learnt)
         encoder.restore(learnt["names"], learnt["levels"], learnt["labels"])
-        self._tree, self._encoder = tree, encoder
+        self._tree = tree
 
     # ------------------------------------------------------------------ copying
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__) | {"_stamp": {"state": STATE_VERSION, "driftree": __version__}}
-        tree, encoder = state.pop("_tree", None), state.pop("_encoder", None)
-        if tree is not None and encoder is not None:
+        tree = state.pop("_tree", None)
+        if tree is None:
+            return state
+        encoder = tree.names
+        with tree.engine.writing():
             state["_learnt"] = {
                 **tree.knowledge(),
-                "names": encoder.names,
-                "levels": encoder.levels,
-                "labels": encoder.labels,
+                "names": dict(encoder.names),
+                "levels": [None if codes is None else dict(codes) for codes in encoder.levels],
+                "labels": dict(encoder.labels),
                 "parameters": tree.parameters,
                 "categorical": sorted(encoder.categorical, key=repr),
             }
@@ -332,7 +432,7 @@ class LearntState:
 
     @property
     def _raw_memory_usage(self) -> int:
-        return int(super()._raw_memory_usage) + self.memory_usage()  # type: ignore[misc]
+        return self.memory_usage()
 
 
 def _check_stamp(stamp: Any) -> None:

@@ -60,9 +60,11 @@ def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
         "feature_names_in": None if names is None else [values.encode(name) for name in names],
         "learnt": None,
     }
-    if model._tree is None:
+    tree = model._tree
+    if tree is None:
         return contents, {}
-    contents["learnt"], arrays = _pack_learnt(model._tree, model._encoder)
+    with tree.engine.writing():  # a whole state, whoever learns meanwhile
+        contents["learnt"], arrays = _pack_learnt(tree, tree.names)
     return contents, arrays
 
 

@@ -87,9 +87,15 @@ class Tree(TreeShape):
         size = self.evidence.STEP_ROWS
         for start in range(0, len(X), size):
             rows = slice(start, start + size)
-            self.engine.learn(X[rows], y[rows], w[rows])
-            if self.engine.has_due:
-                self.decide()
+            with self.engine.writing():  # nobody looks between the sums and the decisions
+                self.engine.learn(X[rows], y[rows], w[rows])
+                if self.engine.has_due:
+                    self.decide()
+
+    @property
+    def step_rows(self) -> int:
+        """Rows of a batch that make one step, at most."""
+        return self.evidence.STEP_ROWS
 
     def decide(self) -> None:
         """Decide the link of the whole tree, or else the nodes that are due, children first."""

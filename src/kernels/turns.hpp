@@ -1,0 +1,135 @@
+// Turns: one learns, or many look. Nobody waits for ever: whoever has learnt lets those in who came to look meanwhile, and
+// whoever comes to look later waits for those who want to learn.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <stdexcept>
+
+namespace driftree {
+
+class Turns {
+public:
+    bool try_read() {
+        std::uint32_t now = state_.load(std::memory_order_relaxed);
+        while (!(now & (kWriter | kQueue)))
+            if (state_.compare_exchange_weak(now, now + 1, std::memory_order_acquire)) return true;
+        return false;
+    }
+    bool try_write() {
+        std::uint32_t nobody = 0;
+        return state_.compare_exchange_strong(nobody, kWriter, std::memory_order_acquire);
+    }
+    void read() {
+        std::unique_lock guard(mutex_);
+        const std::uint32_t now = state_.fetch_or(kQueue);
+        if (now & kWriter || n_came_ > n_served_) {
+            n_readers_++;
+            const std::uint64_t phase = phase_;
+            readers_.wait(guard, [&] { return phase_ != phase; });
+        } else {
+            state_++;
+            open_if_empty();
+        }
+    }
+    void write() {
+        std::unique_lock guard(mutex_);
+        const std::uint32_t now = state_.fetch_or(kQueue);
+        if (now & ~kQueue || n_came_ > n_served_ || n_readers_ > 0) {
+            const std::uint64_t place = ++n_came_;
+            writers_.wait(guard, [&] { return n_served_ == place; });
+        } else {
+            state_ |= kWriter;
+            open_if_empty();
+        }
+    }
+    void end_read() {
+        if (state_.fetch_sub(1, std::memory_order_acq_rel) != (kQueue | 1)) return;
+        const std::lock_guard guard(mutex_);
+        pass_on(n_came_ > n_served_);
+    }
+    void end_write() {
+        std::uint32_t only_us = kWriter;
+        if (state_.compare_exchange_strong(only_us, 0, std::memory_order_release)) return;
+        const std::lock_guard guard(mutex_);
+        state_ &= ~kWriter;
+        pass_on(n_readers_ == 0);
+    }
+
+private:
+    static constexpr std::uint32_t kWriter = 1u << 31;  // somebody writes
+    static constexpr std::uint32_t kQueue = 1u << 30;   // somebody waits: who comes now has to ask under the mutex
+
+    // Gives the free turn to those who wait, who have it before they are awake: nobody can come between.
+    void pass_on(bool to_writer) {
+        if (state_ & ~kQueue) return;  // somebody was quicker
+        if (to_writer && n_came_ > n_served_) {
+            state_ |= kWriter;
+            n_served_++;
+            writers_.notify_all();
+        } else if (n_readers_ > 0) {
+            state_ += n_readers_;
+            n_readers_ = 0;
+            phase_++;
+            readers_.notify_all();
+        }
+        open_if_empty();
+    }
+    void open_if_empty() {
+        if (n_readers_ == 0 && n_came_ == n_served_) state_ &= ~kQueue;
+    }
+
+    std::atomic<std::uint32_t> state_ = 0;  // the two flags, and how many read
+    std::mutex mutex_;                      // of what follows
+    std::condition_variable readers_, writers_;
+    std::uint32_t n_readers_ = 0;                // waiting
+    std::uint64_t phase_ = 0;                    // counts the times that readers who waited were let in
+    std::uint64_t n_came_ = 0, n_served_ = 0;    // writers who had to wait, and who of them got their turn
+};
+
+// A turn that the thread has, until the end of the block. A turn inside a turn of the same thread waits for nobody.
+class Turn {
+public:
+    template <class Wait>  // wait(call) calls `call`, which may take long
+    Turn(Turns& turns, bool writes, Wait&& wait) : turns_(turns), writes_(writes), outer_(innermost_) {
+        is_own_ = writes ? turns.try_write() : turns.try_read();
+        if (!is_own_ && !is_inside()) {
+            wait([&] { writes ? turns.write() : turns.read(); });
+            is_own_ = true;
+        }
+        innermost_ = this;
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() { end(); }
+    void end() {
+        if (is_over_) return;
+        is_over_ = true;
+        innermost_ = outer_;
+        if (is_own_) writes_ ? turns_.end_write() : turns_.end_read();
+    }
+
+private:
+    bool is_inside() const {
+        bool reads = false;
+        for (const Turn* turn = outer_; turn; turn = turn->outer_) {
+            if (&turn->turns_ != &turns_) continue;
+            if (turn->writes_ || !writes_) return true;
+            reads = true;
+        }
+        if (reads) throw std::logic_error("a model cannot learn while the same thread looks at it");
+        return false;
+    }
+
+#ifdef __GLIBC__  // which has room for a few such variables of libraries that are loaded late: one instruction, not a call
+    [[gnu::tls_model("initial-exec")]]
+#endif
+    static inline constinit thread_local const Turn* innermost_ = nullptr;
+    Turns& turns_;
+    const bool writes_;
+    bool is_own_ = false, is_over_ = false;
+    const Turn* const outer_;
+};
+
+}  // namespace driftree
