@@ -1,7 +1,7 @@
 // Archives: one walk over an engine's state (Engine::visit) serves copying out, copying in and measuring.
 //
 // What the items of a list hold (models, grids, ...) is packed: one array per kind, the items' parts one behind the
-// other, and one array of their lengths. What follows from the rest of the state is `derived`: measured, but not copied.
+// other, and one array of their lengths. What follows from the rest of the state is `derived`: measured, not copied.
 // What is kept between steps for its memory only is measured, too (visit_scratch).
 #pragma once
 #include <nanobind/nanobind.h>
@@ -53,7 +53,8 @@ public:
         for (const auto& [part, packed] : parts_) {
             arrays[(name + "." + part).c_str()] = packed.to_array(packed.bytes);
             if (packed.lengths.empty()) continue;  // one number per item
-            arrays[(name + "." + part + ".lengths").c_str()] = copied_array(packed.lengths.data(), packed.lengths.size());
+            const auto& lengths = packed.lengths;
+            arrays[(name + "." + part + ".lengths").c_str()] = copied_array(lengths.data(), lengths.size());
         }
         parts_.clear();
     }
@@ -82,7 +83,7 @@ private:
     std::map<std::string, Packed> parts_;
 };
 
-// {name: array} -> Engine. It trusts no length and no type; what the numbers say is the business of soundness.hpp.
+// {name: array} -> Engine. It trusts no length and no type; what the numbers say is the business of soundness.cpp.
 class Loader {
 public:
     static constexpr bool kReads = false, kMeasures = false;
@@ -169,7 +170,8 @@ private:
         }
         if (packed.item == packed.n_items) refuse(name, "has a wrong number of items");
         const std::int64_t length = has_length ? packed.lengths[packed.item] : 1;
-        if (length < 0 || static_cast<std::uint64_t>(length) > packed.n - packed.next) refuse(name, "has wrong lengths");
+        const std::size_t rest = packed.n - packed.next;
+        if (length < 0 || static_cast<std::uint64_t>(length) > rest) refuse(name, "has wrong lengths");
         const Part<T> part = {static_cast<const T*>(packed.data) + packed.next, static_cast<std::size_t>(length)};
         packed.next += part.n;
         packed.item++;

@@ -61,7 +61,7 @@ struct Schema {
         n_features = static_cast<int>(is_categorical.size());
         n_columns = 1;
         for (const auto* columns : {&value_column, &missing_column, &level_column})
-            n_columns += static_cast<int>(std::count_if(columns->begin(), columns->end(), [](int c) { return c >= 0; }));
+            for (const int column : *columns) n_columns += column >= 0;
         only_numbers = true;
         for (std::size_t j = 0; j < value_column.size(); j++)
             only_numbers = only_numbers && value_column[j] == 1 + static_cast<int>(j);

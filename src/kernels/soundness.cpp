@@ -1,8 +1,8 @@
 // Soundness: is a state that came from outside one that an engine can have made?
 //
-// The kernels follow what is in the state without looking: links from node to node, ids of models, slots of grids, input
-// columns, keys of search trees. Here each of them is looked at once, with every length, before any kernel runs. What is
-// only a number may be any number: it is added and compared, and cannot lead a kernel astray.
+// The kernels follow what is in the state without looking: links from node to node, ids of models, slots of grids,
+// input columns, keys of search trees. Here each of them is looked at once, with every length, before any kernel runs.
+// What is only a number may be any number: it is added and compared, and cannot lead a kernel astray.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -58,7 +58,7 @@ void check_schema(const Schema& schema) {
     use(schema.missing_column, "missing_column");
     use(schema.level_column, "level_column");
     for (std::size_t j = 0; j < n; j++) {
-        need(schema.is_categorical[j] || schema.value_column[j] >= 0, "value_column", "must have every numeric feature");
+        need(schema.is_categorical[j] || schema.value_column[j] >= 0, "value_column", "must have every number");
         const auto first = schema.level_column.begin() + static_cast<std::ptrdiff_t>(j * kLevels);
         need(schema.value_column[j] < 0 || std::all_of(first, first + kLevels, [](int c) { return c < 0; }),
              "level_column", "must be -1 where a feature is a number");
@@ -115,7 +115,7 @@ void check_links(const Nodes& nodes, const Schema& schema) {
         const int left = nodes.left[node], right = nodes.right[node], parent = nodes.parent[node];
         if (node > 0) {
             need(parent >= 0 && parent < n && nodes.alive[parent], "parent", "names a node that is not there");
-            need(nodes.left[parent] == node || nodes.right[parent] == node, "parent", "names a node that has other children");
+            need(nodes.left[parent] == node || nodes.right[parent] == node, "parent", "names a node with other children");
         }
         if (left == -1) {
             need(right == -1, "right", "must be -1 at a leaf");
@@ -138,7 +138,8 @@ void check_clock(double clock, std::int64_t n_rows) {
 // ---------------------------------------------------------------- parts of the Dynamic Model Tree
 void check_head(const Head& head, bool may_have_floor) {
     // A label's number is a place among the two floors.
-    need(head.has_floor == 0.0 || (head.has_floor == 1.0 && may_have_floor), "model.memory", "has a noise floor out of place");
+    need(head.has_floor == 0.0 || (head.has_floor == 1.0 && may_have_floor), "model.memory",
+         "has a noise floor out of place");
 }
 
 // The rows that are to choose a grid; a level's code becomes a slot.
@@ -150,7 +151,8 @@ void check_first_rows(const Grid& grid, const Schema& schema) {
         const double value = grid.first_rows[i];
         if (std::isnan(value)) continue;
         need(is_finite(value), "grid.first_rows", "must hold finite numbers, or NaN");
-        need(!schema.is_categorical[i % m] || (value >= 0.0 && value < kLevels), "grid.first_rows", "has an unknown level");
+        need(!schema.is_categorical[i % m] || (value >= 0.0 && value < kLevels), "grid.first_rows",
+             "has an unknown level");
     }
 }
 
@@ -183,7 +185,8 @@ void check_grid(const Grid& grid, const Schema& schema, const Shape& shape) {
     need_length(grid.total, size, "grid.total");
     for (int j = 0; j < schema.n_features; j++) {
         if (schema.is_categorical[j]) continue;
-        const auto begin = grid.edges.begin() + grid.first_slot[j], end = grid.edges.begin() + grid.first_slot[j + 1] - 2;
+        const auto begin = grid.edges.begin() + grid.first_slot[j];
+        const auto end = grid.edges.begin() + grid.first_slot[j + 1] - 2;  // the top and the missing have none
         need(std::all_of(begin, end, is_finite) && std::is_sorted(begin, end), "grid.edges", "must ascend");
     }
 }
@@ -193,7 +196,8 @@ void check_candidates(const Candidates& store, const Schema& schema, std::size_t
     for (const int feature : store.feature)
         need(feature >= 0 && feature < schema.n_features, "candidates.feature", "names a feature that is not there");
     need_length(store.value, n, "candidates.value");
-    need(std::all_of(store.value.begin(), store.value.end(), is_finite), "candidates.value", "must hold finite numbers");
+    need(std::all_of(store.value.begin(), store.value.end(), is_finite), "candidates.value",
+         "must hold finite numbers");  // they are sorted
     need_length(store.n_left, n, "candidates.n_left");
     need_length(store.loss_left, n, "candidates.loss_left");
     need_length(store.n_before, n, "candidates.n_before");
@@ -248,7 +252,8 @@ void Engine::check_models() const {
         use(trials.left_model[t], "trial_left_model");
         use(trials.right_model[t], "trial_right_model");
     }
-    need((challenger >= 0) == (!settings.by_gradient && n_classes <= 2), "challenger", "is there or not against the rules");
+    need((challenger >= 0) == (!settings.by_gradient && n_classes <= 2), "challenger",
+         "is there or not against the rules");
     if (challenger >= 0) use(challenger, "challenger");
     for (std::size_t model = 0; model < models.size(); model++) {
         need_length(models[model], is_used[model] ? model_size() : 0, "model.memory");
@@ -307,7 +312,8 @@ void SplitPoints::check(int n_features, int classes) const {
             n_met++;
             rest.insert(rest.end(), {children(key).below, children(key).above});
         }
-        need(n_keys[j] >= 0 && static_cast<std::size_t>(n_keys[j]) == n_met - n_before, "split_points.n_keys", "is wrong");
+        const auto n_own = static_cast<std::int64_t>(n_met - n_before);
+        need(n_keys[j] == n_own, "split_points.n_keys", "is wrong");
     }
     need(n_met == n, "split_points.keys", "has keys of no feature");
 }

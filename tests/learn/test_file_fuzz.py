@@ -1,5 +1,6 @@
 """Files damaged by chance, or on purpose: an error that says so, or a model that works."""
 
+import copy
 import functools
 import json
 
@@ -150,7 +151,7 @@ def change(contents, arrays, kind, first, second, what):
     if kind == "json":
         spots = list(walk(contents))
         holder, key = spots[int(first * len(spots))]
-        holder[key] = what
+        holder[key] = copy.deepcopy(what)  # it may be put into itself later
         return
     if kind == "parameter":
         learnt = contents["learnt"]["parameters"]

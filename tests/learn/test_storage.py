@@ -444,6 +444,19 @@ def test_files_of_every_format_are_read_forever(path):
     stored.exercise(model)
 
 
+@pytest.mark.parametrize("name", ["measured", "paper", "fimtdd"])
+def test_what_is_stored_is_what_format_1_says(name):
+    """Who changes this raises FORMAT_VERSION, still reads format 1, and raises STATE_VERSION."""
+    model = driftree.load(GOLDEN / f"format-1-{name}.dmt")
+    then = files.read(GOLDEN / f"format-1-{name}.dmt", storage.KIND)
+    now = files.from_bytes(stored.to_bytes(model), storage.KIND)
+    assert {key: array.dtype for key, array in now[1].items()} == {
+        key: array.dtype for key, array in then[1].items()
+    }
+    assert now[0].keys() == then[0].keys()
+    assert now[0]["learnt"].keys() == then[0]["learnt"].keys()
+
+
 def test_there_is_a_file_of_every_kind():
     golden = golden_module()
     assert {path.name for path in GOLDEN.glob("*.dmt")} == {

@@ -444,7 +444,9 @@ class Encoder:
         """Return how many digits of a value tell it from others: a hundredth of the scale."""
         scale = float(self.engine.scale_factor[feature])  # 0: it never varied
         size = abs(value) * scale
-        return max(DIGITS, min(ALL_DIGITS, 3 + math.ceil(math.log10(size)))) if size > 0 else DIGITS
+        if not 0 < size < math.inf:
+            return DIGITS
+        return max(DIGITS, min(ALL_DIGITS, 3 + math.ceil(math.log10(size))))
 
     def column_names(self) -> list[str]:
         """Name the inputs of the simple models, the intercept first; no two have the same name."""
