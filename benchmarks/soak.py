@@ -83,12 +83,14 @@ def draw() -> Iterator[tuple[dict[str, Any], Any]]:
             yield columns, y
 
 
-def soak(setting: str, n_rows: int, tell: Callable[[int], object]) -> list[Point]:
+def soak(
+    setting: str, n_rows: int, tell: Callable[[int], object], n_points: int = N_POINTS
+) -> list[Point]:
     """Let a model learn so many rows; return the curve."""
     model, batches, points = SETTINGS[setting](), draw(), []
-    for i in range(1, N_POINTS + 1):
+    for i in range(1, n_points + 1):
         n_before, seconds = model.n_rows_seen_, 0.0
-        while model.n_rows_seen_ < i * n_rows // N_POINTS:
+        while model.n_rows_seen_ < i * n_rows // n_points:
             columns, y = next(batches)
             since = time.perf_counter()
             model.learn_many(columns, y)

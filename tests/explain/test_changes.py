@@ -143,6 +143,8 @@ def test_the_frame_has_every_figure_of_every_event(model):
             assert row[name] == getattr(event, name)
         assert row["why"] == str(event)
         assert row["depth"] == len(event.path)
+        for name in ("condition", "old_condition"):  # a missing one is no text
+            assert pd.isna(row[name]) == (getattr(event, name, None) is None)
 
 
 @pytest.mark.parametrize("library", ["polars", "pyarrow"])

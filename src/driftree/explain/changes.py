@@ -91,7 +91,11 @@ def history(model: Readable, library: str | None = None) -> Any:
     rows = [_figures(event) for event in events]
     columns = {name: [row[name] for row in rows] for name in SCHEMA}
     backend = _choose_library(library)
-    return nw.from_dict(columns, schema=nw.Schema(SCHEMA), backend=backend).to_native()
+    frame = nw.from_dict(columns, schema=nw.Schema(SCHEMA), backend=backend).to_native()
+    if backend == "pandas":  # before its version 3 it makes a text of None
+        for name in ("condition", "old_condition", "runner_up"):
+            frame[name] = frame[name].where([text is not None for text in columns[name]], None)
+    return frame
 
 
 def tree_at(model: Readable, step: int) -> Structure:
