@@ -72,3 +72,9 @@ def test_without_its_packages_it_says_what_to_install(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, ["serve", str(tmp_path / "model.dmt"), "--new"])
     assert result.exit_code == 2
     assert "pip install 'driftree[serve]'" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_told_to_stop_at_its_very_start_it_ends_well(tmp_path, number):
+    with serving(tmp_path / "model.dmt", "--new") as server:
+        assert server.end(number)[0] == 0

@@ -102,7 +102,13 @@ def _run(app: object, listener: socket.socket) -> None:
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
-    # uvicorn stops in order, and then sends itself the signal once more: it has had its effect.
+    server = uvicorn.Server(config)
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    # uvicorn's own handlers come a moment later, and a signal until then must count. At the end it
+    # sends itself the signal once more, which has had its effect.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
-    uvicorn.Server(config).run(sockets=[listener])
+        signal.signal(number, stop)
+    server.run(sockets=[listener])
