@@ -70,9 +70,10 @@ def serve(
         keeper.start()
         try:
             app = make_app(keeper, token=token, only_loopback=only_loopback)
+            server = _make_server(app)
             listener.listen(BACKLOG)
             tell(recovered, host, listener.getsockname()[1])
-            _run(app, listener)
+            server.run(sockets=[listener])
         finally:
             keeper.close()
             if recovered.lock is not None:
@@ -87,7 +88,8 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[object, 
     return family, address
 
 
-def _run(app: object, listener: socket.socket) -> None:
+def _make_server(app: object) -> uvicorn.Server:
+    """Return a server that ends in order when it is told to, at any time from now on."""
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         loop="asyncio",
@@ -107,8 +109,8 @@ def _run(app: object, listener: socket.socket) -> None:
     def stop(*_: object) -> None:
         server.should_exit = True
 
-    # uvicorn's own handlers come a moment later, and a signal until then must count. At the end it
-    # sends itself the signal once more, which has had its effect.
+    # uvicorn's own handlers come when it runs. At the end it sends itself the signal once more,
+    # which has had its effect.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    server.run(sockets=[listener])
+    return server
