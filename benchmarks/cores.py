@@ -45,7 +45,7 @@ from sklearn.ensemble import BaggingClassifier
 from driftree import DynamicModelTreeClassifier, streams
 
 BATCH_ROWS = 1000
-N_MODELS, N_BATCHES = 8, 25
+N_MODELS, N_BATCHES = 8, 100
 N_FEATURES = 20
 COMPARED = "dmt,dmt-paper,fimtdd,vfdt-mc,vfdt-nba,ht-ada,efdt,arf3"
 CHECKED_BYTES = 100_000_000
@@ -127,7 +127,7 @@ class Predict:
 
     def __init__(self) -> None:
         batches = draw(seed=1)
-        self.X = np.concatenate([X for X, _ in batches] * 40)
+        self.X = np.concatenate([X for X, _ in batches] * 10)
         self.model = DynamicModelTreeClassifier()
         for X, y in batches:
             self.model.partial_fit(X, y)

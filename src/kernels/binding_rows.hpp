@@ -236,6 +236,7 @@ void bind_row_face(nb::module_& m, const char* name) {
         .def("learn", &Face::learn, nb::arg().none(), nb::arg().none(), nb::arg())  // None is for Python to refuse
         .def("predict", &Face::predict, nb::arg().none())
         .def("probabilities", &Face::probabilities, nb::arg().none())
+        .def("look_up_labels", [](Face& face) { face.reader().look_up_labels(); })
         .def("codes", &label_codes<Engine>, "labels"_a);
 }
 

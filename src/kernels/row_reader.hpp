@@ -65,20 +65,6 @@ public:
         return true;
     }
 
-    nb::dict names;
-    nb::list levels;
-    nb::dict labels;
-
-private:
-    static constexpr std::size_t kMostCoded = 256;
-    static std::int64_t small_number(PyObject* number) {
-        int overflow = 0;
-        const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
-        return overflow == 0 ? value : -1;
-    }
-    std::int32_t small_code(std::int64_t label) const {
-        return static_cast<std::uint64_t>(label) < kMostCoded ? small_codes_[label] : -1;
-    }
     // Labels only ever come, so their number tells whether one is new.
     void look_up_labels() {
         if (static_cast<Py_ssize_t>(label_of_.size()) == PyDict_GET_SIZE(labels.ptr())) return;
@@ -93,6 +79,21 @@ private:
             if (static_cast<std::uint64_t>(number) < kMostCoded)
                 small_codes_[number] = static_cast<std::int32_t>(PyLong_AsLong(code));
         }
+    }
+
+    nb::dict names;
+    nb::list levels;
+    nb::dict labels;
+
+private:
+    static constexpr std::size_t kMostCoded = 256;
+    static std::int64_t small_number(PyObject* number) {
+        int overflow = 0;
+        const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+        return overflow == 0 ? value : -1;
+    }
+    std::int32_t small_code(std::int64_t label) const {
+        return static_cast<std::uint64_t>(label) < kMostCoded ? small_codes_[label] : -1;
     }
     std::vector<nb::object> label_of_;        // by code
     std::vector<std::int32_t> small_codes_;  // of labels that are small whole numbers, -1: not known

@@ -42,6 +42,8 @@ class _RowFace:
         """Return the most probable label of a dict, or NotImplemented if Python must read it."""
     def probabilities(self, x: object, /) -> dict[Any, float] | None:
         """Return the probability of each label of a dict, or None if Python must read it."""
+    def look_up_labels(self) -> None:
+        """Notice new labels now rather than when the next row comes."""
     def codes(self, labels: NDArray[np.int64]) -> _Ids | None:
         """Return the codes of whole numbers, or None if Python must read them."""
 

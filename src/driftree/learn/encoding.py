@@ -134,6 +134,7 @@ class Encoder:
     def _look_up_labels(self) -> None:
         self.label_list: list[Any] = list(self.labels)
         self.classes = label_array(self.label_list)
+        self.row_face.look_up_labels()
 
     # ------------------------------------------------------------------ rows
     def read(
