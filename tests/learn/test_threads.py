@@ -252,7 +252,7 @@ def test_other_threads_go_on_during_a_batch(call):
         is_over.set()
         sys.setswitchinterval(switch_interval)
         counter.join()
-    assert during > 100
+    assert during > 10  # with the GIL held it would be one or two
 
 
 @pytest.mark.parametrize("build", LEARNERS)
