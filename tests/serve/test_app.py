@@ -5,6 +5,7 @@ import json
 import os
 import re
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,6 +50,22 @@ def model(served):
 
 
 # ---------------------------------------------------------------------- what it answers
+def test_the_documented_requests_get_the_documented_answers(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+    calls = re.findall(r"curl localhost:8000(/\w+) .*?-d '(.*?)'\n# (.*?)\n", page, re.DOTALL)
+    recovered = start(tmp_path / "model.dmt", new=True)
+    app = make_app(recovered.keeper)
+    assert [path for path, _, _ in calls] == ["/learn", "/predict"]
+    for path, body, answer in calls:
+        found = ask(app, "POST", path, json.loads(body)).json
+        probabilities = found.pop("probabilities", [])
+        expected = json.loads(answer)
+        np.testing.assert_allclose(probabilities, expected.pop("probabilities", []), rtol=1e-12)
+        assert found == expected
+    recovered.keeper.close()
+    os.close(recovered.lock)
+
+
 def test_predictions_are_those_of_the_model(served, model):
     rows = [{"a": 0.5, "b": -1, "car": "van"}, {"a": None, "never seen": True}, {"car": "bus"}]
     answer = ask(served[0], "POST", "/predict", {"rows": rows})
