@@ -56,19 +56,23 @@ def made_by() -> dict[str, str]:
 def flags() -> list[str]:
     """Return the flags that CMakeLists.txt gives every source of a release."""
     text = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
-    found = re.search(r"target_compile_options\(driftree_flags INTERFACE\s+(-f[^)]*)\)", text)
-    if found is None:
+    found = re.findall(r"target_compile_options\(driftree_flags INTERFACE\s+(-[fU][^)]*)\)", text)
+    if len(found) != 3:  # what all builds have, the stack protector, FORTIFY
         raise SystemExit(
             "CMakeLists.txt no longer lists the flags of driftree_flags: adapt flags()"
         )
-    return ["-std=c++20", "-O3", *found[1].split()]
+    return ["-std=c++20", "-O3", *" ".join(found).split()]
 
 
 def build(name: str, instruction_set: str) -> Path:
     """Return the program benchmarks/kernels/<name>.cpp, compiled anew if anything has changed."""
     level = LEVELS[instruction_set] if platform.machine() in {"x86_64", "AMD64"} else []
     common = [*compiler(), *flags(), "-g", f"-I{KERNELS}", f"-I{PROGRAMS}"]
-    models = ["-DDRIFTREE_ISA=baseline", *level]  # the name by which the engine finds them
+    models = [
+        "-DDRIFTREE_ISA=baseline",
+        "-fstack-protector",
+        *level,
+    ]  # the name by which the engine finds them
     sources = {
         KERNELS / "engine.cpp": [],
         KERNELS / "structure.cpp": [],

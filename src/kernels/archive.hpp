@@ -8,7 +8,9 @@
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -183,6 +185,104 @@ private:
     std::ptrdiff_t n_items_ = -1;
     std::size_t n_found_ = 0;
     std::map<std::string, Packed> parts_;
+};
+
+// Engine <- another of the same settings, which is left with what the first one had. The other's fields are collected
+// first; to exchange them takes no memory, and so cannot fail. What Python holds views of keeps its place.
+class Collector {
+public:
+    static constexpr bool kReads = false, kMeasures = false;
+    std::vector<void*> fields;
+    template <class T>
+    void operator()(const char*, T& value) {
+        fields.push_back(&value);
+    }
+    template <class T>
+    void derived(T& value) {
+        fields.push_back(&value);
+    }
+    void fixed(bool) {}
+    template <class T, class Each>
+    void each(const char*, std::vector<T>& items, Each&&) {
+        fields.push_back(&items);
+    }
+};
+
+class Exchanger {
+public:
+    static constexpr bool kReads = false, kMeasures = false;
+    explicit Exchanger(Collector&& collected) : fields_(std::move(collected.fields)) {}
+    template <class T>
+    void operator()(const char*, T& value) {
+        T& other = *static_cast<T*>(fields_[next_++]);
+        if constexpr (requires { value.begin(); }) {
+            if (is_fixed_) {
+                std::copy(other.begin(), other.end(), value.begin());
+                return;
+            }
+        }
+        std::swap(value, other);
+    }
+    template <class T>
+    void derived(T& value) {
+        (*this)("", value);
+    }
+    void fixed(bool is_fixed) { is_fixed_ = is_fixed; }
+    template <class T, class Each>
+    void each(const char*, std::vector<T>& items, Each&&) {
+        items.swap(*static_cast<std::vector<T>*>(fields_[next_++]));
+    }
+
+private:
+    std::vector<void*> fields_;
+    std::size_t next_ = 0;
+    bool is_fixed_ = false;
+};
+
+// Numbers that only sums and comparisons read: any finite number of at most `largest` will do, and learning leaves them
+// so. What a file holds is refused otherwise; what a strange file has made of them since is put right before it is saved.
+template <bool kHeals>
+class Bounds {
+public:
+    static constexpr bool kReads = true, kMeasures = false;
+    explicit Bounds(double largest) : largest_(largest) {}
+    template <class T>
+    void operator()(const std::string& name, T& value) {
+        if constexpr (requires { value.begin(); }) {
+            if constexpr (std::is_floating_point_v<typename T::value_type>)
+                for (auto& number : value) look_at(name, number);
+        } else if constexpr (std::is_floating_point_v<T>) {
+            look_at(name, value);
+        }
+    }
+    template <class T>
+    void derived(T&) {}
+    void fixed(bool) {}
+    template <class T, class Each>
+    void each(const std::string& name, std::vector<T>& items, Each&& each) {
+        list_ = name + ".";
+        for (T& item : items) each(*this, item);
+        list_.clear();
+    }
+
+private:
+    template <class T>
+    void look_at(const std::string& name, T& number) {
+        if (std::abs(number) <= largest_) return;
+        // Conditions and values of rows have rules of their own, and so have models; a scaler takes any number.
+        for (const char* other : {"threshold", "trial_threshold", "grid.edges", "grid.first_rows", "candidates.value",
+                                  "model.memory", "split_points.keys"})
+            if (list_ + name == other) return;
+        if (name.starts_with("scale_")) return;
+        if constexpr (kHeals) {
+            const T most = static_cast<T>(std::min<double>(largest_, std::numeric_limits<T>::max()));
+            number = std::isnan(number) ? T(0) : std::copysign(most, number);
+        } else {
+            throw std::invalid_argument("'" + list_ + name + "' has a number out of range");
+        }
+    }
+    double largest_;
+    std::string list_;
 };
 
 // Bytes held on the heap, with what the allocator takes for itself. It changes nothing.

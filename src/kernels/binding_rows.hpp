@@ -2,6 +2,7 @@
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -64,6 +65,19 @@ void check_rows(const Engine& engine, const Matrix& X) {
         throw nb::value_error("the rows must have one value per feature");
 }
 
+// A level's code is a place in arrays.
+template <class Engine>
+void check_levels(const Engine& engine, const Matrix& X) {
+    const std::size_t m = X.shape(1);
+    for (std::size_t j = 0; j < m; j++) {
+        if (engine.schema.value_column[j] >= 0) continue;
+        for (std::size_t i = 0; i < X.shape(0); i++) {
+            const double code = X.data()[i * m + j];
+            if (!(std::isnan(code) || (code >= 0.0 && code < kLevels))) throw nb::value_error("a level's code is out of range");
+        }
+    }
+}
+
 template <class Engine>
 auto learn(Engine& engine, Matrix X, Codes y, Doubles weights) {
     if (y.shape(0) != X.shape(0) || weights.shape(0) != X.shape(0))
@@ -73,6 +87,7 @@ auto learn(Engine& engine, Matrix X, Codes y, Doubles weights) {
     check_rows(engine, X);
     for (std::size_t i = 0; i < y.shape(0); i++)
         if (y.data()[i] < 0 || y.data()[i] >= engine.n_classes) throw nb::value_error("a label code is out of range");
+    check_levels(engine, X);
     return engine.learn(X.data(), y.data(), weights.data(), static_cast<int>(X.shape(0)));
 }
 
@@ -87,6 +102,7 @@ nb::object for_rows(const Engine& engine, const Matrix& X, Width&& width, Each&&
         nb::gil_scoped_release release;
         const std::size_t n_features = engine.schema.n_features, given = X.shape(1), n_rows = X.shape(0);
         if (given > n_features) throw nb::value_error("the rows have more values than there are features");
+        check_levels(engine, X);
         columns = static_cast<std::size_t>(width());
         out.resize(n_rows * columns);
         std::vector<double> wide(given < n_features ? kRowsTogether * n_features : 0, std::numeric_limits<double>::quiet_NaN());
@@ -174,6 +190,7 @@ private:
 template <class Engine>
 nb::dict arrays(Engine& engine) {
     const AllPlaces<Engine> places(engine);
+    engine.heal();
     Saver saver;
     engine.visit(saver);
     return saver.arrays;
@@ -200,13 +217,13 @@ void load(Engine& engine, const nb::dict& arrays) {
 template <class Engine>
 void restore(Engine& engine, nb::dict arrays) {
     const Writing lock(engine);
-    const nb::dict before = driftree::arrays(engine);
-    try {
-        load(engine, arrays);
-    } catch (...) {
-        load(engine, before);
-        throw;
-    }
+    Engine fresh(engine.settings, engine.n_classes);
+    load(fresh, arrays);
+    Collector fields;
+    fresh.visit(fields);
+    Exchanger exchanger(std::move(fields));
+    engine.visit(exchanger);
+    engine.derive();
 }
 
 template <class Engine, auto Group, auto Field>
@@ -229,6 +246,15 @@ nb::object label_codes(RowFace<Engine>& face, Labels y) {
     return new_array(std::move(codes), {y.shape(0)});
 }
 
+// As nanobind's own conversion, which ends the process where there is no memory.
+template <class T>
+std::vector<T> items_of(const nb::list& list) {
+    std::vector<T> items;
+    items.reserve(nb::len(list));
+    for (const nb::handle item : list) items.push_back(nb::cast<T>(item));
+    return items;
+}
+
 template <class Engine>
 void bind_row_face(nb::module_& m, const char* name) {
     using Face = RowFace<Engine>;
@@ -236,7 +262,12 @@ void bind_row_face(nb::module_& m, const char* name) {
         .def("learn", &Face::learn, nb::arg().none(), nb::arg().none(), nb::arg())  // None is for Python to refuse
         .def("predict", &Face::predict, nb::arg().none())
         .def("probabilities", &Face::probabilities, nb::arg().none())
-        .def("look_up_labels", [](Face& face) { face.reader().look_up_labels(); })
+        .def("commit", [](Face& face, nb::object known, nb::list features, nb::list categorical, nb::list levels,
+                          nb::list missing, int n_classes) {
+            face.commit(std::move(known), {items_of<std::pair<bool, bool>>(features), items_of<std::pair<int, bool>>(categorical),
+                                           items_of<std::pair<int, int>>(levels), items_of<int>(missing), n_classes});
+        }, "known"_a, nb::kw_only(), "features"_a, "categorical"_a, "levels"_a, "missing"_a, "n_classes"_a)
+        .def_prop_ro("known", [](const Face& face) { return face.known(); })
         .def("codes", &label_codes<Engine>, "labels"_a);
 }
 
@@ -251,9 +282,9 @@ void bind_common(nb::class_<Engine>& bound) {
         .def("reading", &hold<Engine, false>, nb::rv_policy::take_ownership)
         .def("writing", &hold<Engine, true>, nb::rv_policy::take_ownership)
         .def("learn", &learn<Engine>, "X"_a, "y"_a, "weights"_a)
-        .def("row_face", [](nb::handle_t<Engine> self, nb::dict names, nb::list levels, nb::dict labels) {
-            return new RowFace<Engine>(nb::borrow(self), std::move(names), std::move(levels), std::move(labels));
-        }, nb::rv_policy::take_ownership, "names"_a, "levels"_a, "labels"_a)
+        .def("row_face", [](nb::handle_t<Engine> self, nb::object known) {
+            return new RowFace<Engine>(nb::borrow(self), std::move(known));
+        }, nb::rv_policy::take_ownership, "known"_a)
         .def("most_probable", &most_probable<Engine>, "X"_a)
         .def("probabilities", &probabilities<Engine>, "X"_a)
         .def("logits", &logits<Engine>, "X"_a)

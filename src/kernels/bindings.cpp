@@ -53,6 +53,11 @@ void start_trial(Engine& engine, int trial, int feature, double threshold, bool 
     engine.start_trial(trial, proposal);
 }
 
+void choose_grid(Engine& engine, int node, Codes slots, Doubles edges) {
+    const Writing lock(engine);
+    engine.choose_grid(node, {slots.data(), slots.data() + slots.size()}, {edges.data(), edges.data() + edges.size()});
+}
+
 nb::object first_rows(const Engine& engine, int node) {
     const Reading lock(engine);
     const Grid& grid = checked_grid(engine, node);
@@ -149,6 +154,7 @@ bool all_finite(Matrix X) {
 
 NB_MODULE(_kernels, m) {
     nb::set_leak_warnings(false);
+    Turn::survive_forks();
     m.attr("LEARNED") = static_cast<int>(kLearned);
     m.attr("UNKNOWN") = static_cast<int>(kUnknown);
     m.attr("MAX_LEVELS") = kLevels - 1;
@@ -165,6 +171,8 @@ NB_MODULE(_kernels, m) {
         .def("__enter__", &Held::begin)
         .def("__exit__", [](Held& held, nb::handle, nb::handle, nb::handle) { held.end(); }, "kind"_a.none(), "error"_a.none(),
              "traceback"_a.none());
+
+    nb::class_<Lock>(m, "Lock").def(nb::init<>()).def("hold", &hold<Lock, true>, nb::rv_policy::take_ownership);
 
     auto engine = nb::class_<Engine>(m, "Engine");
     engine
@@ -185,7 +193,7 @@ NB_MODULE(_kernels, m) {
         .def("prune", writing(&Engine::prune), "node"_a)
         .def("first_rows", &first_rows, "node"_a)
         .def("grid_is_ready", [](const Engine& e, int node) { const Reading lock(e); return !e.settings.by_gradient && checked_grid(e, node).is_ready(); }, "node"_a)
-        .def("choose_grid", writing(&Engine::choose_grid), "node"_a, "slots"_a, "edges"_a)
+        .def("choose_grid", &choose_grid, "node"_a, "slots"_a, "edges"_a)
         .def("grid_sums", &grid_sums, "node"_a)
         .def("proposals", &proposals, "node"_a)
         .def("start_trial", &start_trial, "trial"_a, "feature"_a, "threshold"_a, "equality"_a, "missing_left"_a, "slot"_a,
@@ -215,6 +223,9 @@ NB_MODULE(_kernels, m) {
         .def_rw("alarm_level", &Engine::alarm_level)
         .def_rw("challenger_level", &Engine::challenger_level)
         .def_rw("wake_at", &Engine::wake_at)
+        .def_prop_ro("n_changes", reading<Engine>([](const Engine& e) { return e.n_changes; }))
+        .def_prop_ro("n_growths", reading<Engine>([](const Engine& e) { return e.n_growths; }))
+        .def_rw("n_told", &Engine::n_told)
         // clang-format off
         VIEW(model, nodes) VIEW(own_loss, nodes) VIEW(subtree_loss, nodes) VIEW(born, nodes) VIEW(refresh_at, nodes)
         NAMED_VIEW("node_clock", nodes, clock) NAMED_VIEW("scale_is_indicator", scaler, is_indicator)

@@ -106,11 +106,14 @@ struct Candidates {
     int append(int size, int budget) {
         for (auto* gradients : {&gradient_left, &gradient_before})
             make_room(*gradients, size, static_cast<std::size_t>(budget) * size);
+        make_capacity(feature, feature.size() + 1);
+        for (auto* values : {&value, &n_left, &loss_left, &n_before, &loss_before, &gain})
+            make_capacity(*values, values->size() + 1);
+        if (waiting.is_open) waiting.resize(n() + 1);  // from here on nothing can fail
         feature.push_back(-1);
         for (auto* values : {&value, &n_left, &loss_left, &n_before, &loss_before, &gain}) values->push_back(0.0);
         gradient_left.resize(gradient_left.size() + size);
         gradient_before.resize(gradient_before.size() + size);
-        if (waiting.is_open) waiting.resize(n());
         return n() - 1;
     }
     // A new candidate at place k, whose window begins with the node's sums `then`.
@@ -146,9 +149,9 @@ struct Candidates {
     double* next_waiting(const GainRule& rule, const Schema& schema, const NodeSums& node) {
         if (!waiting.is_open || waiting.n == WaitingRows::kMost) {
             if (!waiting.is_open) {
-                waiting.is_open = true;
                 waiting.gradients.resize(static_cast<std::size_t>(WaitingRows::kMost) * rule.size);
                 waiting.resize(n());
+                waiting.is_open = true;
                 std::fill(waiting.is_left.begin(), waiting.is_left.end(), 0);
                 for (int k = 0; k < n(); k++) set_condition(k, schema.is_categorical[feature[k]]);
             }

@@ -124,17 +124,29 @@ bool Engine::rests(int node) const {
 void Engine::look_at(const std::vector<std::int32_t>& rows, bool rests, std::vector<std::int32_t>& seen) const {
     if (rests) {
         for (const int row : rows)
-            if (mix64(settings.seed + static_cast<std::uint64_t>(n_rows - row)) % kRest == 0) seen.push_back(row);
+            if (mix64(settings.seed + static_cast<std::uint64_t>(n_rows + chunk_.n - row)) % kRest == 0) seen.push_back(row);
     } else {
         seen = rows;
     }
 }
 
-// What all models say of their rows before they learn them.
-void Engine::forward() {
+// Room for all that the models will say of their rows, and for what is kept of these.
+void Engine::make_room_for_step() {
     lessons_.clear();
     for (int i = 0; i < n_pupils_; i++)
         lessons_.push_back({models[pupils_[i]->model].data(), pupils_[i]->visit(), pupils_[i]->before(shape)});
+    node_loss_.resize(chunk_.n);
+    leaf_loss_.resize(chunk_.n);
+    due_.reserve(n_stops_);
+    scaler.make_scratch();
+    if (settings.by_gradient) return;
+    grid_scratch_.resize(chunk_.n, shape.outputs * shape.stride);
+    for (int s = 0; s < n_stops_; s++)
+        grids[stops_[s].node].make_room_for(static_cast<int>(stops_[s].rows.size()), schema.n_features, settings.first_rows);
+}
+
+// What all models say of their rows before they learn them.
+void Engine::forward() {
     const auto run = settings.by_gradient ? f_->sgd_forward : f_->blend_forward;
     run(shape, chunk_.rows(), lessons_.data(), n_pupils_);
 }
@@ -152,21 +164,22 @@ void Engine::weights_of(int node, double* weights) const {
 }
 
 // ---------------------------------------------------------------- one step
+// All memory is made before the first number changes (but for the paper's candidate store, which stays sound if its
+// memory runs out in mid-step).
 void Engine::learn(const double* X, const std::int32_t* y, const double* weights, int n) {
     due_.clear();
     if (n == 0) return;
     if (n_rows == 0) restride(padded(shape.columns), shape.outputs);  // the first rows' columns are known
-    chunk_.fill(*f_, X, y, weights, n, schema.n_features, settings.seed);
-    scaler.update(*f_, chunk_.raw.data(), chunk_.weights.data(), n, settings.by_gradient);
-    chunk_.scale(*f_, schema, scaler, shape.stride, !settings.by_gradient);  // SGD takes all inputs
+    chunk_.fill(*f_, X, y, weights, n, schema.n_features, settings.seed, shape.stride);
     learning_.spares = is_calm();
-    for (int i = 0; i < n; i++) clock += chunk_.weights[i];
-    n_rows += n;
-    n_steps++;
-    node_loss_.resize(n);
-    leaf_loss_.resize(n);
     route();
     enlist();
+    make_room_for_step();
+    scaler.update(*f_, chunk_.raw.data(), chunk_.weights.data(), n, settings.by_gradient);
+    chunk_.scale(*f_, schema, scaler, shape.stride, !settings.by_gradient);  // SGD takes all inputs
+    for (int i = 0; i < n; i++) clock += chunk_.weights[i];
+    n_rows = std::min(n_rows + n, kMostRows);
+    n_steps = std::min(n_steps + 1, n_rows);
     forward();
     for (int s = n_stops_ - 1; s >= 0; s--) step_node(stops_[s]);  // children before parents
     if (challenger >= 0) step_challenger();
@@ -224,6 +237,7 @@ void Engine::step_node(const Stop& stop) {
     const Lesson* lesson = next_lesson(nodes.model[node]);
     const Visit visit = lesson ? lesson->visit : Visit{nullptr, 0};
     const Forward before = lesson ? lesson->before : Forward{};
+    if (lesson) keep_finite(*lesson, nodes.model[node]);
     for (int i = 0; i < visit.n; i++) {
         const int row = visit.rows[i];
         const double weight = stop.stands_for * chunk_.weights[row];
@@ -264,6 +278,7 @@ void Engine::step_trials(const Stop& stop, double keep) {
         for (const bool is_left : {true, false}) {
             const Lesson* side = next_lesson(is_left ? trials.left_model[t] : trials.right_model[t]);
             if (!side) continue;
+            keep_finite(*side, is_left ? trials.left_model[t] : trials.right_model[t]);
             double& count = is_left ? trials.n_left[t] : trials.n_right[t];
             for (int i = 0; i < side->visit.n; i++) {
                 const int row = side->visit.rows[i];
@@ -301,6 +316,7 @@ void Engine::step_challenger() {
     const double stands_for = challenger_rests() ? kRest : 1.0;
     const Lesson* lesson = next_lesson(challenger);
     const double keep = fade_after(clock - challenger_clock).keep;
+    if (lesson) keep_finite(*lesson, challenger);
     double own = 0.0, rival = 0.0, rows = 0.0;
     for (int i = 0; lesson && i < lesson->visit.n; i++) {
         const int row = lesson->visit.rows[i];
@@ -313,6 +329,19 @@ void Engine::step_challenger() {
     rival_loss = keep * rival_loss + rival;
     challenger_rows = keep * challenger_rows + rows;
     challenger_clock = clock;
+}
+
+// A model whose loss is no number can only have come from a file. It starts again, and pays for these rows what one that
+// knows nothing pays.
+void Engine::keep_finite(const Lesson& lesson, int model) {
+    double sum = 0.0;
+    for (int i = 0; i < lesson.visit.n; i++) sum += lesson.before.loss[i];
+    if (sum < kLargest) return;
+    restart_model(models[model]);
+    std::fill_n(lesson.before.loss, lesson.visit.n, std::log(std::max(n_classes, 2)));
+    std::fill_n(lesson.before.residual, static_cast<std::size_t>(lesson.visit.n) * shape.outputs, 0.0);
+    if (!settings.by_gradient) std::fill_n(lesson.before.advantage, lesson.visit.n, 0.0);
+    std::fill_n(lesson.before.scratch, scratch_size(shape), 0.0);
 }
 
 // Has anything of the node crossed a level that Python set? A cheap filter; Python decides.

@@ -96,6 +96,7 @@ public:
     Engine& operator=(const Engine&) = delete;
 
     // ---- schema
+    void prepare(int n_features, int n_columns);  // so that as many more cannot fail
     int add_feature(bool categorical, bool has_value);
     int add_level(int feature, int code);
     int add_missing(int feature);
@@ -106,7 +107,7 @@ public:
     void learn(const double* X, const std::int32_t* y, const double* weights, int n);
     const std::vector<std::int32_t>& due() const { return due_; }
     bool has_due() const {
-        return !due_.empty() || n_rows >= wake_at || (challenger >= 0 && challenger_gain() >= challenger_level);
+        return !due_.empty() || n_changes + n_growths != n_told || n_rows >= wake_at || (challenger >= 0 && challenger_gain() >= challenger_level);
     }
     int leaf_of(const double* x) const;
     void logits_of(const double* rows, int n, std::int32_t* leaves, double* logits) const;  // [n, outputs]
@@ -150,6 +151,8 @@ public:
     double restless_rows = 0.0, alarm_level = 0.0;   // set by Python
     double clock = 0.0;
     std::int64_t n_steps = 0, n_rows = 0;
+    std::int64_t n_changes = 0, n_growths = 0;       // of the tree and of the schema, since this engine was made
+    std::int64_t n_told = 0;                         // how many of both Python has dealt with; set by it
     std::int64_t wake_at = std::numeric_limits<std::int64_t>::max();  // rows at which Python wants to look; set by it
 
     template <class Archive>
@@ -177,7 +180,8 @@ public:
     void make_all_places();  // before a visit that copies, and before check()
     void drop_places();      // that no node needs
     void derive();       // what follows from what was loaded
-    void check() const;  // throws unless this is a state that the engine can have made: soundness.cpp
+    void heal();         // puts right what cannot be saved, before a visit that copies
+    void check();        // throws unless this is a state that the engine can have made: soundness.cpp
 
     double challenger_gain() const { return rival_loss - challenger_loss; }
     bool is_calm() const { return clock >= restless_until; }
@@ -217,15 +221,31 @@ private:
     };
 
     void check_models() const;
+    void check_model(int model) const;
     void check_node(int node) const;
-    int new_model();
+    struct NodeMemory {  // of a new node
+        std::vector<double> class_rows;
+        Lines<double> gradient;
+    };
+    struct Children {  // two new ones, and whose place they take
+        NodeMemory left, right;
+        std::vector<int> below;
+    };
+    Lines<double> new_model() const;
+    void restart_model(Lines<double>& memory) const;
+    void make_model_places(int n);
+    int place_model(Lines<double>&& memory);
     void free_model(int& model);
-    int copy_model(int from);
-    int new_node(int parent, int model);
+    Lines<double> moved_model(const Lines<double>& memory, const Shape& to) const;
+    NodeMemory new_sums() const;
+    Children new_children(int node);
+    int new_node(int parent, int model, NodeMemory&& memory);
+    std::vector<int> nodes_below(int node) const;
+    void remove(int node, const std::vector<int>& below);
     void release(int node);
-    void need_room() const;
-    void add_children(int node, const Condition& condition, int left_model, int right_model);
-    std::size_t model_size() const;
+    void add_children(int node, const Condition& condition, int left_model, int right_model, Children&& made);
+    std::size_t model_size(const Shape& of) const;
+    std::size_t model_size() const { return model_size(shape); }
     Condition condition(int node) const;
     void make_places(int n_nodes);
     void set_subtree_loss(int node, double loss);
@@ -237,7 +257,9 @@ private:
     const Lesson* next_lesson(int model);
     void route();
     void enlist();
+    void make_room_for_step();
     void forward();
+    void keep_finite(const Lesson& lesson, int model);
     void learn_models();
     void step_node(const Stop& stop);
     void step_grid(int node, const Visit& visit, const Forward& before);

@@ -16,7 +16,7 @@ constexpr double kNeverSeen = -1000.0;  // logit of a class without a row
 FimtddEngine::FimtddEngine(const FimtddSettings& given, int classes)
     : settings(given), shape{1, 8, 1}, nodes(given.max_nodes), models(given.max_nodes),
       split_points(given.max_nodes), n_classes(classes), place(classes, -1), f_(&choose_functions()) {
-    new_node(-1, std::vector<double>(kHead + shape.stride, 0.0));
+    new_node(-1, std::vector<double>(kHead + shape.stride, 0.0), new_split_points());
 }
 
 // ---------------------------------------------------------------- rows
@@ -33,20 +33,23 @@ int FimtddEngine::learn(const double* X, const std::int32_t* y, const double* we
 
 void FimtddEngine::learn_row(const double* x, std::int32_t code, double weight) {
     const std::int32_t label = place[code] >= 0 ? place[code] : admit(code);
-    scaler.update(*f_, x, &weight, 1, false);
-    inputs_.resize(shape.stride);
-    Chunk::fill_inputs(*f_, schema, scaler, x, 1, shape.stride, inputs_.data());
-    clock += weight;
-    n_rows++;
     path_.clear();
     int leaf = 0;
     while (nodes.left[leaf] >= 0) {
         path_.push_back(leaf);
         leaf = nodes.condition(leaf).holds(x) ? nodes.left[leaf] : nodes.right[leaf];
     }
-
+    inputs_.resize(shape.stride);
     residual_.resize(shape.outputs);
     scratch_.resize(scratch_size(shape));
+    due_.reserve(path_.size() + 1);
+    scaler.make_scratch();
+    split_points[leaf].make_room_for_row();  // from here on nothing can fail
+
+    scaler.update(*f_, x, &weight, 1, false);
+    Chunk::fill_inputs(*f_, schema, scaler, x, 1, shape.stride, inputs_.data());
+    clock += weight;
+    n_rows = std::min(n_rows + 1, kMostRows);
     const std::int32_t row = 0;
     const double step = std::min(weight, 1.0);
     double loss = 0.0;
@@ -110,7 +113,19 @@ void FimtddEngine::probabilities_of(int leaf, const double* logits, double* out)
 }
 
 // ---------------------------------------------------------------- schema
+// Makes all that so many more features and columns will need.
+void FimtddEngine::prepare(int n_features, int n_columns) {
+    schema.reserve(n_features);
+    scaler.reserve(n_features);
+    for (SplitPoints& points : split_points)
+        if (!points.counts.empty()) points.reserve(n_features);
+    int stride = shape.stride;
+    while (shape.columns + n_columns > stride) stride = padded(stride + stride / 4 + 1);
+    if (stride != shape.stride) reshape(stride, shape.outputs);
+}
+
 int FimtddEngine::add_feature(bool categorical, bool has_value) {
+    prepare(1, has_value);
     const int feature = schema.add_feature(categorical, has_value);
     scaler.add_feature(false, has_value);
     if (has_value) add_column();
@@ -126,68 +141,80 @@ void FimtddEngine::make_categorical(int feature, bool has_value) {
 }
 
 int FimtddEngine::add_level(int feature, int code) {
+    prepare(0, 1);
     schema.level_column[feature * kLevels + code] = schema.n_columns++;
     add_column();
     return schema.n_columns - 1;
 }
 
 int FimtddEngine::add_missing(int feature) {
+    prepare(0, 1);
     schema.missing_column[feature] = schema.n_columns++;
     add_column();
     return schema.n_columns - 1;
 }
 
-void FimtddEngine::add_column() {
-    if (shape.columns == shape.stride) reshape(padded(shape.stride + shape.stride / 4 + 1), shape.outputs);
-    shape.columns++;
-}
+void FimtddEngine::add_column() { shape.columns++; }  // there is room for it: prepare()
 
 void FimtddEngine::set_classes(int classes) {
     if (classes <= n_classes) return;
-    n_classes = classes;
     place.resize(classes, -1);
+    n_classes = classes;
 }
 
 // A class takes part from its first row on, so it does not matter how long before that it was announced.
 int FimtddEngine::admit(int code) {
+    if (n_seen < 2) return place[code] = n_seen++;
+    const Shape to = {shape.columns, shape.stride, n_seen + 1};
+    auto wider_models = moved_models(to);
+    std::vector<SplitPoints> wider_points(split_points.size());
+    for (std::size_t i = 0; i < split_points.size(); i++)
+        if (!split_points[i].counts.empty()) wider_points[i] = split_points[i].with_classes(n_seen + 1);
     place[code] = n_seen++;
-    if (n_seen <= 2) return place[code];
-    reshape(shape.stride, n_seen);
+    shape = to;
+    models.swap(wider_models);
+    split_points.swap(wider_points);
     for (auto& model : models)  // a class that was not seen in all these rows is rare
         if (!model.empty()) model[kHead + place[code] * shape.stride] = -std::log1p(clock);
     for (std::size_t i = 0; i < split_points.size(); i++)
-        if (!split_points[i].counts.empty() && !split_points[i].set_classes(n_seen))
-            nodes.rows[i] = nodes.tried_at[i] = 0.0;
+        if (!split_points[i].counts.empty() && split_points[i].is_empty()) nodes.rows[i] = nodes.tried_at[i] = 0.0;
     return place[code];
 }
 
-void FimtddEngine::reshape(int stride, int outputs) {
-    const Shape old = std::exchange(shape, {shape.columns, stride, outputs});
-    for (auto& model : models) {
-        if (model.empty()) continue;
-        std::vector<double> fresh(kHead + static_cast<std::size_t>(outputs) * stride, 0.0);
-        move_weights(old, model.data() + kHead, shape, fresh.data() + kHead, false);
-        model.swap(fresh);
+std::vector<std::vector<double>> FimtddEngine::moved_models(const Shape& to) const {
+    std::vector<std::vector<double>> moved(models.size());
+    for (std::size_t i = 0; i < models.size(); i++) {
+        if (models[i].empty()) continue;
+        moved[i].assign(kHead + static_cast<std::size_t>(to.outputs) * to.stride, 0.0);
+        move_weights(shape, models[i].data() + kHead, to, moved[i].data() + kHead, false);
     }
+    return moved;
+}
+
+void FimtddEngine::reshape(int stride, int outputs) {
+    const Shape to = {shape.columns, stride, outputs};
+    auto moved = moved_models(to);
+    models.swap(moved);
+    shape = to;
 }
 
 // ---------------------------------------------------------------- structure
-void FimtddEngine::make_leaf(int node, std::vector<double> model) {
+void FimtddEngine::make_leaf(int node, std::vector<double>&& model, SplitPoints&& points) {
     nodes.left[node] = nodes.right[node] = nodes.feature[node] = -1;
     nodes.rows[node] = nodes.tried_at[node] = 0.0;
     nodes.error_mean[node] = nodes.error_sum[node] = nodes.least_sum[node] = 0.0;
     models[node] = std::move(model);
-    split_points[node].restart(schema.n_features, std::max(n_seen, 2));
+    split_points[node] = std::move(points);
 }
 
-int FimtddEngine::new_node(int parent, std::vector<double> model) {
+int FimtddEngine::new_node(int parent, std::vector<double>&& model, SplitPoints&& points) {
     const auto place = std::find(nodes.alive.begin(), nodes.alive.end(), 0);
     if (place == nodes.alive.end()) throw std::length_error("the tree has max_nodes nodes already");
     const int node = static_cast<int>(place - nodes.alive.begin());
     nodes.alive[node] = 1;
     nodes.parent[node] = parent;
     nodes.depth[node] = parent < 0 ? 0 : nodes.depth[parent] + 1;
-    make_leaf(node, std::move(model));
+    make_leaf(node, std::move(model), std::move(points));
     return node;
 }
 
@@ -205,7 +232,10 @@ void FimtddEngine::split(int leaf, const Condition& condition) {
     if (nodes.left[leaf] >= 0) throw std::invalid_argument("only a leaf can be split");
     if (std::count(nodes.alive.begin(), nodes.alive.end(), 0) < 2)
         throw std::length_error("the tree has no room for two more nodes");
-    const int left = new_node(leaf, models[leaf]), right = new_node(leaf, models[leaf]);
+    std::vector<double> twin = models[leaf];
+    SplitPoints left_points = new_split_points(), right_points = new_split_points();  // from here on nothing can fail
+    const int left = new_node(leaf, std::move(models[leaf]), std::move(left_points));
+    const int right = new_node(leaf, std::move(twin), std::move(right_points));
     models[leaf] = {};
     split_points[leaf] = {};
     nodes.left[leaf] = left;
@@ -221,11 +251,13 @@ void FimtddEngine::split(int leaf, const Condition& condition) {
 void FimtddEngine::delete_branch(int node) {
     if (nodes.left[node] < 0) throw std::invalid_argument("a leaf has no branch");
     std::vector<double> mean(kHead + static_cast<std::size_t>(shape.outputs) * shape.stride, 0.0);
+    SplitPoints points = new_split_points();
     double rows = 0.0;
-    std::vector<int> rest = {nodes.left[node], nodes.right[node]};
+    std::vector<int> rest = {nodes.left[node], nodes.right[node]}, gone;
     while (!rest.empty()) {
         const int below = rest.back();
         rest.pop_back();
+        gone.push_back(below);
         if (nodes.left[below] >= 0) {
             rest.insert(rest.end(), {nodes.left[below], nodes.right[below]});
         } else if (nodes.rows[below] > 0.0) {
@@ -233,11 +265,13 @@ void FimtddEngine::delete_branch(int node) {
             const double share = nodes.rows[below] / rows;
             for (std::size_t i = kHead; i < mean.size(); i++) mean[i] += share * (models[below][i] - mean[i]);
         }
+    }
+    for (const int below : gone) {  // from here on nothing can fail
         models[below] = {};
         split_points[below] = {};
         nodes.alive[below] = 0;
     }
-    make_leaf(node, std::move(mean));
+    make_leaf(node, std::move(mean), std::move(points));
 }
 
 }  // namespace driftree

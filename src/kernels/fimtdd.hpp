@@ -65,6 +65,7 @@ public:
     FimtddEngine& operator=(const FimtddEngine&) = delete;
 
     // ---- schema
+    void prepare(int n_features, int n_columns);  // so that as many more cannot fail
     int add_feature(bool categorical, bool has_value);
     int add_level(int feature, int code);
     int add_missing(int feature);
@@ -117,15 +118,18 @@ public:
         }
     }
     void derive();       // what follows from what was loaded
-    void check() const;  // throws unless this is a state that the engine can have made: soundness.cpp
+    void heal();         // puts right what cannot be saved, before a visit that copies
+    void check();        // throws unless this is a state that the engine can have made: soundness.cpp
 
 private:
     void learn_row(const double* x, std::int32_t code, double weight);
     void arrange(const double* own, int width, double* out) const;
     void add_column();
     void reshape(int stride, int outputs);
-    void make_leaf(int node, std::vector<double> model);
-    int new_node(int parent, std::vector<double> model);
+    std::vector<std::vector<double>> moved_models(const Shape& to) const;
+    void make_leaf(int node, std::vector<double>&& model, SplitPoints&& points);
+    int new_node(int parent, std::vector<double>&& model, SplitPoints&& points);
+    SplitPoints new_split_points() const { return {schema.n_features, std::max(n_seen, 2)}; }
     int admit(int code);
 
     const Functions* f_;

@@ -30,6 +30,11 @@ struct GridScratch {
     std::vector<float> gradient;
     std::vector<double> values;
     std::vector<std::int32_t> slots;
+    void resize(int n, int size) {
+        gradient.resize(static_cast<std::size_t>(n) * size);
+        values.resize(n);
+        slots.resize(n);
+    }
 };
 
 struct Grid {
@@ -48,47 +53,50 @@ struct Grid {
     int n_slots() const { return first_slot.empty() ? 0 : first_slot.back(); }
 
     void collect(const double* row, int n_features, int limit) {
-        if (n_first_rows >= limit) return;
+        if (n_first_rows >= limit) return;  // there is room: make_room_for()
         first_rows.insert(first_rows.end(), row, row + n_features);
         n_first_rows++;
     }
-    // slot_counts[j] slots for feature j; `all_edges` has the edges of the numeric features, padded to slots.
-    void choose(const std::vector<std::int32_t>& slot_counts, std::vector<double> all_edges, const Functions& f,
-                const Shape& shape, const Schema& schema) {
-        first_slot.assign(1, 0);
-        for (int slots : slot_counts) first_slot.push_back(first_slot.back() + slots);
-        edges = std::move(all_edges);
-        counts.assign(n_slots(), 0.0);
-        barred_until.assign(n_slots(), 0.0);
-        clear_gradients(shape);
-        choose_implied(f, schema);
-        first_rows.clear();
-        first_rows.shrink_to_fit();
-        n_first_rows = 0;
+    // Before rows come: whatever is kept of them has its place.
+    void make_room_for(int n, int n_features, int limit) {
+        const int n_more = std::min(n, limit - n_first_rows);
+        if (!is_ready() && n_more > 0) make_room(first_rows, static_cast<std::size_t>(n_more) * n_features, static_cast<std::size_t>(limit) * n_features);
     }
-    // Implies the slots that hold more than half of the first rows.
-    void choose_implied(const Functions& f, const Schema& schema) {
+    // The grid with slot_counts[j] slots for feature j; `all_edges` has the edges of the numeric features, padded to
+    // slots.
+    Grid chosen(const std::vector<std::int32_t>& slot_counts, std::vector<double> all_edges, const Functions& f,
+                const Shape& shape, const Schema& schema) const {
+        Grid grid;
+        grid.first_slot.assign(1, 0);
+        for (int slots : slot_counts) grid.first_slot.push_back(grid.first_slot.back() + slots);
+        grid.edges = std::move(all_edges);
+        grid.barred_until.assign(grid.n_slots(), 0.0);
+        grid.clear_gradients(shape);
+        grid.choose_implied(f, schema, first_rows, n_first_rows);
+        return grid;
+    }
+    // Implies the slots that hold more than half of some rows.
+    void choose_implied(const Functions& f, const Schema& schema, const std::vector<double>& rows_of, int n) {
         implied.assign(schema.n_features, -1);
-        std::vector<double> values(n_first_rows);
-        std::vector<std::int32_t> slots(n_first_rows);
+        std::vector<double> values(n);
+        std::vector<std::int32_t> slots(n);
         for (int j = 0; j < schema.n_features; j++) {
-            for (int i = 0; i < n_first_rows; i++) values[i] = first_rows[static_cast<std::size_t>(i) * schema.n_features + j];
-            slots_of(f, schema, j, values.data(), n_first_rows, slots.data());
+            for (int i = 0; i < n; i++) values[i] = rows_of[static_cast<std::size_t>(i) * schema.n_features + j];
+            slots_of(f, schema, j, values.data(), n, slots.data());
             std::vector<int> rows(first_slot[j + 1] - first_slot[j], 0);
             for (const int slot : slots)
-                if (2 * ++rows[slot] > n_first_rows) implied[j] = first_slot[j] + slot;
+                if (2 * ++rows[slot] > n) implied[j] = first_slot[j] + slot;
         }
     }
     void clear_gradients(const Shape& shape) {
-        counts.assign(n_slots(), 0.0);
-        gradients.assign(static_cast<std::size_t>(n_slots()) * shape.outputs * shape.stride, 0.0f);
-        total.assign(static_cast<std::size_t>(shape.outputs) * shape.stride, 0.0);
+        std::vector<double> no_counts(n_slots(), 0.0), no_total(static_cast<std::size_t>(shape.outputs) * shape.stride, 0.0);
+        std::vector<float> no_gradients(static_cast<std::size_t>(n_slots()) * shape.outputs * shape.stride, 0.0f);
+        counts.swap(no_counts);
+        gradients.swap(no_gradients);
+        total.swap(no_total);
         scale = 1.0;
     }
-    void restart() {
-        const auto nothing = Grid();
-        *this = nothing;
-    }
+    void restart() { *this = Grid(); }
     void fade(double factor) {
         scale *= factor;
         if (scale >= 1e-3) return;
@@ -115,14 +123,11 @@ struct Grid {
              const double* residual, GridScratch& scratch) {
         const int size = shape.outputs * shape.stride;
         auto& [gradient, values, slots] = scratch;
-        gradient.resize(static_cast<std::size_t>(visit.n) * size);
-        values.resize(visit.n);
-        slots.resize(visit.n);
         f.gradients_single(shape, chunk.rows(), visit, residual, gradient.data());
         const double inverse = 1.0 / scale;
         if (inverse != 1.0) {
             const float single = static_cast<float>(inverse);
-            for (float& g : gradient) g *= single;
+            for (int i = 0; i < visit.n * size; i++) gradient[i] *= single;
         }
         for (int i = 0; i < visit.n; i++) f.add_mixed(total.data(), gradient.data() + static_cast<long>(i) * size, size);
         for (int j = 0; j < schema.n_features; j++) {

@@ -10,12 +10,12 @@ namespace driftree {
 
 // Copies lines of `old_stride` values to lines of `stride` values; zeros behind them, or what is cut off is padding.
 template <class Values>
-void widen(Values& lines, int old_stride, int stride) {
+Values widened(const Values& lines, int old_stride, int stride) {
     const std::size_t n = lines.size() / old_stride;
     Values wide(n * stride, 0);
     for (std::size_t i = 0; i < n; i++)
         std::copy_n(lines.data() + i * old_stride, std::min(old_stride, stride), wide.data() + i * stride);
-    lines.swap(wide);
+    return wide;
 }
 
 // Moves weights [outputs, stride] to a wider stride or more outputs; `squares` are sums of squared gradients.

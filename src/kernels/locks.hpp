@@ -40,6 +40,12 @@ private:
     std::optional<Turn> turn_;
 };
 
+// A lock for whole calls. Unlike Python's own it is released with its block whatever interrupts that, and a forked process
+// finds it free.
+struct Lock {
+    Turns turns{false};
+};
+
 template <class Engine, bool kWrites>
 Held* hold(nb::handle_t<Engine> self) {
     return new Held(nb::borrow(self), nb::inst_ptr<Engine>(self)->turns, kWrites);

@@ -38,6 +38,12 @@ private:
     Lines<double> many_;
 };
 
+// Makes room for n items in all. It grows by at least half, so that making room one by one costs little.
+template <class Values>
+void make_capacity(Values& values, std::size_t n) {
+    if (n > values.capacity()) values.reserve(std::max(n, values.capacity() + values.capacity() / 2));
+}
+
 // Makes room for n more items: a quarter more than needed, but for no more than `most` items.
 template <class Values>
 void make_room(Values& values, std::size_t n, std::size_t most) {

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "growth.hpp"
 #include "locks.hpp"
 #include "row_reader.hpp"
 
@@ -17,15 +18,25 @@ enum RowStatus { kLearned = 0, kUnknown = 1 };
 template <class Engine>
 class RowFace {
 public:
-    RowFace(nb::object owner, nb::dict names, nb::list levels, nb::dict labels)
-        : owner_(std::move(owner)), engine_(*nb::inst_ptr<Engine>(owner_)),
-          reader_(std::move(names), std::move(levels), std::move(labels)) {}
+    RowFace(nb::object owner, nb::object known)
+        : owner_(std::move(owner)), engine_(*nb::inst_ptr<Engine>(owner_)), known_(std::move(known)),
+          reader_(vocabulary_of(known_)) {}
+
+    // Lets the engine grow and takes over the words for it: both, or neither. `known` is the encoder's record of them.
+    void commit(nb::object known, const Growth& growth) {
+        Vocabulary words = vocabulary_of(known);
+        const Writing lock(engine_);
+        grow(engine_, growth);
+        reader_.learn_words(words);
+        std::swap(known_, known);
+    }
+    const nb::object& known() const { return known_; }
 
     // If anything is due then, the tree decides before anybody can look.
     int learn(nb::handle x, nb::handle label, nb::handle tree) {
         const Writing lock(engine_);
         const std::int32_t code = reader_.code_of(label);
-        if (code < 0) return kUnknown;
+        if (code < 0 || code >= engine_.n_classes) return kUnknown;
         const int n_features = engine_.schema.n_features;
         Room room(n_features);
         double* row = room.data();
@@ -60,8 +71,13 @@ public:
     RowReader& reader() { return reader_; }
 
 private:
+    static Vocabulary vocabulary_of(const nb::object& known) {
+        return {nb::cast<nb::dict>(known.attr("names")), nb::cast<nb::list>(known.attr("levels")),
+                nb::cast<nb::dict>(known.attr("labels"))};
+    }
     nb::object owner_;
     Engine& engine_;
+    nb::object known_;
     RowReader reader_;
 };
 

@@ -15,11 +15,22 @@ namespace driftree {
 
 namespace nb = nanobind;
 
+// What features, levels and labels are called; never changed, only exchanged for another that knows more.
+struct Vocabulary {
+    nb::dict names;   // {name: feature}
+    nb::list levels;  // per feature a dict {value: code}, or None for a numeric one
+    nb::dict labels;  // {label: code}
+};
+
 class RowReader {
 public:
-    // names: {name: feature}; levels: per feature a dict {value: code}, or None for a numeric one; labels: {label: code}
-    RowReader(nb::dict names, nb::list levels, nb::dict labels)
-        : names(std::move(names)), levels(std::move(levels)), labels(std::move(labels)) {}
+    explicit RowReader(Vocabulary vocabulary) { learn_words(vocabulary); }
+    // Exchanges the vocabulary for one that holds all of the old, and more. It cannot fail.
+    void learn_words(Vocabulary& vocabulary) noexcept {
+        std::swap(names, vocabulary.names);
+        std::swap(levels, vocabulary.levels);
+        std::swap(labels, vocabulary.labels);
+    }
 
     // Fills the row; false when only Python can tell: a new feature or level, a value of a wrong type, infinity.
     bool read(nb::handle x, int n_features, bool is_learning, double* row) {
@@ -29,7 +40,7 @@ public:
         Py_ssize_t position = 0;
         for (std::size_t i = 0; PyDict_Next(x.ptr(), &position, &key, &value); i++) {
             const Py_ssize_t j = feature_of(key, i);
-            if (j < 0) {
+            if (j < 0 || j >= n_features) {
                 if (is_learning && value != Py_None) return false;
                 continue;
             }
@@ -72,6 +83,7 @@ public:
         label_of_.clear();
         PyObject *label, *code;
         Py_ssize_t position = 0;
+        label_of_.reserve(PyDict_GET_SIZE(labels.ptr()));  // all of them or none
         while (PyDict_Next(labels.ptr(), &position, &label, &code)) {
             label_of_.push_back(nb::borrow(label));
             if (!PyLong_Check(label)) continue;

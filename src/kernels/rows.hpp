@@ -17,6 +17,11 @@
 
 namespace driftree {
 
+// What a state may hold (soundness.cpp): then no sum overflows, however long it learns.
+constexpr std::int64_t kMostRows = std::int64_t{1} << 53;  // that are counted
+constexpr double kLargestWeight = 1e60;                    // of a model
+constexpr double kLargest = 1e150;                         // of a sum: its square is still a number
+
 constexpr int kLevels = 33;  // 32 levels of a categorical feature, and one that all later levels share
 
 struct Schema {
@@ -28,6 +33,13 @@ struct Schema {
     std::vector<std::int32_t> missing_column;   // -1: nothing missing was learnt yet
     std::vector<std::int32_t> level_column;     // [n_features, kLevels], -1: level not seen
 
+    void reserve(int n_more) {  // so that add_feature() cannot fail
+        const std::size_t n = static_cast<std::size_t>(n_features) + n_more;
+        make_capacity(is_categorical, n);
+        make_capacity(value_column, n);
+        make_capacity(missing_column, n);
+        make_capacity(level_column, n * kLevels);
+    }
     int add_feature(bool categorical, bool has_value) {
         is_categorical.push_back(categorical);
         only_numbers = only_numbers && has_value && n_columns == 1 + n_features;
@@ -75,6 +87,12 @@ struct Scaler {
     std::vector<double> shift, factor, limit;  // z = (x - shift) * factor, at most `limit` in size
     std::vector<double> has_value;             // 0: a category, whose code is no number
 
+    void reserve(int n_more) {  // so that add_feature() cannot fail
+        const std::size_t n = weight.size() + n_more;
+        for (auto* values : {&weight, &mean, &squares, &shift, &low, &high, &factor, &limit, &has_value})
+            make_capacity(*values, n);
+        make_capacity(is_indicator, n);
+    }
     // By range, the range starts as [0, 1]: inputs that were normalised beforehand stay as they are.
     void add_feature(bool by_range, bool is_number) {
         for (auto* values : {&weight, &mean, &squares, &shift}) values->push_back(0.0);
@@ -85,8 +103,8 @@ struct Scaler {
         has_value.push_back(is_number);
         is_indicator.push_back(1);
     }
+    void make_scratch() { scratch_.resize(4 * weight.size()); }  // before update()
     void update(const Functions& f, const double* X, const double* weights, int n, bool by_range) {
-        scratch_.resize(4 * weight.size());
         f.update_scale(parts(), X, weights, n, static_cast<int>(weight.size()), by_range);
     }
     // The inputs of all features, as if all were numbers.
@@ -157,10 +175,13 @@ public:
         a("raw", raw), a("inputs", inputs), a("weights", weights), a("steps", steps), a("labels", labels);
         a("active", active), a("n_active", n_active), a("order", order_), a("keys", keys_), a("begin", begin_);
     }
-    // Copies the rows in the order in which the step visits them.
+    // Copies the rows in the order in which the step visits them, and makes room for their inputs.
     void fill(const Functions& f, const double* X, const std::int32_t* y, const double* w, int n_rows, int m,
-              std::uint64_t seed) {
+              std::uint64_t seed, int stride) {
         n = n_rows;
+        inputs.resize(static_cast<std::size_t>(n) * stride);
+        active.resize(static_cast<std::size_t>(n) * stride);
+        n_active.resize(n);
         raw.resize(static_cast<std::size_t>(n) * m);
         labels.resize(n);
         weights.resize(n);
@@ -176,9 +197,6 @@ public:
     }
     // Computes the inputs of the simple models from the raw values, and if it is wanted, which of them are not 0.
     void scale(const Functions& f, const Schema& schema, const Scaler& scaler, int stride, bool lists_active) {
-        inputs.resize(static_cast<std::size_t>(n) * stride);
-        active.resize(static_cast<std::size_t>(n) * stride);
-        n_active.resize(n);
         fill_inputs(f, schema, scaler, raw.data(), n, stride, inputs.data());
         for (int i = 0; i < n && lists_active; i++) {
             const double* z = inputs.data() + static_cast<long>(i) * stride;

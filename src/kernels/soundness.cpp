@@ -2,23 +2,25 @@
 //
 // The kernels follow what is in the state without looking: links from node to node, ids of models, slots of grids,
 // input columns, keys of search trees. Here each of them is looked at once, with every length, before any kernel runs.
-// What is only a number may be any number: it is added and compared, and cannot lead a kernel astray.
+// The same for what they rely on: NaN where a feature has no more edges, zeros behind the columns in use. What is only a
+// number is added and compared, and cannot lead a kernel astray; it must be finite and not so large that sums overflow
+// (Bounds in archive.hpp). tests/learn/test_soundness.py has a row for each array.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "archive.hpp"
 #include "engine.hpp"
 #include "fimtdd.hpp"
 
 namespace driftree {
 namespace {
-
-constexpr std::int64_t kMostRows = std::int64_t{1} << 53;
 
 void need(bool is_so, const char* array, const char* what) {
     if (!is_so) throw std::invalid_argument("'" + std::string(array) + "' " + what);
@@ -33,6 +35,15 @@ template <class Values>
 void need_flags(const Values& flags, const char* array) {
     need(std::all_of(flags.begin(), flags.end(), [](int flag) { return flag == 0 || flag == 1; }), array,
          "must hold only 0 and 1");
+}
+
+bool is_weight(double value) { return std::abs(value) <= kLargestWeight; }
+
+// Rows of `stride` numbers, of which those from `columns` on are padding: kernels add them up with the rest.
+template <class Values>
+void need_zero_padding(const Values& lines, const Shape& shape, const char* array) {
+    for (std::size_t begin = 0; begin < lines.size(); begin += shape.stride)
+        for (int c = shape.columns; c < shape.stride; c++) need(lines[begin + c] == 0, array, "must be 0 behind the columns");
 }
 
 bool is_finite(double value) { return std::abs(value) <= std::numeric_limits<double>::max(); }
@@ -137,6 +148,10 @@ void check_clock(double clock, std::int64_t n_rows) {
 
 // ---------------------------------------------------------------- parts of the Dynamic Model Tree
 void check_head(const Head& head, bool may_have_floor) {
+    need(std::abs(head.preference) <= 8.0 && head.scale > 0.0 && head.floor_rows >= 0.0 && head.unused == 0.0,
+         "model.memory", "has a head that is none");
+    need(head.floor[0] >= 0.0 && head.floor[1] >= 0.0 && head.floor[0] + head.floor[1] <= 1.0, "model.memory",
+         "has a noise floor that is none");
     // A label's number is a place among the two floors.
     need(head.has_floor == 0.0 || (head.has_floor == 1.0 && may_have_floor), "model.memory",
          "has a noise floor out of place");
@@ -178,20 +193,24 @@ void check_grid(const Grid& grid, const Schema& schema, const Shape& shape) {
              "names a slot of another feature");
     }
     const std::size_t n_slots = grid.n_slots();
+    need_zero_padding(grid.gradients, shape, "grid.gradients");
+    need_zero_padding(grid.total, shape, "grid.total");
     need_length(grid.edges, n_slots, "grid.edges");
     need_length(grid.counts, n_slots, "grid.counts");
     need_length(grid.barred_until, n_slots, "grid.barred_until");
     need_length(grid.gradients, n_slots * size, "grid.gradients");
     need_length(grid.total, size, "grid.total");
     for (int j = 0; j < schema.n_features; j++) {
-        if (schema.is_categorical[j]) continue;
-        const auto begin = grid.edges.begin() + grid.first_slot[j];
-        const auto end = grid.edges.begin() + grid.first_slot[j + 1] - 2;  // the top and the missing have none
+        const auto begin = grid.edges.begin() + grid.first_slot[j], last = grid.edges.begin() + grid.first_slot[j + 1];
+        const auto end = schema.is_categorical[j] ? begin : last - 2;  // the top and the missing have none
         need(std::all_of(begin, end, is_finite) && std::is_sorted(begin, end), "grid.edges", "must ascend");
+        need(std::all_of(end, last, [](double edge) { return std::isnan(edge); }), "grid.edges",
+             "must be NaN where a slot has no edge");
     }
 }
 
-void check_candidates(const Candidates& store, const Schema& schema, std::size_t size) {
+void check_candidates(const Candidates& store, const Schema& schema, const Shape& shape) {
+    const std::size_t size = static_cast<std::size_t>(shape.outputs) * shape.stride;
     const std::size_t n = store.feature.size();
     for (const int feature : store.feature)
         need(feature >= 0 && feature < schema.n_features, "candidates.feature", "names a feature that is not there");
@@ -205,6 +224,8 @@ void check_candidates(const Candidates& store, const Schema& schema, std::size_t
     need_length(store.gain, n, "candidates.gain");
     need_length(store.gradient_left, n * size, "candidates.gradient_left");
     need_length(store.gradient_before, n * size, "candidates.gradient_before");
+    need_zero_padding(store.gradient_left, shape, "candidates.gradient_left");
+    need_zero_padding(store.gradient_before, shape, "candidates.gradient_before");
 }
 
 }  // namespace
@@ -218,7 +239,7 @@ void Engine::derive() {
     due_.clear();
 }
 
-void Engine::check() const {
+void Engine::check() {
     need(n_classes >= 1, "n_classes", "must be at least 1");
     check_schema(schema);
     check_scaler(scaler, schema.n_features);
@@ -233,6 +254,19 @@ void Engine::check() const {
              "must be -1 where a feature has levels");
     check_models();
     for (int node = 0; node < settings.max_nodes; node++) check_node(node);
+    Bounds<false> bounds(kLargest);
+    visit(bounds);
+}
+
+// Puts right what only a strange file can have led to, so that whatever was loaded can be saved.
+void Engine::heal() {
+    Bounds<true> bounds(kLargest);
+    visit(bounds);
+    for (auto& memory : models) {
+        const bool is_sound = std::all_of(memory.begin(), memory.end(), is_weight);
+        if (!is_sound || (!memory.empty() && !(reinterpret_cast<const Head*>(memory.data())->scale > 0.0)))
+            restart_model(memory);
+    }
 }
 
 // Every model belongs to one node, to one side of one trial, or is the challenger.
@@ -252,14 +286,28 @@ void Engine::check_models() const {
         use(trials.left_model[t], "trial_left_model");
         use(trials.right_model[t], "trial_right_model");
     }
-    need((challenger >= 0) == (!settings.by_gradient && n_classes <= 2), "challenger",
-         "is there or not against the rules");
-    if (challenger >= 0) use(challenger, "challenger");
+    const bool has_challenger = !settings.by_gradient && n_classes <= 2;
+    need(has_challenger || challenger == -1, "challenger", "must be -1 but in measured trees of two classes");
+    if (has_challenger) use(challenger, "challenger");
     for (std::size_t model = 0; model < models.size(); model++) {
         need_length(models[model], is_used[model] ? model_size() : 0, "model.memory");
-        if (is_used[model])
-            check_head(*reinterpret_cast<const Head*>(models[model].data()), !settings.by_gradient && n_classes <= 2);
+        if (is_used[model]) check_model(model);
     }
+}
+
+void Engine::check_model(int model) const {
+    const Lines<double>& memory = models[model];
+    need(std::all_of(memory.begin(), memory.end(), is_weight), "model.memory", "has a number out of range");
+    check_head(*reinterpret_cast<const Head*>(memory.data()), !settings.by_gradient && n_classes <= 2);
+    const double* const end = memory.data() + memory.size();
+    need_zero_padding(std::span(memory.data() + kHead, end), shape, "model.memory");
+    if (settings.by_gradient) return;
+    const double* squares = adagrad_squares(shape, const_cast<double*>(memory.data()));
+    need(std::all_of(squares, squares + shape.outputs * shape.stride, [](double sum) { return sum >= 0.0; }),
+         "model.memory", "has a negative sum of squares");
+    const double* matrix = newton_matrix(shape, const_cast<double*>(memory.data()));
+    need(std::all_of(matrix + static_cast<long>(shape.columns) * shape.stride, end, [](double x) { return x == 0.0; }),
+         "model.memory", "must be 0 behind the columns");
 }
 
 void Engine::check_node(int node) const {
@@ -270,7 +318,8 @@ void Engine::check_node(int node) const {
     const Grid& grid = grids[node];
     const Candidates& store = candidates[node];
     check_grid(grid, schema, shape);
-    check_candidates(store, schema, size);
+    check_candidates(store, schema, shape);
+    need_zero_padding(node_gradient[node], shape, "node_gradient.sum");
     need(store.n() == 0 || (alive && settings.by_gradient), "candidates.feature", "has candidates out of place");
     need((!grid.is_ready() && grid.n_first_rows == 0) || (alive && !settings.by_gradient), "grid.first_slot",
          "has a grid out of place");
@@ -293,6 +342,8 @@ void SplitPoints::check(int n_features, int classes) const {
     need_length(root, n_features, "split_points.root");
     need_length(n_keys, n_features, "split_points.n_keys");
     const std::size_t width = kHeadOfKey + static_cast<std::size_t>(classes), n = keys.size() / width;
+    need(std::all_of(n_keys.begin(), n_keys.end(), [&](int own) { return own <= max_keys(); }), "split_points.n_keys",
+         "has too many keys of a feature");
     need(keys.size() == n * width && n <= std::numeric_limits<std::int32_t>::max(), "split_points.keys",
          "has a wrong length");
     std::vector<bool> is_met(n, false);
@@ -308,6 +359,8 @@ void SplitPoints::check(int n_features, int classes) const {
             need(key >= 0 && static_cast<std::size_t>(key) < n && !is_met[key], "split_points.keys",
                  "has a key that is not there, or that two others have");
             need(is_finite(*place(key)), "split_points.keys", "has a key that is no number");
+            need(std::all_of(place(key) + kHeadOfKey, place(key) + width, [](double sum) { return std::abs(sum) <= kLargest; }),
+                 "split_points.keys", "has a number out of range");
             is_met[key] = true;
             n_met++;
             rest.insert(rest.end(), {children(key).below, children(key).above});
@@ -326,7 +379,22 @@ void FimtddEngine::derive() {
     due_.clear();
 }
 
-void FimtddEngine::check() const {
+void FimtddEngine::heal() {
+    Bounds<true> bounds(kLargest);
+    visit(bounds);
+    for (auto& model : models)
+        if (!std::all_of(model.begin(), model.end(), is_weight)) std::fill(model.begin(), model.end(), 0.0);
+    for (SplitPoints& points : split_points) points.heal();
+}
+
+// Puts right the class weights of the keys; their values and links cannot have changed.
+void SplitPoints::heal() {
+    const std::size_t width = kHeadOfKey + static_cast<std::size_t>(n_classes);
+    for (std::size_t i = 0; i < keys.size(); i++)
+        if (i % width >= kHeadOfKey && !(std::abs(keys[i]) <= kLargest)) keys[i] = 0.0;
+}
+
+void FimtddEngine::check() {
     need(n_classes >= 1, "n_classes", "must be at least 1");
     need_length(place, n_classes, "place");
     need(n_seen >= 0 && n_seen <= n_classes, "n_seen", "is out of range");
@@ -349,6 +417,8 @@ void FimtddEngine::check() const {
         need(std::all_of(models[node].begin(), models[node].begin() + (is_leaf ? kHead : 0),
                          [](double value) { return value == 0.0; }),
              "model.memory", "must begin with zeros");
+        need(std::all_of(models[node].begin(), models[node].end(), is_weight), "model.memory", "has a number out of range");
+        if (is_leaf) need_zero_padding(std::span(models[node]).subspan(kHead), shape, "model.memory");
         const SplitPoints& points = split_points[node];
         if (is_leaf) {
             points.check(schema.n_features, std::max(n_seen, 2));
@@ -359,6 +429,8 @@ void FimtddEngine::check() const {
                  "split_points.counts", "has split points out of place");
         }
     }
+    Bounds<false> bounds(kLargest);
+    visit(bounds);
 }
 
 }  // namespace driftree

@@ -54,35 +54,44 @@ struct SplitPoints {
     std::vector<std::int32_t> root, n_keys;           // [features]
     std::vector<double> keys;                         // [keys of all features, kHeadOfKey + classes]
 
-    void restart(int n_features, int classes) {
-        *this = {};
-        n_classes = classes;
-        counts.assign(classes, 0.0);
-        present.assign(static_cast<std::size_t>(n_features) * classes, 0.0);
-        root.assign(n_features, -1);
-        n_keys.assign(n_features, 0);
+    SplitPoints() = default;
+    SplitPoints(int n_features, int classes)
+        : n_classes(classes), counts(classes, 0.0), present(static_cast<std::size_t>(n_features) * classes, 0.0),
+          root(n_features, -1), n_keys(n_features, 0) {}
+
+    void reserve(int n_more) {  // so that add_feature() cannot fail
+        const std::size_t n = root.size() + n_more;
+        make_capacity(present, n * n_classes);
+        make_capacity(root, n);
+        make_capacity(n_keys, n);
     }
     void add_feature() {
         present.insert(present.end(), n_classes, 0.0);
         root.push_back(-1);
         n_keys.push_back(0);
     }
-    // Makes room for more classes; false if there are too many keys for them, and it had to start again.
-    bool set_classes(int classes) {
-        const int n_old = std::exchange(n_classes, classes);
-        if (std::any_of(n_keys.begin(), n_keys.end(), [&](int n) { return n > max_keys(); })) {
-            restart(static_cast<int>(root.size()), classes);
-            return false;
-        }
-        widen(counts, n_old, classes);
-        widen(present, n_old, classes);
-        widen(keys, kHeadOfKey + n_old, kHeadOfKey + classes);
-        return true;
+    // The same for more classes, or new ones if there are too many keys for them.
+    SplitPoints with_classes(int classes) const {
+        SplitPoints wider(static_cast<int>(root.size()), classes);
+        if (std::any_of(n_keys.begin(), n_keys.end(), [&](int n) { return n > wider.max_keys(); })) return wider;
+        wider.counts = widened(counts, n_classes, classes);
+        wider.present = widened(present, n_classes, classes);
+        wider.root = root;
+        wider.n_keys = n_keys;
+        wider.keys = widened(keys, kHeadOfKey + n_classes, kHeadOfKey + classes);
+        return wider;
+    }
+    bool is_empty() const { return std::all_of(counts.begin(), counts.end(), [](double count) { return count == 0.0; }); }
+    // Before a row is counted: the keys it may bring have their place.
+    void make_room_for_row() {
+        const std::size_t n = root.size(), width = kHeadOfKey + n_classes;
+        make_room(keys, n * width, std::max(keys.size() + n * width, n * max_keys() * width));
+        walks().reserve(n);
     }
     // Counts a row. All features go down their trees together, a level at a time: while the key of one is on its way
     // from memory, the others need not wait for it.
     void add(const double* x, int label, double weight) {
-        thread_local std::vector<Walk> walks;
+        auto& walks = SplitPoints::walks();
         walks.clear();
         counts[label] += weight;
         for (int j = 0; j < static_cast<int>(root.size()); j++) {
@@ -145,6 +154,7 @@ struct SplitPoints {
         return found;
     }
     void check(int n_features, int classes) const;  // soundness.cpp
+    void heal();
     template <class Archive>
     void visit(Archive& a) {
         a("n_classes", n_classes), a("counts", counts), a("present", present), a("root", root), a("n_keys", n_keys);
@@ -156,6 +166,10 @@ private:
         std::int32_t feature = -1, node = -1, parent = -1;
         double value = 0.0;
     };
+    static std::vector<Walk>& walks() {
+        thread_local std::vector<Walk> kept;
+        return kept;
+    }
     int max_keys() const { return std::clamp(kBudget / (kHeadOfKey + n_classes), kMinKeys, kMaxKeys); }
     double sum(const double* values) const {
         double total = 0.0;
@@ -189,7 +203,6 @@ private:
             (walk.value < parent[0] ? next.below : next.above) = fresh;
             parent[1] = std::bit_cast<double>(next);
         }
-        make_room(keys, kHeadOfKey + n_classes, root.size() * max_keys() * (kHeadOfKey + n_classes));
         keys.insert(keys.end(), {walk.value, std::bit_cast<double>(Children())});
         keys.insert(keys.end(), n_classes, 0.0);
         keys[keys.size() - n_classes + label] = weight;

@@ -1,4 +1,7 @@
 // The engine's structure: making, copying and freeing models and nodes, and letting columns and classes grow.
+//
+// Memory may run out at any allocation. So each function that Python calls first makes all that it needs, and only then
+// changes anything: after an exception the engine is what it was.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,33 +17,47 @@ Engine::Engine(const Settings& given, int classes)
     : settings(given), shape{1, 8, classes > 2 ? classes : 1}, nodes(given.max_nodes),
       trials(given.max_nodes * given.trials), n_classes(classes), f_(&choose_functions()),
       learning_{given.learning_rate, given.memory, given.passes, false} {
-    new_node(-1, new_model());
+    make_places(1);
+    make_model_places(2);
+    new_node(-1, place_model(new_model()), new_sums());
     if (!settings.by_gradient && n_classes <= 2) {
-        challenger = new_model();
+        challenger = place_model(new_model());
         head(challenger).has_floor = 1.0;
     }
 }
 
 // ---------------------------------------------------------------- models
-std::size_t Engine::model_size() const {
-    const std::size_t weights = static_cast<std::size_t>(shape.outputs) * shape.stride;
-    return settings.by_gradient ? kHead + weights
-                                : kHead + 3 * weights + static_cast<std::size_t>(shape.stride) * shape.stride;
+std::size_t Engine::model_size(const Shape& of) const {
+    const std::size_t weights = static_cast<std::size_t>(of.outputs) * of.stride;
+    return settings.by_gradient ? kHead + weights : kHead + 3 * weights + static_cast<std::size_t>(of.stride) * of.stride;
 }
 
-int Engine::new_model() {
-    auto place = std::find_if(models.begin(), models.end(), [](const auto& memory) { return memory.empty(); });
-    if (place == models.end()) place = models.insert(models.end(), Lines<double>());
-    place->assign(model_size(), 0.0);
-    Head& head = *reinterpret_cast<Head*>(place->data());
+Lines<double> Engine::new_model() const {
+    Lines<double> memory(model_size());
+    restart_model(memory);
+    return memory;
+}
+
+void Engine::restart_model(Lines<double>& memory) const {
+    std::fill(memory.begin(), memory.end(), 0.0);
+    Head& head = *reinterpret_cast<Head*>(memory.data());
     head.scale = 1.0;
     head.floor[0] = head.floor[1] = kInitialFloor;
-    if (!settings.by_gradient) {
-        double* matrix = newton_matrix(shape, place->data());
-        for (int c = 0; c < shape.columns; c++)
-            matrix[static_cast<long>(c) * shape.stride + c] = kInitialCurvatureInverse;
-        head.trace = kInitialCurvatureInverse * shape.columns;
-    }
+    if (settings.by_gradient) return;
+    double* matrix = newton_matrix(shape, memory.data());
+    for (int c = 0; c < shape.columns; c++) matrix[static_cast<long>(c) * shape.stride + c] = kInitialCurvatureInverse;
+    head.trace = kInitialCurvatureInverse * shape.columns;
+}
+
+void Engine::make_model_places(int n) {
+    make_room(models, n, static_cast<std::size_t>(settings.max_nodes) * (1 + 2 * settings.trials) + 1);
+}
+
+// Into the first free place, of which there is one: make_model_places().
+int Engine::place_model(Lines<double>&& memory) {
+    auto place = std::find_if(models.begin(), models.end(), [](const auto& model) { return model.empty(); });
+    if (place == models.end()) place = models.insert(models.end(), Lines<double>());
+    place->swap(memory);
     return static_cast<int>(place - models.begin());
 }
 
@@ -49,14 +66,19 @@ void Engine::free_model(int& model) {
     model = -1;
 }
 
-int Engine::copy_model(int from) {
-    const int to = new_model();
-    models[to] = models[from];
-    return to;
+// ---------------------------------------------------------------- schema
+// Makes all that so many more features and columns will need.
+void Engine::prepare(int n_features, int n_columns) {
+    schema.reserve(n_features);
+    scaler.reserve(n_features);
+    int stride = shape.stride;
+    while (shape.columns + n_columns > stride) stride = padded(stride + stride / 4 + 1);
+    if (stride != shape.stride) restride(stride, shape.outputs);
 }
 
-// ---------------------------------------------------------------- schema
 int Engine::add_feature(bool categorical, bool has_value) {
+    prepare(1, has_value);
+    n_growths++;
     const int feature = schema.add_feature(categorical, has_value);
     scaler.add_feature(settings.by_gradient, has_value);
     if (has_value) add_column();
@@ -71,25 +93,28 @@ void Engine::restart_grids() {
 
 // A numeric feature that was always missing turns out to hold levels; its unused column becomes the first level's.
 void Engine::make_categorical(int feature, bool has_value) {
+    n_growths++;
     schema.make_categorical(feature, has_value);
     scaler.has_value[feature] = has_value;
     restart_grids();
 }
 
 int Engine::add_level(int feature, int code) {
+    prepare(0, 1);
     schema.level_column[feature * kLevels + code] = schema.n_columns++;
     add_column();
     return schema.n_columns - 1;
 }
 
 int Engine::add_missing(int feature) {
+    prepare(0, 1);
     schema.missing_column[feature] = schema.n_columns++;
     add_column();
     return schema.n_columns - 1;
 }
 
-void Engine::add_column() {
-    if (shape.columns == shape.stride) restride(padded(shape.stride + shape.stride / 4 + 1), shape.outputs);
+void Engine::add_column() {  // there is room for it: prepare()
+    n_growths++;
     const int column = shape.columns++;
     if (settings.by_gradient) return;
     for (auto& memory : models) {
@@ -104,14 +129,17 @@ void Engine::add_column() {
 void Engine::set_classes(int classes) {
     if (classes <= n_classes) return;
     const int known = n_classes;
+    for (auto& counts : class_rows)
+        if (!counts.empty()) make_capacity(counts, classes);
+    if (classes > 2) restride(shape.stride, classes);
+    n_growths++;
     n_classes = classes;
-    for (int node = 0; node < settings.max_nodes; node++)
-        if (nodes.alive[node]) class_rows[node].resize(classes, 0.0);
+    for (auto& counts : class_rows)
+        if (!counts.empty()) counts.resize(classes, 0.0);
     if (classes <= 2) return;
     free_model(challenger);
     for (auto& memory : models)
         if (!memory.empty()) reinterpret_cast<Head*>(memory.data())->has_floor = 0.0;
-    restride(shape.stride, classes);
     for (auto& memory : models) {  // a class that was not seen in all these rows is rare
         for (int k = known; k < classes && !memory.empty(); k++) {
             adagrad_weights(shape, memory.data())[k * shape.stride] = -std::log1p(clock);
@@ -120,45 +148,59 @@ void Engine::set_classes(int classes) {
     }
 }
 
+// A model in a wider stride or with more outputs.
+Lines<double> Engine::moved_model(const Lines<double>& memory, const Shape& to) const {
+    Lines<double> fresh(model_size(to), 0.0);
+    double* old = const_cast<double*>(memory.data());
+    std::copy_n(old, kHead, fresh.data());
+    move_weights(shape, adagrad_weights(shape, old), to, adagrad_weights(to, fresh.data()), false);
+    if (settings.by_gradient) return fresh;
+    move_weights(shape, adagrad_squares(shape, old), to, adagrad_squares(to, fresh.data()), true);
+    move_weights(shape, newton_weights(shape, old), to, newton_weights(to, fresh.data()), false);
+    for (int c = 0; c < shape.columns; c++)
+        std::copy_n(newton_matrix(shape, old) + static_cast<long>(c) * shape.stride, shape.columns,
+                    newton_matrix(to, fresh.data()) + static_cast<long>(c) * to.stride);
+    return fresh;
+}
+
 // Moves all models to a wider stride or more outputs; sums of gradients of fewer outputs start afresh.
 void Engine::restride(int stride, int outputs) {
     settle();
-    const Shape old = shape;
-    shape.stride = stride;
-    shape.outputs = outputs;
-    for (auto& memory : models) {
-        if (memory.empty()) continue;
-        Lines<double> fresh(model_size(), 0.0);
-        std::copy_n(memory.data(), kHead, fresh.data());
-        move_weights(old, adagrad_weights(old, memory.data()), shape, adagrad_weights(shape, fresh.data()), false);
-        if (!settings.by_gradient) {
-            move_weights(old, adagrad_squares(old, memory.data()), shape, adagrad_squares(shape, fresh.data()), true);
-            move_weights(old, newton_weights(old, memory.data()), shape, newton_weights(shape, fresh.data()), false);
-            for (int c = 0; c < old.columns; c++)
-                std::copy_n(newton_matrix(old, memory.data()) + static_cast<long>(c) * old.stride, old.columns,
-                            newton_matrix(shape, fresh.data()) + static_cast<long>(c) * stride);
-        }
-        memory.swap(fresh);
+    const Shape to = {shape.columns, stride, outputs};
+    const bool keeps_sums = outputs == shape.outputs;
+    auto moved_models = models;
+    auto moved_candidates = candidates;
+    auto moved_gradient = node_gradient;
+    auto moved_grids = grids;
+    for (auto& memory : moved_models)
+        if (!memory.empty()) memory = moved_model(memory, to);
+    for (Candidates& store : moved_candidates) {
+        if (!keeps_sums) store.clear();
+        store.gradient_left = widened(store.gradient_left, shape.stride, stride);
+        store.gradient_before = widened(store.gradient_before, shape.stride, stride);
     }
-    for (int node = 0; node < settings.max_nodes; node++) {
-        if (!nodes.alive[node]) continue;
-        if (settings.by_gradient) {
-            Candidates& store = candidates[node];
-            if (outputs == old.outputs) {
-                widen(store.gradient_left, old.stride, stride);
-                widen(store.gradient_before, old.stride, stride);
-                widen(node_gradient[node], old.stride, stride);
-            } else {
-                store.clear();
-                node_gradient[node].assign(static_cast<std::size_t>(outputs) * stride, 0.0);
-            }
-        } else if (outputs == old.outputs) {
-            widen(grids[node].gradients, old.stride, stride);
-            widen(grids[node].total, old.stride, stride);
-        } else if (grids[node].is_ready()) {
-            grids[node].clear_gradients(shape);
+    for (auto& gradient : moved_gradient) {
+        if (gradient.empty()) continue;
+        if (keeps_sums) {
+            gradient = widened(gradient, shape.stride, stride);
+        } else {
+            gradient.assign(static_cast<std::size_t>(outputs) * stride, 0.0);
         }
     }
+    for (Grid& grid : moved_grids) {
+        if (!grid.is_ready()) continue;
+        if (keeps_sums) {
+            grid.gradients = widened(grid.gradients, shape.stride, stride);
+            grid.total = widened(grid.total, shape.stride, stride);
+        } else {
+            grid.clear_gradients(to);
+        }
+    }
+    shape = to;
+    models.swap(moved_models);
+    candidates.swap(moved_candidates);
+    node_gradient.swap(moved_gradient);
+    grids.swap(moved_grids);
 }
 
 // ---------------------------------------------------------------- structure
@@ -195,9 +237,14 @@ void Engine::drop_places() {
     fit(grids, settings.by_gradient ? 0 : n_nodes);
 }
 
-int Engine::new_node(int parent, int model) {
+Engine::NodeMemory Engine::new_sums() const {
+    const std::size_t size = settings.by_gradient ? static_cast<std::size_t>(shape.outputs) * shape.stride : 0;
+    return {std::vector<double>(n_classes, 0.0), Lines<double>(size, 0.0)};
+}
+
+// Into the first free place, which make_places() has made.
+int Engine::new_node(int parent, int model, NodeMemory&& memory) {
     const auto place = std::find(nodes.alive.begin(), nodes.alive.end(), 0);
-    if (place == nodes.alive.end()) throw std::length_error("the tree has max_nodes nodes already");
     const int node = static_cast<int>(place - nodes.alive.begin());
     nodes.alive[node] = 1;
     nodes.parent[node] = parent;
@@ -208,9 +255,8 @@ int Engine::new_node(int parent, int model) {
     nodes.evidence[node] = nodes.recent[node] = 0.0;
     nodes.rest_level[node] = std::numeric_limits<double>::infinity();
     nodes.clock[node] = nodes.born[node] = clock;
-    make_places(node + 1);
-    class_rows[node].assign(n_classes, 0.0);
-    if (settings.by_gradient) node_gradient[node].assign(static_cast<std::size_t>(shape.outputs) * shape.stride, 0.0);
+    class_rows[node].swap(memory.class_rows);
+    if (settings.by_gradient) node_gradient[node].swap(memory.gradient);
     return node;
 }
 
@@ -228,22 +274,30 @@ void Engine::release(int node) {
     nodes.alive[node] = 0;
 }
 
-void Engine::need_room() const {  // before anything is changed
-    if (std::count(nodes.alive.begin(), nodes.alive.end(), 0) < 2)
-        throw std::length_error("the tree has no room for two more nodes");
+// All that two children of a node need. They take the place of what is below it, if anything is.
+Engine::Children Engine::new_children(int node) {
+    Children made = {new_sums(), new_sums(), nodes_below(node)};
+    if (!made.below.empty()) return made;
+    int n_free = 0, n_places = 0;
+    for (; n_free < 2 && n_places < settings.max_nodes; n_places++) n_free += !nodes.alive[n_places];
+    if (n_free < 2) throw std::length_error("the tree has no room for two more nodes");
+    make_places(n_places);
+    return made;
 }
 
-void Engine::add_children(int node, const Condition& condition, int left_model, int right_model) {
+void Engine::add_children(int node, const Condition& condition, int left_model, int right_model, Children&& made) {
     nodes.feature[node] = condition.feature;
     nodes.threshold[node] = condition.threshold;
     nodes.equality[node] = condition.equality;
     nodes.missing_left[node] = condition.missing_left;
-    nodes.left[node] = new_node(node, left_model);
-    nodes.right[node] = new_node(node, right_model);
+    nodes.left[node] = new_node(node, left_model, std::move(made.left));
+    nodes.right[node] = new_node(node, right_model, std::move(made.right));
+    n_changes++;
 }
 
 void Engine::split_by_trial(int node, int trial) {
-    need_room();
+    Children made = new_children(node);
+    remove(node, made.below);
     const Condition condition = trials.condition(trial);
     const int left = std::exchange(trials.left_model[trial], -1), right = std::exchange(trials.right_model[trial], -1);
     nodes.own_loss[node] = trials.node_loss[trial];
@@ -252,13 +306,16 @@ void Engine::split_by_trial(int node, int trial) {
     nodes.recent[node] = 0.0;
     for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++)
         if (trials.feature[t] >= 0) drop_trial(t, 0.0);
-    add_children(node, condition, left, right);
+    add_children(node, condition, left, right, std::move(made));
 }
 
 // Children by (6) and (7): theta - lambda / n * gradient, and the loss share minus their part of the gain.
 void Engine::split_by_candidate(int node, int k) {
-    need_room();
     settle(node);
+    Children made = new_children(node);
+    make_model_places(2);
+    Lines<double> children[2] = {models[nodes.model[node]], models[nodes.model[node]]};
+    remove(node, made.below);
     const Candidates& store = candidates[node];
     const int size = shape.outputs * shape.stride;
     const double* left_gradient = store.gradient_left.data() + static_cast<long>(k) * size;
@@ -266,19 +323,19 @@ void Engine::split_by_candidate(int node, int k) {
     const double n_left = store.n_left[k], n_right = nodes.rows[node] - store.n_before[k] - n_left;
     const double window_loss = nodes.own_loss[node] - store.loss_before[k];
     const double left_share = window_loss > 0.0 ? store.loss_left[k] / window_loss : 0.5;
-    const int models_of[2] = {copy_model(nodes.model[node]), copy_model(nodes.model[node])};
     double losses[2] = {nodes.own_loss[node] * left_share, nodes.own_loss[node] * (1.0 - left_share)};
     for (int i = 0; i < size; i++) {
         const double g[2] = {left_gradient[i], node_gradient[node][i] - before[i] - left_gradient[i]};
         const double n[2] = {n_left, n_right};
         for (int side = 0; side < 2; side++) {
-            models[models_of[side]][kHead + i] -= settings.gain_step / n[side] * g[side];
+            children[side][kHead + i] -= settings.gain_step / n[side] * g[side];
             losses[side] -= settings.gain_step / n[side] * g[side] * g[side];
         }
     }
     const int feature = store.feature[k];
-    add_children(node, {feature, store.value[k], static_cast<bool>(schema.is_categorical[feature]), false},
-                 models_of[0], models_of[1]);
+    const int left = place_model(std::move(children[0])), right = place_model(std::move(children[1]));
+    add_children(node, {feature, store.value[k], static_cast<bool>(schema.is_categorical[feature]), false}, left, right,
+                 std::move(made));
     nodes.own_loss[nodes.left[node]] = nodes.subtree_loss[nodes.left[node]] = losses[0];
     nodes.own_loss[nodes.right[node]] = nodes.subtree_loss[nodes.right[node]] = losses[1];
     nodes.evidence[nodes.left[node]] = nodes.evidence[node] * n_left / (n_left + n_right);
@@ -294,20 +351,28 @@ void Engine::set_subtree_loss(int node, double loss) {
     nodes.subtree_loss[node] = loss;
 }
 
-void Engine::prune(int node) {
-    std::vector<int> rest = {nodes.left[node], nodes.right[node]};
-    while (!rest.empty()) {
-        const int below = rest.back();
-        rest.pop_back();
-        if (nodes.left[below] >= 0) rest.insert(rest.end(), {nodes.left[below], nodes.right[below]});
-        release(below);
-    }
-    nodes.left[node] = nodes.right[node] = nodes.feature[node] = -1;
-    set_subtree_loss(node, nodes.own_loss[node]);
+std::vector<int> Engine::nodes_below(int node) const {
+    std::vector<int> found;
+    const auto add_children_of = [&](int above) {
+        if (nodes.left[above] >= 0) found.insert(found.end(), {nodes.left[above], nodes.right[above]});
+    };
+    add_children_of(node);
+    for (std::size_t i = 0; i < found.size(); i++) add_children_of(found[i]);
+    return found;
 }
 
+void Engine::remove(int node, const std::vector<int>& below) {
+    if (below.empty()) return;
+    for (const int one : below) release(one);
+    nodes.left[node] = nodes.right[node] = nodes.feature[node] = -1;
+    set_subtree_loss(node, nodes.own_loss[node]);
+    n_changes++;
+}
+
+void Engine::prune(int node) { remove(node, nodes_below(node)); }
+
 void Engine::choose_grid(int node, const std::vector<std::int32_t>& slots, std::vector<double> edges) {
-    grids[node].choose(slots, std::move(edges), *f_, shape, schema);
+    grids[node] = grids[node].chosen(slots, std::move(edges), *f_, shape, schema);
 }
 
 std::vector<Proposal> Engine::proposals(int node) const {
@@ -322,6 +387,8 @@ std::vector<Proposal> Engine::proposals(int node) const {
 
 void Engine::start_trial(int t, const Proposal& proposal) {
     const int node = t / settings.trials;
+    make_model_places(2);
+    Lines<double> left = models[nodes.model[node]], right = left;
     const Condition& condition = proposal.condition;
     trials.feature[t] = condition.feature;
     trials.threshold[t] = condition.threshold;
@@ -332,8 +399,8 @@ void Engine::start_trial(int t, const Proposal& proposal) {
                       &trials.evidence})
         (*sum)[t] = 0.0;
     trials.born[t] = nodes.rows[node];
-    trials.left_model[t] = copy_model(nodes.model[node]);
-    trials.right_model[t] = copy_model(nodes.model[node]);
+    trials.left_model[t] = place_model(std::move(left));
+    trials.right_model[t] = place_model(std::move(right));
     const std::pair<int, double> sides[2] = {{trials.left_model[t], proposal.n_left}, {trials.right_model[t], proposal.n_right}};
     for (const auto& [model, share] : sides) {  // fewer rows: less is known
         head(model).scale /= share;
@@ -351,11 +418,16 @@ void Engine::drop_trial(int t, double barred_until) {
 
 // The challenger's model and link become the tree; a copy with the other link challenges it from now on.
 void Engine::adopt_challenger() {
-    if (nodes.left[0] >= 0) prune(0);
+    NodeMemory sums = new_sums();
+    const std::vector<int> below = nodes_below(0);
+    Lines<double> twin = models[challenger];
+    make_model_places(1);
+    remove(0, below);
     release(0);
-    new_node(-1, challenger);
+    new_node(-1, challenger, std::move(sums));
+    n_changes++;
     const double had_floor = head(challenger).has_floor;
-    challenger = copy_model(challenger);
+    challenger = place_model(std::move(twin));
     head(challenger).has_floor = 1.0 - had_floor;
     if (had_floor == 0.0) {
         head(challenger).floor[0] = head(challenger).floor[1] = kInitialFloor;
@@ -363,6 +435,5 @@ void Engine::adopt_challenger() {
     }
     challenger_loss = rival_loss = challenger_rows = 0.0;
 }
-
 
 }  // namespace driftree

@@ -5,12 +5,30 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <stdexcept>
+#include <utility>
+
+#include <pthread.h>
 
 namespace driftree {
 
 class Turns {
 public:
+    // `tears`: what they guard is broken in a process that is forked in the middle of a writing turn.
+    explicit Turns(bool tears = true) : tears_(tears) {
+        const std::lock_guard guard(all_mutex_);
+        next_ = all_;
+        if (all_) all_->before_ = this;
+        all_ = this;
+    }
+    Turns(const Turns&) = delete;
+    Turns& operator=(const Turns&) = delete;
+    ~Turns() {
+        const std::lock_guard guard(all_mutex_);
+        (before_ ? before_->next_ : all_) = next_;
+        if (next_) next_->before_ = before_;
+    }
     bool try_read() {
         std::uint32_t now = state_.load(std::memory_order_relaxed);
         while (!(now & (kWriter | kQueue)))
@@ -23,6 +41,7 @@ public:
     }
     void read() {
         std::unique_lock guard(mutex_);
+        need_whole();
         const std::uint32_t now = state_.fetch_or(kQueue);
         if (now & kWriter || n_came_ > n_served_) {
             n_readers_++;
@@ -35,6 +54,7 @@ public:
     }
     void write() {
         std::unique_lock guard(mutex_);
+        need_whole();
         const std::uint32_t now = state_.fetch_or(kQueue);
         if (now & ~kQueue || n_came_ > n_served_ || n_readers_ > 0) {
             const std::uint64_t place = ++n_came_;
@@ -57,7 +77,36 @@ public:
         pass_on(n_readers_ == 0);
     }
 
+    // ---- fork: of all threads only the one that forks goes on in the child. What it holds it still holds; what others
+    // held is free. If one of those was learning, the child's copy of the model is half of a step.
+    static void before_fork() { all_mutex_.lock(); }
+    static void after_fork_in_parent() { all_mutex_.unlock(); }
+    template <class CountOwn>
+    static void after_fork_in_child(CountOwn&& count_own) {
+        for (Turns* turns = all_; turns; turns = turns->next_) {
+            const auto [writes, n_reads] = count_own(*turns);
+            turns->is_torn_ = turns->is_torn_ || (turns->tears_ && turns->state_ & kWriter && !writes);
+            new (&turns->mutex_) std::mutex;
+            new (&turns->readers_) std::condition_variable;
+            new (&turns->writers_) std::condition_variable;
+            turns->n_readers_ = 0;
+            turns->n_served_ = turns->n_came_;
+            turns->state_ = (writes || turns->is_torn_ ? kWriter : 0) + n_reads;
+        }
+        new (&all_mutex_) std::mutex;
+    }
+
 private:
+    void need_whole() const {
+        if (is_torn_)
+            throw std::runtime_error("another thread was learning when this process was forked, so this copy of the model is "
+                                     "broken: fork before threads learn, or load the model from a file here");
+    }
+    static inline constinit std::mutex all_mutex_;  // of the list of all
+    static inline Turns* all_ = nullptr;
+    Turns *before_ = nullptr, *next_ = nullptr;
+    const bool tears_;
+    bool is_torn_ = false;
     static constexpr std::uint32_t kWriter = 1u << 31;  // somebody writes
     static constexpr std::uint32_t kQueue = 1u << 30;   // somebody waits: who comes now has to ask under the mutex
 
@@ -99,6 +148,17 @@ public:
             is_own_ = true;
         }
         innermost_ = this;
+    }
+    // Lets a forked process go on: called once, when the module is loaded.
+    static void survive_forks() {
+        pthread_atfork(&Turns::before_fork, &Turns::after_fork_in_parent, [] {
+            Turns::after_fork_in_child([](const Turns& turns) {
+                std::pair<bool, std::uint32_t> own = {false, 0};
+                for (const Turn* turn = innermost_; turn; turn = turn->outer_)
+                    if (turn->is_own_ && &turn->turns_ == &turns) turn->writes_ ? own.first = true : (own.second++, false);
+                return own;
+            });
+        });
     }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;

@@ -113,7 +113,7 @@ def test_a_node_rests_as_long_as_its_branch_earns_enough(size):
     stay_calm(engine)
     for _ in range(2):
         engine.add_feature(False, True)
-    tree.schema_grew()
+    tree.finish()
     X = rng.normal(size=(1200, 2))
     y = np.where(np.arange(1200) < 600, (X[:, 0] > 0) ^ (X[:, 1] > 0), X.sum(axis=1) > 0)
     y, w, root_rests = y.astype(np.int32), np.ones(1200), []

@@ -97,9 +97,9 @@ def without_names(model):
     """The state of a model whose levels and labels have their numbers for names."""
     model = copy.copy(model)
     encoder = model._encoder
-    encoder.levels[:] = [codes and {k: k for k in codes.values()} for codes in encoder.levels]
-    encoder.label_list = list(encoder.labels.values())
-    encoder.labels = dict.fromkeys(encoder.label_list)
+    levels = [codes and {k: k for k in codes.values()} for codes in encoder.levels]
+    labels = {k: k for k in encoder.labels.values()}
+    encoder.restore(encoder.names, levels, labels)
     return state_hash(model)
 
 

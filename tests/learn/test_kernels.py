@@ -73,7 +73,7 @@ class Pair:
         assert known == X.shape[1]
         for kind, j, *code in self.oracle.columns[self.engine.n_columns :]:
             self.engine.add_level(j, *code) if kind == "level" else self.engine.add_missing(j)
-        self.tree.schema_grew()
+        self.tree.finish()
         self.engine.learn(X, y.astype(np.int32), w)
 
     @property
@@ -266,7 +266,7 @@ def test_grid_and_proposals_equal_oracle(kinds, n_classes, seed, size):
 def forget_implied(engine):
     """Choose the same grid once more: without first rows, no slot is implied."""
     slots = np.diff(part_of(engine, "grid.first_slot", 0)).tolist()
-    engine.choose_grid(0, slots, part_of(engine, "grid.edges", 0).tolist())
+    engine.choose_grid(0, np.array(slots, dtype=np.int32), part_of(engine, "grid.edges", 0))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -501,7 +501,7 @@ def test_restored_engine_goes_on_as_if_nothing_happened(setting, n_classes):
     kept = {name: array.copy() for name, array in arrays.items()}
     other = make_tree(**parameters)
     other.restore({"arrays": arrays, "history": copy(tree.history)})
-    other.schema_grew()
+    other.finish()
     for rows in pieces(300, 20):
         for one in (tree, other):
             one.learn(X[300:][rows], y[300:][rows], w[300:][rows])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from driftree.learn.evidence import MeasuredTrials
 from driftree.learn.tree import Tree
 from driftree.streams import agrawal
 from quick import make_engine
@@ -302,3 +303,13 @@ def test_two_learners_in_two_threads_use_two_cores():
         for name, call in calls.items():
             cores[name].append(cores_in_use(call))
     assert np.median(cores["learn"]) > 0.75 * np.median(cores["sort"])
+
+
+def test_a_step_of_many_inputs_has_few_rows():
+    """Nobody predicts during a step, so its work is bounded: rows by inputs by inputs."""
+    rng = np.random.default_rng(1)
+    for m, most in ((10, 200), (199, 200), (400, 60), (1000, 8)):
+        model = DynamicModelTreeClassifier().partial_fit(rng.normal(size=(9, m)), [0, 1, 2] * 3)
+        assert model._tree.step_rows <= most
+        assert model._tree.step_rows * m * m <= MeasuredTrials.STEP_CELLS
+    assert model._tree.engine.n_steps > 1  # the first rows of a model, too

@@ -6,7 +6,6 @@ decided in `tree`. The arrays that its properties return are views: writing to t
 tree. Take them anew after `add_feature` and `restore`, which may move them.
 """
 
-from collections.abc import Sequence
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -34,16 +33,32 @@ def all_finite(X: NDArray[np.float64]) -> bool:
     """Tell whether no number is missing or infinite."""
 
 class _RowFace:
-    """Reads dicts for an engine, with dictionaries that it shares with the encoder."""
+    """Reads dicts for an engine, with the words that the encoder has for what is in them."""
 
+    @property
+    def known(self) -> Any:
+        """The record of these words: `names`, `levels` and `labels` are those in use."""
+    def commit(
+        self,
+        known: object,
+        *,
+        features: list[tuple[bool, bool]],
+        categorical: list[tuple[int, bool]],
+        levels: list[tuple[int, int]],
+        missing: list[int],
+        n_classes: int,
+    ) -> None:
+        """Let the engine grow and take over the words for it: both, or after an error neither.
+
+        Features are pairs of `categorical` and `has_value` (`add_feature`), then come those that
+        `make_categorical` turns, the levels (feature, code) and the gaps that get a column.
+        """
     def learn(self, x: object, label: object, tree: object, /) -> int:
         """Take one step with one dict, `tree.decide` if it is due; return LEARNED or UNKNOWN."""
     def predict(self, x: object, /) -> Any:
         """Return the most probable label of a dict, or NotImplemented if Python must read it."""
     def probabilities(self, x: object, /) -> dict[Any, float] | None:
         """Return the probability of each label of a dict, or None if Python must read it."""
-    def look_up_labels(self) -> None:
-        """Notice new labels now rather than when the next row comes."""
     def codes(self, labels: NDArray[np.int64]) -> _Ids | None:
         """Return the codes of whole numbers, or None if Python must read them."""
 
@@ -63,6 +78,14 @@ class Turn:
         """Wait until it is this thread's turn; others may have the interpreter meanwhile."""
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         """Let the next ones have their turn."""
+
+@final
+class Lock:
+    """One thread at a time, which may take it again. A forked process finds it free."""
+
+    def __init__(self) -> None: ...
+    def hold(self) -> Turn:
+        """Return a block in which no other thread holds it."""
 
 class _TreeEngine:
     """What both engines offer to the faces. Only type checkers know this class.
@@ -90,10 +113,12 @@ class _TreeEngine:
         """Grow to this many classes; fewer than there are is no change."""
 
     # ------------------------------------------------------------------ rows
-    def row_face(
-        self, names: dict[Any, int], levels: list[dict[Any, int] | None], labels: dict[Any, int]
-    ) -> _RowFace:
-        """Read dicts by {name: feature}, per feature {level: code} or None, and {label: code}."""
+    def row_face(self, known: object) -> _RowFace:
+        """Read dicts by the attributes of a record.
+
+        These are `names`, {name: feature}; `levels`, per feature {level: code} or None; and
+        `labels`, {label: code}.
+        """
     def most_probable(self, X: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the code of each row's most probable class."""
     def probabilities(self, X: NDArray[np.float64]) -> _Matrix:
@@ -234,9 +259,12 @@ class Engine(_TreeEngine):
 
     # ------------------------------------------------------------------ what is due, and changes
     def split_by_trial(self, node: int, trial: int) -> None:
-        """Give a leaf two children that start as the trial's models."""
+        """Give a node two children that start as the trial's models, in place of what it had."""
     def split_by_candidate(self, node: int, candidate: int) -> None:
-        """Give a leaf two children by (6) and (7); `candidate`: its place in the store."""
+        """Give a node two children by (6) and (7), in place of what it had.
+
+        `candidate` is the place in its store.
+        """
     def prune(self, node: int) -> None:
         """Make an inner node a leaf and free all nodes below it."""
     def adopt_challenger(self) -> None:
@@ -247,7 +275,7 @@ class Engine(_TreeEngine):
         """Return the raw rows kept to choose the node's grid, [rows, features]."""
     def grid_is_ready(self, node: int) -> bool:
         """Whether the node's grid has been chosen."""
-    def choose_grid(self, node: int, slots: Sequence[int], edges: Sequence[float]) -> None:
+    def choose_grid(self, node: int, slots: NDArray[np.int32], edges: NDArray[np.float64]) -> None:
         """Give each feature its slots, the last for missing; one edge per slot, NaN for none."""
     def grid_sums(
         self, node: int
@@ -307,6 +335,14 @@ class Engine(_TreeEngine):
     """What `challenger_gain` must reach to be due; set by Python."""
     wake_at: int
     """Rows at which `has_due` tells Python to look at the tree; set by Python."""
+    @property
+    def n_changes(self) -> int:
+        """Changes of the tree since the engine was made."""
+    @property
+    def n_growths(self) -> int:
+        """Changes of the schema since the engine was made."""
+    n_told: int
+    """How many of both Python has dealt with, set by it; until then something is due."""
 
     # ------------------------------------------------------------------ views, per node
     @property

@@ -2,8 +2,8 @@
 
 The encoder knows features by name and remembers the levels of categorical ones. A batch is read in
 two moves: `read_*` looks at everything and raises before anything has changed; `commit` then lets
-new features, levels and missing values take their place in the engine. NaN in the matrix means
-missing.
+new labels, features, levels and missing values take their place in the engine, all at once. NaN in
+the matrix means missing.
 
 The first value of a feature says what it is: text or a truth value makes it categorical, a number
 numeric. NaN counts as a number as long as there is nothing else; None says nothing.
@@ -26,13 +26,13 @@ from driftree.learn.checks import (
     distinct_labels,
     is_missing,
     is_text,
-    label_array,
     plain,
     to_numbers,
     unhashable,
 )
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
-from driftree.learn.tables import Columns, array_names, distinct_texts, list_names, printable
+from driftree.learn.tables import Columns, array_names, distinct_texts, list_names
+from driftree.learn.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -68,6 +68,11 @@ class Batch:
         """Whether the models will have more inputs."""
         return bool(self.new_features or self.new_levels or self.new_shared or self.new_missing)
 
+    @property
+    def brings_words(self) -> bool:
+        """Whether there are new names or levels."""
+        return bool(self.new_features or self.new_levels or self.new_categorical)
+
 
 class Encoder:
     """Features, levels and labels that a model has met.
@@ -84,16 +89,9 @@ class Encoder:
 
     Attributes
     ----------
-    names : dict
-        Feature names to places in the matrix.
-    levels : list
-        Per feature the codes of its levels, or None for a numeric one.
-    labels : dict
-        Labels to codes.
-    feature_names, label_list, classes : list, list, ndarray
-        Names and labels by place and by code.
-    display_names : list of str
-        The names as text, each different from all others.
+    known : Vocabulary
+        The words met so far; `names`, `levels`, `labels` and what else it has can be asked of the
+        encoder, too.
     """
 
     def __init__(
@@ -102,12 +100,7 @@ class Encoder:
         self.engine = engine
         self.categorical = as_set(categorical)
         self.indicators = indicators
-        self.names: dict[Hashable, int] = {}
-        self.levels: list[dict[Hashable, int] | None] = []
-        self.labels: dict[Hashable, int] = {}
-        self.row_face = engine.row_face(self.names, self.levels, self.labels)
-        self._look_up_features()
-        self._look_up_labels()
+        self.row_face = engine.row_face(Vocabulary.of({}, [], {}))
 
     def restore(
         self,
@@ -118,23 +111,48 @@ class Encoder:
         """Take over what another encoder knew; raise if it does not fit the engine."""
         levels = list(levels)
         check_codes(self.engine, names, levels, labels, indicators=self.indicators)
-        self.names.update(names)
-        self.levels.extend(None if codes is None else dict(codes) for codes in levels)
-        self.labels.update(labels)
-        self._look_up_features()
-        self._look_up_labels()
+        self._commit(Vocabulary.of(names, levels, labels), Batch(np.empty((0, len(names)))))
 
-    def _look_up_features(self) -> None:
-        self.feature_names: list[Hashable] = list(self.names)
-        shown = [printable(str(name)) for name in self.names]
-        self.display_names = distinct_texts(shown, map(repr, self.names))
-        self._has_array_names = self.feature_names == array_names(len(self.names))
-        self._is_numeric = all(codes is None for codes in self.levels)
+    # ------------------------------------------------------------------ words
+    @property
+    def known(self) -> Vocabulary:
+        """The words met so far."""
+        return self.row_face.known  # type: ignore[no-any-return]
 
-    def _look_up_labels(self) -> None:
-        self.label_list: list[Any] = list(self.labels)
-        self.classes = label_array(self.label_list)
-        self.row_face.look_up_labels()
+    @property
+    def names(self) -> dict[Hashable, int]:
+        """Feature names to places in the matrix."""
+        return self.known.names
+
+    @property
+    def levels(self) -> list[dict[Hashable, int] | None]:
+        """Per feature the codes of its levels, or None for a numeric one."""
+        return self.known.levels
+
+    @property
+    def labels(self) -> dict[Hashable, int]:
+        """Labels to codes."""
+        return self.known.labels
+
+    @property
+    def feature_names(self) -> list[Hashable]:
+        """Feature names by place."""
+        return self.known.feature_names
+
+    @property
+    def display_names(self) -> list[str]:
+        """The names as text, each different from all others."""
+        return self.known.display_names
+
+    @property
+    def label_list(self) -> list[Any]:
+        """Labels by code."""
+        return self.known.label_list
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """Labels by code, as an array."""
+        return self.known.classes
 
     # ------------------------------------------------------------------ rows
     def read(
@@ -174,10 +192,11 @@ class Encoder:
 
     def is_ready(self, X: NDArray[np.float64]) -> bool:
         """Tell whether an array can be taken as it is: its columns are known and hold numbers."""
+        known = self.known
         return (
-            self._has_array_names
-            and self._is_numeric
-            and X.shape[1] == len(self.names)
+            known.has_array_names
+            and known.is_numeric
+            and X.shape[1] == len(known.names)
             and X.flags.c_contiguous
             and X.flags.aligned
             and all_finite(X)
@@ -211,9 +230,10 @@ class Encoder:
     ) -> Batch:
         if rows is not None:
             X = X[rows]
-        is_known = self._has_array_names if names is None else names == self.feature_names
-        is_plain = X.dtype == np.float64 and X.shape[1] == len(self.names)
-        if is_plain and is_known and self._is_numeric:
+        known = self.known
+        is_known = known.has_array_names if names is None else names == known.feature_names
+        is_plain = X.dtype == np.float64 and X.shape[1] == len(known.names)
+        if is_plain and is_known and known.is_numeric:
             batch = Batch(np.require(X, requirements=["C", "A"]))
             if not np.isfinite(X).all():
                 for name, values in zip(self.feature_names, X.T, strict=True):
@@ -319,33 +339,49 @@ class Encoder:
             if j >= len(missing_column) or missing_column[j] < 0:
                 batch.new_missing.append(int(j))
 
-    def commit(self, batch: Batch) -> None:
-        """Register what is new in a batch; nothing after this may fail."""
-        engine = self.engine
+    def commit(self, batch: Batch, new_labels: Sequence[Hashable] = ()) -> None:
+        """Register what is new: all of it, or nothing if this is interrupted."""
+        known = self.known.with_labels(new_labels)
+        if batch.brings_words:
+            known = known.with_features(
+                [name for name, *_ in batch.new_features], self._levels_with(batch)
+            )
+        if known is not self.known or batch.brings_columns:
+            self._commit(known, batch)
+
+    def _levels_with(self, batch: Batch) -> list[dict[Hashable, int] | None]:
+        """Return the levels of all features once a batch is registered."""
         with_levels = {j for j, _ in batch.new_levels}
-        for name, categorical, has_value in batch.new_features:
-            j = engine.add_feature(categorical, has_value)
-            self.levels.append({} if j in with_levels or not has_value else None)
-            self.names[name] = j  # last: whoever finds the name looks up its levels
+        first = len(self.names)
+        levels = self.levels + [
+            {} if first + i in with_levels or not has_value else None
+            for i, (*_, has_value) in enumerate(batch.new_features)
+        ]
         for j in batch.new_categorical:
-            engine.make_categorical(j, not self.indicators)
-            self.levels[j] = {}
-        if batch.new_features or batch.new_categorical:
-            self._look_up_features()
+            levels[j] = {}
+        for j in with_levels:
+            levels[j] = {} | (levels[j] or {})
         for j, value in batch.new_levels:
-            codes = self.levels[j]
+            codes = levels[j]
             assert codes is not None
             codes[value] = len(codes)
-            if self.indicators:
-                self._add_level(j, codes[value])
-        for j in batch.new_shared:
-            self._add_level(j, MAX_LEVELS)
-        for j in batch.new_missing:
-            engine.add_missing(j)
+        return levels
 
-    def _add_level(self, j: int, code: int) -> None:
-        if self.engine.level_column[j * (MAX_LEVELS + 1) + code] < 0:
-            self.engine.add_level(j, code)
+    def _commit(self, known: Vocabulary, batch: Batch) -> None:
+        new_levels: list[tuple[int, int]] = []
+        if self.indicators:
+            for j, value in batch.new_levels:
+                codes = known.levels[j]
+                assert codes is not None
+                new_levels.append((j, codes[value]))
+        self.row_face.commit(
+            known,
+            features=[(categorical, has_value) for _, categorical, has_value in batch.new_features],
+            categorical=[(j, not self.indicators) for j in batch.new_categorical],
+            levels=new_levels + [(j, MAX_LEVELS) for j in batch.new_shared],
+            missing=batch.new_missing,
+            n_classes=len(known.labels),
+        )
 
     def size_with(self, batch: Batch, new_labels: Sequence[Hashable]) -> Size:
         """Return how large the models will be once a batch and its labels are registered."""
@@ -410,14 +446,6 @@ class Encoder:
             codes = codes | {label: len(codes) + i for i, label in enumerate(new)}
         lookup = np.array([codes[label] for label in distinct], dtype=np.int32)
         return lookup[places], new
-
-    def commit_labels(self, new: Sequence[Hashable]) -> None:
-        """Register new labels."""
-        for label in new:
-            self.labels[label] = len(self.labels)
-        if new:
-            self._look_up_labels()
-            self.engine.set_classes(len(self.labels))
 
     # ------------------------------------------------------------------ words
     def level(self, feature: int, code: float) -> Hashable:

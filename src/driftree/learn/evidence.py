@@ -72,8 +72,6 @@ class Entrant(NamedTuple):
 class Evidence(Protocol):
     """The questions that the tree asks."""
 
-    STEP_ROWS: int
-    """Rows of a batch that make one time step."""
     SAMPLE_ROWS: int
     """Rows between samples of the nodes at first: the faster rows are learnt, the more."""
     window: float
@@ -84,6 +82,9 @@ class Evidence(Protocol):
 
     def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
         """Return the bytes of a tree of one leaf."""
+
+    def step_rows(self) -> int:
+        """Return how many rows of a batch make one time step, at most."""
 
     def levels(self, n_leaves: int) -> Levels:
         """Thresholds of a node with `n_leaves` leaves below it."""
@@ -114,6 +115,10 @@ class GradientApproximation:
         self.margin = -math.log(epsilon)
         self.stored = candidates
         self.window = math.inf
+
+    def step_rows(self) -> int:
+        """Return all rows of a batch: that is a time step in the paper."""
+        return self.STEP_ROWS
 
     def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
         """Two gradients per stored candidate, those of waiting rows, the model and its sums."""
@@ -188,6 +193,7 @@ class MeasuredTrials:
     """Trials: a gain is a difference of losses really paid in advance, a log Bayes factor."""
 
     STEP_ROWS = 200
+    STEP_CELLS = 8_000_000  # of the models' matrices: 200 rows of up to 200 inputs
     SAMPLE_ROWS = 500
     FIRST_ROWS = 300
     REFRESH_ROWS = 200
@@ -221,6 +227,12 @@ class MeasuredTrials:
         self._n_left, self._n_right = engine.trial_n_left, engine.trial_n_right
         self._threshold, self._equality = engine.trial_threshold, engine.trial_equality
         self._missing_left = engine.trial_missing_left
+
+    def step_rows(self) -> int:
+        """Return 200 rows, or fewer of many inputs: nobody can predict during a step."""
+        engine = self.engine
+        cells = engine.n_columns * (engine.n_columns + engine.n_outputs)
+        return max(1, min(self.STEP_ROWS, self.STEP_CELLS // cells))
 
     def levels(self, n_leaves: int) -> Levels:
         """Thresholds: a split must prove tau nats, and goes when it earns a quarter or less."""
@@ -355,7 +367,7 @@ class MeasuredTrials:
             slots.append(MAX_LEVELS + 2 if is_category else len(own) + 2)
             edges.extend(own)
             edges.extend([math.nan] * (slots[-1] - len(own)))
-        engine.choose_grid(node, slots, edges)
+        engine.choose_grid(node, np.array(slots, dtype=np.int32), np.array(edges))
 
 
 def quantile_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64]:

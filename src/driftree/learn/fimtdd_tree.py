@@ -133,8 +133,10 @@ class FIMTDDTree(TreeShape):
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
         """Make ready for labels to come: nothing to do."""
 
-    def schema_grew(self) -> None:
-        """Notice that there may be new columns or classes: nothing depends on them."""
+    is_finished = True
+
+    def finish(self) -> None:
+        """Bring to an end what is new or was interrupted: nothing ever is."""
 
     def knowledge(self) -> dict[str, Any]:
         """Return a copy of all that was learnt."""

@@ -266,15 +266,22 @@ class History:
         return (list(self.events), *first, self.now, samples, repr(self.marks), self.next_row)
 
     # ------------------------------------------------------------------ changes
-    def add(self, event: Event) -> None:
-        """Take in a change; the oldest one is folded when there are too many."""
-        self.events.append(event)
-        self._now.change(event)
-        self._now_in_order = None
-        if len(self.events) > MAX_EVENTS:
-            oldest = self.events.popleft()
-            self._first.change(oldest)
-            self.first_step, self.first_row = oldest.step, oldest.n_rows
+    def add(self, event: Event, marks: dict[int, Mark] | None = None) -> None:
+        """Take in a change, and the marks of its nodes, in one move.
+
+        The oldest change is folded when there are too many.
+        """
+        events, now = self.events.copy(), Structure(dict(self._now.nodes))
+        events.append(event)
+        now.change(event)
+        facts = {"events": events, "_now": now, "_now_in_order": None}
+        if marks:
+            facts["marks"] = self.marks | marks
+        if len(events) > MAX_EVENTS:
+            oldest, first = events.popleft(), Structure(dict(self._first.nodes))
+            first.change(oldest)
+            facts |= {"_first": first, "first_step": oldest.step, "first_row": oldest.n_rows}
+        self.__dict__ = self.__dict__ | facts
 
     def at(self, step: int) -> Structure:
         """Return the tree after a step: what the log begins with, and all changes until then."""
@@ -306,20 +313,26 @@ class History:
             yield sample.step, sample
 
     # ------------------------------------------------------------------ samples
-    def take(self, sample: Sample) -> None:
-        """Keep a sample; when there are too many, every second one goes."""
-        self.samples.append(sample)
-        self._n_bytes += sample.n_bytes
-        self._n_nodes += len(sample.nodes)
-        while len(self.samples) > MAX_SAMPLES or (
-            len(self.samples) > 1 and (self._n_bytes > MAX_BYTES or self._n_nodes > MAX_NODES)
+    def take(self, sample: Sample, marks: dict[int, Mark]) -> None:
+        """Keep a sample and its marks, in one move; of too many samples every second one goes."""
+        samples, distance = [*self.samples, sample], self._distance
+        n_bytes, n_nodes = self._n_bytes + sample.n_bytes, self._n_nodes + len(sample.nodes)
+        while len(samples) > MAX_SAMPLES or (
+            len(samples) > 1 and (n_bytes > MAX_BYTES or n_nodes > MAX_NODES)
         ):
-            self.samples = thin(self.samples)
-            self._n_bytes = sum(sample.n_bytes for sample in self.samples)
-            self._n_nodes = sum(len(sample.nodes) for sample in self.samples)
-            self._distance *= 2
-        n_nodes = len(sample.nodes)
-        distance = min(self._distance, max(LEAST_DISTANCE, sample.n_rows // 4))
+            samples = thin(samples)
+            n_bytes = sum(sample.n_bytes for sample in samples)
+            n_nodes = sum(len(sample.nodes) for sample in samples)
+            distance *= 2
         # A sample costs by node, a row by depth: about the logarithm.
-        distance *= max(1, n_nodes // n_nodes.bit_length())
-        self.next_row = (sample.n_rows // distance + 1) * distance
+        n_own = len(sample.nodes)
+        rows = min(distance, max(LEAST_DISTANCE, sample.n_rows // 4))
+        rows *= max(1, n_own // n_own.bit_length())
+        self.__dict__ = self.__dict__ | {
+            "samples": samples,
+            "marks": marks,
+            "next_row": (sample.n_rows // rows + 1) * rows,
+            "_distance": distance,
+            "_n_bytes": n_bytes,
+            "_n_nodes": n_nodes,
+        }

@@ -42,15 +42,13 @@ class Sampler:
             before, now = history.marks.get(node), self._mark(node, spot.since_step)
             marks[node] = now
             nodes[node] = self._look(spot, before, now, has_weights=has_weights)
-        history.marks = marks
         n_bytes = n_bytes if has_weights else 0
-        history.take(Sample(engine.n_steps, engine.n_rows, nodes, n_bytes))
+        history.take(Sample(engine.n_steps, engine.n_rows, nodes, n_bytes), marks)
 
-    def mark(self, history: History, event: Event) -> None:
-        """Let the losses of the nodes that have changed count from now on."""
-        for node in (event.node, getattr(event, "left", -1), getattr(event, "right", -1)):
-            if node >= 0:
-                history.marks[node] = self._mark(node, event.step)
+    def marks(self, event: Event) -> dict[int, Mark]:
+        """Return the marks of the nodes that have changed: their losses count from now on."""
+        nodes = (event.node, getattr(event, "left", -1), getattr(event, "right", -1))
+        return {node: self._mark(node, event.step) for node in nodes if node >= 0}
 
     def _mark(self, node: int, since_step: int) -> Mark:
         loss, rows, clock = self._loss[node], self._loss_rows[node], self._clock[node]

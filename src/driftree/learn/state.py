@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import threading
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
 
 from driftree.learn import storage
+from driftree.learn._kernels import Lock
 from driftree.learn.budget import check_budget
 from driftree.learn.checks import apply_weights, check_weights
 from driftree.learn.sizes import bytes_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from driftree.learn._kernels import _TreeEngine
+    from driftree.learn._kernels import Turn, _TreeEngine
     from driftree.learn.budget import Size
     from driftree.learn.encoding import Batch, Encoder
     from driftree.learn.tables import Table
@@ -32,7 +32,6 @@ STATE_VERSION = 1  # of what is pickled: to be raised with every change of it
 State = TypeVar("State", bound="HasTree")
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-_FIRST = threading.Lock()  # for the moment in which a model's own lock is made
 
 
 class LearningTree(Protocol):
@@ -77,8 +76,12 @@ class LearningTree(Protocol):
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
         """Make ready for labels to come."""
 
-    def schema_grew(self) -> None:
-        """Notice that there may be new columns or classes."""
+    def finish(self) -> None:
+        """Bring to an end what is new or was interrupted: thresholds, the last event."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nothing to finish."""
 
     def knowledge(self) -> dict[str, Any]:
         """Return a copy of all that was learnt."""
@@ -102,6 +105,8 @@ def undisturbed(
     @wraps(method)
     def look(self: State, /, *arguments: Arguments.args, **more: Arguments.kwargs) -> Result:
         while (tree := self._tree) is not None:
+            if not tree.is_finished:
+                tree.finish()
             with tree.engine.reading():
                 if tree is self._tree:  # `fit` makes a new one
                     return method(self, *arguments, **more)
@@ -114,18 +119,17 @@ class Unsaved:
     """What is no part of a model: not in its __dict__, which is what others copy and compare."""
 
     __slots__ = ("_lock", "_sizes")
-    _lock: threading.RLock
+    _lock: Lock
     _sizes: dict[Hashable, int]
 
-    def _learning(self) -> threading.RLock:
-        """Return the lock that a thread holds for all of a call that learns."""
-        try:
-            return self._lock
-        except AttributeError:
-            with _FIRST:
-                if not hasattr(self, "_lock"):
-                    self._lock = threading.RLock()
-            return self._lock
+    def __new__(cls, *_: Any, **__: Any) -> Self:  # noqa: D102
+        self = super().__new__(cls)
+        self._lock = Lock()
+        return self
+
+    def _learning(self) -> Turn:
+        """Return the turn that a thread has for all of a call that learns."""
+        return self._lock.hold()
 
 
 class LearntState(Unsaved):
@@ -176,12 +180,11 @@ class LearntState(Unsaved):
         if new_labels or batch.brings_columns:
             check_budget(tree, encoder.size_with(batch, new_labels))
         X, y, w = apply_weights(batch.matrix, codes, weights)
-        size = min(step_rows or tree.step_rows, tree.step_rows)
         with tree.engine.writing():  # what is new comes with the step that brings it
             tree.expect_classes([*encoder.labels, *new_labels])
-            encoder.commit_labels(new_labels)
-            encoder.commit(batch)
-            tree.schema_grew()
+            encoder.commit(batch, new_labels)
+            tree.finish()
+            size = min(step_rows or tree.step_rows, tree.step_rows)
             tree.learn(X[:size], y[:size], w[:size])
             self._keep(tree)
         for start in range(size, len(X), size):

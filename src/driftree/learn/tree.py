@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import heapq
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from driftree.learn.sampling import Sampler
 from driftree.learn.shape import TreeShape
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -37,6 +38,17 @@ if TYPE_CHECKING:
 
 ADAGRAD_PASSES = 3
 FLOOR_FACTOR = 4  # the noise floor must prove this many times what a split must
+
+
+@dataclass(slots=True)
+class Change:
+    """A change that is being made: its event to be, and the engine's count before it."""
+
+    kind: type[Event]
+    node: int
+    figures: dict[str, Any]
+    n_before: int
+    event: Event | None = None
 
 
 class Tree(TreeShape):
@@ -75,6 +87,7 @@ class Tree(TreeShape):
         )
         super().__init__(self.engine)
         self._split_level = self.engine.split_level
+        self._change: Change | None = None
         self._set_levels()
         self._sampler = Sampler(self.engine, self.evidence)
         self.history: History | None = None
@@ -84,7 +97,7 @@ class Tree(TreeShape):
     # ------------------------------------------------------------------ one time step
     def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
         """Learn rows: one step in the paper's setting, steps of at most 200 rows in ours."""
-        size = self.evidence.STEP_ROWS
+        size = self.step_rows
         for start in range(0, len(X), size):
             rows = slice(start, start + size)
             with self.engine.writing():  # nobody looks between the sums and the decisions
@@ -95,11 +108,12 @@ class Tree(TreeShape):
     @property
     def step_rows(self) -> int:
         """Rows of a batch that make one step, at most."""
-        return self.evidence.STEP_ROWS
+        return self.evidence.step_rows()
 
     def decide(self) -> None:
         """Decide the link of the whole tree, or else the nodes that are due, children first."""
         engine = self.engine
+        self.finish()
         if engine.challenger >= 0 and engine.challenger_gain >= engine.challenger_level:
             self._change_link()
         else:
@@ -134,10 +148,10 @@ class Tree(TreeShape):
         if not ranked or ranked[0].gain < threshold or threshold == math.inf:
             return False  # infinite: it may not be split, whatever the gain
         best = ranked[0]
-        self.evidence.split(node, best)
-        self._record(
+        self._make(
             Split,
             node,
+            lambda: self.evidence.split(node, best),
             gain=best.gain,
             threshold=threshold,
             loss_before=best.node_loss,
@@ -145,9 +159,7 @@ class Tree(TreeShape):
             rows=best.rows,
             runner_up=self._runner_up(ranked[1:], "gain"),
             condition=self._condition_of(best),
-            **self._children(node),
         )
-        self._set_levels()
         return True
 
     def _decide_inner(self, node: int) -> bool:
@@ -171,43 +183,37 @@ class Tree(TreeShape):
             self._prune(node, prune_gain, ranked)
         else:
             self._replace(node, ranked)
-        self._set_levels()
         return True
 
     def _prune(self, node: int, gain: float, ranked: list[Candidate]) -> None:
         engine = self.engine
-        subtree_loss, old_condition = float(engine.subtree_loss[node]), self._condition(node)
-        engine.prune(node)
-        self._record(
+        self._make(
             Prune,
             node,
+            lambda: engine.prune(node),
             gain=gain,
             threshold=float(engine.prune_level[node]),
-            loss_before=subtree_loss,
+            loss_before=float(engine.subtree_loss[node]),
             loss_after=float(engine.own_loss[node]),
             rows=float(engine.evidence[node]),
             runner_up=self._runner_up(ranked, "replacement_gain"),
-            old_condition=old_condition,
+            old_condition=self._condition(node),
         )
 
     def _replace(self, node: int, ranked: list[Candidate]) -> None:
         best = ranked[0]
-        threshold = float(self.engine.replace_level[node])
-        old_condition = self._condition(node)
-        self.engine.prune(node)
-        self.evidence.split(node, best)
-        self._record(
+        self._make(
             Replace,
             node,
+            lambda: self.evidence.split(node, best),
             gain=best.replacement_gain,
-            threshold=threshold,
+            threshold=float(self.engine.replace_level[node]),
             loss_before=best.subtree_loss,
             loss_after=best.subtree_loss - best.replacement_gain,
             rows=best.subtree_rows,
             runner_up=self._runner_up(ranked[1:], "replacement_gain"),
             condition=self._condition_of(best),
-            old_condition=old_condition,
-            **self._children(node),
+            old_condition=self._condition(node),
         )
 
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
@@ -228,10 +234,15 @@ class Tree(TreeShape):
             "rows": float(engine.challenger_rows),
             "floor": engine.floor(engine.challenger),
         }
-        engine.adopt_challenger()
         # A label is made room for before the step that brings it.
-        self._record(LinkChange, 0, **figures, third_label=third_label, is_early=is_forced)
-        self._set_levels()
+        self._make(
+            LinkChange,
+            0,
+            engine.adopt_challenger,
+            is_early=is_forced,
+            **figures,
+            third_label=third_label,
+        )
 
     # ------------------------------------------------------------------ thresholds and budgets
     def _may_split(self, node: int) -> bool:
@@ -251,7 +262,6 @@ class Tree(TreeShape):
             engine.replace_level[node] = levels.replace
             engine.rest_level[node] = levels.rest
         engine.challenger_level = FLOOR_FACTOR * self.evidence.levels(1).split
-        self._shape = (engine.n_columns, engine.n_classes)
 
     @property
     def savers(self) -> str:
@@ -263,13 +273,9 @@ class Tree(TreeShape):
         p = self.parameters
         return self.evidence.leaf_bytes(size, may_split=p.max_nodes > 2 and p.max_depth > 0)
 
-    def schema_grew(self) -> None:
-        """Set the thresholds anew when columns or classes have made the models larger."""
-        if self._shape != (self.engine.n_columns, self.engine.n_classes):
-            self._set_levels()
-
     def knowledge(self) -> dict[str, Any]:
         """Return a copy of all that was learnt."""
+        self.finish()
         return {"arrays": self.engine.arrays(), "history": copy.copy(self.history)}
 
     def restore(self, knowledge: dict[str, Any]) -> None:
@@ -316,9 +322,6 @@ class Tree(TreeShape):
         self._sampler.take(self.history)
         self.engine.wake_at = self.history.next_row
 
-    def _children(self, node: int) -> dict[str, Any]:
-        return {"left": int(self.engine.left[node]), "right": int(self.engine.right[node])}
-
     def _condition_of(self, candidate: Candidate) -> Condition:
         return self.words(
             candidate.feature,
@@ -332,19 +335,59 @@ class Tree(TreeShape):
             return None
         return RunnerUp(self._condition_of(ranked[0]), float(getattr(ranked[0], gain)))
 
-    def _record(
-        self, kind: type[Event], node: int, *, is_early: bool = False, **figures: object
+    # ------------------------------------------------------------------ changes
+    # The tree lies in the engine, its history in Python, and an exception (Ctrl-C, no memory) may
+    # come between any two lines. So what is going to be written is noted first, the engine changes
+    # in one call that works or does nothing, and `finish` does the rest: now, or, if it was
+    # interrupted, before the tree is next looked at or learns.
+    def _make(
+        self,
+        kind: type[Event],
+        node: int,
+        change: Callable[[], None],
+        *,
+        is_early: bool = False,
+        **figures: object,
     ) -> None:
-        """Add a change that was made to the history, which still knows what was there before."""
-        if self.history is None:
+        """Change the tree, and write the change into the history."""
+        engine = self.engine
+        if self.history is not None:
+            figures |= {
+                "step": engine.n_steps + is_early,
+                "n_rows": engine.n_rows + is_early,
+                "path": self.path(node),
+                "removed": self.history.below(node),
+            }
+        self._change = Change(kind, node, figures, engine.n_changes)
+        change()
+        self.finish()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nothing to finish."""
+        engine = self.engine
+        return engine.n_changes + engine.n_growths == engine.n_told
+
+    def finish(self) -> None:
+        """Write down a change of the tree, and set the thresholds after one of tree or schema."""
+        engine = self.engine
+        if self.is_finished:
             return
-        event = kind(
-            step=self.engine.n_steps + is_early,
-            n_rows=self.engine.n_rows + is_early,
-            node=node,
-            path=self.path(node),
-            removed=self.history.below(node),
-            **figures,  # type: ignore[arg-type]
-        )
-        self.history.add(event)
-        self._sampler.mark(self.history, event)
+        with engine.writing():
+            change, history = self._change, self.history
+            if change is not None and history is not None and engine.n_changes > change.n_before:
+                event = change.event = change.event or self._event(change)
+                if not history.events or history.events[-1] is not event:
+                    history.add(event, self._sampler.marks(event))
+            self._change = None
+            self._set_levels()
+            engine.n_told = engine.n_changes + engine.n_growths
+
+    def _event(self, change: Change) -> Event:
+        node, children = change.node, {}
+        if change.kind in (Split, Replace):
+            children = {
+                "left": int(self.engine.left[node]),
+                "right": int(self.engine.right[node]),
+            }
+        return change.kind(node=node, **change.figures, **children)  # type: ignore[arg-type]

@@ -1,0 +1,103 @@
+"""Vocabulary: what features, levels and labels are called, in the order of their codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from driftree.learn.checks import label_array
+from driftree.learn.tables import array_names, distinct_texts, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Levels = Sequence[Mapping[Hashable, int] | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vocabulary:
+    """The words of one state of a model. It never changes: what is new makes another one.
+
+    So a model exchanges its vocabulary in one move, together with what its kernels know
+    (`RowFace.commit`), and nobody ever sees half of that.
+
+    Attributes
+    ----------
+    names : dict
+        Feature names to places in the matrix.
+    levels : list
+        Per feature the codes of its levels, or None for a numeric one.
+    labels : dict
+        Labels to codes.
+    feature_names, label_list, classes : list, list, ndarray
+        Names and labels by place and by code.
+    display_names : list of str
+        The names as text, each different from all others.
+    has_array_names : bool
+        Whether the names are x0, x1, ...
+    is_numeric : bool
+        Whether no feature has levels.
+    """
+
+    names: dict[Hashable, int]
+    levels: list[dict[Hashable, int] | None]
+    labels: dict[Hashable, int]
+    feature_names: list[Hashable]
+    display_names: list[str]
+    has_array_names: bool
+    is_numeric: bool
+    label_list: list[Any]
+    classes: NDArray[np.generic]
+
+    @classmethod
+    def of(
+        cls, names: Mapping[Hashable, int], levels: Levels, labels: Mapping[Hashable, int]
+    ) -> Vocabulary:
+        """Make one of copies.
+
+        Examples
+        --------
+        >>> words = Vocabulary.of({"age": 0, "car": 1}, [None, {"van": 0}], {"yes": 0, "no": 1})
+        >>> words.feature_names, words.label_list, words.is_numeric
+        (['age', 'car'], ['yes', 'no'], False)
+        """
+        own = dict(names)
+        shown = [printable(str(name)) for name in own]
+        label_list = list(labels)
+        return cls(
+            names=own,
+            levels=[None if codes is None else dict(codes) for codes in levels],
+            labels=dict(labels),
+            feature_names=list(own),
+            display_names=distinct_texts(shown, map(repr, own)),
+            has_array_names=list(own) == array_names(len(own)),
+            is_numeric=all(codes is None for codes in levels),
+            label_list=label_list,
+            classes=label_array(label_list),
+        )
+
+    def with_features(
+        self, names: Sequence[Hashable], levels: list[dict[Hashable, int] | None]
+    ) -> Vocabulary:
+        """Return one with more names, and with the levels of all features, old and new."""
+        if not names:
+            is_numeric = self.is_numeric and all(codes is None for codes in levels)
+            return replace(self, levels=levels, is_numeric=is_numeric)
+        more = {name: len(self.names) + i for i, name in enumerate(names)}
+        return Vocabulary.of(self.names | more, levels, self.labels)
+
+    def with_labels(self, labels: Sequence[Hashable]) -> Vocabulary:
+        """Return one with more labels."""
+        if not labels:
+            return self
+        more = {label: len(self.labels) + i for i, label in enumerate(labels)}
+        label_list = [*self.label_list, *labels]
+        return replace(
+            self,
+            labels=self.labels | more,
+            label_list=label_list,
+            classes=label_array(label_list),
+        )

@@ -1,0 +1,144 @@
+"""No memory: whichever allocation of the kernels fails, the model is whole and goes on.
+
+A small library in front of the C++ run-time lets the n-th allocation of a call fail, for every n.
+It is compiled here and loaded into processes of its own.
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stored
+from driftree import DynamicModelTreeClassifier
+
+TESTS = Path(__file__).parents[1]
+SOURCE = next(TESTS.rglob("failing_new.cpp"))
+KINDS = [*stored.MAKERS, "three labels"]
+COMPILER = shutil.which(os.environ.get("CXX", "c++"))
+needs_shim = pytest.mark.skipif(
+    sys.platform != "linux" or COMPILER is None or "libasan" in os.environ.get("LD_PRELOAD", ""),
+    reason="needs Linux, a C++ compiler, and no sanitizer that has its own allocator",
+)
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory):
+    path = tmp_path_factory.mktemp("shim") / "failing_new.so"
+    subprocess.run([COMPILER, "-O1", "-shared", "-fPIC", "-o", path, SOURCE], check=True)
+    return path
+
+
+@needs_shim
+@pytest.mark.parametrize("kind", KINDS)
+def test_allocations_may_fail(shim, kind):
+    """The first ones of every call, and some of those that follow."""
+    fail(shim, kind, "some")
+
+
+@needs_shim
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_allocation_may_fail(shim, kind):
+    fail(shim, kind, "all")
+
+
+def fail(shim, kind, which):
+    done = subprocess.run(
+        [sys.executable, __file__, shim, kind, which],
+        env=os.environ | {"LD_PRELOAD": str(shim), "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    n_failures = int(done.stdout.split()[-1])
+    assert n_failures > 200
+
+
+# ---------------------------------------------------------------------- in the other process
+def watch(model):
+    """What a row may change beside sums: nodes, trials, grids."""
+    engine = model._tree.engine
+    if not isinstance(model, DynamicModelTreeClassifier):
+        return model.n_nodes_, 0, 0
+    n_ready = sum(engine.grid_is_ready(node) for node in model._tree.walk())
+    last = model.events_[-1].kind if model.events_ else None
+    return last, len(model.events_), int((engine.trial_feature >= 0).sum()) > 0, n_ready > 0
+
+
+def eventful(kind, columns, y):
+    """The rows at which something happens for the first time, and the first rows of all."""
+    model = stored.MAKERS[kind](max_nodes=7)
+    seen, found = set(), {0, 1, 2}
+    for i, label in enumerate(y):
+        before = watch(model) if i else None
+        model.learn_one({name: column[i] for name, column in columns.items()}, label)
+        now = watch(model)
+        if before is not None and now != before and (before[0], now[0], now[2:]) not in seen:
+            seen.add((before[0], now[0], now[2:]))
+            found.add(i)
+    return found
+
+
+def calls(kind, n_labels):
+    """Saved models and calls: rows that change something, and all else that allocates."""
+    columns, y = stored.draw(3000, n_labels=n_labels)
+    wanted = eventful(kind, columns, y)
+    model = stored.MAKERS[kind](max_nodes=7)
+    for i, label in enumerate(y):
+        row = {name: column[i] for name, column in columns.items()}
+        if i in wanted:
+            yield stored.to_bytes(model), lambda m, row=row, label=label: m.learn_one(row, label)
+        model.learn_one(row, label)
+        if i == 400:
+            grown = stored.to_bytes(model)
+    new = {"a": None, "b": 1.0, ("colour", 1): "mauve", "new": 3.0, "text": "x"}
+    wide = {f"feature {j}": 1.0 for j in range(30)}
+    batch = {name: column[:50] for name, column in columns.items()}
+    yield grown, lambda m: m.learn_one(new, "maybe")
+    yield grown, lambda m: m.learn_one(wide, "no")
+    yield grown, lambda m: m.learn_one(new | wide, "one more")
+    yield grown, lambda m: m.learn_many(batch, y[:50])
+    yield grown, lambda m: m.predict_proba_many(batch)
+    yield grown, lambda m: m.predict_one({"a": 1.0})
+    yield grown, stored.to_bytes
+    yield grown, lambda m: m.memory_usage()
+    yield grown, lambda m: stored.from_bytes(grown)
+    yield grown, lambda m: m.__setstate__(m.__getstate__())
+
+
+def main(shim, kind, which):
+    sys.path.insert(0, str(Path(__file__).parent))
+    from test_interrupts import check_whole
+
+    library = ctypes.CDLL(shim)
+    n_labels = 3 if kind == "three labels" else 2
+    n_failures = 0
+    for before, call in calls("measured" if n_labels == 3 else kind, n_labels):
+        n = 0
+        while True:
+            n += 1 if which == "all" else 1 + n // 4
+            model = stored.from_bytes(before)
+            library.fail_at(n)
+            try:
+                call(model)
+            except MemoryError:
+                n_failures += 1
+            finally:
+                left = library.failures_left()
+                library.fail_at(0)
+            check_whole(model, explains=False)
+            if left > 0:
+                break
+    print(n_failures)
+
+
+if __name__ == "__main__":
+    np.seterr(all="ignore")
+    main(*sys.argv[1:])

@@ -1,0 +1,309 @@
+"""Exceptions from outside, at any line and at any time: the model is whole, and goes on.
+
+Ctrl-C, a time-out or a lack of memory may raise between any two lines of Python. Names and labels
+that are registered, and changes of the tree, have a part in the kernels and a part in Python: they
+come together or not at all, or are finished before the model is next looked at.
+"""
+
+import itertools
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import driftree
+import stored
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+
+LEARN = str(Path(driftree.__file__).parent)
+
+
+class Interrupt(BaseException):
+    """What comes from outside; nothing in the library knows it."""
+
+
+class AtLine:
+    """Raises at the n-th line of the library that runs inside the block."""
+
+    def __init__(self, n):
+        self.n = n
+        self.count = 0
+
+    def __enter__(self):
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, kind, *_):
+        sys.settrace(None)
+        return kind is Interrupt
+
+    def _call(self, frame, event, arg):
+        return self._line if frame.f_code.co_filename.startswith(LEARN) else None
+
+    def _line(self, frame, event, arg):
+        if event == "line":
+            self.count += 1
+            if self.count == self.n:
+                sys.settrace(None)
+                raise Interrupt
+        return self._line
+
+
+def check_whole(model, *, explains=True):
+    """The model looks sound, saves and loads, and its twin goes on as it does."""
+    if model._tree is not None:
+        engine, encoder = model._tree.engine, model._encoder
+        assert engine.n_classes == max(1, len(encoder.labels)) == max(1, len(encoder.label_list))
+        assert engine.n_features == len(encoder.names) == len(encoder.levels)
+    if explains:
+        stored.explain(model)
+    twin = stored.from_bytes(stored.to_bytes(model))
+    for one in (model, twin):
+        stored.learn_rows(one, *stored.draw(6, start=40, n_labels=3))
+        one.learn_one({"a": 0.5, "brand new": "level", "another": 1.0}, "a new label")
+        one.learn_one({"a": None, "brand new": "other"}, "yes")
+    assert stored.to_bytes(model) == stored.to_bytes(twin)
+    assert model.predict_proba_one({"a": 1.0}).keys() == {*model.classes_}
+
+
+def young(kind):
+    model = stored.MAKERS[kind]()
+    stored.learn_rows(model, *stored.draw(30))
+    return model
+
+
+def bring_names(model):
+    """A row with a new feature, a new level, a new gap and a third label."""
+    model.learn_one({"a": None, "b": 1.0, ("colour", 1): "mauve", "new": 3, "text": "x"}, "maybe")
+
+
+def bring_frame(model):
+    columns, _ = stored.draw(5, start=30, n_labels=3)
+    columns |= {"more": np.array(["p", "q", None, "p", "r"], dtype=object)}
+    model.learn_many(columns, np.array(["no", "maybe", "yes", "fourth", "no"], dtype=object))
+
+
+def bring_first(model):
+    model.partial_fit(np.arange(6.0).reshape(3, 2), ["x", "y", "z"])
+
+
+@pytest.mark.parametrize("kind", stored.MAKERS)
+@pytest.mark.parametrize("bring", [bring_names, bring_frame, bring_first])
+def test_registering_may_be_interrupted(kind, bring):
+    interrupt_registering(kind, bring, step=13)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", stored.MAKERS)
+@pytest.mark.parametrize("bring", [bring_names, bring_frame, bring_first])
+def test_registering_may_be_interrupted_at_any_line(kind, bring):
+    interrupt_registering(kind, bring, step=1)
+
+
+def interrupt_registering(kind, bring, step):
+    make = stored.MAKERS[kind] if bring is bring_first else lambda: young(kind)
+    first, n_interrupted = stored.to_bytes(make()), 0
+    for n in itertools.count(1, step):
+        model = stored.from_bytes(first)
+        with AtLine(n) as lines:
+            bring(model)
+        if lines.count < n:
+            break
+        n_interrupted += 1
+        check_whole(model, explains=n % 20 == 0)
+    assert step * n_interrupted > 400
+
+
+def deciding(kind):
+    """A model just before a row after which its tree changes, and that row."""
+    parameters = {"epsilon": 1.0} if kind != "FIMT-DD" else {}
+    model, (columns, y) = stored.MAKERS[kind](**parameters), stored.draw(4000)
+    found = {}
+    rows = [{name: column[i] for name, column in columns.items()} for i in range(len(y))]
+    before = None
+    for i, row in enumerate(rows):
+        before = stored.to_bytes(model) if i % 10 == 0 else before
+        n_nodes = model.n_nodes_
+        model.learn_one(row, y[i])
+        change = np.sign(model.n_nodes_ - n_nodes)
+        if kind != "FIMT-DD" and model.events_ and model.events_[-1].n_rows == i + 1:
+            change = model.events_[-1].kind
+        if change and change not in found:
+            start = i - i % 10
+            found[change] = before, rows[start : i + 1], y[start : i + 1]
+    return found.values()
+
+
+@pytest.mark.parametrize("kind", stored.MAKERS)
+def test_deciding_may_be_interrupted(kind):
+    interrupt_deciding(kind, step=7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", stored.MAKERS)
+def test_deciding_may_be_interrupted_at_any_line(kind):
+    interrupt_deciding(kind, step=1)
+
+
+def interrupt_deciding(kind, step):
+    """Splits, replacements, prunings, links: each change is made and told, or neither."""
+    cases, n_interrupted = deciding(kind), 0
+    assert cases
+    for before, rows, labels in cases:
+        ready = stored.from_bytes(before)
+        for row, label in zip(rows[:-1], labels[:-1], strict=True):
+            ready.learn_one(row, label)
+        ready = stored.to_bytes(ready)
+        for n in itertools.count(1, step):
+            model = stored.from_bytes(ready)
+            with AtLine(n) as lines:
+                model.learn_one(rows[-1], labels[-1])
+            if lines.count < n:
+                break
+            n_interrupted += 1
+            check_whole(model, explains=n % 10 == 0)
+    assert step * n_interrupted > (20 if kind == "FIMT-DD" else 200)
+
+
+def test_an_interrupted_change_is_told_once():
+    before, rows, labels = list(deciding("measured"))[-1]
+    for n in itertools.count(1, 3):
+        model = stored.from_bytes(before)
+        with AtLine(n) as lines:
+            for row, label in zip(rows, labels, strict=True):
+                model.learn_one(row, label)
+        if lines.count < n:
+            break
+        if model._tree is None:
+            continue
+        structure = model._tree.history.now.nodes  # not finished by anything that looks
+        assert len(model.events_) == len({(e.step, e.node) for e in model.events_})
+        assert len(model._tree.history.now.nodes) == model.n_nodes_
+        assert len(structure) <= model.n_nodes_
+
+
+# ---------------------------------------------------------------------- real signals
+def storm(model, n_signals, seed):
+    """Learn rows that bring names and labels while a thread sends signals; return how many came."""
+    rng, came = np.random.default_rng(seed), 0
+    stop = threading.Event()
+
+    def send():
+        while not stop.wait(float(rng.uniform(0, 2e-3))):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    def interrupt(*_):
+        raise Interrupt
+
+    columns, y = stored.draw(4000, n_labels=3)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    thread = threading.Thread(target=send)
+    i = 0
+    try:
+        thread.start()
+        while came < n_signals and i < 4000:
+            try:
+                while i < 4000:
+                    row = {name: column[i] for name, column in columns.items()}
+                    row |= {f"name {i // 20}": float(i), "level": f"{i // 50}"}
+                    i += 1
+                    model.learn_one(row, y[i - 1] if i % 50 else f"label {i // 500}")
+            except Interrupt:
+                came += 1
+    finally:
+        while True:
+            try:
+                stop.set()
+                thread.join()
+                signal.signal(signal.SIGUSR1, before)
+                break
+            except Interrupt:
+                continue
+    return came
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", stored.MAKERS)
+def test_signals_leave_a_whole_model(kind, seed):
+    model = stored.MAKERS[kind]()
+    assert storm(model, 40, seed) > 0
+    check_whole(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("kind", stored.MAKERS)
+def test_many_signals_leave_a_whole_model(kind, seed):
+    model = stored.MAKERS[kind]()
+    storm(model, 20, 100 + seed)
+    check_whole(model)
+
+
+# ---------------------------------------------------------------------- fork
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("make", [DynamicModelTreeClassifier, FIMTDDClassifier])
+def test_a_child_of_a_process_whose_threads_predict_learns(make):
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(20_000, 5)), rng.integers(0, 2, 20_000)
+    model, stop = make().partial_fit(X[:500], y[:500]), threading.Event()
+
+    def predict():
+        while not stop.is_set():
+            model.predict_proba(X)
+
+    threads = [threading.Thread(target=predict) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(30)  # a child that hangs is killed
+                model.partial_fit(X[:100], y[:100])
+                model.learn_one({f"x{j}": 0.5 for j in range(5)}, 1)
+                os._exit(0 if model.predict(X[:10]).shape == (10,) else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_has_a_whole_model_or_an_error_when_a_thread_learns():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(4000, 5)), rng.integers(0, 2, 4000)
+    model, stop = DynamicModelTreeClassifier().partial_fit(X[:500], y[:500]), threading.Event()
+
+    def learn():
+        while not stop.is_set():
+            model.partial_fit(X, y)
+
+    thread = threading.Thread(target=learn)
+    thread.start()
+    outcomes = set()
+    try:
+        for _ in range(30):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(30)
+                try:
+                    model.partial_fit(X[:100], y[:100])
+                    stored.from_bytes(stored.to_bytes(model))
+                    os._exit(0)
+                except RuntimeError as error:
+                    os._exit(3 if "forked" in str(error) else 1)
+                finally:
+                    os._exit(2)
+            status = os.waitpid(child, 0)[1]
+            outcomes.add(os.waitstatus_to_exitcode(status))
+    finally:
+        stop.set()
+        thread.join()
+    assert outcomes <= {0, 3}

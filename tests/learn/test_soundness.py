@@ -1,0 +1,296 @@
+"""Every array of a model file, with what guards it: numbers there cannot lead a kernel astray.
+
+A file is signed, but anyone can sign one. What the kernels follow or rely on is looked at when a
+model is loaded; the table says by what property, and a new array without a row fails the test.
+"""
+
+import functools
+import json
+
+import numpy as np
+import pytest
+
+import stored
+from driftree import ModelFileError
+from driftree.learn import files, storage
+
+MODELS = {
+    "measured": lambda: learnt("measured", 1630),
+    "young": lambda: learnt("measured", 230),  # rows that wait to choose a grid
+    "three labels": lambda: learnt("measured", 900, n_labels=3),
+    "paper": lambda: learnt("paper", 1630),
+    "FIMT-DD": lambda: learnt("FIMT-DD", 1630),
+}
+
+# What must hold of an array; `BROKEN` breaks it, and every file in which it is broken is refused.
+GUARDS = {
+    "is_categorical": "flags",
+    "equality": "flags",
+    "missing_left": "flags",
+    "alive": "flags",
+    "scale_is_indicator": "flags",
+    "value_column": "index",
+    "missing_column": "index",
+    "level_column": "index",
+    "parent": "index",
+    "left": "index",
+    "right": "index",
+    "feature": "index",
+    "depth": "index",
+    "model": "index",
+    "challenger": "index",
+    "trial_feature": "index",
+    "trial_slot": "index",
+    "trial_left_model": "index",
+    "trial_right_model": "index",
+    "grid.first_slot": "index",
+    "grid.implied": "index",
+    "candidates.feature": "index",
+    "place": "index",
+    "split_points.root": "index",
+    "n_classes": "count",
+    "n_seen": "count",
+    "n_rows": "count",
+    "n_steps": "count",
+    "stride": "count",
+    "grid.n_first_rows": "count",
+    "split_points.n_classes": "count",
+    "split_points.n_keys": "count",
+    "trial_equality": "flags of trials",  # bytes that become true or false
+    "trial_missing_left": "flags of trials",
+    "grid.edges": "edges",
+    "grid.first_rows": "rows",
+    "candidates.value": "finite",
+    "threshold": "threshold",
+    "trial_threshold": "threshold",
+    "split_points.keys": "keys",
+    "model.memory": "padded",
+    "node_gradient.sum": "padded",
+    "grid.gradients": "padded",
+    "grid.total": "padded",
+    "candidates.gradient_left": "padded",
+    "candidates.gradient_before": "padded",
+    "grid.scale": "bounded",
+    "rows": "bounded",
+    "node_clock": "bounded",
+    "own_loss": "bounded",
+    "subtree_loss": "bounded",
+    "born": "bounded",
+    "refresh_at": "bounded",
+    "evidence": "bounded",
+    "recent": "bounded",
+    "trial_node_loss": "bounded",
+    "trial_subtree_loss": "bounded",
+    "trial_loss": "bounded",
+    "trial_n_left": "bounded",
+    "trial_n_right": "bounded",
+    "trial_born": "bounded",
+    "trial_evidence": "bounded",
+    "grid.counts": "bounded",
+    "grid.barred_until": "bounded",
+    "candidates.n_left": "bounded",
+    "candidates.loss_left": "bounded",
+    "candidates.n_before": "bounded",
+    "candidates.loss_before": "bounded",
+    "candidates.gain": "bounded",
+    "class_rows.count": "bounded",
+    "challenger_loss": "bounded",
+    "challenger_clock": "bounded",
+    "challenger_rows": "bounded",
+    "rival_loss": "bounded",
+    "tree_loss": "bounded",
+    "tree_rows": "bounded",
+    "recent_loss": "bounded",
+    "recent_rows": "bounded",
+    "restless_until": "bounded",
+    "clock": "bounded",
+    "split_points.counts": "bounded",
+    "split_points.present": "bounded",
+    "tried_at": "bounded",
+    "error_mean": "bounded",
+    "error_sum": "bounded",
+    "least_sum": "bounded",
+    # Any number scales rows to something finite, or to what the kernels take for missing.
+    "scale_weight": "any number",
+    "scale_mean": "any number",
+    "scale_squares": "any number",
+    "scale_low": "any number",
+    "scale_high": "any number",
+    "scale_shift": "any number",
+    "scale_factor": "any number",
+}
+
+
+def learnt(kind, n_rows, n_labels=2):
+    """A model in mid-stream whose columns do not fill whole vectors."""
+    model = stored.MAKERS[kind](max_nodes=7)
+    columns, y = stored.draw(n_rows, n_labels=n_labels)
+    stored.learn_rows(model, columns | {"more": columns["a"] ** 2}, y)
+    return model
+
+
+@functools.cache
+def parts(name):
+    return files.from_bytes(stored.to_bytes(MODELS[name]()), storage.KIND)
+
+
+def load(name, array_name, array):
+    contents, arrays = parts(name)
+    arrays = arrays | {array_name: array}
+    data = files.to_bytes(storage.KIND, json.loads(json.dumps(contents)), arrays)
+    return stored.from_bytes(data)
+
+
+def own_arrays(name):
+    """The engine's arrays that hold something; lengths are guarded for all alike."""
+    return {
+        key: array
+        for key, array in parts(name)[1].items()
+        if not key.startswith("history.") and not key.endswith(".lengths") and len(array)
+    }
+
+
+def with_value(array, at, value):
+    changed = array.copy()
+    with np.errstate(all="ignore"):
+        changed[at] = np.array(value).astype(array.dtype)
+    return changed
+
+
+def places(array):
+    """Some places of an array, the first and the last among them."""
+    return sorted(set(np.linspace(0, len(array) - 1, 5).astype(int).tolist()))
+
+
+# ---------------------------------------------------------------------- breaking what guards
+def put(*values):
+    return lambda name, array: [with_value(array, at, v) for at in places(array) for v in values]
+
+
+def fill(*values):
+    return lambda name, array: [with_value(array, slice(None), value) for value in values]
+
+
+def break_edges(name, array):
+    """NaN becomes a number, a number becomes NaN, in all places and in one."""
+    padding = np.flatnonzero(np.isnan(array))
+    numbers = np.flatnonzero(~np.isnan(array))
+    for value in (-1e308, 0.0, 1e308, np.inf):
+        yield with_value(array, padding, value)
+        yield with_value(array, padding[-1], value)
+        yield with_value(array, padding[0], value)
+    yield with_value(array, numbers, np.nan)
+    yield with_value(array, numbers[0], np.nan)
+
+
+def break_keys(name, array):
+    """Keys that are no numbers, children that are not there; a leaf's weights out of range."""
+    yield with_value(array, slice(None), np.nan)
+    yield with_value(array, slice(None), np.inf)
+    yield with_value(array, 0, np.nan)
+    yield with_value(array, 1, 1e9)  # its bits are two places
+    yield with_value(array, 3, np.inf)
+
+
+def break_padding(name, array):
+    """Numbers behind the columns in use, which the kernels take for zeros; and bad numbers."""
+    _, arrays = parts(name)
+    stride = int(arrays["stride"][0])
+    n_columns = 1 + sum((arrays[f"{of}_column"] >= 0).sum() for of in ("value", "missing", "level"))
+    assert n_columns < stride, "the model must have padding"
+    kind = next(key for key, other in own_arrays(name).items() if other is array)
+    head = 8 if kind == "model.memory" else 0
+    for value in (1.0, np.nan, np.inf):
+        yield with_value(array, head + n_columns, value)
+    yield with_value(array, head, np.nan)
+    yield with_value(array, head, np.inf)
+
+
+BROKEN = {
+    "flags": fill(2, 255),
+    "index": fill(-(2**31), -2, 10_000, 2**31 - 1),
+    "count": lambda name, array: fill(-1, np.iinfo(array.dtype).max)(name, array),
+    "finite": put(np.nan, np.inf, -np.inf),
+    "bounded": put(np.nan, np.inf, -np.inf),
+    "edges": break_edges,
+    "rows": fill(np.inf, 1e3, -1.0),
+    "threshold": fill(np.nan, np.inf),
+    "keys": break_keys,
+    "padded": break_padding,
+    "any number": lambda name, array: [],
+    "flags of trials": lambda name, array: [],
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+@every_model
+def test_every_array_has_a_guard(name):
+    without = own_arrays(name).keys() - GUARDS.keys()
+    assert not without, f"add a row to GUARDS, and a check to soundness.cpp, for {without}"
+
+
+def test_every_guard_is_of_an_array():
+    known = set().union(*map(own_arrays, MODELS))
+    assert set(GUARDS) == known
+
+
+def is_used(name, key):
+    """Whether a model has what an array is of: trials, or splits."""
+    arrays = parts(name)[1]
+    if key.startswith("trial_"):
+        return bool((arrays["trial_feature"] >= 0).any())
+    return key != "threshold" or bool((arrays["left"] >= 0).any())
+
+
+@every_model
+def test_what_breaks_a_guard_is_refused(name):
+    for key, array in own_arrays(name).items():
+        if not is_used(name, key):
+            continue
+        for number, broken in enumerate(BROKEN[GUARDS[key]](name, array)):
+            with pytest.raises(ModelFileError):
+                pytest.fail(f"{key}, {number}: {load(name, key, broken)} was accepted")
+
+
+@every_model
+def test_every_length_counts(name):
+    for key, array in parts(name)[1].items():
+        if key.startswith("history."):
+            continue
+        for n in (0, len(array) - 1, len(array) + 1, 2 * len(array)):
+            is_free = key == "model.memory.lengths" and not array[n:].any()  # places of no model
+            if n in (len(array), -1) or (n < len(array) and is_free):
+                continue
+            with pytest.raises(ModelFileError):
+                pytest.fail(f"{key}, {n}: {load(name, key, np.resize(array, n))} was accepted")
+
+
+HOSTILE = (np.nan, np.inf, -1e308, 1e149, -1.0, 0.0, 5e-324, 33.0)
+
+
+def try_hostile(name, key, array, value, at):
+    """Use a model with one array changed, if it is accepted, and save it."""
+    try:
+        model = load(name, key, with_value(array, at, value))
+    except ModelFileError:
+        return
+    stored.exercise(model, n_rows=20)
+    stored.from_bytes(stored.to_bytes(model))
+
+
+@every_model
+def test_what_is_accepted_works_and_can_be_saved(name):
+    """Whatever else the numbers are: for every array one of the hostile values."""
+    for number, (key, array) in enumerate(own_arrays(name).items()):
+        value = HOSTILE[(number + len(name)) % len(HOSTILE)]
+        try_hostile(name, key, array, value, slice(None) if number % 2 else 0)
+
+
+@pytest.mark.slow
+@every_model
+def test_every_hostile_number_in_every_array(name):
+    """Also run by `make sanitize`, where a kernel that leaves its memory would be caught."""
+    for key, array in own_arrays(name).items():
+        for value in HOSTILE:
+            for at in (slice(None), 0, len(array) - 1):
+                try_hostile(name, key, array, value, at)
