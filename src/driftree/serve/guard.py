@@ -24,6 +24,8 @@ MIN_TOKEN = 16  # characters
 OPEN_PATHS = frozenset({"/health", "/openapi.json"})  # they say nothing of the model
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 VARIABLE = "DRIFTREE_TOKEN"
+# RFC 9110, 7.2: a name or an address, IPv6 in brackets; then a port, or nothing
+HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[0-9A-Za-z.-]+))(?::[0-9]{0,5})?")
 
 
 def read_token(token_file: Path | None) -> str | None:
@@ -146,11 +148,13 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
 
 
 def _host_name(host: bytes) -> str:
-    """Return the name in a Host header, without port and brackets."""
-    text = host.decode("latin-1")
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0]
+    """Return the name or address in a Host header, without port; nothing if it is not proper."""
+    found = HOST.fullmatch(host.decode("latin-1"))
+    if found is None:
+        return ""
+    if found["address"] is None:
+        return found["name"]
+    return found["address"] if ":" in found["address"] else ""
 
 
 def _digest(token: bytes) -> bytes:
