@@ -36,6 +36,10 @@ class Limits:
     max_requests: int = 256
 
 
+# For batches that were within the limits when they were acknowledged.
+UNLIMITED = Limits(max_rows=2**31, max_features=2**31, max_labels=2**31)
+
+
 @dataclass
 class Refusal(Exception):  # noqa: N818 (an answer, no mistake of ours)
     """A request is not granted: the status and the words that the client gets.

@@ -36,13 +36,14 @@ def serve(
     read_only: bool,
     limits: Limits,
     snapshot_every: int,
+    without_journal: bool,
     tell: Callable[[Recovered, str, int], None],
 ) -> None:
     """Serve a model until SIGTERM or SIGINT, then save it.
 
     Parameters
     ----------
-    path, new, read_only, limits, snapshot_every
+    path, new, read_only, limits, snapshot_every, without_journal
         As in `open_model`.
     host, port : str, int
         Where to listen; 0 is any free port. Beyond this machine a token is needed.
@@ -64,7 +65,12 @@ def serve(
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)  # nobody is let in before the model is there
         recovered = open_model(
-            path, new=new, read_only=read_only, limits=limits, snapshot_every=snapshot_every
+            path,
+            new=new,
+            read_only=read_only,
+            limits=limits,
+            snapshot_every=snapshot_every,
+            without_journal=without_journal,
         )
         keeper = recovered.keeper
         keeper.start()
