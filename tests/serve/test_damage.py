@@ -1,5 +1,6 @@
 """Damage: what was acknowledged is there, or the server does not start and says why."""
 
+import errno
 import json
 import os
 import shutil
@@ -8,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driftree.serve.app import make_app
 from driftree.serve.journal import HEADER, JournalError, read_journal, segments, to_frame
 from driftree.serve.keeper import Task
 from driftree.serve.recovery import open_model
-from serving import draw_lessons, learn_offline, to_bytes
+from serving import ask, draw_lessons, learn_offline, to_bytes
 
 LESSONS = draw_lessons(8, most_rows=3)
 
@@ -247,3 +249,69 @@ def test_a_crafted_record_is_learnt_or_told(tmp_path_factory, key, value):
     text = json.dumps(GOOD | {key: value}).encode()
     words = refuse_record(tmp_path_factory.mktemp("crafted"), text)
     assert words is None or "record 1 was learnt once" in words
+
+
+# ---------------------------------------------------------------------- models that cannot be saved
+ERRORS = {
+    "disk": OSError(errno.ENOSPC, "No space left on device"),
+    "permission": PermissionError(errno.EACCES, "Permission denied"),
+    "size": ValueError("names take too much"),
+    "type": TypeError("a level is not for a file"),
+    "memory": MemoryError(),
+}
+
+
+@pytest.mark.parametrize("place", ["driftree.learn.files.replace_file", "prepare"])
+@pytest.mark.parametrize("cause", ERRORS)
+def test_a_server_that_cannot_save_goes_on_stops_and_starts_again(
+    path, monkeypatch, cause, place, caplog
+):
+    def fail(*_):
+        raise ERRORS[cause]
+
+    target = "driftree.serve.journal.Journal.prepare" if place == "prepare" else place
+    more = draw_lessons(6, seed=5, most_rows=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(target, fail)
+        for lessons in (more[:3], more[3:]):
+            recovered = open_model(path, snapshot_every=1)
+            keeper = recovered.keeper
+            keeper.start()
+            for lesson in lessons:
+                keeper.submit(lesson).result(30)
+            health = ask(make_app(keeper), "GET", "/health")
+            assert (health.status, health.json["status"]) == (200, "degraded")
+            assert health.json["learning"]
+            assert "could not be saved" in health.json["problem"]
+            assert str(path.parent) not in health.json["problem"]
+            keeper.close()
+            assert keeper.failure is None
+            os.close(recovered.lock)
+    assert "could not be saved" in caplog.text
+    recovered = open_model(path)
+    assert to_bytes(recovered.keeper.model) == to_bytes(learn_offline([*LESSONS, *more]))
+    recovered.keeper.save()
+    assert ask(make_app(recovered.keeper), "GET", "/health").json["status"] == "ok"
+    release(recovered)
+
+
+def test_it_is_well_again_once_the_model_is_saved(path, monkeypatch):
+    def fail(*_):
+        raise ERRORS["disk"]
+
+    recovered = open_model(path)
+    with monkeypatch.context() as patch:
+        patch.setattr("driftree.learn.files.replace_file", fail)
+        assert not recovered.keeper.try_save()
+    assert "No space left on device" in recovered.keeper.problem
+    assert recovered.keeper.try_save()
+    assert recovered.keeper.problem is None
+    release(recovered)
+
+
+def test_a_model_that_fits_no_file_cannot_be_fetched_but_says_why(path, monkeypatch):
+    recovered = open_model(path)
+    monkeypatch.setattr("driftree.learn.files.MAX_MANIFEST", 10)
+    answer = ask(make_app(recovered.keeper), "GET", "/model/file")
+    assert (answer.status, "take" in answer.json["detail"]) == (409, True)
+    release(recovered)
