@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from driftree.serve.app import make_app
 from driftree.serve.journal import HEADER, JournalError, read_journal, segments, to_frame
 from driftree.serve.keeper import Task
+from driftree.serve.lessons import Lesson
 from driftree.serve.recovery import open_model
 from serving import ask, draw_lessons, learn_offline, to_bytes
 
@@ -315,3 +316,39 @@ def test_a_model_that_fits_no_file_cannot_be_fetched_but_says_why(path, monkeypa
     answer = ask(make_app(recovered.keeper), "GET", "/model/file")
     assert (answer.status, "take" in answer.json["detail"]) == (409, True)
     release(recovered)
+
+
+ASTRAL = "\U0001f600" * 980  # 3,920 bytes of a request, 11,760 of a model file
+
+
+def names(i):
+    return Lesson([{f"{i} {j} {ASTRAL}": 1.0 for j in range(80)}], ["up"])
+
+
+def levels(i):
+    rows = [{f"{i} {j}": f"{k} {ASTRAL}" for j in range(5)} for k in range(32)]
+    return Lesson(rows, ["up"] * 32)
+
+
+def labels(i):
+    marks = [f"{i} {j} {ASTRAL}" for j in range(80)]
+    return Lesson([{"a": 1.0}] * 80, marks)
+
+
+@pytest.mark.parametrize("brings", [names, levels, labels])
+def test_no_client_can_make_a_model_that_cannot_be_saved(tmp_path, brings):
+    path, learnt, refused = tmp_path / "model.dmt", [], None
+    recovered = open_model(path, new=True)
+    for i in range(12):
+        task = Task(brings(i))
+        assert len(task.lesson.to_text()) < 2**22
+        recovered.keeper.commit([task])
+        if (refused := task.answer.exception()) is not None:
+            break
+        learnt.append(task.lesson)
+    assert (refused.status, "as text in a model file" in refused.words) == (422, True)
+    assert ask(make_app(recovered.keeper), "GET", "/model/file").status == 200
+    release(recovered)
+    again = open_model(path)
+    assert (again.keeper.sequence, again.keeper.problem) == (len(learnt), None)
+    release(again)

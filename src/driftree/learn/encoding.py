@@ -19,7 +19,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, all_finite
-from driftree.learn.budget import Size
+from driftree.learn.budget import Size, text_bytes
 from driftree.learn.checks import (
     check_codes,
     check_finite,
@@ -64,6 +64,12 @@ class Batch:
     new_missing: list[int] = field(default_factory=list)
 
     @property
+    def n_text(self) -> int:
+        """Bytes of new names and levels in a file; names twice: scikit-learn keeps them, too."""
+        names = text_bytes(name for name, *_ in self.new_features)
+        return 2 * names + text_bytes(level for _, level in self.new_levels)
+
+    @property
     def brings_columns(self) -> bool:
         """Whether the models will have more inputs."""
         return bool(self.new_features or self.new_levels or self.new_shared or self.new_missing)
@@ -94,6 +100,8 @@ class Encoder:
         Names and labels by place and by code.
     display_names : list of str
         The names as text, each different from all others.
+    n_text : int
+        Bytes that names (twice), levels and labels take as text in a model file.
     """
 
     def __init__(
@@ -105,6 +113,7 @@ class Encoder:
         self.names: dict[Hashable, int] = {}
         self.levels: list[dict[Hashable, int] | None] = []
         self.labels: dict[Hashable, int] = {}
+        self.n_text = 0
         self.row_face = engine.row_face(self.names, self.levels, self.labels)
         self._look_up_features()
         self._look_up_labels()
@@ -121,6 +130,8 @@ class Encoder:
         self.names.update(names)
         self.levels.extend(None if codes is None else dict(codes) for codes in levels)
         self.labels.update(labels)
+        self.n_text = 2 * text_bytes(names) + text_bytes(labels)
+        self.n_text += sum(text_bytes(codes) for codes in levels if codes is not None)
         self._look_up_features()
         self._look_up_labels()
 
@@ -322,6 +333,7 @@ class Encoder:
     def commit(self, batch: Batch) -> None:
         """Register what is new in a batch; nothing after this may fail."""
         engine = self.engine
+        self.n_text += batch.n_text
         with_levels = {j for j, _ in batch.new_levels}
         for name, categorical, has_value in batch.new_features:
             j = engine.add_feature(categorical, has_value)
@@ -357,6 +369,7 @@ class Encoder:
             n_categorical=int(self.engine.is_categorical.sum()) + n_new_categorical,
             n_columns=self.engine.n_columns + n_values + n_indicators + len(batch.new_missing),
             n_classes=len(self.labels) + len(new_labels),
+            n_text=self.n_text + batch.n_text + text_bytes(new_labels),
         )
 
     # ------------------------------------------------------------------ names
@@ -413,6 +426,7 @@ class Encoder:
 
     def commit_labels(self, new: Sequence[Hashable]) -> None:
         """Register new labels."""
+        self.n_text += text_bytes(new)
         for label in new:
             self.labels[label] = len(self.labels)
         if new:
