@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driftree.learn import files
 from driftree.serve.app import make_app
-from driftree.serve.journal import HEADER, JournalError, read_journal, segments, to_frame
+from driftree.serve.journal import HEADER, Journal, JournalError, read_journal, segments, to_frame
 from driftree.serve.keeper import Task
 from driftree.serve.lessons import Lesson
 from driftree.serve.recovery import open_model
@@ -262,18 +263,17 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("place", ["driftree.learn.files.replace_file", "prepare"])
+@pytest.mark.parametrize(("where", "name"), [(files, "replace_file"), (Journal, "prepare")])
 @pytest.mark.parametrize("cause", ERRORS)
 def test_a_server_that_cannot_save_goes_on_stops_and_starts_again(
-    path, monkeypatch, cause, place, caplog
+    path, monkeypatch, cause, where, name, caplog
 ):
     def fail(*_):
         raise ERRORS[cause]
 
-    target = "driftree.serve.journal.Journal.prepare" if place == "prepare" else place
     more = draw_lessons(6, seed=5, most_rows=3)
     with monkeypatch.context() as patch:
-        patch.setattr(target, fail)
+        patch.setattr(where, name, fail)
         for lessons in (more[:3], more[3:]):
             recovered = open_model(path, snapshot_every=1)
             keeper = recovered.keeper
