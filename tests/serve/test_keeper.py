@@ -18,7 +18,7 @@ from driftree.serve.limits import Limits, Refusal
 from driftree.serve.recovery import open_model
 from serving import draw_lessons, learn_offline, to_bytes
 
-CALLS = ("open", "write", "fsync", "replace", "unlink")
+CALLS = ("open", "write", "pwrite", "fsync", "ftruncate", "replace", "unlink")
 
 
 class Crash(BaseException):

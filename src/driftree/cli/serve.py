@@ -32,6 +32,13 @@ def serve(
     snapshot_every: Annotated[
         int, typer.Option(min=1, help="Rows after which the model is saved.")
     ] = 10_000,
+    without_journal: Annotated[
+        bool,
+        typer.Option(
+            "--without-journal",
+            help="Go on from the file alone, although its journal is missing.",
+        ),
+    ] = False,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 2**20,
     max_rows: Annotated[int, typer.Option(min=1, help="Rows of a request.")] = 1000,
     max_features: Annotated[int, typer.Option(min=1, help="Features of the model.")] = 1000,
@@ -59,6 +66,7 @@ def serve(
             read_only=read_only,
             limits=Limits(max_body, max_rows, max_features, max_labels),
             snapshot_every=snapshot_every,
+            without_journal=without_journal,
             tell=_tell,
         )
 
@@ -66,8 +74,15 @@ def serve(
 def _tell(recovered: Recovered, host: str, port: int) -> None:
     if recovered.n_cut:
         typer.echo(
-            f"driftree: the journal's last {recovered.n_cut} bytes were a record that was never "
-            "acknowledged, and are dropped",
+            f"driftree: the journal's last {recovered.n_cut:,} bytes were being written when the "
+            f"process ended, and are dropped: at most {recovered.n_torn} batches, which were never "
+            "acknowledged",
+            err=True,
+        )
+    if not recovered.is_counted:
+        typer.echo(
+            "driftree: the journal's count of what was acknowledged is missing or damaged, so that "
+            f"it cannot be told whether batches behind {recovered.keeper.sequence} are missing",
             err=True,
         )
     if recovered.n_batches:

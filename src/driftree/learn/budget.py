@@ -1,23 +1,34 @@
-"""Budget: the memory that a tree of one leaf would take, so that too much is refused in time.
+"""Budget: the memory that a tree of one leaf would take, and the text that its file would hold.
 
 Memory grows with the square of the inputs of a simple model, and with their product with the
 classes. Names and labels may come at any time, and a stream may bring ten thousand of them by
 mistake (identifiers, a regression target): such a row is refused before anything has changed.
 Whether a row is refused depends on the features and labels alone, not on the machine or the tree.
+Names, levels and labels are text in a model file, which holds a limited amount of it: a model that
+learns more could never be saved.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from json.encoder import encode_basestring_ascii
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MOST_BYTES = 2 * 2**30
+# A quarter of what a model file holds as text (`files.MAX_MANIFEST`): the history says names again.
+MOST_TEXT = 2**23
+MOST_DEPTH = 16  # of tuples; deeper ones are not for a file
 LANES = 8  # the kernels' arrays are whole vectors
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     """How many features, inputs of the simple models (with the intercept) and classes there are.
+
+    The last one is the bytes that names, levels and labels take as text in a model file.
 
     Examples
     --------
@@ -31,6 +42,7 @@ class Size:
     n_categorical: int
     n_columns: int
     n_classes: int
+    n_text: int = 0
 
     @property
     def stride(self) -> int:
@@ -54,8 +66,37 @@ class Sized(Protocol):
         """Return the bytes of a tree of one leaf."""
 
 
+def text_bytes(values: Iterable[Any], depth: int = 0) -> int:
+    """Return the bytes that values take in a model file, where JSON is ASCII, with their commas.
+
+    Examples
+    --------
+    >>> text_bytes(["age"]), text_bytes(["\N{GRINNING FACE}"]), text_bytes([b"ab", ("age", 1)])
+    (6, 15, 42)
+    """
+    return sum(_text_of(value, depth) + 1 for value in values)
+
+
+def _text_of(value: Any, depth: int) -> int:
+    if isinstance(value, str):
+        return len(encode_basestring_ascii(value))
+    if isinstance(value, bytes):
+        return 2 * len(value) + len('{"bytes":""}')
+    if isinstance(value, tuple) and depth < MOST_DEPTH:
+        return text_bytes(value, depth + 1) + len('{"tuple":[]}')
+    if isinstance(value, int):
+        return max(5, value.bit_length() // 3 + 2)
+    return 24  # floats; what is not for a file does not count
+
+
 def check_budget(tree: Sized, size: Size) -> None:
-    """Raise if a tree of one leaf would take too much."""
+    """Raise if a tree of one leaf would take too much, or if no file could hold its text."""
+    if size.n_text > MOST_TEXT:
+        raise ValueError(
+            f"names, levels and labels would take {size.n_text / 2**20:.1f} MiB as text in a model "
+            f"file, at most {MOST_TEXT / 2**20:.1f} MiB are allowed: use shorter ones, in which "
+            "characters beyond ASCII count 6 or 12 bytes"
+        )
     needed = tree.leaf_bytes(size)
     if needed <= MOST_BYTES:
         return

@@ -19,7 +19,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, all_finite
-from driftree.learn.budget import Size
+from driftree.learn.budget import Size, text_bytes
 from driftree.learn.checks import (
     check_codes,
     check_finite,
@@ -62,6 +62,12 @@ class Batch:
     new_levels: list[tuple[int, Hashable]] = field(default_factory=list)
     new_shared: list[int] = field(default_factory=list)
     new_missing: list[int] = field(default_factory=list)
+
+    @property
+    def n_text(self) -> int:
+        """Bytes of new names and levels in a file; names twice: scikit-learn keeps them, too."""
+        names = text_bytes(name for name, *_ in self.new_features)
+        return 2 * names + text_bytes(level for _, level in self.new_levels)
 
     @property
     def brings_columns(self) -> bool:
@@ -343,9 +349,8 @@ class Encoder:
         """Register what is new: all of it, or nothing if this is interrupted."""
         known = self.known.with_labels(new_labels)
         if batch.brings_words:
-            known = known.with_features(
-                [name for name, *_ in batch.new_features], self._levels_with(batch)
-            )
+            names = [name for name, *_ in batch.new_features]
+            known = known.with_features(names, self._levels_with(batch), batch.n_text)
         if known is not self.known or batch.brings_columns:
             self._commit(known, batch)
 
@@ -393,6 +398,7 @@ class Encoder:
             n_categorical=int(self.engine.is_categorical.sum()) + n_new_categorical,
             n_columns=self.engine.n_columns + n_values + n_indicators + len(batch.new_missing),
             n_classes=len(self.labels) + len(new_labels),
+            n_text=self.known.n_text + batch.n_text + text_bytes(new_labels),
         )
 
     # ------------------------------------------------------------------ names

@@ -12,7 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from driftree.learn.events import Condition, Event, Replace, Split, Spot, make_path
+from driftree.learn.budget import text_bytes
+from driftree.learn.events import Condition, Event, LinkChange, Replace, Split, Spot, make_path
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from driftree.learn.evidence import Entrant
 
 MAX_EVENTS = 1000
+MAX_TEXT = 2**23  # bytes of all events in a model file: names may be long
 MAX_SAMPLES = 256
 LEAST_DISTANCE = 100  # rows between the very first samples, of which there are a dozen
 MAX_BYTES = 4_000_000  # of the weights in all samples
@@ -201,6 +203,22 @@ def _merge(gone: Sample, kept: Sample) -> Sample:
     return kept._replace(nodes=nodes)
 
 
+def text_of(event: Event) -> int:
+    """Return how many bytes of a model file a change takes, about."""
+    second = event.runner_up
+    conditions = [
+        *event.path,
+        getattr(event, "condition", None),
+        getattr(event, "old_condition", None),
+        None if second is None else second.condition,
+    ]
+    said = [one for one in conditions if one is not None]
+    texts = [text for one in said for text in (one.feature, one.value)]
+    if isinstance(event, LinkChange):
+        texts.append(event.third_label)
+    return 500 + 100 * len(said) + text_bytes(texts)  # with keys and figures
+
+
 class History:
     """The log of a tree's changes, and samples of its nodes; both bounded.
 
@@ -223,12 +241,15 @@ class History:
         Rows at which the next sample is due.
     """
 
+    _n_text = -1  # of histories that were pickled before it was counted
+
     def __init__(self, distance: int) -> None:
         self.events: deque[Event] = deque()
         self.first_step = self.first_row = 0
         self.samples: list[Sample] = []
         self.next_row, self._distance = min(LEAST_DISTANCE, distance), distance
         self._n_bytes = self._n_nodes = 0  # in all samples
+        self._n_text = -1  # of all events in a file, as `text_of`; counted when one is added
         self._first, self._now = Structure(), Structure()
         self._now_in_order: Structure | None = None
         self.marks: dict[int, Mark] = {}
@@ -269,19 +290,23 @@ class History:
     def add(self, event: Event, marks: dict[int, Mark] | None = None) -> None:
         """Take in a change, and the marks of its nodes, in one move.
 
-        The oldest change is folded when there are too many.
+        The oldest changes are folded when there are too many, or too long.
         """
+        n_text = sum(map(text_of, self.events)) if self._n_text < 0 else self._n_text
+        n_text += text_of(event)
         events, now = self.events.copy(), Structure(dict(self._now.nodes))
         events.append(event)
         now.change(event)
         facts = {"events": events, "_now": now, "_now_in_order": None}
         if marks:
             facts["marks"] = self.marks | marks
-        if len(events) > MAX_EVENTS:
-            oldest, first = events.popleft(), Structure(dict(self._first.nodes))
+        first = Structure(dict(self._first.nodes))
+        while len(events) > MAX_EVENTS or (len(events) > 1 and n_text > MAX_TEXT):
+            oldest = events.popleft()
+            n_text -= text_of(oldest)
             first.change(oldest)
             facts |= {"_first": first, "first_step": oldest.step, "first_row": oldest.n_rows}
-        self.__dict__ = self.__dict__ | facts
+        self.__dict__ = self.__dict__ | facts | {"_n_text": n_text}
 
     def at(self, step: int) -> Structure:
         """Return the tree after a step: what the log begins with, and all changes until then."""

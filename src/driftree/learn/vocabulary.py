@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from driftree.learn.budget import text_bytes
 from driftree.learn.checks import label_array
 from driftree.learn.tables import array_names, distinct_texts, printable
 
@@ -40,6 +41,8 @@ class Vocabulary:
         Whether the names are x0, x1, ...
     is_numeric : bool
         Whether no feature has levels.
+    n_text : int
+        Bytes that names (twice), levels and labels take as text in a model file.
     """
 
     names: dict[Hashable, int]
@@ -51,6 +54,7 @@ class Vocabulary:
     is_numeric: bool
     label_list: list[Any]
     classes: NDArray[np.generic]
+    n_text: int
 
     @classmethod
     def of(
@@ -77,15 +81,19 @@ class Vocabulary:
             is_numeric=all(codes is None for codes in levels),
             label_list=label_list,
             classes=label_array(label_list),
+            n_text=2 * text_bytes(names)
+            + text_bytes(labels)
+            + sum(text_bytes(codes) for codes in levels if codes is not None),
         )
 
     def with_features(
-        self, names: Sequence[Hashable], levels: list[dict[Hashable, int] | None]
+        self, names: Sequence[Hashable], levels: list[dict[Hashable, int] | None], n_text: int
     ) -> Vocabulary:
-        """Return one with more names, and with the levels of all features, old and new."""
+        """Return one with more names, and the levels of all features; `n_text` is what is new."""
         if not names:
             is_numeric = self.is_numeric and all(codes is None for codes in levels)
-            return replace(self, levels=levels, is_numeric=is_numeric)
+            n_text += self.n_text
+            return replace(self, levels=levels, is_numeric=is_numeric, n_text=n_text)
         more = {name: len(self.names) + i for i, name in enumerate(names)}
         return Vocabulary.of(self.names | more, levels, self.labels)
 
@@ -100,4 +108,5 @@ class Vocabulary:
             labels=self.labels | more,
             label_list=label_list,
             classes=label_array(label_list),
+            n_text=self.n_text + text_bytes(labels),
         )

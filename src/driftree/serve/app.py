@@ -50,6 +50,7 @@ def make_app(keeper: Keeper, *, token: str | None = None, only_loopback: bool = 
         answer=refuse,
         token=token,
         only_loopback=only_loopback,
+        max_requests=keeper.limits.max_requests,
         metrics=app.state.metrics,
     )
     return app

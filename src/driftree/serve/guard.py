@@ -10,7 +10,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from driftree.serve.limits import Refusal
+from driftree.serve.limits import Refusal, busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,8 @@ MIN_TOKEN = 16  # characters
 OPEN_PATHS = frozenset({"/health", "/openapi.json"})  # they say nothing of the model
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 VARIABLE = "DRIFTREE_TOKEN"
+# RFC 9110, 7.2: a name or an address, IPv6 in brackets; then a port, or nothing
+HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[0-9A-Za-z.-]+))(?::[0-9]{0,5})?")
 
 
 def read_token(token_file: Path | None) -> str | None:
@@ -75,6 +77,9 @@ class Guard:
     only_loopback : bool
         Whether requests must be for this machine by name, too. A page in a browser can reach a
         server on this machine under the page's own name, if that name is made to point here.
+    max_requests : int
+        How many may be answered at the same time; those that are refused, and those for open paths,
+        do not count.
     metrics : Metrics
         Where requests are counted.
     """
@@ -86,12 +91,15 @@ class Guard:
         answer: Callable[[Refusal], Any],
         token: str | None,
         only_loopback: bool,
+        max_requests: int,
         metrics: Metrics,
     ) -> None:
         self.app = app
         self.answer = answer
         self.only_loopback = only_loopback
+        self.max_requests = max_requests
         self.metrics = metrics
+        self._n_running = 0
         self._digest = None if token is None else _digest(token.encode("ascii"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,28 +121,43 @@ class Guard:
             except Refusal as refusal:
                 await self.answer(refusal)(scope, receive, watch)
             else:
-                await self.app(scope, receive, watch)
+                await self._run(scope, receive, watch)
         finally:
             # Paths and methods are the clients' to choose: only known ones become metrics.
             route = getattr(scope.get("route"), "path", "other")
             method = scope["method"] if scope["method"] in METHODS else "other"
             self.metrics.observe(method, route, status, time.perf_counter() - begin)
 
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        n = 0 if scope["path"] in OPEN_PATHS else 1
+        self._n_running += n
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self._n_running -= n
+
     def check(self, scope: Scope) -> None:
         """Raise if a request must not come in."""
         headers = _headers(scope)
         if self.only_loopback and not is_loopback(_host_name(headers.get(b"host", b""))):
             raise Refusal(421, "this server answers to localhost, 127.0.0.1 and [::1] only")
-        if self._digest is None or scope["path"] in OPEN_PATHS:
+        if scope["path"] in OPEN_PATHS:
             return
-        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-        is_right = hmac.compare_digest(_digest(token.strip()), self._digest)  # in constant time
-        if scheme.lower() != b"bearer" or not is_right:
-            raise Refusal(
-                401,
-                "the token is missing or wrong: send the header Authorization: Bearer TOKEN",
-                {"WWW-Authenticate": "Bearer"},
-            )
+        if self._digest is not None:
+            _check_token(headers, self._digest)
+        if self._n_running >= self.max_requests:
+            raise busy("too many requests are being answered: try again")
+
+
+def _check_token(headers: dict[bytes, bytes], expected: bytes) -> None:
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    is_right = hmac.compare_digest(_digest(token.strip()), expected)  # in constant time
+    if scheme.lower() != b"bearer" or not is_right:
+        raise Refusal(
+            401,
+            "the token is missing or wrong: send the header Authorization: Bearer TOKEN",
+            {"WWW-Authenticate": "Bearer"},
+        )
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes]:
@@ -146,11 +169,13 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
 
 
 def _host_name(host: bytes) -> str:
-    """Return the name in a Host header, without port and brackets."""
-    text = host.decode("latin-1")
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0]
+    """Return the name or address in a Host header, without port; nothing if it is not proper."""
+    found = HOST.fullmatch(host.decode("latin-1"))
+    if found is None:
+        return ""
+    if found["address"] is None:
+        return found["name"]
+    return found["address"] if ":" in found["address"] else ""
 
 
 def _digest(token: bytes) -> bytes:

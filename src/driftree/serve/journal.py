@@ -1,30 +1,47 @@
 """Journal: what was learnt since the model was last saved, such that a crash loses none of it.
 
 A journal is a folder with one file per time that the model was saved (a *segment*). A segment is a
-row of *frames*: magic, length, sequence number, CRC-32, then one JSON text per line. All that is
-made durable by one fsync is one frame, so only the last frame of the last segment can ever be torn.
-Such a tail was never acknowledged, and is cut off. A frame that is not whole although others follow
-is damage, and is never passed over. The first byte of the magic does not occur in JSON, which is
-written as ASCII: nothing that a client sends can look like a frame.
+row of *frames*: magic, length, sequence number, CRC-32, then one JSON text per line; the first one
+says which journal it is. All that is made durable by one fsync is one frame, so only the last frame
+of the last segment can ever be torn. Such a tail was never acknowledged, and is cut off. A frame
+that is not whole although others follow is damage, and is never passed over. The first byte of the
+magic does not occur in JSON, which is written as ASCII: nothing that a client sends can look like a
+frame.
+
+A segment gets its name when its first frame is durable, and before the older ones go: a journal
+without a segment, or with one that does not begin well, is damaged, too. A small file beside them
+counts what was acknowledged. It is written after the segment, and not made durable: it may lag
+behind when the power fails, but is never ahead, and tells when the end of a segment is missing.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import struct
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 FORMAT = 1
 MAGIC = b"\x89dmt"
 HEADER = struct.Struct("<4sIQI")  # magic, bytes of the body, first sequence number, CRC-32
 COVERED = struct.Struct("<IQ")  # of the header, by the CRC
 SUFFIX = ".log"
+OWN_NAME = re.compile(r"[0-9]{20}\.log(\.tmp)?")
+COUNT_NAME = "acknowledged"
+COUNT = struct.Struct("<QI")  # last sequence number, CRC-32 of it and the journal's id
+MAX_GROUP = 64  # texts in a frame
+LEAST_TEXT = 50  # bytes of a batch
+INSTEAD = (
+    "put it back from a copy; or, to go on from the model file alone, without what was learnt "
+    "after it was saved, move the folder away and give --without-journal"
+)
 
 
 class JournalError(ValueError):
@@ -45,15 +62,29 @@ class Found(NamedTuple):
     ----------
     journal_id : str or None
         Which journal it is; None if there is nothing.
+    first : int
+        The number of the first record that it has, or would have.
     entries : list of Entry
         What was noted, in order.
     n_cut : int
         Bytes at the end that are no whole frame.
+    n_torn : int
+        Records that these may have been, at most.
+    path : Path or None
+        The last segment, to which more can be appended.
     """
 
     journal_id: str | None
+    first: int
     entries: list[Entry]
     n_cut: int
+    n_torn: int
+    path: Path | None
+
+    @property
+    def last(self) -> int:
+        """The number of the last record that was noted."""
+        return self.first + len(self.entries) - 1
 
 
 # ---------------------------------------------------------------------- frames
@@ -95,62 +126,88 @@ def _next_frame(data: bytes, start: int) -> int:
     return place
 
 
+def _torn_records(data: bytes, start: int) -> int:
+    """Return how many records a torn frame may have held, at most."""
+    if len(data) < start + HEADER.size or not data.startswith(MAGIC, start):
+        return MAX_GROUP
+    length: int = HEADER.unpack_from(data, start)[1]
+    body = data[start + HEADER.size :]
+    n_unwritten = length - len(body) + body.count(0)  # JSON has no byte 0
+    return min(MAX_GROUP, 1 + body.count(b"\n") + n_unwritten // LEAST_TEXT)
+
+
 # ---------------------------------------------------------------------- reading
 def read_journal(folder: Path) -> Found:
     """Return what is in a journal's folder; raise `JournalError` if it is damaged."""
-    journal_id, n_cut = None, 0
-    entries: list[Entry] = []
+    found = Found(None, 1, [], 0, 0, None)
     paths = segments(folder)
     for path in paths:
-        own_id, own, n_cut = _read_segment(path, is_last=path == paths[-1])
-        if own_id is None:  # the process ended while it began the segment
+        own = _read_segment(path, is_last=path == paths[-1])
+        if found.journal_id is None:
+            found = own
             continue
-        if journal_id is not None and own_id != journal_id:
+        if own.journal_id != found.journal_id:
             raise JournalError(f"{path} belongs to another journal than the file before it")
-        if entries and own and own[0].sequence != entries[-1].sequence + 1:
+        if own.first != found.last + 1:
             raise JournalError(
-                f"{path} begins with record {own[0].sequence}, but the file before it ends with "
-                f"{entries[-1].sequence}: a file is missing; put it back"
+                f"{path} begins with record {own.first}, but the file before it ends with "
+                f"{found.last}: a file is missing; {INSTEAD}"
             )
-        journal_id = own_id
-        entries += own
-    return Found(journal_id, entries, n_cut)
+        found = own._replace(first=found.first, entries=found.entries + own.entries)
+    return found
 
 
-def _read_segment(path: Path, *, is_last: bool) -> tuple[str | None, list[Entry], int]:
+def _read_segment(path: Path, *, is_last: bool) -> Found:
     data = path.read_bytes()
-    journal_id, place = None, 0
+    head = frame_at(data, 0)
+    if head is None:
+        what = "damaged" if data else "empty"
+        raise JournalError(f"{path}: the record at byte 0 is {what}: {INSTEAD}")
+    first, (text, *_), place = head
+    journal_id = _read_id(path, text)
     entries: list[Entry] = []
     while place < len(data):
         frame = frame_at(data, place)
         if frame is None:
-            later = _next_frame(data, place + 1)
-            if later < 0 and is_last:
-                break
-            follows = f"whole ones follow at byte {later}" if later >= 0 else "another file follows"
-            raise JournalError(
-                f"{path}: the record at byte {place} is damaged, and {follows}: put the file back "
-                "from a copy, or move the folder away to go on from the model file alone, without "
-                "what was learnt after it was saved"
-            )
+            if follows := _what_follows(data, place, is_last=is_last):
+                raise JournalError(
+                    f"{path}: the record at byte {place} is damaged, and {follows}: {INSTEAD}"
+                )
+            break
         sequence, texts, end = frame
-        if place == 0:
-            journal_id = _read_id(path, texts[0])
-            expected = sequence
-        elif sequence != expected:
+        expected = first + len(entries)
+        if sequence != expected:
             raise JournalError(
                 f"{path}: the record at byte {place} has number {sequence} instead of {expected}: "
-                "put the file back from a copy"
+                f"{INSTEAD}"
             )
-        else:
-            entries += [Entry(sequence + i, text) for i, text in enumerate(texts)]
-            expected += len(texts)
+        entries += [Entry(sequence + i, text) for i, text in enumerate(texts)]
         place = end
-    return journal_id, entries, len(data) - place
+    n_cut = len(data) - place
+    n_torn = _torn_records(data, place) if n_cut else 0
+    return Found(journal_id, first, entries, n_cut, n_torn, path)
+
+
+def _what_follows(data: bytes, place: int, *, is_last: bool) -> str | None:
+    """Say what shows that a record that is not whole was not the last one; None if nothing does."""
+    if (later := _next_frame(data, place + 1)) >= 0:
+        return f"whole ones follow at byte {later}"
+    if not is_last:
+        return "another file follows"
+    if data.startswith(MAGIC, place) and len(data) >= place + HEADER.size:
+        end = place + HEADER.size + HEADER.unpack_from(data, place)[1]
+        if len(data) > end:
+            return f"more follows at byte {end}"
+    return None
 
 
 def _read_id(path: Path, text: bytes) -> str:
-    head: dict[str, Any] = json.loads(text)
+    try:
+        head: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        head = None
+    if not isinstance(head, dict) or not isinstance(head.get("journal"), str):
+        raise JournalError(f"{path} does not say which journal it is of: {INSTEAD}")
     if head.get("format") != FORMAT:
         raise JournalError(
             f"{path} has format {head.get('format')}, and this driftree reads {FORMAT}: upgrade "
@@ -160,8 +217,27 @@ def _read_id(path: Path, text: bytes) -> str:
 
 
 def segments(folder: Path) -> list[Path]:
-    """Return the files of a journal, oldest first."""
-    return sorted(folder.glob(f"*{SUFFIX}"))
+    """Return the files of a journal, oldest first; whatever else is in the folder is not ours."""
+    return [path for path in _own_files(folder) if path.name.endswith(SUFFIX)]
+
+
+def _own_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if OWN_NAME.fullmatch(path.name))
+
+
+def read_count(folder: Path, journal_id: str) -> int | None:
+    """Return how many records were acknowledged, at least; None if that is not known."""
+    try:
+        data = (folder / COUNT_NAME).read_bytes()
+    except FileNotFoundError:
+        return None
+    sequence = int.from_bytes(data[:8], "little")
+    return sequence if data == _to_count(sequence, journal_id) else None
+
+
+def _to_count(sequence: int, journal_id: str) -> bytes:
+    covered = sequence.to_bytes(8, "little") + journal_id.encode("utf-8", "surrogatepass")
+    return COUNT.pack(sequence, zlib.crc32(covered))
 
 
 # ---------------------------------------------------------------------- writing
@@ -180,40 +256,93 @@ class Journal:
         self.folder = folder
         self.journal_id = journal_id
         self.size = 0
-        self._fd = -1
+        self._fd = self._next_fd = self._count_fd = -1
+        self._next_path: Path | None = None
+        self._next_size = 0
+
+    # ------------------------------------------------------------------ segments
+    def resume(self, found: Found) -> None:
+        """Go on behind what was found; what is torn there is cut off."""
+        assert found.path is not None
+        self._fd = os.open(found.path, os.O_WRONLY | os.O_APPEND)
+        self.size = os.fstat(self._fd).st_size - found.n_cut
+        if found.n_cut:
+            os.ftruncate(self._fd, self.size)
+            os.fsync(self._fd)
+        self._begin_count(found.last)
 
     def restart(self, sequence: int) -> None:
         """Forget everything, which the model file holds by now, and begin with this number."""
-        self.close()
-        for path in segments(self.folder):
-            os.unlink(path)
+        self.prepare(sequence)
+        self.switch()
+        if self._count_fd < 0:
+            self._begin_count(sequence - 1)
+
+    def prepare(self, sequence: int) -> None:
+        """Write a new segment, still without its name: if this fails, the old one stays."""
         path = self.folder / f"{sequence:020}{SUFFIX}"
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        self.size = 0
-        head = json.dumps({"format": FORMAT, "journal": self.journal_id}).encode("ascii")
-        self._write(to_frame(sequence, [head]))
+        temporary = path.with_name(path.name + ".tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        fd = os.open(temporary, flags, 0o600)
+        try:
+            head = json.dumps({"format": FORMAT, "journal": self.journal_id}).encode("ascii")
+            self._next_size = _write(fd, to_frame(sequence, [head]))
+        except BaseException:
+            os.close(fd)
+            raise
+        self._next_fd, self._next_path = fd, path
+
+    def switch(self) -> None:
+        """Put the new segment in its place; then the old ones go."""
+        assert self._next_path is not None
+        path, self._next_path = self._next_path, None
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._next_fd, self.size = self._next_fd, -1, self._next_size
+        os.replace(path.with_name(path.name + ".tmp"), path)
+        self._sync_folder()
+        for old in _own_files(self.folder):
+            if old != path:
+                os.unlink(old)
+
+    def _sync_folder(self) -> None:
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
 
+    def _begin_count(self, sequence: int) -> None:
+        path = self.folder / COUNT_NAME
+        self._count_fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.pwrite(self._count_fd, _to_count(sequence, self.journal_id), 0)
+        os.ftruncate(self._count_fd, COUNT.size)
+
+    # ------------------------------------------------------------------ records
     def append(self, sequence: int, texts: Sequence[bytes]) -> None:
         """Make texts durable, all of them by one fsync; the first has this number.
 
         After an error nothing may be appended any more: what of it is on the disk is not known.
         """
-        self._write(to_frame(sequence, texts))
-
-    def _write(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._fd, rest) :]
-        os.fsync(self._fd)
-        self.size += len(data)
+        self.size += _write(self._fd, to_frame(sequence, texts))
+        status = os.fstat(self._fd)
+        if status.st_nlink == 0 or status.st_size != self.size:
+            raise OSError(errno.EIO, "the journal was deleted or changed by another process")
+        last = sequence + len(texts) - 1
+        os.pwrite(self._count_fd, _to_count(last, self.journal_id), 0)
 
     def close(self) -> None:
-        """Close the file."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        """Close the files."""
+        for fd in (self._fd, self._next_fd, self._count_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._next_fd = self._count_fd = -1
+
+
+def _write(fd: int, data: bytes) -> int:
+    """Make data durable; return how many bytes it is."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+    os.fsync(fd)
+    return len(data)

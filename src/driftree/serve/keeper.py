@@ -5,7 +5,8 @@ the other, notes them in the journal with one fsync, and only then acknowledges 
 refuses is never noted, and what brings the process down while it is learnt was not noted either: a
 restart does not meet it again. As in any database the log is ahead of the *file*: the model in
 memory may know a batch that is not durable yet, the file on disk never does. When a batch cannot be
-noted, the keeper stops learning for good, and the file and the journal stay as they are.
+noted, the keeper stops learning for good, and the file and the journal stay as they are. When the
+model cannot be saved, the journal has everything, and goes on.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from driftree.learn import files, storage
+from driftree.serve.journal import MAX_GROUP
 from driftree.serve.lessons import Learnt, LearntKeys, digest_of
 from driftree.serve.limits import Limits, Refusal, busy
 from driftree.serve.reading import to_columns
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from driftree.serve.journal import Journal
     from driftree.serve.lessons import Lesson
 
-MAX_GROUP = 64  # requests that share an fsync
 MAX_JOURNAL = 2**26  # bytes, whatever the number of rows
+NOT_SAVED = (MemoryError, OSError, RuntimeError, TypeError, ValueError)
 logger = logging.getLogger("driftree.serve")
 
 
@@ -82,7 +84,8 @@ class Keeper:
         self.keys = LearntKeys() if keys is None else keys
         self.limits = Limits() if limits is None else limits
         self.snapshot_every = snapshot_every
-        self.failure: str | None = None
+        self.failure: str | None = None  # why it has stopped to learn
+        self.problem: str | None = None  # why the model was not saved the last time
         self.rows_learnt = 0  # since the start
         self.rows_unsaved = 0
         self.snapshots = 0
@@ -222,17 +225,27 @@ class Keeper:
     # ------------------------------------------------------------------ files
     def _save_if_due(self) -> None:
         assert self.journal is not None
-        if self.rows_unsaved < self._due_rows and self.journal.size < self._due_size:
-            return
+        if self.rows_unsaved >= self._due_rows or self.journal.size >= self._due_size:
+            self.try_save()
+
+    def try_save(self) -> bool:
+        """Save the model if that is possible; otherwise go on with the journal, and say so."""
+        assert self.journal is not None
         try:
             self._write_file()
-        except (OSError, TypeError, ValueError) as error:  # the journal still has everything
+            self.journal.prepare(self.sequence + 1)
+        except NOT_SAVED as error:  # the journal still has everything
             self.failed_snapshots += 1
             self._due_rows = self.rows_unsaved + self.snapshot_every  # not after every batch
             self._due_size = self.journal.size + MAX_JOURNAL
-            logger.error("the model could not be saved, and will be later: %s", error)
-            return
-        self.journal.restart(self.sequence + 1)
+            # Whoever asks for it needs no token: names and paths are for the log only.
+            cause = error.strerror if isinstance(error, OSError) else type(error).__name__
+            self.problem = f"the model could not be saved ({cause}); the journal has everything"
+            logger.error("the model could not be saved, the journal has everything: %s", error)
+            return False
+        self.journal.switch()
+        self.problem = None
+        return True
 
     def save(self) -> None:
         """Write the model, with the number of the last batch that it knows; empty the journal."""
@@ -254,7 +267,7 @@ class Keeper:
         self._due_rows, self._due_size = self.snapshot_every, MAX_JOURNAL
 
     def close(self) -> None:
-        """Learn what waits, save the model, and end; after a failure, only end."""
+        """Learn what waits, save the model if possible, and end; after a failure, only end."""
         if self.journal is None:
             return
         with self._entry:
@@ -263,7 +276,7 @@ class Keeper:
         if self._writer.ident is not None:
             self._writer.join()
         if self.failure is None and self.rows_unsaved:
-            self.save()
+            self.try_save()
         self.journal.close()
 
     # ------------------------------------------------------------------ when it fails

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from driftree.learn.files import ModelFileError
-from driftree.serve.limits import Refusal
+from driftree.serve.limits import UNLIMITED, Refusal
+from driftree.serve.reading import check_key, check_lesson, check_rows
 
 REMEMBERED = 10_000  # idempotency keys
 
@@ -37,8 +38,24 @@ class Lesson:
 
     @classmethod
     def from_text(cls, text: bytes) -> Lesson:
-        """Return the batch that was noted."""
-        return cls(**json.loads(text))
+        """Return the batch that was noted; raise `Refusal` if it is none that could have been."""
+        try:
+            data: Any = json.loads(text)
+        except (ValueError, RecursionError):
+            data = None
+        if not isinstance(data, dict) or data.keys() != {"rows", "labels", "weights", "key"}:
+            raise Refusal(422, "it is no batch")
+        rows, labels, weights, key = (data[name] for name in ("rows", "labels", "weights", "key"))
+        if not (isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)):
+            raise Refusal(422, "its rows are no list of objects")
+        if not isinstance(labels, list) or not isinstance(weights, list | None):
+            raise Refusal(422, "its labels or weights are no list")
+        if not isinstance(key, str | None):
+            raise Refusal(422, "its key is no text")
+        check_rows(rows, UNLIMITED)
+        check_lesson(labels, weights)
+        check_key(key)
+        return cls(rows, labels, weights, key)
 
 
 class Learnt(NamedTuple):

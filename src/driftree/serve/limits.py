@@ -23,6 +23,8 @@ class Limits:
         Requests to learn that may wait for the one writer.
     body_seconds : float
         Time in which a body must arrive.
+    max_requests : int
+        Requests that may be answered at the same time. Connections without one do not count.
     """
 
     max_body: int = 2**20
@@ -31,6 +33,11 @@ class Limits:
     max_labels: int = 1000
     max_waiting: int = 256
     body_seconds: float = 30.0
+    max_requests: int = 256
+
+
+# For batches that were within the limits when they were acknowledged.
+UNLIMITED = Limits(max_rows=2**31, max_features=2**31, max_labels=2**31)
 
 
 @dataclass

@@ -13,10 +13,19 @@ from typing import Any
 from driftree.estimators import CLASSES, DynamicModelTreeClassifier
 from driftree.learn import files, storage
 from driftree.learn.files import ModelFileError
-from driftree.serve.journal import Found, Journal, JournalError, read_journal
+from driftree.serve.journal import (
+    INSTEAD,
+    Found,
+    Journal,
+    JournalError,
+    read_count,
+    read_journal,
+)
 from driftree.serve.keeper import Keeper, feature_names, labels_of
 from driftree.serve.lessons import LearntKeys, Lesson
-from driftree.serve.limits import Limits, Refusal
+from driftree.serve.limits import UNLIMITED, Limits, Refusal
+
+SUFFIX = ".journal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +43,9 @@ class Recovered:
 
     keeper: Keeper
     n_batches: int = 0  # learnt again from the journal
-    n_cut: int = 0  # bytes of a record that was never acknowledged
+    n_cut: int = 0  # bytes that were never acknowledged,
+    n_torn: int = 0  # and the batches that they may have been, at most
+    is_counted: bool = True  # whether it is known how many batches were acknowledged
     lock: int | None = None  # file descriptor, to be kept open
 
 
@@ -45,6 +56,7 @@ def open_model(
     read_only: bool = False,
     limits: Limits | None = None,
     snapshot_every: int = 10_000,
+    without_journal: bool = False,
 ) -> Recovered:
     """Return a keeper of the model in a file, with all that was ever acknowledged.
 
@@ -60,6 +72,8 @@ def open_model(
         What is allowed.
     snapshot_every : int, default=10_000
         Rows after which the model is saved.
+    without_journal : bool, default=False
+        Go on from the file alone, although its journal is missing.
 
     Raises
     ------
@@ -79,11 +93,16 @@ def open_model(
         model, _ = read_model(path)
         check_model(model, limits)
         return Recovered(Keeper(model, path, None, limits=limits))
-    folder = path.with_name(path.name + ".journal")
+    folder = path.with_name(path.name + SUFFIX)
     folder.mkdir(mode=0o700, exist_ok=True)
     lock = _lock(folder)
     try:
-        return _recover(path, folder, lock, limits, snapshot_every)
+        found = read_journal(folder)
+        if without_journal and found.journal_id is not None:
+            raise ValueError(
+                f"{folder} has a journal: leave --without-journal out, or move it away"
+            )
+        return _recover(path, found, lock, limits, snapshot_every, without_journal=without_journal)
     except BaseException:
         os.close(lock)
         raise
@@ -143,27 +162,56 @@ def _lock(folder: Path) -> int:
     return lock
 
 
-def _recover(path: Path, folder: Path, lock: int, limits: Limits, snapshot_every: int) -> Recovered:
-    found = read_journal(folder)
+def _recover(
+    path: Path,
+    found: Found,
+    lock: int,
+    limits: Limits,
+    snapshot_every: int,
+    *,
+    without_journal: bool,
+) -> Recovered:
+    folder = path.with_name(path.name + SUFFIX)
     if path.exists():
         model, note = read_model(path)
     else:
         model, note = DynamicModelTreeClassifier(), None
     check_model(model, limits)
-    _check_fit(path, folder, found, note)
+    is_first = note is None or without_journal
+    if not is_first or found.entries:
+        _check_fit(path, folder, found, note)
+    journal_id = secrets.token_hex(16) if is_first or note is None else note.journal_id
+    journal = Journal(folder, journal_id)
     keeper = Keeper(
         model,
         path,
-        Journal(folder, secrets.token_hex(16) if note is None else note.journal_id),
+        journal,
         sequence=0 if note is None else note.sequence,
         keys=None if note is None else note.keys,
-        limits=Limits(max_features=2**31, max_labels=2**31),  # they held when it was acknowledged
+        limits=UNLIMITED,  # they held when it was acknowledged
         snapshot_every=snapshot_every,
     )
+    if is_first:  # before the file speaks of a journal, it is there
+        journal.restart(keeper.sequence + 1)
+        keeper.save()
+        keeper.limits = limits
+        return Recovered(keeper, lock=lock)
+    count = _check_count(folder, found, keeper.sequence)
+    n_later = _learn_again(folder, found, keeper)
+    keeper.limits = limits
+    journal.resume(found)
+    if found.entries:  # the journal is short
+        keeper.try_save()
+    return Recovered(keeper, n_later, found.n_cut, found.n_torn, count is not None, lock)
+
+
+def _learn_again(folder: Path, found: Found, keeper: Keeper) -> int:
+    """Let a keeper learn what its model does not know yet; return how many batches."""
     later = [entry for entry in found.entries if entry.sequence > keeper.sequence]
     for entry in later:
         try:
-            keeper.learn(Lesson.from_text(entry.data), entry.data)
+            lesson = Lesson.from_text(entry.data)
+            keeper.learn(lesson, entry.data)
         except Refusal as refusal:
             raise JournalError(
                 f"{folder}: record {entry.sequence} was learnt once, and is refused now "
@@ -171,27 +219,48 @@ def _recover(path: Path, folder: Path, lock: int, limits: Limits, snapshot_every
             ) from None
         if keeper.sequence != entry.sequence:
             raise JournalError(f"{folder}: record {entry.sequence} is there twice")
-    keeper.limits = limits
-    if note is None or later:  # the file knows its journal, and the journal is short
-        keeper.save()
-    else:
-        keeper.journal.restart(keeper.sequence + 1)  # type: ignore[union-attr]
-    return Recovered(keeper, len(later), found.n_cut, lock)
+        keeper.rows_unsaved += len(lesson.rows)
+    return len(later)
 
 
+# ---------------------------------------------------------------------- damage
 def _check_fit(path: Path, folder: Path, found: Found, note: Note | None) -> None:
-    """Raise if the journal is not that of the file."""
-    if not found.entries:
-        return
-    first, last = found.entries[0].sequence, found.entries[-1].sequence
+    """Raise if the journal is not that of the file, or not all of it."""
+    if found.journal_id is None:
+        assert note is not None
+        raise JournalError(
+            f"{path} was served, up to batch {note.sequence} and maybe further, but its journal is "
+            f"missing in {folder}: put it back; or give --without-journal to go on from the file "
+            "alone, without what was learnt after it was saved"
+        )
+    first, last = found.first, found.last
     if note is None or note.journal_id != found.journal_id:
+        holds = f"holds batches {first} to {last}" if found.entries else "has a journal"
         what = "is not there" if not path.exists() else "is another model than the one it is of"
         raise JournalError(
-            f"{folder} holds batches {first} to {last}, but {path} {what}: put the file back, or "
-            "move the folder away to begin without them"
+            f"{folder} {holds}, but {path} {what}: put the file back, or move the folder away, to "
+            "begin without it (--without-journal, if the file has been served elsewhere)"
         )
     if first > note.sequence + 1:
         raise JournalError(
             f"{path} knows batches up to {note.sequence}, but {folder} begins with {first}: the "
             "file is older than the journal; put the newer one back"
         )
+    if last < note.sequence:
+        raise JournalError(
+            f"{path} knows batches up to {note.sequence}, but {folder} ends with {last}: the "
+            "journal is older than the file, or cut; put the newer one back"
+        )
+
+
+def _check_count(folder: Path, found: Found, n_known: int) -> int | None:
+    """Raise if more was acknowledged than is there; return the count, None if there is none."""
+    assert found.journal_id is not None
+    count = read_count(folder, found.journal_id)
+    last = max(found.last, n_known)
+    if count is not None and count > last:
+        raise JournalError(
+            f"{folder} ends with batch {last}, but {count} were acknowledged: its last file is cut "
+            f"or damaged, and {count - last} are missing; {INSTEAD}"
+        )
+    return count

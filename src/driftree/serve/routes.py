@@ -14,13 +14,13 @@ from fastapi.security import HTTPBearer
 from driftree.learn import files, storage
 from driftree.serve import answers, reading, schemas
 from driftree.serve.lessons import Lesson
+from driftree.serve.limits import Refusal
 from driftree.serve.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from driftree.serve.keeper import Keeper
-    from driftree.serve.limits import Refusal
 
 SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 KEY = "idempotency-key"
@@ -29,7 +29,7 @@ WORDS = {
     401: "The token is missing or wrong.",
     403: "The server is read-only.",
     408: "The body took too long.",
-    409: "Nothing was learnt yet, or the model has no explanations.",
+    409: "Nothing was learnt yet, or the model has no explanations, or does not fit into a file.",
     413: "Too many bytes or rows.",
     415: "The body is not declared as JSON.",
     421: "The host is not this machine.",
@@ -179,12 +179,15 @@ def summary(request: Request) -> Response:
 @router.get(
     "/model/file",
     response_class=Response,
-    responses={200: {"content": {"application/octet-stream": {}}}, **_problems()},
+    responses={200: {"content": {"application/octet-stream": {}}}, **_problems(409)},
 )
 def model_file(request: Request) -> Response:
     """Give the model, as it is now, as a file that `driftree.load` reads."""
-    with _keeper(request).still() as model:
-        data = files.to_bytes(storage.KIND, *storage.pack(model))
+    try:
+        with _keeper(request).still() as model:
+            data = files.to_bytes(storage.KIND, *storage.pack(model))
+    except (TypeError, ValueError) as error:
+        raise Refusal(409, str(error)) from None
     headers = SAFE | {"Content-Disposition": 'attachment; filename="model.dmt"'}
     return Response(data, media_type="application/octet-stream", headers=headers)
 
@@ -230,5 +233,9 @@ async def health(request: Request) -> Response:
     """Say whether it can do its work; it answers only when it has recovered."""
     keeper = _keeper(request)
     if keeper.failure is not None:
-        return Answer({"status": "failed", "learning": False}, 503)
-    return Answer({"status": "ok", "learning": keeper.journal is not None})
+        return Answer({"status": "failed", "learning": False, "problem": keeper.failure}, 503)
+    is_learning = keeper.journal is not None
+    if keeper.problem is not None:
+        told = {"status": "degraded", "learning": is_learning, "problem": keeper.problem}
+        return Answer(told)
+    return Answer({"status": "ok", "learning": is_learning})

@@ -138,7 +138,8 @@ class Summary(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether it can do its work."""
+    """Whether it can do its work: "ok", "degraded" (it could not save the model) or "failed"."""
 
     status: str
     learning: bool
+    problem: str | None = None

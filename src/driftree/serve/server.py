@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from driftree.serve.app import make_app
+from driftree.serve.connections import Connection
 from driftree.serve.guard import VARIABLE, is_loopback, read_token
 from driftree.serve.recovery import open_model
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from driftree.serve.limits import Limits
     from driftree.serve.recovery import Recovered
 
-MAX_CONNECTIONS = 256  # more get 503 at once
 BACKLOG = 128  # connections that the system keeps until they are taken
 IDLE_SECONDS = 5  # of a connection between two requests
 STOP_SECONDS = 10  # for requests that are being answered
@@ -36,13 +36,14 @@ def serve(
     read_only: bool,
     limits: Limits,
     snapshot_every: int,
+    without_journal: bool,
     tell: Callable[[Recovered, str, int], None],
 ) -> None:
     """Serve a model until SIGTERM or SIGINT, then save it.
 
     Parameters
     ----------
-    path, new, read_only, limits, snapshot_every
+    path, new, read_only, limits, snapshot_every, without_journal
         As in `open_model`.
     host, port : str, int
         Where to listen; 0 is any free port. Beyond this machine a token is needed.
@@ -64,7 +65,12 @@ def serve(
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)  # nobody is let in before the model is there
         recovered = open_model(
-            path, new=new, read_only=read_only, limits=limits, snapshot_every=snapshot_every
+            path,
+            new=new,
+            read_only=read_only,
+            limits=limits,
+            snapshot_every=snapshot_every,
+            without_journal=without_journal,
         )
         keeper = recovered.keeper
         keeper.start()
@@ -90,21 +96,7 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[object, 
 
 def _make_server(app: object) -> uvicorn.Server:
     """Return a server that ends in order when it is told to, at any time from now on."""
-    config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        loop="asyncio",
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=STOP_SECONDS,
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(make_config(app))
 
     def stop(*_: object) -> None:
         server.should_exit = True
@@ -114,3 +106,20 @@ def _make_server(app: object) -> uvicorn.Server:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     return server
+
+
+def make_config(app: object) -> uvicorn.Config:
+    """Return how uvicorn runs an application; the guard limits the requests at a time."""
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        loop="asyncio",
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
