@@ -8,7 +8,7 @@ from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, export_text
 from driftree.explain.course import gain_race, weights_over_time
 from driftree.explain.losses import loss_by_node
 from driftree.explain.outline import outline
-from driftree.learn import files, storage
+from driftree.learn import bounds, files, storage
 
 RASH = {"epsilon": 1.0, "evidence_window": 400, "memory": 60, "bins": 8, "max_nodes": 9}
 RASH_PAPER = {"epsilon": 1.0, "gain_step": 1.0, "max_nodes": 9}
@@ -64,7 +64,7 @@ def to_bytes(model):
 def from_bytes(data):
     from driftree.estimators import CLASSES
 
-    return storage.unpack(*files.from_bytes(data, storage.KIND), CLASSES)
+    return storage.unpack(*files.from_bytes(data, storage.KIND, bounds.check), CLASSES)
 
 
 def exercise(model, n_rows=200):

@@ -200,6 +200,8 @@ def try_changed(name, alterations):
     except ModelFileError:
         return
     stored.exercise(model)
+    again = stored.to_bytes(model)  # who was let in is never locked out
+    assert stored.to_bytes(stored.from_bytes(again)) == again
 
 
 some_changes = st.lists(changes, min_size=1, max_size=2)

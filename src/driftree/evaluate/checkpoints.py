@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from driftree.estimators import CLASSES
-from driftree.learn import files, storage, values
+from driftree.learn import bounds, files, storage, values
 from driftree.learn.files import ModelFileError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from numpy.typing import NDArray
@@ -312,8 +313,18 @@ def _lock(folder: Path) -> int:
     return fd
 
 
+def _look(contents: Any, entries: Mapping[str, files.Entry], read: Any) -> None:
+    """Raise if the model's arrays are larger than they may be."""
+    own = {
+        name.removeprefix("model."): entry
+        for name, entry in entries.items()
+        if name.startswith("model.")
+    }
+    bounds.check(contents.get("model"), own, lambda name: read(f"model.{name}"))
+
+
 def _read(path: Path, position: int) -> Checkpoint:
-    contents, arrays = files.read(path, KIND)
+    contents, arrays = files.read(path, KIND, _look)
     with files.name_errors(path):
         contents = values.members(contents, ("model", "position", "metrics"), "the checkpoint")
         said = values.whole(contents["position"], "the position")
@@ -337,6 +348,7 @@ def _encode(value: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
         raise ValueError(f"metrics are nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, dict):
+        values.check_keys(value, "names of metrics")
         pairs = [
             [values.encode(name), _encode(one, arrays, depth + 1)] for name, one in value.items()
         ]
@@ -369,5 +381,8 @@ def _decode(item: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
         pairs = values.items(item["dict"], "the metrics")
         if not all(type(pair) is list and len(pair) == 2 for pair in pairs):
             raise ModelFileError("the metrics must be pairs of a name and a value")
-        return {values.decode(name): _decode(one, arrays, depth + 1) for name, one in pairs}
+        names = [values.decode(name) for name, _ in pairs]
+        values.check_keys(names, "names of metrics", ModelFileError)
+        inside = (_decode(one, arrays, depth + 1) for _, one in pairs)
+        return dict(zip(names, inside, strict=True))
     return values.decode(item)

@@ -234,14 +234,17 @@ def _missing_label(label: Any, row: int, what: str = "y") -> ValueError:
 
 
 def label_array(labels: list[Any]) -> NDArray[Any]:
-    """Return labels as an array that holds them unchanged.
+    r"""Return labels as an array that holds them unchanged.
 
     Examples
     --------
     >>> label_array(["a", "b"]), label_array([1, "b"])
     (array(['a', 'b'], dtype='<U1'), array([1, 'b'], dtype=object))
+    >>> label_array(["a", b"\x80"])
+    array(['a', b'\x80'], dtype=object)
     """
-    if all(isinstance(label, (str, bytes, bool, int, float)) for label in labels):
+    is_plain = all(isinstance(label, (str, bytes, bool, int, float)) for label in labels)
+    if is_plain and len({isinstance(label, bytes) for label in labels}) < 2:  # bytes are no text
         array = np.asarray(labels)
         if array.tolist() == labels:
             return array

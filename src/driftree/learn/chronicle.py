@@ -27,7 +27,7 @@ from driftree.learn.events import (
 )
 from driftree.learn.evidence import Entrant
 from driftree.learn.files import ModelFileError
-from driftree.learn.history import History, Mark, NodeSample, Sample, Structure
+from driftree.learn.history import MAX_EVENTS, History, Mark, NodeSample, Sample, Structure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[Any]]
 
 KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (Split, Replace, Prune, LinkChange)}
+MAX_DISTANCE = 2**40  # rows: it may double a dozen times before it is too large for a file
 OPERATORS = ("<=", ">", "==", "!=", "is missing", "is present")
 
 
@@ -47,6 +48,8 @@ class Limits(NamedTuple):
     n_features: int
     n_columns: int
     n_classes: int
+    n_steps: int
+    n_rows: int
 
 
 # ---------------------------------------------------------------------- conditions and nodes
@@ -114,8 +117,8 @@ def _decode_structure(item: Any, limits: Limits) -> Structure:
             condition,
             values.whole(one["left"], what, -1, limits.max_nodes - 1),
             values.whole(one["right"], what, -1, limits.max_nodes - 1),
-            values.whole(one["since_step"], what),
-            values.whole(one["since_row"], what),
+            values.whole(one["since_step"], what, 0, limits.n_steps),
+            values.whole(one["since_row"], what, 0, limits.n_rows),
         )
         nodes[node] = spot
         children = {spot.left, spot.right}
@@ -292,8 +295,8 @@ def _is_in(column: NDArray[Any], low: int, high: int) -> NDArray[np.bool_]:
 def _check_samples(tables: dict[str, dict[str, NDArray[Any]]], limits: Limits) -> None:
     """Look at whole columns at once, before a row of them is used."""
     sample, node, entrant, mark = (tables[name] for name in ("sample", "node", "entrant", "mark"))
-    for times in (sample["step"], sample["n_rows"]):
-        _need(_is_in(times, 0, 2**53), "must have steps and rows from 0")
+    for times, now in ((sample["step"], limits.n_steps), (sample["n_rows"], limits.n_rows)):
+        _need(_is_in(times, 0, now), "must have steps and rows from 0 until now")
         _need(np.diff(times) >= 0, "must be in order")
     _need(_is_in(sample["n_nodes"], 1, limits.max_nodes), "must have nodes")
     _need(sample["n_nodes"].sum() == len(node["node"]), "must have all their nodes")
@@ -378,17 +381,23 @@ def pack(history: History) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 def unpack(contents: Any, arrays: Arrays, limits: Limits) -> History:
     """Return the history that was packed."""
     contents = values.members(contents, KEYS, "the history")
-    history = History(values.whole(contents["distance"], "the distance of samples", 1))
+    distance = values.whole(contents["distance"], "the distance of samples", 1)
+    history = History(min(distance, MAX_DISTANCE))
     history.next_row = values.whole(contents["next_row"], "the row of the next sample")
-    history.first_step = values.whole(contents["first_step"], "the first step")
-    history.first_row = values.whole(contents["first_row"], "the first row")
+    history.first_step = values.whole(contents["first_step"], "the first step", 0, limits.n_steps)
+    history.first_row = values.whole(contents["first_row"], "the first row", 0, limits.n_rows)
     history._first = _decode_structure(contents["first"], limits)
+    items = values.items(contents["events"], "the events")
+    if len(items) > MAX_EVENTS:
+        raise ModelFileError(f"the log has {len(items):,} events, at most {MAX_EVENTS:,} are kept")
     history.samples, history.marks = _unpack_samples(arrays, limits)
     now = Structure(dict(history._first.nodes))
     waiting = deque(sample for sample in history.samples if sample.step >= history.first_step)
     last = (history.first_step, history.first_row)
-    for i, item in enumerate(values.items(contents["events"], "the events")):
+    for i, item in enumerate(items):
         event = _decode_event(item, f"event {i}", now, limits)
+        if event.step > limits.n_steps + 1 or event.n_rows > limits.n_rows + 1:  # links are early
+            raise ModelFileError(f"event {i} is yet to come")
         if event.step < last[0] or event.n_rows < last[1]:
             raise ModelFileError(f"event {i} is out of order")
         last = (event.step, event.n_rows)

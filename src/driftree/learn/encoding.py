@@ -32,6 +32,7 @@ from driftree.learn.checks import (
 )
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
 from driftree.learn.tables import Columns, array_names, distinct_texts, list_names
+from driftree.learn.values import check_keys
 from driftree.learn.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -295,6 +296,7 @@ class Encoder:
                 else to_numbers(column.name, column.values, rows)
             )
         if fresh:
+            check_keys([*self.names, *(name for name, *_ in batch.new_features)], "names")
             batch.matrix = np.column_stack([batch.matrix, *fresh])
         self._find_missing(batch, learning=learning)
         return batch
@@ -449,6 +451,7 @@ class Encoder:
         new = [label for label in dict.fromkeys(first + distinct) if label not in self.labels]
         codes = self.labels
         if new:
+            check_keys([*codes, *new], "labels")
             codes = codes | {label: len(codes) + i for i, label in enumerate(new)}
         lookup = np.array([codes[label] for label in distinct], dtype=np.int32)
         return lookup[places], new

@@ -16,26 +16,38 @@ import json
 import os
 import re
 import stat
-import struct
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from driftree.learn.durable import replace_file
+from driftree.learn.zips import (
+    CHECKSUM,
+    LOCAL,
+    LOCAL_EXTRA,
+    Member,
+    directory_of,
+    header_size,
+    npy_header_of,
+    size_of,
+)
 from driftree.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     Arrays = Mapping[str, NDArray[Any]]
+    Look = Callable[[dict[str, Any], Mapping[str, "Entry"], Callable[[str], NDArray[Any]]], None]
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 2**25  # bytes
+MANIFEST_ROOM = 2**25  # bytes that its values may take beyond eight times its length
 MAX_LENGTH = 2**40
+PIECE = 2**20  # bytes that are read at a time
 DTYPES = ("<f4", "<f8", "<i4", "<i8", "|u1")
 ARRAY_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 MAX_NAME = 100
@@ -77,13 +89,26 @@ def write(path: str | os.PathLike[str], kind: str, contents: Contents, arrays: A
     replace_file(path, _serialise(kind, contents, arrays))
 
 
-def read(path: str | os.PathLike[str], kind: str) -> tuple[Contents, dict[str, NDArray[Any]]]:
-    """Read the contents and the arrays of a file; raise `ModelFileError` if anything is wrong."""
+def read(
+    path: str | os.PathLike[str], kind: str, look: Look | None = None
+) -> tuple[Contents, dict[str, NDArray[Any]]]:
+    """Read the contents and the arrays of a file; raise `ModelFileError` if anything is wrong.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    kind : str
+        What it must be.
+    look : callable, optional
+        Is given the contents, what the file says of its arrays, and a function that reads one of
+        them. It raises if one cannot be so large, before memory is made for it.
+    """
     with name_errors(path):
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe might never end
             raise ModelFileError("this is no file")
         with open(path, "rb") as file:
-            return _read(file, os.fstat(file.fileno()).st_size, kind)
+            return _read(file, os.fstat(file.fileno()).st_size, kind, look)
 
 
 def to_bytes(kind: str, contents: Contents, arrays: Arrays) -> bytes:
@@ -98,9 +123,11 @@ def to_bytes(kind: str, contents: Contents, arrays: Arrays) -> bytes:
     return b"".join(_serialise(kind, contents, arrays))
 
 
-def from_bytes(data: bytes, kind: str) -> tuple[Contents, dict[str, NDArray[Any]]]:
+def from_bytes(
+    data: bytes, kind: str, look: Look | None = None
+) -> tuple[Contents, dict[str, NDArray[Any]]]:
     """Return what `read` reads from a file with these bytes."""
-    return _read(io.BytesIO(data), len(data), kind)
+    return _read(io.BytesIO(data), len(data), kind, look)
 
 
 def shown(value: object) -> str:
@@ -118,82 +145,7 @@ def name_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ModelFileError(f"{os.fsdecode(path)}: {error}") from error.__cause__
 
 
-# ---------------------------------------------------------------------- the zip
-# All members have the 64-bit sizes of ZIP64 (PKWARE's APPNOTE 4.5.3): one form, however large.
-LOCAL = struct.Struct("<4s5HI2I2H")
-LOCAL_EXTRA = struct.Struct("<2H2Q")
-CENTRAL = struct.Struct("<4s6H3I5H2I")
-CENTRAL_EXTRA = struct.Struct("<2H3Q")
-END64 = struct.Struct("<4sQ2H2I4Q")
-LOCATOR = struct.Struct("<4sIQI")
-END = struct.Struct("<4s4H2IH")
-VERSION, UNIX = 45, 3  # of ZIP64; the system that permissions are of
-NEW_YEAR_1980 = 0x21  # no clock gets into a file
-FULL, HALF = 0xFFFFFFFF, 0xFFFF  # "see the 64 bits"
-PERMISSIONS = 0o100644 << 16
-
-
-class Member(NamedTuple):
-    """What the zip says of a member."""
-
-    name: str
-    size: int
-    checksum: int
-
-    def local_header(self) -> bytes:
-        """Return what stands before the member."""
-        name = self.name.encode("ascii")
-        sizes = LOCAL_EXTRA.pack(1, 16, self.size, self.size)
-        # no flags, method 0: stored
-        fields = (VERSION, 0, 0, 0, NEW_YEAR_1980, self.checksum, FULL, FULL, len(name), len(sizes))
-        return LOCAL.pack(b"PK\3\4", *fields) + name + sizes
-
-    def central_header(self, offset: int) -> bytes:
-        """Return what the directory says of the member, which begins at `offset`."""
-        name = self.name.encode("ascii")
-        sizes = CENTRAL_EXTRA.pack(1, 24, self.size, self.size, offset)
-        made_by, date = UNIX << 8 | VERSION, (0, NEW_YEAR_1980)
-        lengths = (len(name), len(sizes), 0)
-        fields = (made_by, VERSION, 0, 0, *date, self.checksum, FULL, FULL, *lengths, 0, 0)
-        return CENTRAL.pack(b"PK\1\2", *fields, PERMISSIONS, FULL) + name + sizes
-
-
-def _header_size(name: str) -> int:
-    return LOCAL.size + len(name) + LOCAL_EXTRA.size
-
-
-def _size_of(sizes: Mapping[str, int]) -> int:
-    """Return the bytes of a zip whose members have these sizes."""
-    headers = LOCAL.size + LOCAL_EXTRA.size + CENTRAL.size + CENTRAL_EXTRA.size
-    inside = sum(headers + 2 * len(name) + size for name, size in sizes.items())
-    return inside + END64.size + LOCATOR.size + END.size
-
-
-def _directory(members: Iterable[Member]) -> bytes:
-    """Return what follows the last member."""
-    headers, offset = [], 0
-    for member in members:
-        headers.append(member.central_header(offset))
-        offset += _header_size(member.name) + member.size
-    listed = b"".join(headers)
-    n, made_by = len(headers), UNIX << 8 | VERSION
-    end64 = END64.pack(b"PK\6\6", 44, made_by, VERSION, 0, 0, n, n, len(listed), offset)
-    locator = LOCATOR.pack(b"PK\6\7", 0, offset + len(listed), 1)
-    return listed + end64 + locator + END.pack(b"PK\5\6", 0, 0, HALF, HALF, FULL, FULL, 0)
-
-
 # ---------------------------------------------------------------------- arrays
-def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """Return the header of an .npy file, version 1.0, always the same for the same array."""
-    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}"
-    padding = -(len(text) + 11) % 64
-    return (
-        b"\x93NUMPY\1\0"
-        + struct.pack("<H", len(text) + padding + 1)
-        + (text + " " * padding + "\n").encode("ascii")
-    )
-
-
 def _bytes_of(array: NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
@@ -214,7 +166,7 @@ def _serialise(kind: str, contents: Contents, arrays: Arrays) -> list[bytes | me
         dtype = array.dtype.str
         if not _is_name(name) or dtype not in DTYPES or array.ndim not in (1, 2):
             raise TypeError(f"an array {name!r}, {dtype}, {array.ndim}-d does not go into a file")
-        header, data = _npy_header(dtype, array.shape), _bytes_of(array)
+        header, data = npy_header_of(dtype, array.shape), _bytes_of(array)
         sha256 = _sha256(header, data)
         entries[name] = {"dtype": dtype, "shape": list(array.shape), "sha256": sha256}
         checksum = zlib.crc32(data, zlib.crc32(header))
@@ -233,9 +185,12 @@ def _serialise(kind: str, contents: Contents, arrays: Arrays) -> list[bytes | me
             f"names, levels, labels and history take {len(text):,} bytes as text, more than the "
             f"{MAX_MANIFEST:,} of a model file: use shorter names, or pickle"
         )
-    first = Member(MANIFEST, len(text), zlib.crc32(text.encode("ascii")))
-    start = [first.local_header(), text.encode("ascii")]
-    return [*start, *chunks, _directory([first, *members])]
+    encoded = text.encode("ascii")
+    if not _fits(encoded):
+        raise ValueError(f"the contents have too many values for {len(text):,} bytes: use pickle")
+    first = Member(MANIFEST, len(encoded), zlib.crc32(encoded))
+    start = [first.local_header(), encoded]
+    return [*start, *chunks, directory_of([first, *members])]
 
 
 def _is_name(name: object) -> bool:
@@ -244,22 +199,35 @@ def _is_name(name: object) -> bool:
 
 # ---------------------------------------------------------------------- reading
 def _read(
-    file: io.BufferedIOBase, size: int, kind: str
+    file: io.BufferedIOBase, size: int, kind: str, look: Look | None
 ) -> tuple[Contents, dict[str, NDArray[Any]]]:
     first, text = _read_manifest(file, size)
     manifest = _parse(text)
+    del text
     entries = _check_manifest(manifest, kind)
     sizes = {f"{name}.npy": entry.header_size + entry.n_bytes for name, entry in entries.items()}
-    whole = _size_of({MANIFEST: first.size, **sizes})
+    whole = size_of({MANIFEST: first.size, **sizes})
     if size != whole:
         raise ModelFileError(
             f"the file is cut off or too long: {size:,} bytes instead of {whole:,}"
         )
-    arrays, members = {}, [first]
-    for name, entry in entries.items():  # no memory is made before this point
-        arrays[name], member = _read_array(file, name, entry)
-        members.append(member)
-    directory = _directory(members)
+    places, end = {}, header_size(MANIFEST) + first.size
+    for name in entries:
+        places[name] = end
+        end += header_size(f"{name}.npy") + sizes[f"{name}.npy"]
+    known: dict[str, tuple[NDArray[Any], Member]] = {}
+
+    def read_one(name: str) -> NDArray[Any]:
+        if name not in known:
+            file.seek(places[name])
+            known[name] = _read_array(file, name, entries[name])
+        return known[name][0]
+
+    if look is not None:
+        look(manifest["contents"], entries, read_one)
+    arrays = {name: read_one(name) for name in entries}
+    directory = directory_of([first, *(known[name][1] for name in entries)])
+    file.seek(end)
     if file.read(len(directory) + 1) != directory:
         raise ModelFileError("the directory of the zip does not fit its members")
     return manifest["contents"], arrays
@@ -268,11 +236,11 @@ def _read(
 def _read_manifest(file: io.BufferedIOBase, size: int) -> tuple[Member, bytes]:
     if size == 0:
         raise ModelFileError("the file is empty")
-    header = file.read(_header_size(MANIFEST))
+    header = file.read(header_size(MANIFEST))
     start = LOCAL.size
     if not header.startswith(b"PK\3\4"):
         raise ModelFileError("this is no model file: it does not begin like a zip")
-    if len(header) < _header_size(MANIFEST):
+    if len(header) < header_size(MANIFEST):
         raise ModelFileError("the file is cut off")
     if header[start : start + len(MANIFEST)] != MANIFEST.encode("ascii"):
         raise ModelFileError(f"this is no model file: its first member is not {MANIFEST!r}")
@@ -295,7 +263,28 @@ def _read_manifest(file: io.BufferedIOBase, size: int) -> tuple[Member, bytes]:
     return member, text
 
 
+# What a value takes once it is read, at most: an object, a list, an item of either.
+COSTS = ((b"{", 200), (b"[", 100), (b",", 40))
+# A string, or what is left of one that does not end: so it is never looked for twice.
+STRING = re.compile(rb'"[^"\\]*+(?:\\(?:.|\Z)[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
+
+
+def _cost(text: bytes) -> int:
+    return sum(cost * text.count(sign) for sign, cost in COSTS)
+
+
+def _fits(text: bytes) -> bool:
+    """Tell whether a manifest takes little memory for its length, before it is read."""
+    most = MANIFEST_ROOM + 8 * len(text)
+    cost = _cost(text)
+    if cost > most:  # there may be such signs in names
+        cost -= sum(_cost(found.group()) for found in STRING.finditer(text))
+    return cost <= most
+
+
 def _parse(text: bytes) -> dict[str, Any]:
+    if not _fits(text):
+        raise ModelFileError(f"member {MANIFEST!r} has too many values for its {len(text):,} bytes")
     try:
         manifest = json.loads(
             text.decode("ascii"), object_pairs_hook=_unique, parse_constant=_no_constant
@@ -320,24 +309,33 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-class _Entry(NamedTuple):
+def entries_of(arrays: Arrays) -> dict[str, Entry]:
+    """Return what a manifest would say of arrays, but for their sums."""
+    return {name: Entry(array.dtype.str, array.shape, "") for name, array in arrays.items()}
+
+
+class Entry(NamedTuple):
+    """What a manifest says of an array."""
+
     dtype: str
     shape: tuple[int, ...]
     sha256: str
 
     @property
     def header_size(self) -> int:
-        return len(_npy_header(self.dtype, self.shape))
+        """Bytes before the numbers."""
+        return len(npy_header_of(self.dtype, self.shape))
 
     @property
     def n_bytes(self) -> int:
+        """Bytes of the numbers."""
         n = np.dtype(self.dtype).itemsize
         for length in self.shape:
             n *= length
         return n
 
 
-def _check_manifest(manifest: dict[str, Any], kind: str) -> dict[str, _Entry]:
+def _check_manifest(manifest: dict[str, Any], kind: str) -> dict[str, Entry]:
     """Return the entries of the arrays, after a look at everything but the contents."""
     found, version = manifest.get("format"), manifest.get("format_version")
     if not isinstance(found, str) or not found.startswith("driftree "):
@@ -363,7 +361,7 @@ def _check_manifest(manifest: dict[str, Any], kind: str) -> dict[str, _Entry]:
     return {name: _check_entry(name, entry) for name, entry in entries.items()}
 
 
-def _check_entry(name: str, entry: Any) -> _Entry:
+def _check_entry(name: str, entry: Any) -> Entry:
     if not _is_name(name):
         raise ModelFileError(f"an array must not be named {shown(name)}")
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "sha256"}:
@@ -375,20 +373,31 @@ def _check_entry(name: str, entry: Any) -> _Entry:
         raise ModelFileError(f"array {name!r} must have one or two dimensions")
     if not all(type(length) is int and 0 <= length < MAX_LENGTH for length in shape):
         raise ModelFileError(f"array {name!r} has a length out of range")
-    return _Entry(entry["dtype"], tuple(shape), entry["sha256"])
+    return Entry(entry["dtype"], tuple(shape), entry["sha256"])
 
 
-def _read_array(file: io.BufferedIOBase, name: str, entry: _Entry) -> tuple[NDArray[Any], Member]:
-    header = file.read(_header_size(f"{name}.npy"))
+def _read_array(file: io.BufferedIOBase, name: str, entry: Entry) -> tuple[NDArray[Any], Member]:
+    header = file.read(header_size(f"{name}.npy"))
     npy_header = file.read(entry.header_size)
-    array: NDArray[Any] = np.empty(entry.shape, dtype=entry.dtype)
-    data = _bytes_of(array)
-    if file.readinto(data) != len(data):
-        raise ModelFileError(f"the file is cut off in member '{name}.npy'")
-    checksum = zlib.crc32(data, zlib.crc32(npy_header))
-    member = Member(f"{name}.npy", len(npy_header) + len(data), checksum)
-    if npy_header != _npy_header(entry.dtype, entry.shape) or member.local_header() != header:
+    said = int.from_bytes(header[CHECKSUM], "little")
+    member = Member(f"{name}.npy", len(npy_header) + entry.n_bytes, said)
+    if npy_header != npy_header_of(entry.dtype, entry.shape) or member.local_header() != header:
         raise ModelFileError(f"member '{name}.npy' is damaged: its headers do not fit the manifest")
-    if _sha256(npy_header, data) != entry.sha256:
+    try:
+        array: NDArray[Any] = np.empty(entry.shape, dtype=entry.dtype)
+    except (MemoryError, ValueError):  # more than there is, or than can be
+        gib = entry.n_bytes / 2**30
+        raise ModelFileError(f"array {name!r} takes {gib:,.1f} GiB, more than there is") from None
+    data = _bytes_of(array)
+    checksum, digest = zlib.crc32(npy_header), hashlib.sha256(npy_header)
+    for start in range(0, len(data), PIECE):  # a file that was cut off takes no more than it has
+        piece = data[start : start + PIECE]
+        if file.readinto(piece) != len(piece):
+            raise ModelFileError(f"the file is cut off in member '{name}.npy'")
+        checksum = zlib.crc32(piece, checksum)
+        digest.update(piece)
+    if checksum != said:
+        raise ModelFileError(f"member '{name}.npy' is damaged: it does not fit its checksum")
+    if digest.hexdigest() != entry.sha256:
         raise ModelFileError(f"member '{name}.npy' is damaged: its SHA-256 is not the manifest's")
     return array, member

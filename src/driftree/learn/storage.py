@@ -3,21 +3,27 @@
 A file holds what a pickle would (parameters, names, levels, labels, arrays, history), as JSON and
 numbers only: reading one runs no code of its own. Everything is looked at before it is used. What
 the kernels would follow blindly (links, ids, lengths) is looked at by `Engine.restore`.
+
+What is going to be written is looked at in the same way: `read_model`, and `Engine.check`. So
+nothing is written that would be refused later.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from driftree.learn import chronicle, files, values
+from driftree.learn import bounds, chronicle, files, values
+from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.checks import check_codes
 from driftree.learn.encoding import as_set
 from driftree.learn.files import ModelFileError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -40,10 +46,15 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str], classes: Mapping[str, type[Model]]) -> Model:
     """Return the model in a file, of one of the classes that may be in one, by their names."""
-    contents, arrays = files.read(path, KIND)
+    contents, arrays = read(path)
     contents.pop(SERVED, None)
     with files.name_errors(path):
         return unpack(contents, arrays, classes)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
+    """Return the contents and arrays of a model file, none of which is larger than it may be."""
+    return files.read(path, KIND, bounds.check)
 
 
 # ---------------------------------------------------------------------- out
@@ -65,6 +76,8 @@ def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
         return contents, {}
     with tree.engine.writing():  # a whole state, whoever learns meanwhile
         contents["learnt"], arrays = _pack_learnt(tree, tree.names)
+    bounds.check(contents, files.entries_of(arrays), arrays.__getitem__)
+    read_model(contents, arrays, {type(model).__name__: type(model)})
     return contents, arrays
 
 
@@ -106,7 +119,8 @@ def _pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Arrays]:
     arrays, history = knowledge["arrays"], knowledge.get("history")
     tree.engine.check()
     tree.check(history)
-    _check_finite(arrays)
+    known = encoder.names, encoder.levels, encoder.labels
+    check_codes(tree.engine, *known, indicators=encoder.indicators)
     contents = {
         "parameters": {
             name: values.encode(getattr(tree.parameters, name), f"parameter {name!r}")
@@ -138,6 +152,22 @@ def _check_finite(arrays: Arrays) -> None:
 # ---------------------------------------------------------------------- in
 def unpack(contents: Any, arrays: Arrays, classes: Mapping[str, type[Model]]) -> Model:
     """Return the model that was packed, or raise `ModelFileError`."""
+    model: Any
+    model, learnt = read_model(contents, arrays, classes)
+    if learnt is not None:
+        with _as_file_error():
+            model._take_over(learnt)
+    return model  # type: ignore[no-any-return]
+
+
+def read_model(
+    contents: Any, arrays: Arrays, classes: Mapping[str, type[Model]]
+) -> tuple[Model, dict[str, Any] | None]:
+    """Return a model without its tree, and what makes one; raise `ModelFileError` if it is wrong.
+
+    All that can be looked at without a tree is looked at here, when a model is read and when it is
+    written.
+    """
     contents = values.members(contents, MODEL_KEYS, "the model")
     kind: Any = classes.get(str(contents["class"]))
     if kind is None:
@@ -145,19 +175,25 @@ def unpack(contents: Any, arrays: Arrays, classes: Mapping[str, type[Model]]) ->
             f"the model is a {files.shown(contents['class'])}, which this driftree does not know: "
             "upgrade driftree"
         )
-    try:
+    with _as_file_error():
         model = kind(**_decode_parameters(contents["parameters"], kind))
         model._read_parameters()
         _set_features(model, contents["n_features_in"], contents["feature_names_in"])
         if contents["learnt"] is None:
             _check_names(arrays, ())
-        else:
-            model._take_over(_unpack_learnt(contents["learnt"], arrays, kind))
+            return model, None
+        return model, _unpack_learnt(contents["learnt"], arrays, kind)
+
+
+@contextlib.contextmanager
+def _as_file_error() -> Iterator[None]:
+    """Let what is wrong with values that a file gave be an error of the file."""
+    try:
+        yield
     except ModelFileError:
         raise
     except (TypeError, ValueError) as error:
         raise ModelFileError(str(error)) from error
-    return model  # type: ignore[no-any-return]
 
 
 def _decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
@@ -171,6 +207,7 @@ def _decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
     chosen = [values.decode(one) for one in categorical] if is_list else values.decode(categorical)
     if chosen is not None and not isinstance(chosen, (list, tuple)):
         raise ModelFileError("the parameter 'categorical' must be a sequence")
+    values.check_keys(chosen or (), "features in 'categorical'")
     return decoded | {"categorical": chosen}
 
 
@@ -190,12 +227,7 @@ def _unpack_learnt(item: Any, arrays: Arrays, kind: Any) -> dict[str, Any]:
     item = values.members(item, LEARNT_KEYS, "what was learnt")
     _check_finite(arrays)
     parameters = kind(**_decode_parameters(item["parameters"], kind))._read_parameters()
-    names = _codes(item["names"], "the names")
-    levels = [
-        None if one is None else _codes(one, "the levels")
-        for one in values.items(item["levels"], "the levels")
-    ]
-    labels = _codes(item["labels"], "the labels")
+    names, levels, labels = _unpack_codes(item, arrays)
     history = None
     own = {name: array for name, array in arrays.items() if not name.startswith("history.")}
     if item["history"] is None:
@@ -205,14 +237,21 @@ def _unpack_learnt(item: Any, arrays: Arrays, kind: Any) -> dict[str, Any]:
             own.get(f"{place}_column", np.empty(0)) for place in ("value", "missing", "level")
         ]
         n_columns = 1 + sum(int((column >= 0).sum()) for column in columns)
-        limits = chronicle.Limits(parameters.max_nodes, len(names), n_columns, len(labels))
+        limits = chronicle.Limits(
+            parameters.max_nodes,
+            len(names),
+            n_columns,
+            len(labels),
+            _single(own, "n_steps"),
+            _single(own, "n_rows"),
+        )
         history = chronicle.unpack(item["history"], arrays, limits)
         _check_names(arrays, {*own, *chronicle.array_names()})
+    categorical = [values.decode(one) for one in values.items(item["categorical"], "categorical")]
+    values.check_keys(categorical, "features in 'categorical'")
     return {
         "parameters": parameters,
-        "categorical": [
-            values.decode(one) for one in values.items(item["categorical"], "categorical")
-        ],
+        "categorical": categorical,
         "names": names,
         "levels": levels,
         "labels": labels,
@@ -227,10 +266,32 @@ def _check_names(arrays: Arrays, known: Iterable[str]) -> None:
         raise ModelFileError(f"array {min(unknown)!r} is not part of such a model")
 
 
-def _codes(item: Any, what: str) -> dict[Hashable, int]:
-    """Return values by their places; all must differ."""
-    found = [values.decode(one) for one in values.items(item, what)]
-    codes = {value: code for code, value in enumerate(found)}
-    if len(codes) < len(found):
-        raise ModelFileError(f"{what} must all be different")
-    return codes
+def _unpack_codes(
+    item: Any, arrays: Arrays
+) -> tuple[dict[Hashable, int], list[dict[Hashable, int] | None], dict[Hashable, int]]:
+    """Return names, levels and labels; how many there are is known before one of them is a key."""
+    n_features, n_classes = len(arrays.get("is_categorical", ())), _single(arrays, "n_classes")
+    keys = ("names", "levels", "labels")
+    lists = {name: values.items(item[name], f"the {name}") for name in keys}
+    if not len(lists["names"]) == len(lists["levels"]) == n_features:
+        raise ModelFileError(f"the names and levels are not those of {n_features} features")
+    if len(lists["labels"]) != n_classes:
+        raise ModelFileError(f"the labels are not those of {n_classes} classes")
+    for name, one in zip(lists["names"], lists["levels"], strict=True):
+        if one is not None and len(values.items(one, "the levels")) > MAX_LEVELS:
+            raise ModelFileError(
+                f"the levels of feature {files.shown(name)} are more than {MAX_LEVELS}"
+            )
+    return (
+        values.codes(lists["names"], "names"),
+        [None if one is None else values.codes(one, "levels") for one in lists["levels"]],
+        values.codes(lists["labels"], "labels"),
+    )
+
+
+def _single(arrays: Arrays, name: str) -> int:
+    """Return an array's only number."""
+    array = arrays.get(name)
+    if array is None or array.shape != (1,) or array.dtype.kind != "i":
+        raise ModelFileError(f"{name!r} must hold one whole number")
+    return int(array[0])

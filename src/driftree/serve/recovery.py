@@ -110,7 +110,7 @@ def open_model(
 
 def read_model(path: Path) -> tuple[Any, Note | None]:
     """Return the model in a file, and what a server has noted there."""
-    contents, arrays = files.read(path, storage.KIND)
+    contents, arrays = storage.read(path)
     with files.name_errors(path):
         note = _read_note(contents.pop(storage.SERVED, None))
         return storage.unpack(contents, arrays, CLASSES), note

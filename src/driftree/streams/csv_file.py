@@ -29,6 +29,7 @@ from driftree.streams.csv_columns import (
     is_number,
     is_text,
 )
+from driftree.streams.csv_lines import Room, TooLongError, WatchedBytes, watch_text
 from driftree.streams.sources import Source, pick_target
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class CsvFile(Source):
         self.bad_rows = BadRows()
         self.header: list[str] = []
         self.delimiter = ","
+        self._room = Room()
         if self.is_repeatable:  # whose errors need not wait for the first batch
             with self._open() as lines:
                 self._read_header(lines)
@@ -207,10 +209,11 @@ class CsvFile(Source):
 
     def _read_part(self, reader: Reader, n_rows: int) -> _Rows:
         part = _Rows()
-        rows, lines = part.rows, part.lines
+        rows, lines, room = part.rows, part.lines, self._room
         width = len(self.header)
         start = reader.line_num + 1
-        while len(rows) + len(part.faults) < n_rows:
+        self._room.renew()
+        while len(rows) + len(part.faults) < n_rows and room.left > 0:
             try:
                 for row in reader:
                     if len(row) == width:
@@ -219,7 +222,7 @@ class CsvFile(Source):
                     elif row:  # a blank line is no row
                         part.faults[start] = self._miscounted(start, row, reader.line_num)
                     start = reader.line_num + 1
-                    if len(rows) + len(part.faults) == n_rows:
+                    if len(rows) + len(part.faults) == n_rows or room.left <= 0:
                         break
                 else:
                     return part
@@ -229,7 +232,7 @@ class CsvFile(Source):
                     reason += " (a quote was opened)"
                 part.faults[start] = BadRow(self.name, start, None, reason, reader.line_num)
                 start = reader.line_num + 1
-            except (EOFError, OSError, UnicodeDecodeError, zlib.error) as error:
+            except (EOFError, OSError, UnicodeDecodeError, zlib.error, TooLongError) as error:
                 part.error = self._name_damage(error, start - 1)
                 return part
         part.is_last = False
@@ -245,7 +248,12 @@ class CsvFile(Source):
         if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
             return error  # of the system, and it says what
         damage: Exception
-        if isinstance(error, UnicodeDecodeError):
+        if isinstance(error, TooLongError):
+            damage = ValueError(
+                f"line {line + 1} of {self.name} {error}: is it CSV, with line breaks between its "
+                "rows, and quotes that are closed?"
+            )
+        elif isinstance(error, UnicodeDecodeError):
             damage = ValueError(
                 f"{self.name} has bytes after line {line}, up to which it was read, that are not "
                 f"{error.encoding} ({error}): save the file as UTF-8, or open it with its encoding"
@@ -261,6 +269,7 @@ class CsvFile(Source):
     # ------------------------------------------------------------------ header
     def _read_header(self, lines: Iterator[str]) -> Reader:
         """Read the header and return a reader of the rows after it."""
+        self._room.renew()
         try:
             first = next(lines, "").removeprefix("\ufeff")
             if not first.strip():
@@ -274,7 +283,7 @@ class CsvFile(Source):
             header = [name.strip() for name in next(reader)]
         except csv.Error as error:
             raise ValueError(f"the header of {self.name} is malformed: {error}") from None
-        except (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
+        except (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile, TooLongError) as error:
             raise self._name_damage(error, 0) from error
         self._check_header(header)
         self.header = header
@@ -296,6 +305,7 @@ class CsvFile(Source):
                 f"{words} has one column only, {header[0]!r}: features and a label are needed, "
                 "with a comma, a semicolon or a tab between them"
             )
+        seen = set()
         for i, name in enumerate(header):
             if not is_text(name):
                 raise ValueError(
@@ -306,8 +316,9 @@ class CsvFile(Source):
                     f"{words} has no name for column {i + 1}: give it one, or leave it out (an "
                     "index that pandas wrote goes with to_csv(index=False))"
                 )
-            if name in header[:i]:
+            if name in seen:
                 raise ValueError(f"{words} has column {name!r} twice: rename one of them")
+            seen.add(name)
         unknown = [name for name in self.categorical if name not in header]
         if unknown:
             raise ValueError(
@@ -330,7 +341,7 @@ class CsvFile(Source):
                 file = self.file
                 if isinstance(file.read(0), str):
                     _let_bytes_pass(file)
-                    yield iter(file)
+                    yield watch_text(file, self._room)
                     return
             if not hasattr(file, "peek"):
                 file = io.BufferedReader(file)
@@ -338,6 +349,7 @@ class CsvFile(Source):
             if file.peek(2)[:2] == GZIP_MAGIC:
                 file = stack.enter_context(gzip.GzipFile(fileobj=file))
             # Bytes that are no UTF-8 become lone surrogates: the cell that holds them is named.
+            file = WatchedBytes(file, self._room)
             text = io.TextIOWrapper(
                 file, encoding="utf-8-sig", errors="surrogateescape", newline=""
             )

@@ -213,9 +213,10 @@ def open_stream(
     -----
     In CSV, spaces around the names of columns do not count, and an empty cell, NA, NaN, nan, null
     and ? are missing values. Numbers with decimal commas are refused. A column is numeric if most
-    of its other cells among the first 1000 rows are numbers, and text otherwise. Malformed are rows
-    with too few or too many cells, with text or an infinite number in a numeric column, without a
-    label, with a label of another kind than most of the first, or with bytes that are not UTF-8.
+    of its other cells among the first 1000 rows (or 16 MB of rows) are numbers, and text otherwise.
+    Malformed are rows with too few or too many cells, with text or an infinite number in a numeric
+    column, without a label, with a label of another kind than most of the first, or with bytes that
+    are not UTF-8. A line or a row of more than 4 million characters ends the reading with an error.
 
     Examples
     --------
