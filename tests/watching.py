@@ -8,9 +8,12 @@ has been told must be among these answers.
 
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+sys.path.append(str(Path(__file__).parent / "support"))  # for the program, which has no pytest
 
 import quick
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-PAGE = Path(__file__).parents[1] / "docs" / "input.md"
+PAGE = Path(__file__).parents[2] / "docs" / "input.md"
 LEARN = {
     "partial_fit": lambda model, sent: model.partial_fit(
         sent.X, sent.y, classes=sent.classes, sample_weight=sent.weights
