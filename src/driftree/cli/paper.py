@@ -216,7 +216,8 @@ def _write_summary(path: Path, findings: Findings, results: Results) -> None:
 
 def _draw(folder: Path, results: Results) -> list[str]:
     """Draw figures 3 and 4, which show the stand-alone trees, for the screen and for print."""
-    from driftree.evaluate.figures import TREES, figure_drift, figure_tradeoff, save_figure
+    from driftree.show.figures import TREES, figure_drift, figure_tradeoff
+    from driftree.show.style import save_figure
     from driftree.streams import DATA_SETS
 
     drifts = {name: list(record.drifts) for name, record in DATA_SETS.items() if record.drifts}

@@ -403,7 +403,8 @@ def _plot(path: Path, records: list[Record], source: str) -> bool:
     """Draw F1 and splits over time, and known drifts; False if that is not possible here."""
     if find_spec("matplotlib") is None:
         return False
-    from driftree.evaluate.figures import plot_records, save_figure
+    from driftree.show.scores import plot_records
+    from driftree.show.style import save_figure
 
     drifts = known_drifts(source, records[-1].n_rows)
     save_figure(plot_records(records, drifts=drifts, title=stem_of(source)), path)

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.evaluate.drawing import FONT_SIZE, PAGE_WIDTH, write_rows
 from driftree.explain.course import gain_race, weights_over_time
 from driftree.explain.describe import inside
 from driftree.explain.outline import unit_of_effects
 from driftree.explain.text import label_texts
+from driftree.show.scores import write_rows
 from driftree.show.style import (
+    FONT_SIZE,
     INK,
     MUTED,
     OTHERS,
+    PAGE_WIDTH,
     PLAIN,
     SIGNS,
     SMALL,

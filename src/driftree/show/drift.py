@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.evaluate.drawing import FONT_SIZE, PAGE_WIDTH, drift_spans, write_rows
 from driftree.explain.losses import loss_by_node, loss_rises
+from driftree.show.scores import drift_spans, write_rows
 from driftree.show.style import (
     CHANGES,
+    FONT_SIZE,
     INK,
+    PAGE_WIDTH,
     UNKNOWN,
     add_heading,
     add_scale,
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from driftree.estimators import DynamicModelTreeClassifier
-    from driftree.evaluate.drawing import Drifts
     from driftree.explain.losses import LossRise, NodeLoss
+    from driftree.show.scores import Drifts
 
 HEADING = 5.6  # inches for words above the axes
 MAX_LEVELS = 6

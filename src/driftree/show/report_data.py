@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from driftree.evaluate.drawing import drift_spans
 from driftree.evaluate.learners import LEARNERS
 from driftree.evaluate.records import by_learner, columns, slide, summarise
 from driftree.explain.changes import KINDS
@@ -26,15 +25,16 @@ from driftree.show.report_leaves import (
 )
 from driftree.show.report_text import Words, visible
 from driftree.show.reproduce import parameters, versions
+from driftree.show.scores import drift_spans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from driftree.estimators import DynamicModelTreeClassifier
-    from driftree.evaluate.drawing import Drifts
     from driftree.evaluate.records import Record
     from driftree.learn.events import Event
     from driftree.learn.history import History, Structure
+    from driftree.show.scores import Drifts
 
 MAX_POINTS = 400  # of a metric's curve
 WINDOW = 20  # batches of the sliding mean, as in the paper's figures

@@ -6,28 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.evaluate.drawing import (
-    FONT_SIZE,
-    PAGE_WIDTH,
+from driftree.evaluate.records import by_learner, columns
+from driftree.explain.describe import inside
+from driftree.explain.losses import loss_course
+from driftree.show.scores import (
+    WINDOW,
     choose_styles,
     draw_curve,
     drift_handles,
     learner_handles,
     mark_drifts,
-    page,
     write_rows,
 )
-from driftree.evaluate.figures import WINDOW
-from driftree.evaluate.records import by_learner, columns
-from driftree.explain.describe import inside
-from driftree.explain.losses import loss_course
 from driftree.show.style import (
+    FONT_SIZE,
     INK,
     MUTED,
+    PAGE_WIDTH,
     SMALL,
     axes_or_new,
     check_samples,
     legend_above,
+    page,
     say_rows,
 )
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.estimators import DynamicModelTreeClassifier
-    from driftree.evaluate.drawing import Drifts
     from driftree.evaluate.records import Record
     from driftree.explain.losses import LossCourse
+    from driftree.show.scores import Drifts
 
 # Changes of the tree, from the top lane down: their name as on the page, their mark, their colour.
 KINDS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from driftree.evaluate.drawing import FONT_SIZE
 from driftree.explain.text import one_line, say_share
 from driftree.show.style import (
     DOWN,
+    FONT_SIZE,
     INK,
     MUTED,
     OTHERS,

@@ -10,9 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from driftree.evaluate.drawing import FONT_SIZE
 from driftree.explain.text import say_share
-from driftree.show.style import SMALL, cut_conditions, cut_together, measure
+from driftree.show.style import FONT_SIZE, SMALL, cut_conditions, cut_together, measure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from driftree.evaluate.drawing import FONT_SIZE
 from driftree.explain.describe import inside
 from driftree.explain.outline import outline, unit_of_effects
 from driftree.explain.text import check_limits, label_texts
 from driftree.show.style import (
     FAINT,
+    FONT_SIZE,
     MUTED,
     OTHERS,
     SMALL,

@@ -11,16 +11,12 @@ pytest.importorskip("matplotlib")
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
-from driftree.evaluate.drawing import STYLES
-from driftree.evaluate.figures import (
-    TREES,
-    figure_drift,
-    figure_tradeoff,
-    plot_records,
-    save_figure,
-)
+from driftree import evaluate, show
 from driftree.evaluate.learners import LEARNERS
 from driftree.evaluate.records import Record, slide
+from driftree.show.figures import TREES, figure_drift, figure_tradeoff
+from driftree.show.scores import STYLES, plot_records
+from driftree.show.style import save_figure
 
 
 def make_records(learner, n_batches=60, level=0.8, n_splits=10):
@@ -181,3 +177,10 @@ def test_without_matplotlib_the_message_names_the_extra(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", fail)
     with pytest.raises(ImportError, match=r"pip install 'driftree\[plot\]'"):
         plot_records(make_records("dmt"))
+
+
+def test_evaluate_still_knows_its_pictures():
+    assert evaluate.plot_records is show.plot_records
+    assert evaluate.save_figure is show.save_figure
+    with pytest.raises(AttributeError, match="no attribute 'plot_nothing'"):
+        _ = evaluate.plot_nothing

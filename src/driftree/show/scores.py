@@ -1,4 +1,4 @@
-"""Drawing: the parts that pictures are made of. Panels, looks of learners, curves, marks of drift.
+"""Pictures of an evaluation: scores over time, F1 against size; learners' looks, marks of drift.
 
 Each learner has a colour that colour-blind readers can tell from the others (Okabe and Ito), and
 besides a line style and a marker of its own, so that the pictures can be read in grey print.
@@ -14,20 +14,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.evaluate.learners import LEARNERS
-from driftree.evaluate.records import slide
+from driftree.evaluate.records import by_learner, columns, slide, summarise
+from driftree.show.style import FONT_SIZE, PLAIN, axes_or_new, cut, page
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
+    from driftree.evaluate.records import Record
+
 Drifts = Sequence[float | Sequence[float]]
 
-MISSING = "pictures need matplotlib: pip install 'driftree[plot]'"
 ENDLESS = 2**62  # rows of a stream that no drift lies beyond
-FONT_SIZE = 8  # points at the printed size
-PAGE_WIDTH = 7.16  # inches, the two columns of an IEEE page
+WINDOW = 20  # batches, as in the paper's figure 3
 MAX_POINTS = 250  # of a curve; more cannot be told apart in print, and swell vector files
 N_MARKERS = 6  # of a curve
 BELOW_ZERO = -0.15  # where axes of counts begin, so that none can be seen
@@ -59,22 +62,6 @@ STYLES = {
     "majority": Style("#999999", ">", (1, 1)),
     "no-change": Style("#999999", "d", (1, 3)),
 }
-
-
-def page(
-    n_rows: int, n_columns: int, *, height: float, width: float = PAGE_WIDTH
-) -> tuple[Figure, NDArray[np.object_]]:
-    """Return an empty figure of some inches and its panels."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(MISSING) from error
-    figure = Figure(figsize=(width, height), layout="constrained")
-    panels = figure.subplots(n_rows, n_columns, squeeze=False)
-    for panel in panels.flat:
-        panel.tick_params(labelsize=FONT_SIZE)
-        panel.spines[["top", "right"]].set_visible(False)
-    return figure, panels
 
 
 def choose_styles(learners: Iterable[str]) -> dict[str, Style]:
@@ -225,3 +212,169 @@ def write_rows(value: float, _: float) -> str:
 def write_count(value: float, _: float) -> str:
     """Write 2000 as 2,000, and nothing below zero."""
     return f"{value:,.0f}" if value >= 0 else ""
+
+
+NAMES = 1.6  # inches
+
+
+def plot_tradeoff(records: Iterable[Record], *, ax: Axes | None = None) -> Axes:
+    """Draw the F1 of some learners against their number of splits: top left is where to be.
+
+    A mark is the mean over the batches of a run, its cross one standard deviation to each side.
+    `driftree.evaluate.figure_tradeoff` draws the same over several data sets.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        What an evaluation saw of the learners. Those whose splits are not known are left out, and
+        the legend says so.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a figure of its own.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    See Also
+    --------
+    driftree.evaluate.summarise : What is drawn, as data.
+
+    Examples
+    --------
+    >>> from driftree.evaluate import prequential
+    >>> from driftree.streams import sea
+    >>> ax = plot_tradeoff(prequential({name: name for name in ("dmt", "vfdt-mc")}, sea(5000)))
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['DMT (driftree)', 'VFDT (MC)']
+    """
+    summary = summarise(records)
+    known = {name: own for name, own in summary.items() if own["n_splits"].mean >= 0}
+    if not known:
+        raise ValueError("there are no records of a learner whose splits are known")
+    styles = choose_styles(known)
+    ax = axes_or_new(ax, width=6.4, height=3.6)
+    for name, style in styles.items():
+        splits, f1 = known[name]["n_splits"], known[name]["f1"]
+        ax.errorbar(
+            splits.mean,
+            f1.mean,
+            xerr=[[min(splits.std, splits.mean)], [splits.std]],  # there are not fewer than none
+            yerr=f1.std,
+            color=style.colour,
+            marker=style.marker,
+            markersize=7,
+            linewidth=0.9,
+            linestyle="",
+        )
+    set_tradeoff_axes(ax)
+    handles = learner_handles(styles, has_lines=False)
+    n_left_out = len(summary) - len(known)
+    title = "mean ± deviation over batches"
+    legend = ax.legend(
+        handles=handles,
+        title=title + (f"\n{n_left_out} without known splits left out" if n_left_out else ""),
+        title_fontsize=FONT_SIZE,
+        fontsize=FONT_SIZE,
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        frameon=False,
+        alignment="left",
+    )
+    for text in legend.get_texts():
+        text.set(text=cut(text.get_text(), NAMES, FONT_SIZE), **PLAIN)
+    low, high = ax.get_ylim()
+    ax.set_ylim(max(low, -0.02), min(high, 1.02))
+    return ax
+
+
+def plot_records(
+    records: Iterable[Record], *, drifts: Drifts = (), window: int = WINDOW, title: str = ""
+) -> Figure:
+    """Draw F1 and the number of splits of some learners over the rows of one stream.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        What was seen of them.
+    drifts : sequence of int or (int, int), default=()
+        Rows at which the stream changes abruptly, or spans in which it changes.
+    window : int, default=20
+        Batches of the sliding mean; the shade is one standard deviation to either side.
+    title : str, optional
+        Name of the stream.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> from driftree.evaluate import prequential
+    >>> from driftree.streams import sea
+    >>> figure = plot_records(prequential({"all": "majority"}, sea(5000)), drifts=[3000])
+    >>> [axes.get_ylabel() for axes in figure.axes]
+    ['F1', 'splits (log scale)']
+    """
+    courses = by_learner(records)
+    if not courses:
+        raise ValueError("there are no records to draw")
+    figure, panels = page(2, 1, height=4.6)
+    styles = choose_styles(courses)
+    above, below = panels[:, 0]
+    draw_course(above, below, courses, styles, drifts=drifts, window=window)
+    above.set_title(title, fontsize=FONT_SIZE + 1, loc="left")
+    below.set_xlabel("rows", fontsize=FONT_SIZE)
+    add_legend(figure, styles, [drifts])
+    return figure
+
+
+def draw_course(
+    above: Axes,
+    below: Axes,
+    courses: Mapping[str, Sequence[Record]],
+    styles: Mapping[str, Style],
+    *,
+    drifts: Drifts,
+    window: int,
+) -> None:
+    """Draw F1 into one panel and the number of splits into another."""
+    mark_drifts((above, below), drifts)
+    for i, (learner, records) in enumerate(courses.items()):
+        values = columns(records)
+        draw_curve(above, values["n_rows"], values["f1"], styles[learner], window=window, number=i)
+        draw_curve(
+            below, values["n_rows"], values["n_splits"], styles[learner], window=window, number=i
+        )
+    last_row = max(records[-1].n_rows for records in courses.values())
+    for panel in (above, below):
+        panel.set_xlim(0, last_row)
+        panel.xaxis.set_major_formatter(write_rows)
+    low, high = above.get_ylim()
+    above.set_ylim(max(low, -0.02), min(high, 1.02))  # shades may go beyond what is possible
+    above.set_ylabel("F1", fontsize=FONT_SIZE)
+    below.set_ylabel("splits (log scale)", fontsize=FONT_SIZE)
+    below.set_yscale("symlog", linthresh=1)  # a tree may have none
+    below.set_ylim(bottom=BELOW_ZERO)
+    below.yaxis.set_major_formatter(write_count)
+
+
+def add_legend(
+    figure: Figure, styles: Mapping[str, Style], drifts: Iterable[Drifts], *, has_lines: bool = True
+) -> None:
+    """Say above the panels who is who, and what marks a drift."""
+    from matplotlib.lines import Line2D
+
+    handles = learner_handles(styles, has_lines=has_lines)
+    if not has_lines:
+        dot: dict[str, Any] = {"marker": "o", "color": "0.5", "linestyle": "", "markeredgewidth": 0}
+        handles.append(Line2D([], [], label="small: one data set", markersize=3, **dot))
+        handles.append(Line2D([], [], label="large: mean over data sets", markersize=7, **dot))
+    handles += drift_handles(place for places in drifts for place in places)
+    figure.legend(
+        handles=handles,
+        loc="outside upper center",
+        ncols=min(len(handles), 5 if has_lines else 3),
+        fontsize=FONT_SIZE,
+        frameon=False,
+        handlelength=3.2 if has_lines else 1,
+    )
