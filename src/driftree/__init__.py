@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from driftree import evaluate as evaluate
     from driftree import explain as explain
     from driftree import learn as learn
+    from driftree import paper as paper
     from driftree import show as show
     from driftree import streams as streams
     from driftree.estimators import DynamicModelTreeClassifier as DynamicModelTreeClassifier
@@ -30,6 +31,7 @@ __all__ = [
     "export_text",
     "learn",
     "load",
+    "paper",
     "report",
     "show",
     "show_versions",

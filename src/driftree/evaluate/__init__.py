@@ -1,4 +1,4 @@
-"""How good is it: test-then-train evaluation, learners by name, the paper's tables and figures."""
+"""How good is it: test-then-train evaluation, learners by name, records of it."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING, Any
 from driftree.evaluate.checkpoints import Checkpoint as Checkpoint
 from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
 from driftree.evaluate.checkpoints import CheckpointWarning as CheckpointWarning
-from driftree.evaluate.experiments import Experiment as Experiment
-from driftree.evaluate.findings import Findings as Findings
 from driftree.evaluate.learners import LEARNERS as LEARNERS
 from driftree.evaluate.learners import make_learner as make_learner
 from driftree.evaluate.metrics import Scores as Scores
 from driftree.evaluate.metrics import score as score
-from driftree.evaluate.paper_tables import make_tables as make_tables
 from driftree.evaluate.prequential import Evaluation as Evaluation
 from driftree.evaluate.prequential import prequential as prequential
 from driftree.evaluate.records import Record as Record
@@ -22,7 +19,6 @@ from driftree.evaluate.records import slide as slide
 from driftree.evaluate.records import summarise as summarise
 from driftree.evaluate.size import Size as Size
 from driftree.evaluate.size import measure_size as measure_size
-from driftree.evaluate.tables import WRITERS as WRITERS
 
 if not TYPE_CHECKING:  # which would take every name for one of ours
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from driftree.evaluate.experiments import BATCH_SHARE
 from driftree.evaluate.learners import make_learner
 from driftree.evaluate.prequential import Evaluation, measure_memory
 from driftree.evaluate.records import RecordFile, read_records
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 SAVE_SECONDS = 10  # between two states of a run on the disk
 STANDARD_INPUT = "-"
 SMALLEST_BATCH, UNKNOWN_ROWS_BATCH = 100, 1000
+BATCH_SHARE = 0.001  # of the rows of a stream, in the paper
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ def versions() -> dict[str, str]:
     >>> list(versions())
     ['driftree', 'python', 'numpy', 'river', 'scikit-learn', 'kernels']
     """
-    from driftree import __version__
+    from driftree.version import __version__
 
     libraries = {name: version(name) for name in ("numpy", "river", "scikit-learn")}
     return {

@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex
 from driftree import evaluate, show
 from driftree.evaluate.learners import LEARNERS
 from driftree.evaluate.records import Record, slide
-from driftree.show.figures import TREES, figure_drift, figure_tradeoff
+from driftree.paper.figures import TREES, figure_drift, figure_tradeoff
 from driftree.show.scores import STYLES, plot_records
 from driftree.show.style import save_figure
 

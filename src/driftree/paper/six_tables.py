@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 
-from driftree.evaluate import published
-from driftree.evaluate.findings import NOT_RUN, Findings
 from driftree.evaluate.learners import LEARNERS
-from driftree.evaluate.published import KNOWN_DRIFT, MEAN, TITLES, published_name
 from driftree.evaluate.records import Figure
-from driftree.evaluate.tables import Better, Cell, Head, Table, Value
+from driftree.paper import published
+from driftree.paper.experiments import NOT_RUN, Findings
+from driftree.paper.published import KNOWN_DRIFT, MEAN, TITLES, published_name
+from driftree.paper.table_formats import Better, Cell, Head, Table, Value
 
 TREES = tuple(dict.fromkeys(learner for _, learner in published.SPLITS))
 PAPER_DECIMALS = {"f1": 2, "n_splits": 1, "seconds": 2}  # of the other tables: none

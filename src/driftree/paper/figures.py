@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.evaluate.findings import Results
-from driftree.evaluate.published import SPLITS, TITLES
 from driftree.evaluate.records import summarise
+from driftree.paper.experiments import Results
+from driftree.paper.published import SPLITS, TITLES
 from driftree.show.scores import (
     WINDOW,
     Drifts,

@@ -9,9 +9,11 @@ from statistics import fmean
 
 import pytest
 
-from driftree.evaluate import published
-from driftree.evaluate.findings import Findings
-from driftree.evaluate.paper_tables import (
+from driftree.evaluate.records import Figure, Record
+from driftree.paper import published
+from driftree.paper.experiments import Findings
+from driftree.paper.published import KNOWN_DRIFT, MEAN, TITLES
+from driftree.paper.six_tables import (
     CATEGORIES,
     TREES,
     make_tables,
@@ -21,9 +23,7 @@ from driftree.evaluate.paper_tables import (
     table_splits,
     table_summary,
 )
-from driftree.evaluate.published import KNOWN_DRIFT, MEAN, TITLES
-from driftree.evaluate.records import Figure, Record
-from driftree.evaluate.tables import WRITERS, escape_latex, to_csv, to_latex, to_markdown
+from driftree.paper.table_formats import WRITERS, escape_latex, to_csv, to_latex, to_markdown
 
 PAPER = Path(
     os.environ.get(
