@@ -10,8 +10,8 @@ from matplotlib.colors import to_hex
 
 from driftree.evaluate import summarise
 from driftree.evaluate.records import by_learner, columns, slide
-from driftree.explain.course import gain_race, weights_over_time
 from driftree.explain.losses import loss_by_node, loss_course
+from driftree.explain.over_time import gain_race, weights_over_time
 from driftree.show.course import MINUS, plot_gain_race, plot_weights_over_time
 from driftree.show.drift import plot_drift_by_level
 from driftree.show.scores import MAX_POINTS, STYLES, plot_tradeoff

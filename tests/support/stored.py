@@ -5,9 +5,9 @@ import warnings
 import numpy as np
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, export_text
-from driftree.explain.course import gain_race, weights_over_time
 from driftree.explain.losses import loss_by_node
 from driftree.explain.outline import outline
+from driftree.explain.over_time import gain_race, weights_over_time
 from driftree.learn import files, storage
 
 RASH = {"epsilon": 1.0, "evidence_window": 400, "memory": 60, "bins": 8, "max_nodes": 9}

@@ -209,7 +209,7 @@ class Readable:
         dict of str to Importance
             `earned`: nats per 1,000 rows that the present splits on the feature save, as measured;
             `weight`: how far it typically moves the log-odds inside the leaves.
-            `driftree.explain.importance` says how both are computed.
+            `driftree.explain.describe` says how both are computed.
 
         Examples
         --------

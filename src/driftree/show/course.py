@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.explain.course import gain_race, weights_over_time
 from driftree.explain.describe import inside
 from driftree.explain.outline import unit_of_effects
+from driftree.explain.over_time import gain_race, weights_over_time
 from driftree.explain.text import label_texts
 from driftree.show.scores import write_rows
 from driftree.show.style import (
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.estimators import DynamicModelTreeClassifier
-    from driftree.explain.course import GainRace, WeightsOverTime
+    from driftree.explain.over_time import GainRace, WeightsOverTime
     from driftree.learn.events import Event
 
 HEADING = 5.6  # inches for words above the axes

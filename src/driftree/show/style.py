@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from driftree.explain.changes import history_of
 from driftree.explain.describe import inside
-from driftree.explain.replay import history_of
 from driftree.explain.text import one_line, shorten_together
 from driftree.learn.events import join_path
 

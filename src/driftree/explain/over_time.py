@@ -1,4 +1,4 @@
-"""Course: how candidates and models of the tree went, from the samples that its history keeps."""
+"""Over time: how candidates and models of the tree went, from the samples in its history."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from driftree.explain.changes import history_of, replay
 from driftree.explain.describe import inside, row_shares
 from driftree.explain.outline import effects_of
-from driftree.explain.replay import history_of, replay
 from driftree.learn.events import Replace, Split
 
 if TYPE_CHECKING:

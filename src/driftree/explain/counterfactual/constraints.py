@@ -1,4 +1,4 @@
-"""Limits: which features of a row may change and how far, as the user says it, checked."""
+"""Constraints: which features of a row may change and how far, as the user says it, checked."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from driftree.explain.text import one_line
+from driftree.explain.text import did_you_mean
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.checks import plain
-from driftree.learn.tables import list_names, nearest_name
+from driftree.learn.tables import list_names
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
     from driftree.learn.encoding import Encoder
 
-MAX_SAID = 8  # unknown names
-
 
 @dataclass(slots=True)
-class Limits:
+class Constraints:
     """What the user allows, by feature.
 
     Attributes
@@ -48,7 +46,7 @@ class Limits:
 
     @classmethod
     def open(cls, n_features: int) -> Self:
-        """Return limits that allow everything."""
+        """Return constraints that allow everything."""
         return cls(np.full(n_features, -math.inf), np.full(n_features, math.inf))
 
     def allow(self, values: NDArray[np.float64]) -> bool:
@@ -72,13 +70,13 @@ class Limits:
         return " and ".join(parts)
 
 
-def read_limits(
+def read_constraints(
     encoder: Encoder,
     x: Mapping[Hashable, Any],
     values: NDArray[np.float64],
     fixed: Iterable[Hashable],
     ranges: Mapping[Hashable, Any] | None,
-) -> Limits:
+) -> Constraints:
     """Read what the user allows.
 
     Parameters
@@ -97,7 +95,7 @@ def read_limits(
             f"ranges must be a dict of feature names to (low, high) or lists of levels, got "
             f"{ranges!r}"
         )
-    limits = Limits.open(len(values))
+    limits = Constraints.open(len(values))
     for name, allowed in ({} if ranges is None else ranges).items():
         j = _find(encoder, name, "ranges")
         limits.ranged.append(j)
@@ -126,32 +124,6 @@ def is_hashable(name: object) -> bool:
     return True
 
 
-def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """Ask whether the nearest name was meant; nothing if none is near.
-
-    Examples
-    --------
-    >>> did_you_mean("Incone", ["age", "income"])
-    " (did you mean 'income'?)"
-    """
-    near = nearest_name(name, known)
-    return "" if near is None else f" (did you mean {near!r}?)"
-
-
-def say_unknown(names: Iterable[object], absent: Iterable[object]) -> str:
-    """Say which names of a row nobody knows; `absent` are known ones that may have been meant.
-
-    Examples
-    --------
-    >>> say_unknown(["agee", "shoes"], ["age", "income"])
-    "Not known to the model: 'agee' (did you mean 'age'?), 'shoes'."
-    """
-    absent = list(absent)
-    said = [one_line(repr(name)) + did_you_mean(name, absent) for name in names]
-    rest = f", ... ({len(said)} in all)" if len(said) > MAX_SAID else ""
-    return f"Not known to the model: {', '.join(said[:MAX_SAID])}{rest}." if said else ""
-
-
 def _find(encoder: Encoder, name: Hashable, what: str) -> int:
     """Return the place of a feature, by its name or the text of it."""
     places = {str(known): j for known, j in encoder.names.items()} | encoder.names
@@ -177,7 +149,7 @@ def _interval(name: Hashable, allowed: Any) -> tuple[float, float]:
 
 
 def _codes(
-    encoder: Encoder, limits: Limits, j: int, allowed: Any, own: tuple[Any, float]
+    encoder: Encoder, limits: Constraints, j: int, allowed: Any, own: tuple[Any, float]
 ) -> set[float]:
     """Return the codes of the levels that are allowed; `own` is the row's level and its code."""
     name, known = encoder.feature_names[j], encoder.levels[j]

@@ -1,4 +1,4 @@
-"""Nearest: the cheapest way to meet linear demands, by numbers that move and choices that change.
+"""Solver: the cheapest way to meet linear demands, by numbers that move and choices that change.
 
 A `Task` is one leaf's question, without any names: numbers `shift` within a box cost their squares,
 a changed choice costs 1, and every row of ``slopes @ shift + gains >= need`` has to hold. `search`

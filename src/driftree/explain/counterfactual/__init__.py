@@ -8,6 +8,9 @@ first 32), or those in `ranges`. The paper's setting keeps no list of numbers na
 
 The numbers of the nearest row are then rounded, away from the row that it started from, to as few
 digits as the model agrees to: what is said can be taken at its word.
+
+`constraints` reads what may change, `leaf_tasks` makes a task of each leaf, `solver` answers it,
+and `words` says it.
 """
 
 from __future__ import annotations
@@ -22,14 +25,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.explain.contributions import read_row
-from driftree.explain.counterfactual_words import say_changes
+from driftree.explain.counterfactual.constraints import Constraints, is_hashable, read_constraints
+from driftree.explain.counterfactual.leaf_tasks import Plan, Region, Start, plans, reach
+from driftree.explain.counterfactual.solver import EQUAL, search
+from driftree.explain.counterfactual.words import round_away, round_back, say_changes
 from driftree.explain.describe import inside
 from driftree.explain.explanation import zero_of
-from driftree.explain.limits import Limits, did_you_mean, is_hashable, read_limits, say_unknown
-from driftree.explain.nearest import EQUAL, search
-from driftree.explain.reach import Plan, Region, Start, plans, reach
-from driftree.explain.rounding import round_away, round_back
-from driftree.explain.text import one_line, percent
+from driftree.explain.text import did_you_mean, one_line, percent, say_unknown
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.checks import plain
 from driftree.learn.events import ALL_DIGITS
@@ -38,7 +40,7 @@ from driftree.learn.tables import list_names
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
-    from driftree.explain.nearest import Doubles
+    from driftree.explain.counterfactual.solver import Doubles
     from driftree.explain.readable import Readable
     from driftree.learn.encoding import Encoder
     from driftree.learn.events import Condition
@@ -142,7 +144,7 @@ def find_nearest(
     """Return the search at its end: the nearest row, before any rounding."""
     tree, encoder = inside(model)
     values = read_row(encoder, x)
-    limits = read_limits(encoder, x, values, fixed, ranges)
+    limits = read_constraints(encoder, x, values, fixed, ranges)
     code = _read_target(encoder, target)
     present = int(tree.engine.probabilities(values[None])[0].argmax())
     if code is None and len(encoder.labels) == 2:
@@ -191,7 +193,7 @@ class Hunt:
             target=self.target,
         )
 
-    def run(self, limits: Limits) -> None:
+    def run(self, limits: Constraints) -> None:
         """Take the leaves by what they cost at least, until the next is no nearer."""
         self.limits = limits
         if self.target == self.present and limits.allow(self.values):
@@ -364,7 +366,7 @@ def _say_why(hunt: Hunt) -> str:
     narrow = hunt.limits.say(hunt.encoder.display_names)
     if narrow:
         free = hunt.again()
-        free.run(Limits.open(len(hunt.values)))
+        free.run(Constraints.open(len(hunt.values)))
         if free.best is not None:
             changes = free.changes(free.rounded())
             how = f"would be if {say_changes(changes)}" if changes else "is already"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from driftree import DynamicModelTreeClassifier
-from driftree.explain.course import _follow_sign, gain_race, weights_over_time
+from driftree.explain.over_time import _follow_sign, gain_race, weights_over_time
 from readable_models import learn, many
 
 

@@ -1,4 +1,4 @@
-"""Reach: how a row may change, and what each leaf lets it become, as tasks without names.
+"""Leaf tasks: how a row may change, and what each leaf lets it become, as tasks without names.
 
 A number costs its way in standard deviations (paper's setting: in units of the range seen),
 squared. What has levels costs 1 when it changes: categories, and numbers that were only 0 and 1 so
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from driftree.explain.nearest import Bounds, Choice, Task
+from driftree.explain.counterfactual.solver import Bounds, Choice, Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from driftree.explain.limits import Limits
-    from driftree.explain.nearest import Doubles
+    from driftree.explain.counterfactual.constraints import Constraints
+    from driftree.explain.counterfactual.solver import Doubles
     from driftree.learn.encoding import Encoder
     from driftree.learn.tree import Tree
 
@@ -44,7 +44,7 @@ class Start:
         Where a feature has levels: their values, and by how much each moves the inputs.
     """
 
-    def __init__(self, tree: Tree, encoder: Encoder, values: Doubles, limits: Limits) -> None:
+    def __init__(self, tree: Tree, encoder: Encoder, values: Doubles, limits: Constraints) -> None:
         engine = tree.engine
         self.engine, self.values = engine, values
         self.is_paper = tree.parameters.setting == "paper"
@@ -61,7 +61,7 @@ class Start:
         for j in np.flatnonzero(has_levels & ~np.isnan(values)).tolist():
             self.options[j] = self._options(encoder, j, limits)
 
-    def _check_reach(self, encoder: Encoder, limits: Limits) -> None:
+    def _check_reach(self, encoder: Encoder, limits: Constraints) -> None:
         """Raise if a distance could not be squared."""
         place = np.clip(self.values, limits.low, limits.high)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -75,7 +75,7 @@ class Start:
                 f"({self.units[j]:.3g}) away from what was learnt: check its unit"
             )
 
-    def _options(self, encoder: Encoder, j: int, limits: Limits) -> tuple[Doubles, Doubles]:
+    def _options(self, encoder: Encoder, j: int, limits: Constraints) -> tuple[Doubles, Doubles]:
         engine, codes = self.engine, encoder.levels[j]
         if codes is not None:
             values = {*map(float, codes.values())}
@@ -155,7 +155,7 @@ class Plan:
         return values
 
 
-def reach(tree: Tree, start: Start, limits: Limits, leaf: int) -> Region | None:
+def reach(tree: Tree, start: Start, limits: Constraints, leaf: int) -> Region | None:
     """Return what of a leaf's box can be reached, or None."""
     box = _box(tree, start, limits, leaf)
     if box is None:
@@ -185,7 +185,7 @@ def reach(tree: Tree, start: Start, limits: Limits, leaf: int) -> Region | None:
 
 
 def _box(
-    tree: Tree, start: Start, limits: Limits, leaf: int
+    tree: Tree, start: Start, limits: Constraints, leaf: int
 ) -> tuple[list[float], list[float], dict[int, set[float]]] | None:
     """Return the interval of each feature and the allowed values of those with levels, or None."""
     engine = tree.engine

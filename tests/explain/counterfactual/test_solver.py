@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog, minimize
 
-from driftree.explain.nearest import Bounds, Choice, Filling, Task, project, search
+from driftree.explain.counterfactual.solver import Bounds, Choice, Filling, Task, project, search
 
 
 def make_task(seed):
