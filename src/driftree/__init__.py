@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from driftree.explain.text import export_text as export_text
     from driftree.learn.files import ModelFileError as ModelFileError
     from driftree.learn.fimtdd import FIMTDDClassifier as FIMTDDClassifier
+    from driftree.show.provenance import show_versions as show_versions
     from driftree.show.report import report as report
-    from driftree.show.reproduce import show_versions as show_versions
 
 __all__ = [
     "Checkpointer",
@@ -48,7 +48,7 @@ _MODULE_OF = {
     "export_text": "driftree.explain.text",
     "load": "driftree.estimators",
     "report": "driftree.show.report",
-    "show_versions": "driftree.show.reproduce",
+    "show_versions": "driftree.show.provenance",
 }
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from driftree import DynamicModelTreeClassifier
 from driftree.evaluate import prequential
-from driftree.show.tree_layout import MAX_LEAVES
+from driftree.show.tree_parts import MAX_LEAVES
 from driftree.streams import sea
 
 

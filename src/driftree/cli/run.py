@@ -337,7 +337,7 @@ def _report(
     learners: dict[str, Any],
 ) -> bool:
     """Write the story of the first Dynamic Model Tree among the learners; False if none is."""
-    from driftree.show.reproduce import tell_run
+    from driftree.show.provenance import tell_run
 
     trees = [
         name
@@ -378,7 +378,7 @@ def _write_summary(
     memory: dict[str, int | None],
 ) -> None:
     from driftree.evaluate.records import summarise
-    from driftree.show.reproduce import versions
+    from driftree.show.provenance import versions
 
     learners: dict[str, dict[str, Any]] = {}
     for learner, figures in summarise(records).items():

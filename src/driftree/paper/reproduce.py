@@ -16,7 +16,7 @@ from driftree.paper.experiments import STAND_INS, Experiment, Findings, Results
 from driftree.paper.figures import TREES, figure_drift, figure_tradeoff
 from driftree.paper.six_tables import make_tables
 from driftree.paper.table_formats import WRITERS
-from driftree.show.reproduce import versions
+from driftree.show.provenance import versions
 from driftree.show.style import save_figure
 from driftree.streams.catalogue import DATA_SETS
 from driftree.streams.datasets import list_data_sets, load_data_set

@@ -15,6 +15,7 @@ from driftree.evaluate.records import by_learner, columns, slide, summarise
 from driftree.explain.changes import KINDS
 from driftree.explain.describe import column_scales, inside
 from driftree.explain.text import label_texts, one_line, shorten_together
+from driftree.show.provenance import parameters, versions
 from driftree.show.report_leaves import (
     leaves_over_time,
     present_leaves,
@@ -24,7 +25,6 @@ from driftree.show.report_leaves import (
     thin,
 )
 from driftree.show.report_text import Words, visible
-from driftree.show.reproduce import parameters, versions
 from driftree.show.scores import drift_spans
 
 if TYPE_CHECKING:

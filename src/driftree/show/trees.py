@@ -19,12 +19,16 @@ from driftree.show.style import (
     cut_together,
     measure,
 )
-from driftree.show.tree_cards import Pen, bars_of, colour_labels, draw_bars, draw_card
-from driftree.show.tree_layout import (
+from driftree.show.tree_parts import (
     COLUMN_GAP,
     MARGIN,
     Box,
     Layout,
+    Pen,
+    bars_of,
+    colour_labels,
+    draw_bars,
+    draw_card,
     hide_small,
     lay_out,
     shown,

@@ -12,11 +12,10 @@ from driftree.evaluate import summarise
 from driftree.evaluate.records import by_learner, columns, slide
 from driftree.explain.losses import loss_by_node, loss_course
 from driftree.explain.over_time import gain_race, weights_over_time
-from driftree.show.course import MINUS, plot_gain_race, plot_weights_over_time
-from driftree.show.drift import plot_drift_by_level
+from driftree.show.over_time import MINUS, plot_gain_race, plot_weights_over_time
 from driftree.show.scores import MAX_POINTS, STYLES, plot_tradeoff
 from driftree.show.style import text_on
-from driftree.show.timeline import KINDS, plot_timeline
+from driftree.show.timeline import KINDS, plot_drift_by_level, plot_timeline
 from picture_models import changing, records, texts_of, turning
 from readable_models import many
 

@@ -1,4 +1,4 @@
-"""Pictures of how it came: the race of a node's candidates, and a leaf's effects over time."""
+"""Pictures over time: the race of a node's candidates, and a leaf's effects over time."""
 
 from __future__ import annotations
 
