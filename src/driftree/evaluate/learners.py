@@ -12,7 +12,7 @@ from typing import Any
 
 from driftree.estimators import DynamicModelTreeClassifier
 from driftree.learn.fimtdd import FIMTDDClassifier
-from driftree.streams.names import check_name
+from driftree.streams.catalogue import check_name
 
 Categorical = Sequence[Hashable]
 

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from driftree.evaluate.learners import make_learner
 from driftree.evaluate.prequential import Evaluation, measure_memory
 from driftree.evaluate.records import RecordFile, read_records
-from driftree.streams.bad_rows import BadRow, BadRowsWarning
-from driftree.streams.catalogue import DATA_SETS
+from driftree.streams.catalogue import DATA_SETS, check_name, hint
 from driftree.streams.datasets import load_data_set
-from driftree.streams.files import Stream, is_parquet, open_stream
-from driftree.streams.names import check_name, hint
+from driftree.streams.sources import BadRow, BadRowsWarning
+from driftree.streams.stream import Stream, is_parquet, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable

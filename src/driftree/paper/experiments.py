@@ -26,7 +26,7 @@ from driftree.evaluate.records import Figure, Record, RecordFile, read_records, 
 from driftree.evaluate.runs import BATCH_SHARE
 from driftree.paper.published import TITLES
 from driftree.streams.datasets import LoadedData, load_data_set
-from driftree.streams.files import open_stream
+from driftree.streams.stream import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

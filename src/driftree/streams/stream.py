@@ -10,10 +10,16 @@ from typing import Any, Literal
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from driftree.streams.bad_rows import BadRows, BadRowsWarning
-from driftree.streams.batching import Blocks, cut
 from driftree.streams.csv_file import CsvFile
-from driftree.streams.sources import Pairs, ParquetFile, Source, Table
+from driftree.streams.rows import Blocks, cut
+from driftree.streams.sources import (
+    BadRows,
+    BadRowsWarning,
+    MemoryTable,
+    Pairs,
+    ParquetFile,
+    Source,
+)
 
 PARQUET_MAGIC = b"PAR1"
 POSSIBLE = (
@@ -296,14 +302,14 @@ def _name_file(source: Any) -> str:
 
 def _find_rows(source: Any, target: Hashable | None) -> Source:
     if isinstance(source, np.ndarray) or nw.dependencies.is_into_dataframe(source):
-        return Table.from_whole(source, target)
+        return MemoryTable.from_whole(source, target)
     if target is not None:
         raise ValueError(
             f"target={target!r} names a column, but this source has its labels apart: leave target "
             "out"
         )
     if isinstance(source, tuple) and len(source) == 2:
-        return Table.from_pair(*source)
+        return MemoryTable.from_pair(*source)
     if isinstance(source, Stream):
         return _Recut(source)
     if isinstance(source, Iterable) and not isinstance(source, (bytes, dict)):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from driftree.streams import BadRowError, open_stream
-from driftree.streams.columns import read_columns
+from driftree.streams.data_files import read_columns
 
 TABLE = "size,colour,day,target\n1,red,2,a\n3,b,?,b\n\n5,red,NA,b\n7,,1,b\n"
 
