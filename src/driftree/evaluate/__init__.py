@@ -7,18 +7,18 @@ from driftree.evaluate.checkpoints import Checkpoint as Checkpoint
 from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
 from driftree.evaluate.checkpoints import CheckpointWarning as CheckpointWarning
 from driftree.evaluate.learners import LEARNERS as LEARNERS
+from driftree.evaluate.learners import Size as Size
 from driftree.evaluate.learners import make_learner as make_learner
-from driftree.evaluate.metrics import Scores as Scores
-from driftree.evaluate.metrics import score as score
+from driftree.evaluate.learners import measure_size as measure_size
 from driftree.evaluate.prequential import Evaluation as Evaluation
 from driftree.evaluate.prequential import prequential as prequential
 from driftree.evaluate.records import Record as Record
 from driftree.evaluate.records import RecordFile as RecordFile
+from driftree.evaluate.records import Scores as Scores
 from driftree.evaluate.records import read_records as read_records
+from driftree.evaluate.records import score as score
 from driftree.evaluate.records import slide as slide
 from driftree.evaluate.records import summarise as summarise
-from driftree.evaluate.size import Size as Size
-from driftree.evaluate.size import measure_size as measure_size
 
 if not TYPE_CHECKING:  # which would take every name for one of ours
 

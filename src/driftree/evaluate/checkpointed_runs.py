@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from driftree.evaluate.checkpoints import TEMPORARY
-from driftree.evaluate.learners import LEARNERS
-from driftree.evaluate.prequential import measure_memory
+from driftree.evaluate.learners import LEARNERS, measure_memory
 from driftree.evaluate.records import RecordFile
 from driftree.evaluate.resuming import Course
 from driftree.evaluate.runs import (

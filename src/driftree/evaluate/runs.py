@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from driftree.evaluate.learners import make_learner
-from driftree.evaluate.prequential import Evaluation, measure_memory
+from driftree.evaluate.learners import make_learner, measure_memory
+from driftree.evaluate.prequential import Evaluation
 from driftree.evaluate.records import RecordFile, read_records
 from driftree.streams.catalogue import DATA_SETS, check_name, hint
 from driftree.streams.datasets import load_data_set

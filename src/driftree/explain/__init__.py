@@ -6,10 +6,10 @@ drawn in pictures.
 
 from driftree.explain.changes import Diff as Diff
 from driftree.explain.counterfactual import Counterfactual as Counterfactual
+from driftree.explain.describe import Importance as Importance
 from driftree.explain.describe import LeafModel as LeafModel
 from driftree.explain.explanation import Explanation as Explanation
 from driftree.explain.explanation import Explanations as Explanations
-from driftree.explain.importance import Importance as Importance
 from driftree.explain.losses import LossCourse as LossCourse
 from driftree.explain.losses import LossRise as LossRise
 from driftree.explain.losses import NodeLoss as NodeLoss

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from driftree.explain import changes, contributions
 from driftree.explain.counterfactual import Counterfactual, counterfactual
-from driftree.explain.describe import LeafModel, leaf_models
+from driftree.explain.describe import Importance, LeafModel, feature_importance, leaf_models
 from driftree.explain.export import to_dict, to_dot
-from driftree.explain.importance import Importance, feature_importance
 from driftree.explain.markup import notebook_html
 from driftree.explain.rules import Rule, rules
 from driftree.learn.state import undisturbed
