@@ -221,7 +221,7 @@ def plot_tradeoff(records: Iterable[Record], *, ax: Axes | None = None) -> Axes:
     """Draw the F1 of some learners against their number of splits: top left is where to be.
 
     A mark is the mean over the batches of a run, its cross one standard deviation to each side.
-    `driftree.evaluate.figure_tradeoff` draws the same over several data sets.
+    `driftree.paper.figure_tradeoff` draws the same over several data sets.
 
     Parameters
     ----------

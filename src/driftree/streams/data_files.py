@@ -29,7 +29,7 @@ TARGET = "target"
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class DataColumn:
     """A column: numbers, or the codes of `levels`, which are in order of appearance.
 
     Missing numbers are not-a-number, missing texts have the code -1.
@@ -52,31 +52,31 @@ class Column:
         return bool(missing.any())
 
 
-def read_columns(path: Path) -> dict[str, Column]:
+def read_columns(path: Path) -> dict[str, DataColumn]:
     """Read a CSV file as `open_stream` does, as a whole; the label is the column `target`."""
     X, y = join(list(open_stream(path, target=TARGET, batch=ROWS_AT_ONCE)))
     return {name: _to_column(cells) for name, cells in {**X, TARGET: y}.items()}
 
 
-def _to_column(cells: NDArray[Any]) -> Column:
+def _to_column(cells: NDArray[Any]) -> DataColumn:
     if cells.dtype != object:
-        return Column(cells.astype(np.float64, copy=False))
+        return DataColumn(cells.astype(np.float64, copy=False))
     texts = cells.tolist()
     codes: dict[str | None, int] = {None: -1}
     for text in dict.fromkeys(texts):
         codes.setdefault(text, len(codes) - 1)
     levels = np.array([text for text in codes if text is not None])
-    return Column(np.fromiter(map(codes.__getitem__, texts), np.int32, len(texts)), levels)
+    return DataColumn(np.fromiter(map(codes.__getitem__, texts), np.int32, len(texts)), levels)
 
 
-def count(columns: Mapping[str, Column]) -> Counts:
+def count(columns: Mapping[str, DataColumn]) -> Counts:
     """Return the size of a table."""
     labels, n_rows_of_label = np.unique(columns[TARGET].values, return_counts=True)
     n_rows = len(columns[TARGET].values)
     return Counts(n_rows, len(columns) - 1, len(labels), int(n_rows_of_label.max(initial=0)))
 
 
-def keep_columns(path: Path, columns: Mapping[str, Column], key: str) -> None:
+def keep_columns(path: Path, columns: Mapping[str, DataColumn], key: str) -> None:
     """Keep a table as arrays, each in the smallest type that holds it exactly."""
     arrays: dict[str, NDArray[Any]] = {"key": np.array(key), "names": np.array(list(columns))}
     for i, column in enumerate(columns.values()):
@@ -87,14 +87,14 @@ def keep_columns(path: Path, columns: Mapping[str, Column], key: str) -> None:
         np.savez(file, allow_pickle=False, **arrays)
 
 
-def kept_columns(path: Path, key: str) -> dict[str, Column] | None:
+def kept_columns(path: Path, key: str) -> dict[str, DataColumn] | None:
     """Return a kept table, or None if there is none that was made from this source."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             if str(arrays["key"]) != key:
                 return None
             return {
-                name: Column(arrays[f"values{i}"], arrays.get(f"levels{i}"))
+                name: DataColumn(arrays[f"values{i}"], arrays.get(f"levels{i}"))
                 for i, name in enumerate(arrays["names"].tolist())
             }
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
@@ -111,7 +111,7 @@ def _shrink(values: NDArray[Any]) -> NDArray[Any]:
     return values
 
 
-def factorise(column: Column) -> tuple[Labels, NDArray[Any]]:
+def factorise(column: DataColumn) -> tuple[Labels, NDArray[Any]]:
     """Return codes in order of appearance, and the values that they stand for."""
     if column.levels is not None:
         return column.values.astype(np.int64), column.levels.astype(object)
@@ -127,7 +127,7 @@ def narrow(numbers: Features) -> NDArray[Any]:
 
 
 def scale_as_in_paper(
-    columns: Mapping[str, Column], shared_levels: Sequence[Sequence[int]]
+    columns: Mapping[str, DataColumn], shared_levels: Sequence[Sequence[int]]
 ) -> Features:
     """Return features with texts factorised and everything scaled to [0, 1] over all rows.
 

@@ -29,7 +29,7 @@ from driftree.streams.catalogue import (
 )
 from driftree.streams.data_files import (
     TARGET,
-    Column,
+    DataColumn,
     checksum_file,
     convert,
     count,
@@ -299,7 +299,7 @@ def _unavailable(record: DataSet, reason: str) -> DataSetUnavailable:
     )
 
 
-def _read(record: DataSet, path: Path) -> dict[str, Column]:
+def _read(record: DataSet, path: Path) -> dict[str, DataColumn]:
     """Return the columns of a file, from the arrays that are kept of it if it has not changed."""
     is_ours = path.parent == cache_folder()
     if is_ours:

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog, minimize
 
-from driftree.explain.counterfactual.solver import Bounds, Choice, Filling, Task, project, search
+from driftree.explain.counterfactual.solver import (
+    Bounds,
+    Choice,
+    Filling,
+    LeafTask,
+    project,
+    search,
+)
 
 
 def make_task(seed):
@@ -24,7 +31,7 @@ def make_task(seed):
         for _ in range(n_choices)
     ]
     need = rng.normal(size=n_demands) * 2 * scale
-    return Task(low, high, slopes * scale, need, choices, base_cost=float(rng.integers(2)))
+    return LeafTask(low, high, slopes * scale, need, choices, base_cost=float(rng.integers(2)))
 
 
 def left_over(task, picks):
@@ -104,7 +111,7 @@ def test_what_was_not_looked_at_is_told_by_its_bound():
     slopes, box = rng.normal(size=(4, 10)) * 0.5, np.full(10, 1.0)
     need = rng.uniform(0, 6, size=4)
     choices = [Choice(rng.normal(size=(4, 4)) * 0.5) for _ in range(10)]
-    task = Task(-box, box, slopes, need, choices)
+    task = LeafTask(-box, box, slopes, need, choices)
     confirm = confirm_for(task)
     least, unsearched, n_nodes = search(Bounds(task), math.inf, confirm, max_nodes=1000)
     assert unsearched == math.inf
@@ -132,7 +139,7 @@ def test_bounds_are_lower_bounds_and_exact_for_one_demand():
 
 
 def test_margins_grow_until_the_model_agrees():
-    task = Task(np.array([-9.0]), np.array([9.0]), np.array([[1.0]]), np.array([2.0]))
+    task = LeafTask(np.array([-9.0]), np.array([9.0]), np.array([[1.0]]), np.array([2.0]))
     seen = []
 
     def confirm(shifts, picks):
@@ -152,7 +159,7 @@ def test_filling_and_projecting_agree_for_one_demand(scale):
     rng = np.random.default_rng(1)
     for _ in range(50):
         slopes = rng.normal(size=6) * scale
-        task = Task(
+        task = LeafTask(
             rng.uniform(-2, 0.5, 6), rng.uniform(0.5, 2, 6), slopes[None], np.array([scale])
         )
         filled = Filling(slopes, task.low, task.high).shifts(scale)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from driftree.explain.counterfactual.solver import Bounds, Choice, Task
+from driftree.explain.counterfactual.solver import Bounds, Choice, LeafTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -279,14 +279,14 @@ def plans(
     return found, left_out
 
 
-def _task(pieces: list[Piece], start: Start, demands: Doubles, need: Doubles) -> Task:
+def _task(pieces: list[Piece], start: Start, demands: Doubles, need: Doubles) -> LeafTask:
     parts = np.array(pieces).reshape(-1, 5)
     features = parts[:, 0].astype(np.intp)
     own = demands[:, start.engine.value_column[features]]
     with np.errstate(over="ignore"):
         low = (parts[:, 1] - start.values[features]) / start.units[features]
         high = (parts[:, 2] - start.values[features]) / start.units[features]
-    return Task(low, high, slopes=own * parts[:, 4], need=need - own @ parts[:, 3])
+    return LeafTask(low, high, slopes=own * parts[:, 4], need=need - own @ parts[:, 3])
 
 
 def _choices(region: Region, demands: Doubles) -> tuple[list[Choice], list[tuple[int, Doubles]]]:

@@ -1,9 +1,10 @@
 """Solver: the cheapest way to meet linear demands, by numbers that move and choices that change.
 
-A `Task` is one leaf's question, without any names: numbers `shift` within a box cost their squares,
-a changed choice costs 1, and every row of ``slopes @ shift + gains >= need`` has to hold. `search`
-answers it by branch and bound. A single demand is met exactly by water-filling (`Filling`), which
-for several is the bound; these are met by projecting onto all of them (`project`).
+A `LeafTask` is one leaf's question, without any names: numbers `shift` within a box cost their
+squares, a changed choice costs 1, and every row of ``slopes @ shift + gains >= need`` has to hold.
+`search` answers it by branch and bound. A single demand is met exactly by water-filling
+(`Filling`), which for several is the bound; these are met by projecting onto all of them
+(`project`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Task:
+class LeafTask:
     """Demands, and what may be done to meet them; shifts and costs as in the module's text."""
 
     low: Doubles  # [numbers]
@@ -99,7 +100,7 @@ class Filling:
         return np.asarray(np.clip(level * self.slopes, self.low, self.high))
 
 
-def project(task: Task, need: Doubles, size: float) -> tuple[Doubles | None, Doubles]:
+def project(task: LeafTask, need: Doubles, size: float) -> tuple[Doubles | None, Doubles]:
     """Return the shortest shifts that meet several demands, and the weights of these demands.
 
     Least distance programming (Lawson and Hanson 1974, chapter 23): finite, by active sets. The
@@ -108,7 +109,7 @@ def project(task: Task, need: Doubles, size: float) -> tuple[Doubles | None, Dou
 
     Parameters
     ----------
-    task : Task
+    task : LeafTask
         Box and slopes.
     need : array of shape (demands,)
         What is to be reached.
@@ -118,7 +119,7 @@ def project(task: Task, need: Doubles, size: float) -> tuple[Doubles | None, Dou
     Examples
     --------
     >>> box = np.full(2, 5.0)
-    >>> task = Task(
+    >>> task = LeafTask(
     ...     -box, box, slopes=np.array([[1.0, 1.0], [1.0, -1.0]]), need=np.array([2.0, 1.0])
     ... )
     >>> project(task, task.need, size=1.0)[0].round(9)
@@ -152,7 +153,7 @@ def project(task: Task, need: Doubles, size: float) -> tuple[Doubles | None, Dou
 class Bounds:
     """What a task costs at least, once its first choices are made; `least` is for none made."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: LeafTask) -> None:
         self.task = task
         self.need = task.need
         self.gains = [choice.gains for choice in task.choices]
@@ -259,7 +260,7 @@ def search(
     --------
     One number of slope 1, a category that brings 3; 4 are needed:
 
-    >>> task = Task(np.array([-9.0]), np.array([9.0]), np.array([[1.0]]), np.array([4.0]))
+    >>> task = LeafTask(np.array([-9.0]), np.array([9.0]), np.array([[1.0]]), np.array([4.0]))
     >>> task.choices.append(Choice(gains=np.array([[3.0]])))
     >>> def confirm(shifts, picks):
     ...     print(shifts, picks)
