@@ -34,11 +34,13 @@ from river import drift, forest, tree
 from river.tree.nodes.branch import DTBranch
 
 from driftree.cli.screen import Progress, one_line
-from driftree.evaluate import published, summarise
-from driftree.evaluate.experiments import BATCH_SHARE, run_protocol
+from driftree.evaluate import summarise
 from driftree.evaluate.learners import HOEFFDING
 from driftree.evaluate.parallel import News, run_tasks
 from driftree.evaluate.records import Figure
+from driftree.evaluate.runs import BATCH_SHARE
+from driftree.paper import published
+from driftree.paper.experiments import run_protocol
 from driftree.streams import load_data_set
 
 

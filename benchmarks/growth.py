@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from driftree import DynamicModelTreeClassifier, streams
-from driftree.evaluate.drawing import FONT_SIZE, STYLES
-from driftree.evaluate.drawing import page as empty_figure
 from driftree.learn import _kernels
+from driftree.show.scores import STYLES
+from driftree.show.style import FONT_SIZE
+from driftree.show.style import page as empty_figure
 
 SEED = 1
 BATCH_ROWS = 1000

@@ -27,9 +27,11 @@ from rich.table import Table
 
 import driftree
 from driftree.cli.screen import Progress, one_line
-from driftree.evaluate import published, summarise
-from driftree.evaluate.experiments import BATCH_SHARE, run_protocol
+from driftree.evaluate import summarise
 from driftree.evaluate.parallel import News, run_tasks
+from driftree.evaluate.runs import BATCH_SHARE
+from driftree.paper import published
+from driftree.paper.experiments import run_protocol
 from driftree.streams import load_data_set
 
 SETTINGS = ("default", "paper")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from speed_learners import ROWS
 from speed_results import Result
 
-from driftree.evaluate.drawing import FONT_SIZE, page, write_rows
-from driftree.show.style import FAINT, INK, add_heading
+from driftree.show.scores import write_rows
+from driftree.show.style import FAINT, FONT_SIZE, INK, add_heading, page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

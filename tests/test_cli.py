@@ -453,7 +453,7 @@ def test_paper_prints_and_writes_tables_and_figures(monkeypatch, tmp_path):
     def forget(*_, **__):
         raise AssertionError("it is to be remembered, not run again")
 
-    monkeypatch.setattr("driftree.evaluate.experiments.run_protocol", forget)
+    monkeypatch.setattr("driftree.paper.experiments.run_protocol", forget)
     again = run(*arguments, "--out", str(out))
     assert again.exit_code == 0, again.output
 

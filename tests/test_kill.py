@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-DRIVER = Path(__file__).with_name("killing.py")
+DRIVER = Path(__file__).parent / "support" / "killing.py"
 PROMISED = {"model.dmt", "records.csv", "summary.json"}  # byte by byte; and the report, the plot
 BY_NATURE = "costs.csv"  # seconds and bytes of a process
 OFTEN = ["--batch", "50", "--checkpoint-every", "300", "--on-bad-row", "skip"]

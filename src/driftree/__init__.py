@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from driftree import evaluate as evaluate
     from driftree import explain as explain
     from driftree import learn as learn
+    from driftree import paper as paper
     from driftree import show as show
     from driftree import streams as streams
     from driftree.estimators import DynamicModelTreeClassifier as DynamicModelTreeClassifier
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from driftree.explain.text import export_text as export_text
     from driftree.learn.files import ModelFileError as ModelFileError
     from driftree.learn.fimtdd import FIMTDDClassifier as FIMTDDClassifier
+    from driftree.show.provenance import show_versions as show_versions
     from driftree.show.report import report as report
-    from driftree.show.reproduce import show_versions as show_versions
 
 __all__ = [
     "Checkpointer",
@@ -30,6 +31,7 @@ __all__ = [
     "export_text",
     "learn",
     "load",
+    "paper",
     "report",
     "show",
     "show_versions",
@@ -46,7 +48,7 @@ _MODULE_OF = {
     "export_text": "driftree.explain.text",
     "load": "driftree.estimators",
     "report": "driftree.show.report",
-    "show_versions": "driftree.show.reproduce",
+    "show_versions": "driftree.show.provenance",
 }
 
 

@@ -4,7 +4,7 @@ A file that is there is never written again: it is what that version wrote. What
 the JSON beside it (probabilities, text, changes) is written anew when words or figures change for
 a good reason.
 
-    PYTHONPATH=src:tests python tests/golden/make.py
+    PYTHONPATH=src:tests/support python tests/golden/make.py
 """
 
 import json

@@ -18,7 +18,7 @@ from driftree.learn.tree import Tree
 from driftree.streams import agrawal
 from quick import make_engine
 
-WATCHING = Path(__file__).parent.parent / "watching.py"
+WATCHING = Path(__file__).parents[1] / "support" / "watching.py"
 ALL_KINDS = ["LinkChange", "Prune", "Replace", "Split"]
 
 PREDICT_WHILE_LEARNING = """

@@ -13,7 +13,7 @@ from matplotlib.patches import PathPatch, Rectangle
 from driftree.explain.outline import outline
 from driftree.show.contributions import plot_contributions
 from driftree.show.style import DOWN, OTHERS, PALETTE, UP, write_signed
-from driftree.show.tree_layout import MAX_LEAVES, hide_small
+from driftree.show.tree_parts import MAX_LEAVES, hide_small
 from driftree.show.trees import plot_tree
 from picture_models import changing, explain_first, large, texts_of
 from readable_models import just_split, learn, many, noisy, one_label

@@ -17,11 +17,10 @@ from matplotlib.text import Text
 from driftree import DynamicModelTreeClassifier
 from driftree.explain import outline
 from driftree.show.contributions import plot_contributions
-from driftree.show.course import plot_gain_race, plot_weights_over_time
-from driftree.show.drift import plot_drift_by_level
+from driftree.show.over_time import plot_gain_race, plot_weights_over_time
+from driftree.show.scores import plot_tradeoff
 from driftree.show.style import DOWN, MUTED, OTHERS, PALETTE, UP, cut, measure, text_on
-from driftree.show.timeline import plot_timeline
-from driftree.show.tradeoff import plot_tradeoff
+from driftree.show.timeline import plot_drift_by_level, plot_timeline
 from driftree.show.trees import plot_tree
 from picture_models import changing, explain_first, large, many_records, records, texts_of
 from readable_models import MODELS, learn, many, one_label

@@ -12,10 +12,10 @@ from sklearn.exceptions import NotFittedError
 
 import quick
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
-from driftree.evaluate.drawing import drift_spans
 from driftree.learn.events import join_path
 from driftree.show.report import report, to_json
 from driftree.show.report_leaves import _telling
+from driftree.show.scores import drift_spans
 from hostile import LABELS, LEVELS, N_ROWS, SCRIPT, TITLE, learn_much
 
 pytestmark = pytest.mark.usefixtures("quick_pace")

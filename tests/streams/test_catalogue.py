@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from driftree.evaluate import published
+from driftree.paper import published
 from driftree.streams.catalogue import DATA_SETS, find_data_set
 from driftree.streams.datasets import list_data_sets, load_data_set
 

@@ -19,7 +19,7 @@ import pytest
 import loopback
 from driftree.streams import catalogue, datasets
 from driftree.streams.catalogue import ByHand, Counts, CSVFile, DataSet, OpenMLFile
-from driftree.streams.convert import convert
+from driftree.streams.data_files import convert
 from driftree.streams.datasets import DataSetUnavailable, list_data_sets, load_data_set
 
 ROOT = Path(__file__).parents[2]
@@ -147,7 +147,7 @@ def test_labels_keep_their_kind(places, dtype, labels):
 
 
 def test_a_large_table_equals_pandas(places, monkeypatch):
-    monkeypatch.setattr(import_module("driftree.streams.columns"), "ROWS_AT_ONCE", 64)
+    monkeypatch.setattr(import_module("driftree.streams.data_files"), "ROWS_AT_ONCE", 64)
     generator = np.random.default_rng(1)
     n_rows = 1000
     frame = pd.DataFrame(
@@ -330,7 +330,7 @@ load_data_set(record, progress={progress})
     [
         ("", "kill"),
         ("import_module('driftree.streams.cache').put_in_place = kill", "None"),
-        ("import_module('driftree.streams.convert').put_in_place = kill", "None"),
+        ("import_module('driftree.streams.data_files').put_in_place = kill", "None"),
     ],
     ids=["downloading", "converting", "converted"],
 )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from driftree.streams.scaling import normalise_online
+from driftree.streams.generators import normalise_online
 
 
 def test_each_batch_is_scaled_by_the_rows_before_it():

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import driftree
-from driftree.cli import data, demo, paper, report, run, serve
+from driftree.cli import demo, paper, report, run, serve
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
@@ -42,5 +42,5 @@ app.command()(run.compare)
 app.command()(report.report)
 app.command()(serve.serve)
 app.command()(paper.paper)
-app.add_typer(data.app, name="data")
+app.add_typer(paper.data_app, name="data")
 app.command()(versions)

@@ -1,27 +1,29 @@
-"""`driftree paper`: the paper's experiments, tables and figures."""
+"""`driftree paper`, `driftree data`: the paper's experiments, and its data sets."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from driftree.cli.data import fetch_with_progress
 from driftree.cli.screen import Progress, consoles, names_of, one_line, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from rich.console import Console
 
-    from driftree.evaluate.experiments import Experiment
-    from driftree.evaluate.findings import Findings, Results
+    from driftree.paper.experiments import Findings, Results
 
 ALL = "all"
+
+data_app = typer.Typer(
+    no_args_is_help=True, help="The paper's data sets: what is here, and get them."
+)
 
 
 def paper(
@@ -48,52 +50,38 @@ def paper(
     Every figure has the paper's beside it. Results are remembered: what has been run once with the
     same rows, settings and code is not run again. All of it takes hours on two cores.
     """
-    from driftree.evaluate import LEARNERS
-    from driftree.evaluate.findings import Findings
-    from driftree.evaluate.published import TITLES
+    from driftree.evaluate.learners import LEARNERS
+    from driftree.paper.experiments import Findings
+    from driftree.paper.published import TITLES
+    from driftree.paper.reproduce import count_data_set, find_data_sets
     from driftree.streams import DATA_SETS
 
     console, error_console = consoles()
     with one_line():
         names = list(TITLES) if data == ALL else names_of(data, DATA_SETS, "data set")
         learners = list(LEARNERS) if models == ALL else names_of(models, LEARNERS, "learner")
-        here, missing = _find(names, error_console, download=download)
+        fetch = partial(_fetch, console=error_console) if download else None
+        here, missing = find_data_sets(names, fetch)
         if not here:
             raise ValueError(f"none of the data sets is here: {'; '.join(missing.values())}")
         results = _run(error_console, here, learners, rows=rows, seed=seed, jobs=jobs)
         findings = Findings.from_records(
-            results, counts={name: _count(name) for name in here}, missing=missing
+            results, counts={name: count_data_set(name) for name in here}, missing=missing
         )
         note = f"Only the first {rows:,} rows of each stream were run." if rows else ""
         _write(console, out, findings, results, note)
 
 
-def _find(
-    names: Sequence[str], console: Console, *, download: bool
-) -> tuple[list[str], dict[str, str]]:
-    """Return the data sets that can be had, some in part, and why others cannot."""
-    from driftree.evaluate.findings import STAND_INS
-    from driftree.streams import DATA_SETS, DataSetUnavailable, list_data_sets
+def _fetch(name: str, *, console: Console) -> bool:
+    """Download a data set, and say if it did not come."""
+    from driftree.streams import DataSetUnavailable
 
-    status = {found.name: found for found in list_data_sets(DATA_SETS.values())}
-    here, missing = [], {}
-    for name in names:
-        stand_in = STAND_INS.get(name, (name,))[0]
-        if not status[name].found.startswith("not here"):
-            here.append(name)
-        elif not status[stand_in].found.startswith("not here"):
-            here.append(stand_in)
-        elif status[name].found == "not here: download" and download:
-            try:
-                fetch_with_progress(name, console)
-                here.append(name)
-            except DataSetUnavailable as error:
-                missing[name] = "could not be downloaded"
-                console.print(f"{error}", style="yellow", soft_wrap=True)
-        else:
-            by_hand = status[name].found == "not here: by hand"
-            missing[name] = "to be fetched by hand" if by_hand else "not here"
-    return here, missing
+    try:
+        fetch_with_progress(name, console)
+    except DataSetUnavailable as error:
+        console.print(f"{error}", style="yellow", soft_wrap=True)
+        return False
+    return True
 
 
 def _run(
@@ -106,9 +94,10 @@ def _run(
     jobs: int,
 ) -> Results:
     """Run all experiments, or find their results again."""
-    from driftree.evaluate.experiments import Experiment, ExperimentTask, run_experiment
     from driftree.evaluate.parallel import run_tasks
     from driftree.evaluate.records import summarise
+    from driftree.paper.experiments import Experiment, ExperimentTask, run_experiment
+    from driftree.paper.reproduce import estimate_cost
     from driftree.streams.cache import cache_folder
 
     folder = cache_folder() / "results"
@@ -118,7 +107,7 @@ def _run(
         for learner in learners
     ]
     titles = [f"{task.experiment.data_set} {task.experiment.learner}" for task in tasks]
-    costs = [_cost(task.experiment) for task in tasks]
+    costs = [estimate_cost(task.experiment) for task in tasks]
     results = {}
 
     def tell_to_wait() -> None:
@@ -143,90 +132,87 @@ def _run(
     return {key: results[key] for key in in_order}
 
 
-def _cost(experiment: Experiment) -> float:
-    """Return about how long an experiment takes beside others, if nothing is remembered."""
-    from driftree.evaluate import LEARNERS
-    from driftree.streams import DATA_SETS
-
-    counts = DATA_SETS[experiment.data_set].counts
-    n_rows = min(counts.n_rows, experiment.max_rows or counts.n_rows)
-    return LEARNERS[experiment.learner].cost * n_rows * counts.n_features
-
-
-def _count(name: str) -> tuple[int, int, int, int | None]:
-    """Return rows, features, classes and the rows of the most frequent class."""
-    import numpy as np
-
-    from driftree.streams import DATA_SETS, load_data_set
-
-    loaded = load_data_set(name)
-    counts = np.unique(loaded.y, return_counts=True)[1]
-    is_counted = DATA_SETS[name].counts.n_majority is not None
-    majority = int(counts.max()) if is_counted else None
-    return loaded.n_rows, len(loaded.feature_names), len(counts), majority
-
-
 def _write(console: Console, folder: Path, findings: Findings, results: Results, note: str) -> None:
-    from driftree.evaluate import WRITERS, make_tables
+    from driftree.paper.reproduce import draw_figures, sum_up, write_tables
+    from driftree.paper.table_formats import to_markdown
 
     folder.mkdir(parents=True, exist_ok=True)
-    tables = make_tables(findings)
-    if note:
-        tables = [replace(table, notes=(note, *table.notes)) for table in tables]
-    written = []
-    for suffix, write in WRITERS.items():
-        for table in tables:
-            name = f"table{table.number}_{table.name}{suffix}"
-            (folder / name).write_text(write(table), encoding="utf-8")
-            written.append(name)
-            if suffix == ".md":
-                console.print(write(table), soft_wrap=True)
-    _write_summary(folder / "results.json", findings, results)
+    tables, written = write_tables(folder, findings, note=note)
+    for table in tables:
+        console.print(to_markdown(table), soft_wrap=True)
+    write_json(folder / "results.json", sum_up(findings, results))
     written.append("results.json")
     if find_spec("matplotlib") is None:
         console.print("No figures without matplotlib: pip install 'driftree[plot]'", style="dim")
     else:
-        written += _draw(folder, results)
+        written += draw_figures(folder, results)
     console.print(f"{folder}: {', '.join(written)}", soft_wrap=True)
 
 
-def _write_summary(path: Path, findings: Findings, results: Results) -> None:
-    from driftree.show.reproduce import versions
+# ---------------------------------------------------------------------- data sets
+@data_app.command("list")
+def list_() -> None:
+    """Show the paper's thirteen data sets, which of them are here, and where."""
+    from rich import box
+    from rich.table import Table
 
-    what = {
-        "versions": versions(),
-        "missing": dict(findings.missing),
-        "results": [
-            {
-                "data_set": data_set,
-                "learner": learner,
-                "rows": records[-1].n_rows,
-                "batches": len(records),
-                **{
-                    name: [round(figure.mean, 6), round(figure.std, 6)]
-                    for name, figure in findings.summaries[data_set, learner].items()
-                    if name not in ("memory", "n_rows") and not math.isnan(figure.mean)
-                },
-            }
-            for (data_set, learner), records in results.items()
-        ],
-    }
-    write_json(path, what)
+    from driftree.streams import DATA_SETS, cache_folder, list_data_sets
+    from driftree.streams.cache import data_folder
+
+    console, _ = consoles()
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("name")
+    for heading in ("rows", "features", "classes"):
+        table.add_column(heading, justify="right")
+    table.add_column("here")
+    with one_line():
+        for status in list_data_sets():
+            counts = DATA_SETS[status.name].counts
+            where = status.found
+            if status.path is not None:
+                where += f" ({status.n_bytes / 1e6:.1f} MB)"
+            table.add_row(
+                status.name,
+                f"{counts.n_rows:,}",
+                str(counts.n_features),
+                str(counts.n_classes),
+                where,
+            )
+        folder = data_folder()
+    console.print(table)
+    console.print(
+        f"\nDRIFTREE_DATA: {folder or 'not set'}; cache: {cache_folder()}. Put others as "
+        "NAME.csv.gz (features first, last column `target`) into one of these, or get them with: "
+        "driftree data get NAME",
+        style="dim",
+        soft_wrap=True,
+    )
 
 
-def _draw(folder: Path, results: Results) -> list[str]:
-    """Draw figures 3 and 4, which show the stand-alone trees, for the screen and for print."""
-    from driftree.evaluate.figures import TREES, figure_drift, figure_tradeoff, save_figure
+@data_app.command()
+def get(
+    names: Annotated[str, typer.Argument(help="One or more names, separated by commas.")],
+) -> None:
+    """Download data sets into the cache; an interrupted download goes on where it was."""
     from driftree.streams import DATA_SETS
 
-    drifts = {name: list(record.drifts) for name, record in DATA_SETS.items() if record.drifts}
-    data_sets = {data_set for data_set, learner in results if learner in TREES}
-    figures = {}
-    if data_sets & drifts.keys():
-        figures["figure3"] = figure_drift(results, drifts)
-    if data_sets:
-        figures["figure4"] = figure_tradeoff(results)
-    for name, figure in figures.items():
-        for suffix in ("png", "pdf"):
-            save_figure(figure, folder / f"{name}.{suffix}")
-    return [f"{name}.{suffix}" for name in figures for suffix in ("png", "pdf")]
+    console, error_console = consoles()
+    with one_line():
+        for name in names_of(names, DATA_SETS, "data set"):
+            console.print(f"{name}: {fetch_with_progress(name, error_console)}", soft_wrap=True)
+
+
+def fetch_with_progress(name: str, console: Console) -> Path:
+    """Download a data set, if it is not here, behind a bar."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from driftree.streams import fetch_data_set
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        bar = progress.add_task(name, total=None)
+
+        def show(done: int, total: int | None) -> None:
+            progress.update(bar, completed=done, total=total)
+
+        return fetch_data_set(name, progress=show)

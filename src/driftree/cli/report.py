@@ -82,8 +82,8 @@ def _write(settings: RunSettings, out: Path, title: str, command: str) -> None:
     from driftree.evaluate.parallel import run_tasks
     from driftree.evaluate.records import read_records
     from driftree.evaluate.runs import RunTask, run_stream
+    from driftree.show.provenance import tell_run
     from driftree.show.report import report as write_report
-    from driftree.show.reproduce import tell_run
 
     console, error_console = consoles()
     with TemporaryDirectory() as folder:

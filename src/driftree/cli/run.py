@@ -337,7 +337,7 @@ def _report(
     learners: dict[str, Any],
 ) -> bool:
     """Write the story of the first Dynamic Model Tree among the learners; False if none is."""
-    from driftree.show.reproduce import tell_run
+    from driftree.show.provenance import tell_run
 
     trees = [
         name
@@ -378,7 +378,7 @@ def _write_summary(
     memory: dict[str, int | None],
 ) -> None:
     from driftree.evaluate.records import summarise
-    from driftree.show.reproduce import versions
+    from driftree.show.provenance import versions
 
     learners: dict[str, dict[str, Any]] = {}
     for learner, figures in summarise(records).items():
@@ -403,7 +403,8 @@ def _plot(path: Path, records: list[Record], source: str) -> bool:
     """Draw F1 and splits over time, and known drifts; False if that is not possible here."""
     if find_spec("matplotlib") is None:
         return False
-    from driftree.evaluate.figures import plot_records, save_figure
+    from driftree.show.scores import plot_records
+    from driftree.show.style import save_figure
 
     drifts = known_drifts(source, records[-1].n_rows)
     save_figure(plot_records(records, drifts=drifts, title=stem_of(source)), path)

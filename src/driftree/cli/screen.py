@@ -62,7 +62,7 @@ def consoles() -> tuple[Console, Console]:
 
 def names_of(text: str, known: Iterable[str], what: str) -> list[str]:
     """Read a list of names such as "dmt,vfdt-nba"."""
-    from driftree.streams.names import check_name
+    from driftree.streams.catalogue import check_name
 
     allowed = list(known)
     chosen = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

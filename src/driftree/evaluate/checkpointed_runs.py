@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from driftree.evaluate.checkpoints import TEMPORARY
-from driftree.evaluate.learners import LEARNERS
-from driftree.evaluate.prequential import measure_memory
+from driftree.evaluate.learners import LEARNERS, measure_memory
 from driftree.evaluate.records import RecordFile
 from driftree.evaluate.resuming import Course
 from driftree.evaluate.runs import (
@@ -23,10 +22,10 @@ from driftree.evaluate.runs import (
     open_source,
     tell_scores,
 )
-from driftree.streams.bad_rows import BadRow, BadRows, BadRowsWarning
 from driftree.streams.cache import digest_of
 from driftree.streams.catalogue import DATA_SETS, Generated
 from driftree.streams.datasets import fetch_data_set
+from driftree.streams.sources import BadRow, BadRows, BadRowsWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from driftree.evaluate.checkpoints import Checkpointer
     from driftree.evaluate.parallel import News
     from driftree.evaluate.records import Record
-    from driftree.streams.files import Stream
+    from driftree.streams.stream import Stream
 
 COSTS = ("predict_seconds", "learn_seconds", "memory")  # of a process: no two are alike
 

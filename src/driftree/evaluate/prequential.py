@@ -12,10 +12,8 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from driftree.evaluate.learners import make_learner
-from driftree.evaluate.metrics import score
-from driftree.evaluate.records import Record
-from driftree.evaluate.size import measure_size
+from driftree.evaluate.learners import make_learner, measure_memory, measure_size
+from driftree.evaluate.records import Record, score
 from driftree.learn.checks import check_labels, distinct_labels
 from driftree.streams.rows import Rows
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.evaluate.checkpoints import Checkpointer
-    from driftree.evaluate.metrics import Scores
+    from driftree.evaluate.records import Scores
 
 
 def prequential(
@@ -433,20 +431,3 @@ def _name_learners(model: Any) -> dict[str, Any]:
             for name, one in model.items()
         }
     return {type(model).__name__: model}
-
-
-def measure_memory(model: Any) -> int | None:
-    """Return the bytes that a learner holds; None if it cannot be told.
-
-    River's learners are measured by walking all their objects, which is slow.
-
-    Examples
-    --------
-    >>> measure_memory(make_learner("majority")) > 0
-    True
-    """
-    if hasattr(model, "memory_usage"):
-        return int(model.memory_usage())
-    if hasattr(type(model), "_raw_memory_usage"):  # a property: hasattr would compute it
-        return int(model._raw_memory_usage)
-    return None

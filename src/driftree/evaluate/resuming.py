@@ -14,9 +14,8 @@ import numpy as np
 from driftree.evaluate.checkpoints import CheckpointWarning, check_learner
 from driftree.evaluate.records import FIELDS, WHOLE_NUMBERS, Record
 from driftree.learn import storage
-from driftree.streams.batching import take
-from driftree.streams.files import Stream
-from driftree.streams.rows import Rows
+from driftree.streams.rows import Rows, take
+from driftree.streams.stream import Stream
 from driftree.version import __version__
 
 if TYPE_CHECKING:

@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from driftree.evaluate.experiments import BATCH_SHARE
-from driftree.evaluate.learners import make_learner
-from driftree.evaluate.prequential import Evaluation, measure_memory
+from driftree.evaluate.learners import make_learner, measure_memory
+from driftree.evaluate.prequential import Evaluation
 from driftree.evaluate.records import RecordFile, read_records
-from driftree.streams.bad_rows import BadRow, BadRowsWarning
-from driftree.streams.catalogue import DATA_SETS
+from driftree.streams.catalogue import DATA_SETS, check_name, hint
 from driftree.streams.datasets import load_data_set
-from driftree.streams.files import Stream, is_parquet, open_stream
-from driftree.streams.names import check_name, hint
+from driftree.streams.sources import BadRow, BadRowsWarning
+from driftree.streams.stream import Stream, is_parquet, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
 SAVE_SECONDS = 10  # between two states of a run on the disk
 STANDARD_INPUT = "-"
 SMALLEST_BATCH, UNKNOWN_ROWS_BATCH = 100, 1000
+BATCH_SHARE = 0.001  # of the rows of a stream, in the paper
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,14 +6,10 @@ drawn in pictures.
 
 from driftree.explain.changes import Diff as Diff
 from driftree.explain.counterfactual import Counterfactual as Counterfactual
-from driftree.explain.course import GainRace as GainRace
-from driftree.explain.course import WeightsOverTime as WeightsOverTime
-from driftree.explain.course import gain_race as gain_race
-from driftree.explain.course import weights_over_time as weights_over_time
+from driftree.explain.describe import Importance as Importance
 from driftree.explain.describe import LeafModel as LeafModel
 from driftree.explain.explanation import Explanation as Explanation
 from driftree.explain.explanation import Explanations as Explanations
-from driftree.explain.importance import Importance as Importance
 from driftree.explain.losses import LossCourse as LossCourse
 from driftree.explain.losses import LossRise as LossRise
 from driftree.explain.losses import NodeLoss as NodeLoss
@@ -22,6 +18,10 @@ from driftree.explain.losses import loss_course as loss_course
 from driftree.explain.losses import loss_rises as loss_rises
 from driftree.explain.outline import OutlineNode as OutlineNode
 from driftree.explain.outline import outline as outline
+from driftree.explain.over_time import GainRace as GainRace
+from driftree.explain.over_time import WeightsOverTime as WeightsOverTime
+from driftree.explain.over_time import gain_race as gain_race
+from driftree.explain.over_time import weights_over_time as weights_over_time
 from driftree.explain.rules import Rule as Rule
 from driftree.explain.rules import Weight as Weight
 from driftree.explain.text import export_text as export_text

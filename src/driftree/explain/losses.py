@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from driftree.explain.changes import history_of, replay
 from driftree.explain.describe import divide_rows, inside
-from driftree.explain.replay import history_of, replay
 from driftree.learn.events import join_path
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from driftree.explain.changes import Moment
     from driftree.explain.readable import Readable
-    from driftree.explain.replay import Moment
 
 EARLIER = 12  # samples that a loss is compared with
 LEAST_EARLIER = 4

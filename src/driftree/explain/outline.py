@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from driftree.explain.changes import births_at, history_of, replay
 from driftree.explain.describe import (
     centre,
     children_of,
@@ -19,7 +20,6 @@ from driftree.explain.describe import (
     row_shares,
     strongest_inputs,
 )
-from driftree.explain.replay import births_at, history_of, replay
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from driftree.explain import changes, contributions
 from driftree.explain.counterfactual import Counterfactual, counterfactual
-from driftree.explain.describe import LeafModel, leaf_models
+from driftree.explain.describe import Importance, LeafModel, feature_importance, leaf_models
 from driftree.explain.export import to_dict, to_dot
-from driftree.explain.importance import Importance, feature_importance
 from driftree.explain.markup import notebook_html
 from driftree.explain.rules import Rule, rules
 from driftree.learn.state import undisturbed
@@ -209,7 +208,7 @@ class Readable:
         dict of str to Importance
             `earned`: nats per 1,000 rows that the present splits on the feature save, as measured;
             `weight`: how far it typically moves the log-odds inside the leaves.
-            `driftree.explain.importance` says how both are computed.
+            `driftree.explain.describe` says how both are computed.
 
         Examples
         --------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
 from driftree.learn.events import ALL_DIGITS, format_number
-from driftree.learn.tables import distinct_texts, printable
+from driftree.learn.tables import distinct_texts, nearest_name, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -23,6 +23,7 @@ INDENT = "|   "
 BRANCH = "|--- "
 MAX_LABELS = 5  # of a leaf, with a formula each
 MAX_NAME = 40  # characters; longer names lose their middle
+MAX_UNKNOWN = 8  # names in a sentence
 LEAST_WIDTH = 30  # of a condition, however deep it stands
 FAR = 3  # standard deviations: from there on, weights rounded to some digits would say nonsense
 
@@ -249,6 +250,32 @@ def say_noise(floor: tuple[float, float]) -> str:
 
 
 # ---------------------------------------------------------------------- formulas
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """Ask whether the nearest name was meant; nothing if none is near.
+
+    Examples
+    --------
+    >>> did_you_mean("Incone", ["age", "income"])
+    " (did you mean 'income'?)"
+    """
+    near = nearest_name(name, known)
+    return "" if near is None else f" (did you mean {near!r}?)"
+
+
+def say_unknown(names: Iterable[object], absent: Iterable[object]) -> str:
+    """Say which names of a row nobody knows; `absent` are known ones that may have been meant.
+
+    Examples
+    --------
+    >>> say_unknown(["agee", "shoes"], ["age", "income"])
+    "Not known to the model: 'agee' (did you mean 'age'?), 'shoes'."
+    """
+    absent = list(absent)
+    said = [one_line(repr(name)) + did_you_mean(name, absent) for name in names]
+    rest = f", ... ({len(said)} in all)" if len(said) > MAX_UNKNOWN else ""
+    return f"Not known to the model: {', '.join(said[:MAX_UNKNOWN])}{rest}." if said else ""
+
+
 def _describe_leaf(leaf: LeafModel) -> str:
     noise = f", {say_noise(leaf.floor)}" if any(leaf.floor) else ""
     return f"leaf {leaf.leaf}: {say_share(leaf.share)}{noise}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from driftree.evaluate.drawing import FONT_SIZE
 from driftree.explain.explanation import Explanations
 from driftree.explain.text import label_texts, percent
 from driftree.learn.events import format_number
 from driftree.show.style import (
     DOWN,
+    FONT_SIZE,
     INK,
     MUTED,
     PLAIN,

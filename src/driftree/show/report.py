@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from driftree.estimators import DynamicModelTreeClassifier
-    from driftree.evaluate.drawing import Drifts
     from driftree.evaluate.records import Record
+    from driftree.show.scores import Drifts
 
 SCRIPTS = ("data", "replay", "timeline", "tree", "reading", "tables", "main")
 UNFIT = re.compile("[<>&\u2028\u2029\ud800-\udfff]")

@@ -10,12 +10,12 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from driftree.evaluate.drawing import drift_spans
 from driftree.evaluate.learners import LEARNERS
 from driftree.evaluate.records import by_learner, columns, slide, summarise
 from driftree.explain.changes import KINDS
 from driftree.explain.describe import column_scales, inside
 from driftree.explain.text import label_texts, one_line, shorten_together
+from driftree.show.provenance import parameters, versions
 from driftree.show.report_leaves import (
     leaves_over_time,
     present_leaves,
@@ -25,16 +25,16 @@ from driftree.show.report_leaves import (
     thin,
 )
 from driftree.show.report_text import Words, visible
-from driftree.show.reproduce import parameters, versions
+from driftree.show.scores import drift_spans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from driftree.estimators import DynamicModelTreeClassifier
-    from driftree.evaluate.drawing import Drifts
     from driftree.evaluate.records import Record
     from driftree.learn.events import Event
     from driftree.learn.history import History, Structure
+    from driftree.show.scores import Drifts
 
 MAX_POINTS = 400  # of a metric's curve
 WINDOW = 20  # batches of the sliding mean, as in the paper's figures

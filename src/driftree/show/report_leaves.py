@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from driftree.explain.changes import replay
 from driftree.explain.describe import (
     centre,
     class_shares,
@@ -18,7 +19,6 @@ from driftree.explain.describe import (
     possible_inputs,
     row_shares,
 )
-from driftree.explain.replay import replay
 from driftree.explain.rules import most_probable, rules
 from driftree.learn.events import Spot
 from driftree.learn.history import Structure

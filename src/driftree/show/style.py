@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.evaluate.drawing import FONT_SIZE, MISSING, page
+from driftree.explain.changes import history_of
 from driftree.explain.describe import inside
-from driftree.explain.replay import history_of
 from driftree.explain.text import one_line, shorten_together
 from driftree.learn.events import join_path
 
@@ -25,11 +25,16 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from driftree.estimators import DynamicModelTreeClassifier
     from driftree.learn.events import Condition
 
+MISSING = "pictures need matplotlib: pip install 'driftree[plot]'"
+SUFFIXES = (".png", ".svg", ".pdf")
+FONT_SIZE = 8  # points at the printed size
+PAGE_WIDTH = 7.16  # inches, the two columns of an IEEE page
 INK = "#1a1a1a"
 MUTED = "#555555"  # 7:1 on white
 FAINT = "#d9d9d9"
@@ -51,6 +56,22 @@ KEY = 0.62  # inches for the line before it
 ELLIPSIS = "…"
 HINTING = 1.07  # at few dots per inch, letters are up to so much wider
 PLAIN: dict[str, Any] = {"parse_math": False}  # texts that hold names of the user's
+
+
+def page(
+    n_rows: int, n_columns: int, *, height: float, width: float = PAGE_WIDTH
+) -> tuple[Figure, NDArray[np.object_]]:
+    """Return an empty figure of some inches and its panels."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(MISSING) from error
+    figure = Figure(figsize=(width, height), layout="constrained")
+    panels = figure.subplots(n_rows, n_columns, squeeze=False)
+    for panel in panels.flat:
+        panel.tick_params(labelsize=FONT_SIZE)
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, panels
 
 
 def axes_or_new(ax: Axes | None, *, width: float, height: float) -> Axes:
@@ -284,3 +305,24 @@ def write_signed(value: float) -> str:
     """
     digits = 2 if abs(value) < 0.995 else 1 if abs(value) < 99.5 else 0
     return f"{value:+.{digits}f}"
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure as .png (200 dots per inch), .svg or .pdf.
+
+    Examples
+    --------
+    >>> save_figure(None, "figure.bmp")
+    Traceback (most recent call last):
+    ...
+    ValueError: figures are written as .png, .svg or .pdf, got 'figure.bmp'
+    """
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"figures are written as .png, .svg or .pdf, got {str(path)!r}")
+    from matplotlib import rc_context
+
+    # neither a date nor random names inside, so that the same results give the same file
+    metadata = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[path.suffix]
+    with rc_context({"svg.hashsalt": "driftree"}):
+        figure.savefig(path, dpi=200, metadata=metadata)

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from driftree.evaluate.drawing import FONT_SIZE
 from driftree.explain.describe import inside
 from driftree.explain.outline import outline, unit_of_effects
 from driftree.explain.text import check_limits, label_texts
 from driftree.show.style import (
     FAINT,
+    FONT_SIZE,
     MUTED,
     OTHERS,
     SMALL,
@@ -19,12 +19,16 @@ from driftree.show.style import (
     cut_together,
     measure,
 )
-from driftree.show.tree_cards import Pen, bars_of, colour_labels, draw_bars, draw_card
-from driftree.show.tree_layout import (
+from driftree.show.tree_parts import (
     COLUMN_GAP,
     MARGIN,
     Box,
     Layout,
+    Pen,
+    bars_of,
+    colour_labels,
+    draw_bars,
+    draw_card,
     hide_small,
     lay_out,
     shown,

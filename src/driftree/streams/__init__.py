@@ -1,13 +1,8 @@
 """Where rows come from."""
 
-from driftree.streams.bad_rows import BadRow as BadRow
-from driftree.streams.bad_rows import BadRowError as BadRowError
-from driftree.streams.bad_rows import BadRows as BadRows
-from driftree.streams.bad_rows import BadRowsWarning as BadRowsWarning
 from driftree.streams.cache import cache_folder as cache_folder
 from driftree.streams.catalogue import DATA_SETS as DATA_SETS
 from driftree.streams.catalogue import DataSet as DataSet
-from driftree.streams.combine import drift as drift
 from driftree.streams.concepts import AGRAWAL_FEATURES as AGRAWAL_FEATURES
 from driftree.streams.concepts import STAGGER_FEATURES as STAGGER_FEATURES
 from driftree.streams.concepts import label_agrawal as label_agrawal
@@ -20,16 +15,21 @@ from driftree.streams.datasets import LoadedData as LoadedData
 from driftree.streams.datasets import fetch_data_set as fetch_data_set
 from driftree.streams.datasets import list_data_sets as list_data_sets
 from driftree.streams.datasets import load_data_set as load_data_set
-from driftree.streams.files import Stream as Stream
-from driftree.streams.files import open_stream as open_stream
+from driftree.streams.generators import drift as drift
 from driftree.streams.generators import led as led
+from driftree.streams.generators import normalise_online as normalise_online
 from driftree.streams.generators import random_rbf as random_rbf
 from driftree.streams.generators import sine as sine
 from driftree.streams.generators import stagger as stagger
-from driftree.streams.paper import paper_agrawal as paper_agrawal
-from driftree.streams.paper import paper_hyperplane as paper_hyperplane
-from driftree.streams.paper import paper_sea as paper_sea
-from driftree.streams.scaling import normalise_online as normalise_online
+from driftree.streams.multiflow import paper_agrawal as paper_agrawal
+from driftree.streams.multiflow import paper_hyperplane as paper_hyperplane
+from driftree.streams.multiflow import paper_sea as paper_sea
+from driftree.streams.sources import BadRow as BadRow
+from driftree.streams.sources import BadRowError as BadRowError
+from driftree.streams.sources import BadRows as BadRows
+from driftree.streams.sources import BadRowsWarning as BadRowsWarning
+from driftree.streams.stream import Stream as Stream
+from driftree.streams.stream import open_stream as open_stream
 from driftree.streams.synthetic import agrawal as agrawal
 from driftree.streams.synthetic import drifting_agrawal as drifting_agrawal
 from driftree.streams.synthetic import hyperplane as hyperplane

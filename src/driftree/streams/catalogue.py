@@ -1,13 +1,18 @@
 """The paper's thirteen data sets: what they are, where they come from, what to expect of them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from driftree.learn.tables import nearest_name
 from driftree.streams.concepts import AGRAWAL_FEATURES, Features, Labels
-from driftree.streams.names import check_name
-from driftree.streams.paper import paper_agrawal, paper_hyperplane, paper_sea
+from driftree.streams.multiflow import paper_agrawal, paper_hyperplane, paper_sea
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Counts(NamedTuple):
@@ -302,3 +307,36 @@ _RECORDS = (
 
 DATA_SETS: Mapping[str, DataSet] = MappingProxyType({record.name: record for record in _RECORDS})
 """The thirteen data sets in the order of the paper's columns, then the stand-in for Airlines."""
+
+
+# ---------------------------------------------------------------------- names that users type
+def check_name(name: str, known: Iterable[str], what: str) -> str:
+    """Return a name that is known; raise otherwise.
+
+    Examples
+    --------
+    >>> check_name("dmt", ["dmt", "efdt"], "learner")
+    'dmt'
+    >>> check_name("edft", ["dmt", "efdt"], "learner")
+    Traceback (most recent call last):
+    ...
+    ValueError: there is no learner 'edft' (did you mean efdt?): choose from dmt, efdt
+    """
+    names = list(known)
+    if name in names:
+        return name
+    raise ValueError(
+        f"there is no {what} {name!r}{hint(name, names)}: choose from {', '.join(names)}"
+    )
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Ask whether the nearest name was meant; nothing if none is near.
+
+    Examples
+    --------
+    >>> hint("electricty", ["electricity", "sea"])
+    ' (did you mean electricity?)'
+    """
+    near = nearest_name(name, known)
+    return "" if near is None else f" (did you mean {near}?)"

@@ -120,7 +120,7 @@ def is_whole(cell: str) -> bool:
 
 
 # ---------------------------------------------------------------------- whole columns
-class Column(NamedTuple):
+class CsvColumn(NamedTuple):
     """A column's name, how its cells are read, and whether few different ones come again."""
 
     name: str
@@ -141,7 +141,9 @@ class Column(NamedTuple):
         return np.fromiter(map(parse, cells), self.dtype, len(cells))
 
 
-def decide_column(name: str, cells: Sequence[str], *, is_target: bool, is_category: bool) -> Column:
+def decide_column(
+    name: str, cells: Sequence[str], *, is_target: bool, is_category: bool
+) -> CsvColumn:
     """Decide by the first cells what a column holds.
 
     Most of them count: in a column of numbers, text is malformed, even among the first rows.
@@ -157,9 +159,9 @@ def decide_column(name: str, cells: Sequence[str], *, is_target: bool, is_catego
     is_repetitive = 2 * len(set(cells)) < len(cells)
     if is_category or (values and 2 * len(numbers) <= len(values)):
         parse = parse_text_label if is_target else parse_text
-        return Column(name, parse, object, is_repetitive)
+        return CsvColumn(name, parse, object, is_repetitive)
     if not is_target:
-        return Column(name, parse_number, np.float64, is_repetitive)
+        return CsvColumn(name, parse_number, np.float64, is_repetitive)
     if all(map(is_whole, numbers)):
-        return Column(name, parse_whole_label, np.int64, is_repetitive)
-    return Column(name, parse_number_label, np.float64, is_repetitive)
+        return CsvColumn(name, parse_whole_label, np.int64, is_repetitive)
+    return CsvColumn(name, parse_number_label, np.float64, is_repetitive)

@@ -21,19 +21,18 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from driftree.learn.tables import list_names
-from driftree.streams.bad_rows import BadRow, BadRowError, BadRows
 from driftree.streams.csv_columns import (
-    Column,
+    CsvColumn,
     decide_column,
     has_decimal_commas,
     is_number,
     is_text,
 )
 from driftree.streams.csv_lines import Room, TooLongError, WatchedBytes, watch_text
-from driftree.streams.sources import Source, pick_target
+from driftree.streams.sources import BadRow, BadRowError, BadRows, Source, pick_target
 
 if TYPE_CHECKING:
-    from driftree.streams.batching import Block, Blocks
+    from driftree.streams.rows import Block, Blocks
 
     Reader = Any  # csv.reader's own type has no public name
 
@@ -102,7 +101,7 @@ class CsvFile(Source):
         Malformed rows after row number `stop` are not counted.
         """
         self.bad_rows = BadRows()
-        columns: list[Column] = []
+        columns: list[CsvColumn] = []
         n_left = stop
         with self._open() as lines:
             for part in self._read_rows(self._read_header(lines)):
@@ -127,7 +126,9 @@ class CsvFile(Source):
                     raise part.error
         return n_rows
 
-    def _convert(self, part: _Rows, columns: list[Column], n_left: int | None) -> Iterator[Block]:
+    def _convert(
+        self, part: _Rows, columns: list[CsvColumn], n_left: int | None
+    ) -> Iterator[Block]:
         """Yield the good rows of a part; then raise what ended it, if anything did.
 
         Of malformed rows, those after `n_left` good ones do not count.
@@ -158,7 +159,7 @@ class CsvFile(Source):
         if part.error:
             raise part.error
 
-    def _to_block(self, rows: list[list[str]], columns: list[Column]) -> Block:
+    def _to_block(self, rows: list[list[str]], columns: list[CsvColumn]) -> Block:
         cells = zip(*rows, strict=True) if rows else [()] * len(columns)
         X = {
             column.name: column.read(values) for column, values in zip(columns, cells, strict=True)
@@ -166,7 +167,7 @@ class CsvFile(Source):
         y = X.pop(self._target_name())
         return X, y
 
-    def _find_faults(self, part: _Rows, columns: list[Column]) -> dict[int, BadRow]:
+    def _find_faults(self, part: _Rows, columns: list[CsvColumn]) -> dict[int, BadRow]:
         """Look for malformed cells; a row's first one counts."""
         faults: dict[int, BadRow] = {}
         for line, row in zip(part.lines, part.rows, strict=True):
@@ -179,7 +180,7 @@ class CsvFile(Source):
                     break
         return faults
 
-    def _decide(self, first: _Rows) -> list[Column]:
+    def _decide(self, first: _Rows) -> list[CsvColumn]:
         cells = zip(*first.rows, strict=True) if first.rows else [()] * len(self.header)
         columns = []
         for name, values in zip(self.header, cells, strict=True):

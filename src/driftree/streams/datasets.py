@@ -27,9 +27,11 @@ from driftree.streams.catalogue import (
     OpenMLFile,
     find_data_set,
 )
-from driftree.streams.columns import (
+from driftree.streams.data_files import (
     TARGET,
-    Column,
+    DataColumn,
+    checksum_file,
+    convert,
     count,
     factorise,
     keep_columns,
@@ -37,8 +39,8 @@ from driftree.streams.columns import (
     narrow,
     read_columns,
     scale_as_in_paper,
+    write_checksum,
 )
-from driftree.streams.convert import checksum_file, convert, write_checksum
 from driftree.streams.download import DownloadError, Progress, download, fetch
 
 
@@ -297,7 +299,7 @@ def _unavailable(record: DataSet, reason: str) -> DataSetUnavailable:
     )
 
 
-def _read(record: DataSet, path: Path) -> dict[str, Column]:
+def _read(record: DataSet, path: Path) -> dict[str, DataColumn]:
     """Return the columns of a file, from the arrays that are kept of it if it has not changed."""
     is_ours = path.parent == cache_folder()
     if is_ours:

@@ -31,7 +31,7 @@ class DownloadError(RuntimeError):
     """A file could not be downloaded, or is not the file that was expected."""
 
 
-class Mark(NamedTuple):
+class Bookmark(NamedTuple):
     """What the beginning of a file in `<name>.part` belongs to; kept in `<name>.part.json`."""
 
     url: str
@@ -126,15 +126,15 @@ class _Part:
     def n_bytes(self) -> int:
         return self.file.stat().st_size if self.file.exists() else 0
 
-    def read_mark(self, url: str) -> Mark | None:
+    def read_mark(self, url: str) -> Bookmark | None:
         """Return the mark if there are bytes of this address to go on from."""
         try:
-            mark = Mark(**json.loads(self.mark_file.read_text()))
+            mark = Bookmark(**json.loads(self.mark_file.read_text()))
         except (FileNotFoundError, ValueError, TypeError):  # none, or cut off by a kill
             return None
         return mark if mark.url == url and self.n_bytes else None
 
-    def start(self, mark: Mark) -> None:
+    def start(self, mark: Bookmark) -> None:
         """Begin anew: first no bytes, then their mark."""
         self.file.write_bytes(b"")
         self.mark_file.write_text(json.dumps(mark._asdict()))
@@ -166,7 +166,7 @@ def _receive_all(url: str, part: _Part, *, is_checked: bool, progress: Progress 
 
 
 def _receive(
-    url: str, part: _Part, mark: Mark | None, *, is_checked: bool, progress: Progress | None
+    url: str, part: _Part, mark: Bookmark | None, *, is_checked: bool, progress: Progress | None
 ) -> None:
     """Ask once for the missing bytes and write them down as they come."""
     headers = {}
@@ -182,7 +182,7 @@ def _receive(
                 raise ConnectionError("the server sent another range than it was asked for")
             length = response.headers.get("Content-Length")
             n_bytes = int(length) if length else None
-            part.start(Mark(url, _validator(response), n_bytes))
+            part.start(Bookmark(url, _validator(response), n_bytes))
         with part.file.open("ab") as file:
             while chunk := response.read1(CHUNK_BYTES):
                 file.write(chunk)
@@ -194,7 +194,7 @@ def _receive(
         raise ConnectionError(f"the connection ended after {part.n_bytes:,} of {n_bytes:,} bytes")
 
 
-def _continued(response: HTTPResponse, part: _Part, mark: Mark | None) -> int | None:
+def _continued(response: HTTPResponse, part: _Part, mark: Bookmark | None) -> int | None:
     """Return the size of the whole file if the answer goes on where the part ends."""
     pattern = rf"bytes {part.n_bytes}-\d+/(\d+)"
     match = re.fullmatch(pattern, response.headers.get("Content-Range", ""))

@@ -1,15 +1,21 @@
-"""Rows of a stream, whatever holds them: an array, a data frame, or a dict of columns."""
+"""Rows of a stream, whatever holds them, and blocks of them, cut into batches and joined.
+
+A block is a pair (X, y). X is a NumPy array, a data frame of any library, or a dict of columns; y
+is an array of int64, float64, or objects such as text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
+from numpy.typing import NDArray
 
-from driftree.streams.batching import count_rows, name_features, take
+from driftree.learn.checks import as_objects
+from driftree.learn.tables import array_names, to_frame
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -100,3 +106,189 @@ class Rows:
 
 def _to_list(column: Any) -> list[Any]:
     return list(column.to_list() if hasattr(column, "to_list") else np.asarray(column).tolist())
+
+
+Block = tuple[Any, NDArray[Any]]
+Blocks = Iterator[Block]
+
+NUMBERS = (int, float, np.number)
+
+
+# ---------------------------------------------------------------------- blocks
+def cut(blocks: Blocks, batch_rows: int, *, start: int = 0, stop: int | None = None) -> Blocks:
+    """Cut blocks into batches that end at multiples of `batch_rows`.
+
+    Where reading fails, the rows before come first, in a shorter batch, and then the error.
+
+    Parameters
+    ----------
+    blocks : iterator of (X, y)
+        Rows from number `start` on.
+    batch_rows : int
+        Rows per batch.
+    start : int, default=0
+        Number of the first row; the first batch is the rest of its batch.
+    stop : int, optional
+        Number of the row before which to end.
+
+    Examples
+    --------
+    >>> block = np.arange(14.0).reshape(7, 2), np.arange(7)
+    >>> [y.tolist() for _, y in cut(iter([block, block]), 4, start=2, stop=11)]
+    [[0, 1], [2, 3, 4, 5], [6, 0, 1]]
+    """
+    parts: list[Block] = []
+    row = start
+    try:
+        while row != stop and (block := next(blocks, None)) is not None:
+            n_rows = len(block[1])
+            first = row
+            while row < first + n_rows and row != stop:
+                end = row - row % batch_rows + batch_rows
+                end = end if stop is None else min(end, stop)
+                last = min(end, first + n_rows)
+                parts.append(take(block, row - first, last - first))
+                row = last
+                if row == end:
+                    yield join(parts)
+                    parts = []
+    except Exception:
+        if parts:
+            yield join(parts)
+        raise
+    if parts:
+        yield join(parts)
+
+
+def gather(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    """Yield lists of `size` items; where reading fails, the items before it come first.
+
+    Examples
+    --------
+    >>> list(gather(iter("streams"), 3))
+    [['s', 't', 'r'], ['e', 'a', 'm'], ['s']]
+    """
+    gathered: list[Any] = []
+    try:
+        for item in items:
+            gathered.append(item)
+            if len(gathered) == size:
+                yield gathered
+                gathered = []
+    except Exception:
+        if gathered:
+            yield gathered
+        raise
+    if gathered:
+        yield gathered
+
+
+def count_rows(X: Any) -> int:
+    """Return the number of rows."""
+    if isinstance(X, Mapping):
+        return len(next(iter(X.values()))) if X else 0
+    return len(X)
+
+
+def name_features(X: Any) -> list[Any]:
+    """Return the names of the columns; x0, x1, ... for those of an array."""
+    if isinstance(X, Mapping):
+        return list(X)
+    if isinstance(X, np.ndarray):
+        return list(array_names(X.shape[1]))
+    return list(to_frame(X).columns)
+
+
+def take(block: Block, start: int, stop: int) -> Block:
+    """Return rows of a block."""
+    X, y = block
+    if start == 0 and stop >= len(y):
+        return block
+    rows = slice(start, stop)
+    if isinstance(X, Mapping):
+        return {name: column[rows] for name, column in X.items()}, y[rows]
+    if isinstance(X, np.ndarray):
+        return X[rows], y[rows]
+    return nw.from_native(X, eager_only=True)[rows].to_native(), y[rows]
+
+
+def join(parts: list[Block]) -> Block:
+    """Return one block that holds the rows of several.
+
+    Examples
+    --------
+    >>> X, y = join([({"a": np.ones(1)}, np.ones(1)), ({"b": np.zeros(1)}, np.zeros(1))])
+    >>> X["a"], X["b"]
+    (array([ 1., nan]), array([nan, 0.]))
+    """
+    if len(parts) == 1:
+        return parts[0]
+    features = [X for X, _ in parts]
+    y = np.concatenate([y for _, y in parts])
+    if isinstance(features[0], Mapping):
+        names = dict.fromkeys(name for X in features for name in X)
+        return {
+            name: _join_columns([X.get(name, np.full(len(y), None)) for X, y in parts])
+            for name in names
+        }, y
+    if isinstance(features[0], np.ndarray):
+        return np.concatenate(features), y
+    frames = [nw.from_native(X, eager_only=True) for X in features]
+    return nw.concat(frames).to_native(), y
+
+
+def _join_columns(columns: list[NDArray[Any]]) -> NDArray[Any]:
+    """Join columns; where one holds nothing but None, the others say what kind they are."""
+    is_empty = [
+        column.dtype == object and all(cell is None for cell in column) for column in columns
+    ]
+    if any(column.dtype == np.float64 for column in columns):
+        columns = [
+            column.astype(np.float64) if empty else column
+            for column, empty in zip(columns, is_empty, strict=True)
+        ]
+    return np.concatenate(columns)
+
+
+def to_columns(rows: list[Mapping[Any, Any]]) -> dict[Any, NDArray[Any]]:
+    """Turn rows into columns: float64, or cells unchanged where not all are numbers.
+
+    A name that a row lacks is a missing value: NaN among numbers, None elsewhere.
+
+    Examples
+    --------
+    >>> to_columns([{"age": 31, "car": "van"}, {"age": 40.5}])
+    {'age': array([31. , 40.5]), 'car': array(['van', None], dtype=object)}
+    """
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: _to_column([row.get(name) for row in rows]) for name in names}
+
+
+def _to_column(cells: list[Any]) -> NDArray[Any]:
+    kinds = set(map(type, cells)) - {type(None)}
+    if kinds and bool not in kinds and all(issubclass(kind, NUMBERS) for kind in kinds):
+        return np.array(cells, dtype=np.float64)
+    return as_objects(cells)
+
+
+def to_label_array(y: Any) -> NDArray[Any]:
+    """Return labels of any kind of sequence as an array of int64, float64 or objects.
+
+    Examples
+    --------
+    >>> to_label_array([True, False]), to_label_array(["no", "yes"])
+    (array([1, 0]), array(['no', 'yes'], dtype=object))
+    """
+    if nw.dependencies.is_into_series(y):
+        series = nw.from_native(y, series_only=True)
+        is_number = series.dtype.is_numeric() or series.dtype == nw.Boolean
+        labels = series.to_numpy() if is_number else as_objects(series.to_list())
+    else:
+        labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise ValueError(f"y must have one dimension, one label per row, got shape {labels.shape}")
+    if labels.dtype.kind in "biu":
+        return labels.astype(np.int64, copy=False)
+    if labels.dtype.kind == "f":
+        return labels.astype(np.float64, copy=False)
+    return as_objects(y if isinstance(y, list) else labels.tolist())

@@ -1,0 +1,376 @@
+"""Counterfactual: what would have to be different for another prediction.
+
+In each leaf the model is linear up to three standard deviations from the mean (beyond, it is flat),
+so the nearest point of a leaf's box is a convex problem once the categories are chosen; these are
+chosen by branch and bound. A category may become each level that was learnt (of very many, the
+first 32), or those in `ranges`. The paper's setting keeps no list of numbers named in
+`categorical`: there, these are the numbers that splits ask for.
+
+The numbers of the nearest row are then rounded, away from the row that it started from, to as few
+digits as the model agrees to: what is said can be taken at its word.
+
+`constraints` reads what may change, `leaf_tasks` makes a task of each leaf, `solver` answers it,
+and `words` says it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftree.explain.contributions import read_row
+from driftree.explain.counterfactual.constraints import Constraints, is_hashable, read_constraints
+from driftree.explain.counterfactual.leaf_tasks import Plan, Region, Start, plans, reach
+from driftree.explain.counterfactual.solver import EQUAL, search
+from driftree.explain.counterfactual.words import round_away, round_back, say_changes
+from driftree.explain.describe import inside
+from driftree.explain.explanation import zero_of
+from driftree.explain.text import did_you_mean, one_line, percent, say_unknown
+from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.checks import plain
+from driftree.learn.events import ALL_DIGITS
+from driftree.learn.tables import list_names
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping
+
+    from driftree.explain.counterfactual.solver import Doubles
+    from driftree.explain.readable import Readable
+    from driftree.learn.encoding import Encoder
+    from driftree.learn.events import Condition
+    from driftree.learn.tree import Tree
+
+MAX_NODES = 1000  # of all searches together; then one way down each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterfactual:
+    """The nearest row with another prediction, or that there is none; `str` says it.
+
+    Attributes
+    ----------
+    exists : bool
+        Whether there is one; also ``bool(result)``.
+    target : hashable
+        The label that the model gives to it; if there is none, the label that was wanted.
+    x : dict or None
+        The whole row as it came, with the changes; numbers are rounded, and predicted as such.
+    changes : dict
+        Names of the changed features to their old and new values, what goes furthest first.
+    distance : float
+        Distance of `x` from the old row, see `counterfactual`; infinite if there is none. By the
+        rounding it may be farther than the nearest row: mostly less than 0.02 per number.
+    probability : float
+        Probability of the target after the change; NaN if there is none.
+    leaf : int or None
+        Id of the leaf that the row then reaches.
+    path : tuple of Condition
+        The conditions from the root to this leaf.
+    exact : bool
+        Whether it is certain that, but for the rounding, nothing is nearer (or that there is
+        nothing). False only where the search was cut short: very many categories with more than
+        two labels, or more than six numbers beyond three standard deviations.
+    reason : str
+        If there is none, why.
+    note : str
+        Which names of the old row the model does not know; empty if it knows all.
+    """
+
+    exists: bool
+    target: Any
+    x: dict[Hashable, Any] | None = None
+    changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    distance: float = math.inf
+    probability: float = math.nan
+    leaf: int | None = None
+    path: tuple[Condition, ...] = ()
+    exact: bool = True
+    reason: str = ""
+    note: str = ""
+
+    def __bool__(self) -> bool:
+        return self.exists
+
+    def __str__(self) -> str:
+        return f"{self._sentence()} {self.note}".rstrip()
+
+    def _sentence(self) -> str:
+        label = "anything else" if self.target is None else one_line(repr(self.target))
+        if not self.exists:
+            return f"Nothing makes it {label}: {self.reason}."
+        if not self.changes:
+            return f"It is {label} already ({percent(self.probability)}): nothing has to change."
+        return f"It would be {label} ({percent(self.probability)}) if {say_changes(self.changes)}."
+
+
+def counterfactual(
+    model: Readable,
+    x: Mapping[Hashable, Any],
+    *,
+    target: Hashable = None,
+    fixed: Iterable[Hashable] = (),
+    ranges: Mapping[Hashable, Any] | None = None,
+) -> Counterfactual:
+    """Return the nearest row with another prediction: see `Readable.counterfactual`."""
+    hunt = find_nearest(model, x, target=target, fixed=fixed, ranges=ranges)
+    encoder = hunt.encoder
+    unknown = [name for name in hunt.x if name not in encoder.names]
+    note = say_unknown(unknown, [name for name in encoder.names if name not in hunt.x])
+    if hunt.best is not None:
+        return hunt.result(note)
+    return Counterfactual(
+        exists=False,
+        target=None if hunt.target is None else encoder.label_list[hunt.target],
+        exact=hunt.unsearched == math.inf,
+        reason=_say_why(hunt),
+        note=note,
+    )
+
+
+def find_nearest(
+    model: Readable,
+    x: Mapping[Hashable, Any],
+    *,
+    target: Hashable,
+    fixed: Iterable[Hashable],
+    ranges: Mapping[Hashable, Any] | None,
+) -> Hunt:
+    """Return the search at its end: the nearest row, before any rounding."""
+    tree, encoder = inside(model)
+    values = read_row(encoder, x)
+    limits = read_constraints(encoder, x, values, fixed, ranges)
+    code = _read_target(encoder, target)
+    present = int(tree.engine.probabilities(values[None])[0].argmax())
+    if code is None and len(encoder.labels) == 2:
+        code = 1 - present
+    hunt = Hunt(tree, encoder, dict(x), values, present=present, target=code)
+    hunt.run(limits)
+    return hunt
+
+
+class Hunt:
+    """The search over all leaves.
+
+    Attributes
+    ----------
+    best : array of shape (features,) or None
+        The nearest row that the model agreed to, not rounded.
+    cost : float
+        Its squared distance.
+    unsearched : float
+        What anything nearer that was not looked at costs at least.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        encoder: Encoder,
+        x: dict[Hashable, Any],
+        values: Doubles,
+        *,
+        present: int,
+        target: int | None,
+    ) -> None:
+        self.tree, self.encoder, self.x, self.values = tree, encoder, x, values
+        self.present, self.target = present, target
+        self.best: Doubles | None = None
+        self.cost = self.unsearched = math.inf
+
+    def again(self) -> Hunt:
+        """Return the same hunt, not begun."""
+        return Hunt(
+            self.tree,
+            self.encoder,
+            self.x,
+            self.values,
+            present=self.present,
+            target=self.target,
+        )
+
+    def run(self, limits: Constraints) -> None:
+        """Take the leaves by what they cost at least, until the next is no nearer."""
+        self.limits = limits
+        if self.target == self.present and limits.allow(self.values):
+            self.best, self.cost = self.values, 0.0
+            return
+        if len(self.encoder.labels) < 2:
+            return
+        self.start = Start(self.tree, self.encoder, self.values, limits)
+        regions = (reach(self.tree, self.start, limits, leaf) for leaf in self.tree.leaves())
+        rest: list[tuple[float, int, Region | Plan]] = [
+            (self.start.least_cost(region), region.leaf, region) for region in regions if region
+        ]
+        heapq.heapify(rest)
+        order = itertools.count(len(self.tree.engine.alive))  # of equals, the first found first
+        nodes_left = MAX_NODES
+        while rest and rest[0][0] < self.cost * EQUAL:
+            _, _, nearest = heapq.heappop(rest)
+            if isinstance(nearest, Plan):
+                nodes_left -= self._search(nearest, max(nodes_left, 1))
+                continue
+            for demands, constants in self._goals(nearest.leaf):
+                found, left_out = plans(nearest, self.start, demands, constants)
+                self.unsearched = min(self.unsearched, left_out)
+                for plan in found:
+                    heapq.heappush(rest, (plan.bounds.least, next(order), plan))
+
+    def _search(self, plan: Plan, max_nodes: int) -> int:
+        _, unsearched, n_nodes = search(
+            plan.bounds, self.cost, partial(self._confirm, plan), max_nodes=max_nodes
+        )
+        self.unsearched = min(self.unsearched, unsearched)
+        return n_nodes
+
+    def _goals(self, leaf: int) -> list[tuple[Doubles, Doubles]]:
+        """Return what must not be negative: rows of weights and constants, one goal or several.
+
+        For any label but the present one each other label is a goal of its own: where it first
+        draws level, the prediction changes, if not to it, then to a third one.
+        """
+        engine, target = self.tree.engine, self.target
+        weights = engine.weights(leaf)
+        if engine.n_outputs == 1:
+            even = zero_of(engine.floor(int(engine.model[leaf])))
+            sign = 1.0 if target == 1 else -1.0
+            return [(sign * weights, np.array([-sign * even]))]
+        if target is not None:
+            others = np.delete(weights, target, axis=0)
+            return [(weights[target] - others, np.zeros(len(others)))]
+        others = np.delete(weights, self.present, axis=0) - weights[self.present]
+        return [(other[None], np.zeros(1)) for other in others]
+
+    def _confirm(self, plan: Plan, shifts: Doubles, picks: tuple[int, ...]) -> float:
+        """Return the squared distance of a row if the model agrees, else infinity."""
+        values = plan.row(self.start, shifts, picks)
+        if not self._agrees(values):
+            return math.inf
+        cost = float(self.start.costs(values).sum())
+        if cost < self.cost:
+            self.best, self.cost = values, cost
+        return cost
+
+    def _agrees(self, values: Doubles) -> bool:
+        code = int(self._probabilities(self.row(values)).argmax())
+        return code != self.present if self.target is None else code == self.target
+
+    def rounded(self) -> Doubles:
+        """Return the nearest row with its new numbers rounded, as far as the model agrees.
+
+        A number is rounded away from its old value, which is where the target lies. Where it may go
+        no farther (for a limit, the end of the leaf, a third label) it is rounded back.
+        """
+        best = self.best
+        assert best is not None
+        numbers = [j for j in self._changed(best) if j not in self.start.options]
+        for more in range(ALL_DIGITS):
+            away, back = best.copy(), best.copy()
+            for j in numbers:
+                old, new = float(self.values[j]), float(best[j])
+                digits = self.encoder.digits(j, new) + more
+                away[j], back[j] = round_away(new, old, digits), round_back(new, old, digits)
+                alone = best.copy()
+                alone[j] = away[j]
+                if not self._stays(alone):
+                    away[j] = back[j]
+            one_back = np.where(np.eye(len(best), dtype=bool)[numbers], back, away)
+            candidates: list[Doubles] = [away, *one_back]
+            for values in candidates:
+                if self._stays(values) and self._agrees(values):
+                    return values
+        return best
+
+    def _stays(self, values: Doubles) -> bool:
+        """Tell whether a row keeps to the limits and the leaf of the nearest one."""
+        leaves = self.tree.engine.leaves(np.array([values, self.best]))
+        return bool(leaves[0] == leaves[1]) and self.limits.allow(values)
+
+    def _probabilities(self, row: dict[Hashable, Any]) -> Doubles:
+        matrix = self.encoder.read_dict(row, learning=False).matrix
+        return np.asarray(self.tree.engine.probabilities(matrix)[0])
+
+    def row(self, values: Doubles) -> dict[Hashable, Any]:
+        """Return the row as it came, with what is different in it."""
+        row = dict(self.x)
+        for j in self._changed(values):
+            name, value, levels = self.encoder.feature_names[j], values[j], self.encoder.levels[j]
+            if levels is None:
+                is_whole = isinstance(row[name], int) and j in self.start.options
+                row[name] = int(value) if is_whole and value == int(value) else float(value)
+            elif value < MAX_LEVELS:
+                row[name] = self.encoder.level(j, value)
+            else:
+                row[name] = self.limits.other_level[j]
+        return row
+
+    def _changed(self, values: Doubles) -> list[int]:
+        return np.flatnonzero((values != self.values) & ~np.isnan(self.values)).tolist()
+
+    def changes(self, values: Doubles) -> dict[str, tuple[Any, Any]]:
+        """Return old and new values by name, what went furthest first."""
+        row, changed = self.row(values), self._changed(values)
+        if changed:
+            costs = self.start.costs(values)
+            changed.sort(key=lambda j: -costs[j])
+        encoder = self.encoder
+        names = [(encoder.display_names[j], encoder.feature_names[j]) for j in changed]
+        return {shown: (self.x[name], row[name]) for shown, name in names}
+
+    def result(self, note: str) -> Counterfactual:
+        """Return what was found, rounded."""
+        values = self.rounded()
+        row = self.row(values)
+        probabilities = self._probabilities(row)
+        code = int(probabilities.argmax())
+        leaf = int(self.tree.engine.leaves(values[None])[0])
+        return Counterfactual(
+            exists=True,
+            target=self.encoder.label_list[code],
+            x=row,
+            changes=self.changes(values),
+            distance=math.sqrt(self.start.costs(values).sum()) if self.cost else 0.0,
+            probability=float(probabilities[code]),
+            leaf=leaf,
+            path=self.tree.path(leaf),
+            exact=self.cost <= self.unsearched,
+            note=note,
+        )
+
+
+def _read_target(encoder: Encoder, target: Hashable) -> int | None:
+    if target is None:
+        return None
+    code = encoder.labels.get(plain(target)) if is_hashable(target) else None
+    if code is None:
+        raise ValueError(
+            f"target must be a label that was learnt, got {target!r}"
+            f"{did_you_mean(target, encoder.label_list)}: choose from "
+            f"{list_names(encoder.label_list)}, or None for any other than now"
+        )
+    return code
+
+
+# ---------------------------------------------------------------------- words
+def _say_why(hunt: Hunt) -> str:
+    """Say why there is no such row: the limits are too narrow, or the model has none."""
+    labels = hunt.encoder.label_list
+    if len(labels) < 2:
+        return f"{one_line(repr(labels[0]))} is the only label that was learnt"
+    if hunt.unsearched < math.inf:
+        return "none was found before the search was cut short"
+    narrow = hunt.limits.say(hunt.encoder.display_names)
+    if narrow:
+        free = hunt.again()
+        free.run(Constraints.open(len(hunt.values)))
+        if free.best is not None:
+            changes = free.changes(free.rounded())
+            how = f"would be if {say_changes(changes)}" if changes else "is already"
+            return f"{narrow}; without these limits it {how}"
+    same = " with the same features missing" if np.isnan(hunt.values).any() else ""
+    which = "any other label" if hunt.target is None else "this label"
+    return f"the model gives {which} to no row{same}"

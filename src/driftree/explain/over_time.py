@@ -1,0 +1,295 @@
+"""Over time: how candidates and models of the tree went, from the samples in its history."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from driftree.explain.changes import history_of, replay
+from driftree.explain.describe import inside, row_shares
+from driftree.explain.outline import effects_of
+from driftree.learn.events import Replace, Split
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from numpy.typing import NDArray
+
+    from driftree.explain.readable import Readable
+    from driftree.learn.encoding import Encoder
+    from driftree.learn.events import Condition, Event
+    from driftree.learn.history import Structure
+    from driftree.learn.tree import Tree
+
+FLIP = 0.1  # of the strongest effect: what lies between this and minus this has no sign
+
+
+# ---------------------------------------------------------------------- gains
+@dataclass(frozen=True, slots=True, eq=False)
+class GainRace:
+    """The candidates of a node and what they had to reach.
+
+    Attributes
+    ----------
+    node : int
+        Id of the node.
+    path : tuple of Condition
+        The conditions from the root to it.
+    n_rows : ndarray of int
+        Rows of the stream learnt at each time: those of the samples, and of the node's changes.
+    threshold : ndarray of float
+        What a candidate's gain had to reach; NaN while the tree might not grow there.
+    gains : dict of Condition to ndarray of float
+        Gain of each candidate, NaN when it was not among the best three; the largest ever first.
+    events : list of Event
+        The changes of the node.
+    """
+
+    node: int
+    path: tuple[Condition, ...]
+    n_rows: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    gains: dict[Condition, NDArray[np.float64]]
+    events: list[Event]
+
+
+def gain_race(model: Readable, node: int | None = None) -> GainRace:
+    """Return the gains of a node's best candidates over time, and what they had to reach.
+
+    At a leaf it is the gain of a split, at an inner node that of another split in place of all that
+    is below.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that keeps its history.
+    node : int, optional
+        A node of the present tree, by default the one that changed last.
+
+    Returns
+    -------
+    GainRace
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+    >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    >>> race = gain_race(model)
+    >>> best, gains = next(iter(race.gains.items()))
+    >>> print(best, np.nanmax(gains) >= race.threshold[np.nanargmax(gains)])
+    x1 <= -0.002027 True
+    """
+    tree, _ = inside(model)
+    history = history_of(tree)
+    if node is None:
+        node = history.events[-1].node if history.events else 0
+    _check_node(history.now, node)
+    moments, births = replay(history)
+    levels: dict[int, float] = {}
+    gains: dict[Condition, dict[int, float]] = {}
+    for moment in moments:
+        if moment.births.get(node) != births[node]:
+            continue
+        seen, row = moment.sample.nodes[node], moment.sample.n_rows
+        levels[row] = seen.needed if math.isfinite(seen.needed) else math.nan
+        for entrant in seen.entrants:
+            condition = tree.words(
+                entrant.feature,
+                entrant.threshold,
+                equality=entrant.equality,
+                missing_left=entrant.missing_left,
+            )
+            gains.setdefault(condition, {})[row] = entrant.gain
+    events = [
+        event for event in history.events if event.node == node and event.n_rows > births[node]
+    ]
+    _add_decisions(events, levels, gains)
+    rows = sorted(levels)
+    ranked = sorted(gains, key=lambda condition: -max(gains[condition].values()))
+    return GainRace(
+        node=node,
+        path=history.now.path(node),
+        n_rows=np.array(rows, dtype=np.int64),
+        threshold=np.array([levels[row] for row in rows]),
+        gains={
+            condition: np.array([gains[condition].get(row, math.nan) for row in rows])
+            for condition in ranked
+        },
+        events=events,
+    )
+
+
+def _add_decisions(
+    events: Iterable[Event], levels: dict[int, float], gains: dict[Condition, dict[int, float]]
+) -> None:
+    """Add the very numbers that were compared when a candidate won; they fall between samples."""
+    for event in events:
+        if isinstance(event, (Split, Replace)):
+            levels[event.n_rows] = event.threshold
+            gains.setdefault(event.condition, {})[event.n_rows] = event.gain
+            if event.runner_up is not None:
+                second = gains.setdefault(event.runner_up.condition, {})
+                second[event.n_rows] = event.runner_up.gain
+
+
+# ---------------------------------------------------------------------- weights
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightsOverTime:
+    """The effects of a leaf's inputs over time, and of the leaves that were in its place before.
+
+    Attributes
+    ----------
+    leaf : int
+        Id of the leaf.
+    path : tuple of Condition
+        The conditions from the root to it.
+    label : hashable
+        The label whose log-odds the effects change.
+    n_rows : ndarray of int
+        Rows of the stream learnt at each sample.
+    nodes : ndarray of int
+        The leaf that held these rows then: the leaf itself, or before its time the node above it
+        that was a leaf; -1 where that node had another split, so that no one leaf held them.
+    effects : dict of str to ndarray of float
+        Effect of each input at each sample, in log-odds, as in `outline`; NaN where unknown. The
+        strongest at any time come first.
+    flips : dict of str to list of int
+        Samples at which an input's effect had changed its sign: from more than a tenth of the
+        strongest effect of all to less than minus that, or the other way.
+    signs : dict of str to ndarray of int
+        1 or -1 from where an input's effect exceeds that tenth to where its sign ends, else 0.
+    """
+
+    leaf: int
+    path: tuple[Condition, ...]
+    label: Hashable
+    n_rows: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    effects: dict[str, NDArray[np.float64]]
+    flips: dict[str, list[int]]
+    signs: dict[str, NDArray[np.int8]]
+
+
+def weights_over_time(
+    model: Readable, leaf: int | None = None, *, label: Hashable = None
+) -> WeightsOverTime:
+    """Return how the effects of a leaf's inputs went, in its place before it was a leaf too.
+
+    Parameters
+    ----------
+    model : DynamicModelTreeClassifier
+        A model that keeps its history.
+    leaf : int, optional
+        A leaf of the present tree, as `apply` gives it; by default the one that most rows reach.
+    label : hashable, optional
+        With more than two labels, the one whose effects to return; by default the most frequent
+        one of the leaf. With two labels it is the second.
+
+    Returns
+    -------
+    WeightsOverTime
+
+    Examples
+    --------
+    What x0 says about the label turns round after 4,000 rows:
+
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> X = np.random.default_rng(1).uniform(-1, 1, size=(8000, 2))
+    >>> y = (X[:, 0] > 0) ^ (np.arange(8000) > 4000)
+    >>> course = weights_over_time(DynamicModelTreeClassifier().partial_fit(X, y))
+    >>> [int(course.n_rows[place]) for place in course.flips["x0"]]
+    [5600]
+    """
+    tree, encoder = inside(model)
+    history = history_of(tree)
+    if leaf is None:
+        shares = row_shares(tree, unknown=0.5)
+        leaf = max(history.now.leaves(), key=lambda node: shares[node])
+    _check_node(history.now, leaf)
+    if not history.now.nodes[leaf].is_leaf:
+        known = ", ".join(map(str, sorted(history.now.leaves())))
+        raise ValueError(f"node {leaf} is no leaf; the leaves are {known}")
+    label = _choose_label(tree, encoder, leaf, label)
+    moments, births = replay(history)
+    above = _way_to(history.now, leaf)
+    nodes: list[int] = []
+    found: list[dict[str, float]] = []
+    for moment in moments:
+        there = [node for node in above if moment.births.get(node) == births[node]]
+        node = there[-1] if there else 0
+        seen = moment.sample.nodes[node]
+        nodes.append(node if seen.is_leaf and there else -1)
+        found.append({})
+        if nodes[-1] >= 0 and seen.weights is not None:
+            path = moment.structure.path(node)
+            found[-1] = effects_of(tree, encoder, seen.weights, path).get(label, {})
+    names = encoder.column_names()[1:]
+    effects = {name: np.array([own.get(name, math.nan) for own in found]) for name in names}
+    largest = {name: _largest(values) for name, values in effects.items()}
+    ranked = sorted(names, key=lambda name: -largest[name])
+    least = FLIP * max(largest.values(), default=0.0)
+    turns = {name: _follow_sign(effects[name], least) for name in ranked}
+    return WeightsOverTime(
+        leaf=leaf,
+        path=history.now.path(leaf),
+        label=label,
+        n_rows=np.array([moment.sample.n_rows for moment in moments], dtype=np.int64),
+        nodes=np.array(nodes, dtype=np.int64),
+        effects={name: effects[name] for name in ranked},
+        flips={name: flips for name, (flips, _) in turns.items()},
+        signs={name: signs for name, (_, signs) in turns.items()},
+    )
+
+
+def _choose_label(tree: Tree, encoder: Encoder, leaf: int, label: Hashable) -> Hashable:
+    labels = list(encoder.labels)
+    if len(labels) < 2:
+        raise ValueError(f"effects need at least two labels, the model has met {len(labels)}")
+    known = labels if len(labels) > 2 else labels[1:]
+    if label is None:
+        return known[int(tree.engine.class_rows(leaf).argmax())] if len(known) > 1 else known[0]
+    if label not in known:
+        raise ValueError(f"label must be one of {', '.join(map(repr, known))}, got {label!r}")
+    return label
+
+
+def _way_to(structure: Structure, node: int) -> list[int]:
+    """Return the nodes from the root to a node."""
+    way = [node]
+    while (parent := structure.nodes[way[-1]].parent) >= 0:
+        way.append(parent)
+    return way[::-1]
+
+
+def _largest(values: NDArray[np.float64]) -> float:
+    known = np.abs(values[~np.isnan(values)])
+    return float(known.max()) if len(known) else 0.0
+
+
+def _follow_sign(values: NDArray[np.float64], least: float) -> tuple[list[int], NDArray[np.int8]]:
+    """Return where a value has come to the other side of zero, by at least so much on both.
+
+    And the sign of each, from where it is so much to where it is zero, unknown or turns.
+    """
+    flips, last, held = [], 0.0, 0
+    signs = np.zeros(len(values), dtype=np.int8)
+    for place, value in enumerate(values):
+        if abs(value) > least:  # NaN is not
+            if last * value < 0:
+                flips.append(place)
+            last, held = value, 1 if value > 0 else -1
+        held = held if held * value > 0 else 0
+        signs[place] = held
+    return flips, signs
+
+
+def _check_node(structure: Structure, node: int) -> None:
+    if node not in structure.nodes:
+        known = ", ".join(map(str, sorted(structure.nodes)))
+        raise ValueError(f"there is no node {node} in the tree; there are {known}")

@@ -1,0 +1,14 @@
+"""The reproduction of the paper: its experiments, tables I to VI, figures 3 and 4.
+
+`driftree paper` runs all of it; docs/paper.md says what came out.
+"""
+
+from driftree.paper.experiments import Experiment as Experiment
+from driftree.paper.experiments import Findings as Findings
+from driftree.paper.figures import figure_drift as figure_drift
+from driftree.paper.figures import figure_tradeoff as figure_tradeoff
+from driftree.paper.six_tables import make_tables as make_tables
+from driftree.paper.table_formats import WRITERS as WRITERS
+from driftree.streams.multiflow import paper_agrawal as paper_agrawal
+from driftree.streams.multiflow import paper_hyperplane as paper_hyperplane
+from driftree.streams.multiflow import paper_sea as paper_sea

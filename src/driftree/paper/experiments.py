@@ -1,0 +1,291 @@
+"""Experiments: the paper's protocol for one learner on one data set, and what all of them found.
+
+Each is run once and then remembered. A result is found again by what it depends on: the rows, the
+size of the batches, the learner with all its settings, and the version of the code behind it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+import driftree.estimators
+import driftree.learn
+from driftree.evaluate.learners import LEARNERS, make_learner
+from driftree.evaluate.prequential import prequential
+from driftree.evaluate.records import Figure, Record, RecordFile, read_records, summarise
+from driftree.evaluate.runs import BATCH_SHARE
+from driftree.paper.published import TITLES
+from driftree.streams.datasets import LoadedData, load_data_set
+from driftree.streams.stream import open_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from driftree.evaluate.parallel import News
+
+PROTOCOL = 1  # to be raised when what a record says changes its meaning
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A learner, by name, on a data set, by name.
+
+    Attributes
+    ----------
+    data_set, learner : str
+        Names, see `DATA_SETS` and `LEARNERS`.
+    max_rows : int or None
+        Only the first rows; batches keep the size that they have on the whole stream.
+    seed : int
+        For those learners that draw.
+    """
+
+    data_set: str
+    learner: str
+    max_rows: int | None = None
+    seed: int = 1
+
+
+def run_protocol(
+    learners: Mapping[str, Any],
+    data: LoadedData,
+    *,
+    max_rows: int | None = None,
+    step_rows: int | None = None,
+) -> Iterator[Record]:
+    """Test, then train, on batches of 0.1 % of the whole stream; the first batch only trains.
+
+    Parameters
+    ----------
+    learners : mapping of str to learner
+        What to run, side by side.
+    data : LoadedData
+        What to run it on.
+    max_rows : int, optional
+        Only the first rows.
+    step_rows : int, optional
+        As in `prequential`; by default the whole batch, as in the paper.
+    """
+    batch_rows = max(1, round(BATCH_SHARE * data.n_rows))
+    n_rows = min(data.n_rows, max_rows or data.n_rows)
+    if n_rows <= batch_rows:
+        raise ValueError(
+            f"{data.name} has only {n_rows} rows to run on, no more than its first batch, which is "
+            f"not tested: give more than {batch_rows}"
+        )
+    stream = open_stream((data.X, data.y), batch=batch_rows, n_rows=n_rows)
+    classes = np.unique(data.y).tolist()
+    return prequential(learners, stream, step_rows=step_rows, classes=classes)
+
+
+class ExperimentTask(NamedTuple):
+    """An experiment, and the folder where results are kept."""
+
+    experiment: Experiment
+    folder: Path
+
+
+def run_experiment(
+    task: ExperimentTask, news: News, should_stop: Callable[[], bool]
+) -> list[Record] | None:
+    """Return the records of an experiment: those of an earlier run, or else run it now.
+
+    Parameters
+    ----------
+    task : ExperimentTask
+        What to run. A result that is in the folder is complete.
+    news : callable
+        Is told the rows done, the rows in all, and words.
+    should_stop : callable
+        Asked after every batch; what was done so far of the experiment is then lost.
+
+    Returns
+    -------
+    list of Record or None
+        None if it was stopped.
+    """
+    experiment = task.experiment
+    data = _load(experiment.data_set)
+    wants_text = LEARNERS[experiment.learner].is_told_of_text_only
+    categorical = data.text_features if wants_text else data.categorical
+    model = make_learner(experiment.learner, categorical=categorical, seed=experiment.seed)
+    n_rows = min(data.n_rows, experiment.max_rows or data.n_rows)
+    key = _make_key(experiment, data, model)
+    path = task.folder / experiment.data_set / f"{experiment.learner}-{key}.csv"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}.csv")
+        records = run_protocol({experiment.learner: model}, data, max_rows=experiment.max_rows)
+        try:
+            with RecordFile(unfinished) as file:
+                for record in records:
+                    file.write(record)
+                    news(record.n_rows, n_rows, f"F1 {record.f1:.3f}")
+                    if should_stop():
+                        return None
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    return read_records(path)
+
+
+@lru_cache(maxsize=1)
+def _load(name: str) -> LoadedData:
+    """Load a data set once for all learners that come one after the other."""
+    return load_data_set(name, preprocess="paper")
+
+
+def _make_key(experiment: Experiment, data: LoadedData, model: Any) -> str:
+    """Say in short what a result depends on."""
+    assert isinstance(data.X, np.ndarray)
+    what = {
+        "rows": _hash_arrays(data.X[: experiment.max_rows], data.y[: experiment.max_rows]),
+        "batch_rows": max(1, round(BATCH_SHARE * data.n_rows)),
+        "learner": _settings(model),
+        "code": code_version(experiment.learner),
+        "protocol": PROTOCOL,
+    }
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+
+
+def _hash_arrays(*arrays: NDArray[Any]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _settings(model: Any) -> Any:
+    """Return the class and all parameters of a learner, and of those inside it."""
+    if not hasattr(model, "_get_params"):  # which River's classes have, and so have driftree's
+        return repr(model)
+    parameters = {name: _settings(value) for name, value in sorted(model._get_params().items())}
+    return {type(model).__qualname__: parameters}
+
+
+@lru_cache
+def code_version(learner: str) -> str:
+    """Return the version of the code that a learner's results depend on."""
+    if not LEARNERS[learner].is_ours:
+        return f"river {version('river')}"
+    digest = hashlib.sha256()
+    inside = sorted(Path(driftree.learn.__file__).parent.iterdir())
+    for file in [Path(driftree.estimators.__file__), *inside]:
+        if file.suffix in (".py", ".so", ".pyd"):
+            digest.update(file.read_bytes())
+    return f"driftree {digest.hexdigest()}"
+
+
+Results = Mapping[tuple[str, str], Sequence[Record]]
+
+NOT_RUN = "not run"
+# Where a data set of the paper could be had only in part, this part fills its place.
+STAND_INS = {"airlines": ("airlines_5of7_features", "5 of 7 features, without the two airports")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What was found here, and what could not be had: all that the tables are made of.
+
+    Attributes
+    ----------
+    summaries : mapping of (data set, learner) to mapping of str to Figure
+        Mean and standard deviation of every figure of a run, see `summarise`.
+    counts : mapping of data set to (rows, features, classes, rows of the majority)
+        Of the data sets that could be had.
+    missing : mapping of data set to str
+        Why a data set could not be had.
+
+    Examples
+    --------
+    >>> from driftree.evaluate import prequential
+    >>> from driftree.paper.six_tables import table_f1
+    >>> from driftree.streams import sea
+    >>> results = {("sea", "vfdt-mc"): list(prequential("vfdt-mc", sea(5000)))}
+    >>> findings = Findings.from_records(results, missing={"gas": "no network"})
+    >>> cell = table_f1(findings).cells["vfdt-mc", "sea"]
+    >>> print(cell.ours, "here,", cell.paper, "in the paper")
+    0.743 ± 0.114 here, 0.860 ± 0.030 in the paper
+    """
+
+    summaries: Mapping[tuple[str, str], Mapping[str, Figure]] = field(default_factory=dict)
+    counts: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_records(
+        cls,
+        results: Results,
+        *,
+        counts: Mapping[str, Sequence[int | None]] | None = None,
+        missing: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Sum up the records of each data set and learner."""
+        summaries = {
+            (data_set, learner): summarise(records)[learner]
+            for (data_set, learner), records in results.items()
+            if records
+        }
+        return cls(summaries=summaries, counts=counts or {}, missing=missing or {})
+
+    @cached_property
+    def had(self) -> dict[str, str]:
+        """The paper's data sets that could be had, each with the name of what fills its place."""
+        names = {*self.counts, *(data_set for data_set, _ in self.summaries)}
+        places = {name: STAND_INS.get(name, (name, ""))[0] for name in TITLES}
+        return {
+            name: name if name in names else place
+            for name, place in places.items()
+            if name in names or place in names
+        }
+
+    @cached_property
+    def run(self) -> list[str]:
+        """The paper's data sets that something was run on."""
+        names = {data_set for data_set, _ in self.summaries}
+        return [name for name, place in self.had.items() if place in names]
+
+    def is_stand_in(self, data_set: str) -> bool:
+        """Whether something else fills the place of a data set."""
+        return self.had.get(data_set, data_set) != data_set
+
+    def figure(self, data_set: str, learner: str, name: str) -> Figure | None:
+        """Return what a learner achieved on one of the paper's data sets."""
+        summary = self.summaries.get((self.had.get(data_set, ""), learner))
+        return None if summary is None else summary[name]
+
+    def data_set_note(self, data_set: str) -> str:
+        """Say why a data set is missing, or what of it is."""
+        if self.is_stand_in(data_set):
+            return STAND_INS[data_set][1]
+        if data_set in self.had:
+            return ""
+        return f"not had: {self.missing[data_set]}" if data_set in self.missing else ""
+
+    def notes(self) -> list[str]:
+        """Name what is missing, and why."""
+        partial = [
+            f"† {TITLES[name]}: {STAND_INS[name][1]} ({place}); it counts in the means"
+            for name, place in self.had.items()
+            if place != name
+        ]
+        lost = [name for name in TITLES if name in self.missing and name not in self.had]
+        idle = [name for name in TITLES if name not in (*lost, *self.run)]
+        return [
+            *partial,
+            *(f"not had: {name} ({self.missing[name]})" for name in lost),
+            *([f"{NOT_RUN}: {', '.join(idle)}"] if idle else []),
+        ]

@@ -1,0 +1,321 @@
+"""The parts of a tree's picture: where they go, in inches from the top left, and its cards.
+
+The root is on the left, the leaves stand in one column on the right, one below the other, and a
+node is half-way between its children. So no two boxes meet, and no line meets a box.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from driftree.explain.text import one_line, say_share
+from driftree.show.style import (
+    DOWN,
+    FONT_SIZE,
+    INK,
+    MUTED,
+    OTHERS,
+    PALETTE,
+    PLAIN,
+    SMALL,
+    UP,
+    cut_conditions,
+    cut_together,
+    measure,
+    text_on,
+    write_signed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from matplotlib.axes import Axes
+
+    from driftree.explain.outline import OutlineNode
+
+MAX_LEAVES = 40
+MARGIN = 0.12
+BAR = 0.15  # from one bar to the next
+HEADER = 0.2  # a card's first line
+SPACE = 0.17  # between cards
+COLUMN_GAP = 0.62  # between columns, for the lines
+CONDITION = 1.75  # at most, for the words in a box
+PADDING = 0.07  # in a box
+FACTS = 1.75  # width of the left side of a card
+NAMES = 1.6  # width of the inputs' names
+GAP = 0.12  # before them
+HALF_BARS = 0.8  # longest bar
+NUMBERS = 0.42  # beyond it
+BARS = 2 * (HALF_BARS + NUMBERS) + 0.1
+
+
+@dataclass(slots=True)
+class Box:
+    """Room for a node: its left side, its middle and its size; `words` of an inner node."""
+
+    node: OutlineNode
+    x: float
+    y: float
+    width: float
+    height: float
+    words: tuple[str, ...] = ()
+    n_hidden: int = 0  # leaves below that are not shown
+
+    @property
+    def is_card(self) -> bool:
+        """Whether it stands on the right, with nothing below it that is shown."""
+        return not self.words
+
+
+@dataclass(slots=True)
+class Layout:
+    """All boxes by node, the size of the whole, and the inputs' names in the room they have."""
+
+    boxes: dict[int, Box]
+    width: float
+    height: float
+    room: float
+    names: dict[str, str]
+
+    def move_down(self, height: float) -> None:
+        """Make room at the top."""
+        self.height += height
+        for box in self.boxes.values():
+            box.y += height
+
+
+def lay_out(
+    nodes: Mapping[int, OutlineNode],
+    hidden: Mapping[int, int],
+    bars: Mapping[int, list[tuple[str, float]]],
+) -> Layout:
+    """Place the nodes of an outline; `bars` has those that get a card, with their bars."""
+    boxes: dict[int, Box] = {}
+    names = list(dict.fromkeys(name for own in bars.values() for name, _ in own))
+    room = min(NAMES, max((measure(name, SMALL) for name in names), default=0.0)) + 0.3
+    top = 0.0
+    present = shown(nodes, hidden)
+    inner = [node.condition for node in present if node.condition and node.node not in bars]
+    conditions = cut_conditions(inner, CONDITION, FONT_SIZE)
+    for node in present:
+        if node.node in bars:
+            n_hidden = hidden.get(node.node, 0)
+            n_lines = len(bars[node.node]) + (len(node.effects or ()) > 1)  # which label
+            height = max(n_lines * BAR, 3 * HEADER)
+            width = FACTS + room + BARS
+            boxes[node.node] = Box(node, 0.0, top + height / 2, width, height, n_hidden=n_hidden)
+            top += height + SPACE
+        else:
+            words = conditions[str(node.condition)], say_share(node.share)
+            width = max(measure(line, FONT_SIZE) for line in words) + 2 * PADDING
+            boxes[node.node] = Box(node, 0.0, 0.0, width, 0.38, words)
+    _place_columns(boxes)
+    for box in reversed(boxes.values()):
+        if not box.is_card:
+            box.y = (boxes[box.node.left].y + boxes[box.node.right].y) / 2
+    right = max(box.x + box.width for box in boxes.values())
+    short = dict(zip(names, cut_together(names, room - GAP, SMALL), strict=True))
+    return Layout(boxes, right + MARGIN, top - SPACE + MARGIN, room, short)
+
+
+def hide_small(nodes: Mapping[int, OutlineNode], max_leaves: int = MAX_LEAVES) -> dict[int, int]:
+    """Choose what not to show of a large tree: the branches that the fewest rows reach.
+
+    Returns
+    -------
+    dict of int to int
+        The nodes that are shown as one, and how many leaves each stands for.
+    """
+    n_leaves = {node.node: 1 for node in nodes.values() if node.left < 0}
+    hidden: dict[int, int] = {}
+    while len(n_leaves) > max_leaves:
+        lowest = [
+            node
+            for node in nodes.values()
+            if node.left in n_leaves and node.right in n_leaves and node.node not in n_leaves
+        ]
+        least = min(lowest, key=_rank)
+        count = n_leaves.pop(least.left) + n_leaves.pop(least.right)
+        for child in (least.left, least.right):
+            hidden.pop(child, None)
+        n_leaves[least.node] = hidden[least.node] = count
+    return hidden
+
+
+def _rank(node: OutlineNode) -> tuple[float, int]:
+    return (0.0 if math.isnan(node.share) else node.share, node.node)
+
+
+def shown(nodes: Mapping[int, OutlineNode], hidden: Mapping[int, int]) -> list[OutlineNode]:
+    """Return what is shown, from the root down, left before right."""
+    found, rest = [], [0]
+    while rest:
+        node = nodes[rest.pop()]
+        found.append(node)
+        if node.left >= 0 and node.node not in hidden:
+            rest += [node.right, node.left]
+    return found
+
+
+def _place_columns(boxes: Mapping[int, Box]) -> None:
+    """Give each level of inner nodes a column as wide as its widest box; then come the cards."""
+    x = MARGIN
+    inner = [box for box in boxes.values() if not box.is_card]
+    for depth in range(1 + max((box.node.depth for box in inner), default=-1)):
+        column = [box for box in inner if box.node.depth == depth]
+        for box in column:
+            box.x = x
+        x += max(box.width for box in column) + COLUMN_GAP
+    for box in boxes.values():
+        if box.is_card:
+            box.x = x
+
+
+# ---------------------------------------------------------------------- cards
+# A leaf's rows, their labels, and its linear model.
+CARD = "#f5f5f5"
+
+
+@dataclass(slots=True)
+class Pen:
+    """Draws in inches from the top left, smaller by `scale` where the axes are too small."""
+
+    ax: Axes
+    scale: float
+    width: float
+
+    def write(self, x: float, y: float, text: str, size: float = SMALL, **settings: Any) -> None:
+        """Write a text, by default to the right of a place."""
+        looks = {"color": INK, "va": "center", "ha": "left"} | PLAIN | settings
+        self.ax.text(x, y, text, fontsize=size * self.scale, **looks)
+
+    def fill(self, x: float, y: float, width: float, height: float, **settings: Any) -> None:
+        """Fill a rectangle."""
+        from matplotlib.patches import Rectangle
+
+        looks = {"linewidth": 0.0} | settings
+        self.ax.add_patch(Rectangle((x, y), width, height, **looks))
+
+
+# ---------------------------------------------------------------------- what a card shows
+def colour_labels(nodes: Mapping[int, OutlineNode]) -> dict[Hashable, str]:
+    """Give each label a colour; of many, the most frequent have their own.
+
+    They come in the order of the model's labels, so that they are the same in the next picture. Of
+    two, the second has the colour of effects that make it more likely.
+    """
+    total: dict[Hashable, float] = {}
+    for node in nodes.values():
+        if node.left >= 0:
+            continue
+        for label, probability in (node.probabilities or {}).items():
+            weight = node.share if node.share > 0 else 0.0  # not NaN
+            total[label] = total.get(label, 0.0) + weight * probability
+    if len(total) <= 2:
+        return dict(zip(total, (DOWN, UP), strict=False))
+    own = set(sorted(total, key=lambda label: -total[label])[: len(PALETTE)])
+    colours = iter(PALETTE)
+    return {label: next(colours) if label in own else OTHERS for label in total}
+
+
+def label_of(node: OutlineNode) -> Hashable:
+    """Return the label whose effects a leaf shows."""
+    assert node.effects
+    if node.probabilities:
+        seen = node.probabilities
+        return max(node.effects, key=lambda label: seen.get(label, 0.0))
+    effects = node.effects
+    return max(effects, key=lambda label: max(map(abs, effects[label].values()), default=0.0))
+
+
+def bars_of(node: OutlineNode, max_weights: int) -> list[tuple[str, float]]:
+    """Return the inputs with the strongest effects."""
+    if not node.effects:
+        return []
+    return list(node.effects[label_of(node)].items())[:max_weights]
+
+
+# ---------------------------------------------------------------------- drawing
+def draw_card(
+    pen: Pen, box: Box, labels: Mapping[Hashable, str], names: Mapping[Hashable, str]
+) -> None:
+    """Draw the left side of a leaf's card: its rows and their labels, with colours and names."""
+    node, top = box.node, box.y - box.height / 2
+    pen.fill(box.x, top - 0.06, box.width, box.height + 0.12, facecolor=CARD, zorder=0.6)
+    pen.fill(box.x, top - 0.06, 0.03, box.height + 0.12, facecolor=MUTED)
+    x, right = box.x + 0.1, box.x + FACTS
+    title = f"{box.n_hidden} leaves" if box.n_hidden else f"leaf {node.node}"
+    pen.write(x, top + HEADER / 2, title, FONT_SIZE, weight="bold")
+    pen.write(right, top + HEADER / 2, say_share(node.share), color=MUTED, ha="right")
+    if node.probabilities:
+        _draw_bar(pen, (x, top + HEADER), node.probabilities, labels, names, width=right - x)
+        words = _most_frequent(node.probabilities, names, right - x)
+        pen.write(x, top + 2.5 * HEADER - 0.02, words)
+
+
+def draw_bars(
+    pen: Pen,
+    box: Box,
+    bars: list[tuple[str, float]],
+    layout: Layout,
+    headings: Mapping[Hashable, str],
+    *,
+    longest: float,
+) -> None:
+    """Draw the right side of a leaf's card: the strongest effects, and on which label."""
+    if not bars:
+        return
+    has_several = len(box.node.effects or ()) > 1
+    y = box.y - BAR * (len(bars) + has_several) / 2
+    left = box.x + FACTS + layout.room
+    zero = left + 0.05 + NUMBERS + HALF_BARS
+    if has_several:
+        words = headings[label_of(box.node)]
+        pen.write(left, y + BAR / 2, words, ha="right", color=MUTED, style="italic")
+        y += BAR
+    pen.ax.plot([zero, zero], [y, y + BAR * len(bars)], color=MUTED, linewidth=0.6 * pen.scale)
+    for name, value in bars:
+        length = HALF_BARS * value / longest
+        pen.fill(zero, y + 0.03, length, BAR - 0.05, facecolor=UP if value > 0 else DOWN)
+        pen.write(left, y + BAR / 2, layout.names[name], ha="right")
+        gap, side = (0.03, "left") if value > 0 else (-0.03, "right")
+        pen.write(zero + length + gap, y + BAR / 2, write_signed(value), ha=side)
+        y += BAR
+
+
+def _draw_bar(
+    pen: Pen,
+    place: tuple[float, float],
+    probabilities: Mapping[Hashable, float],
+    labels: Mapping[Hashable, str],
+    names: Mapping[Hashable, str],
+    *,
+    width: float,
+) -> None:
+    """Draw how often a leaf saw each label: a divided bar."""
+    rest = 0.0
+    start, y = place
+    for label, colour in labels.items():
+        part = probabilities.get(label, 0.0) * width
+        if colour == OTHERS:
+            rest += part
+            continue
+        pen.fill(start, y + 0.01, part, 0.16, facecolor=colour, edgecolor="white", linewidth=0.4)
+        if measure(names[label], SMALL) <= part - 0.06:  # else the legend has it
+            middle, name = start + part / 2, one_line(names[label])
+            pen.write(middle, y + 0.085, name, ha="center", color=text_on(colour))
+        start += part
+    pen.fill(start, y + 0.01, rest, 0.16, facecolor=OTHERS, edgecolor="white", linewidth=0.4)
+
+
+def _most_frequent(
+    probabilities: Mapping[Hashable, float], names: Mapping[Hashable, str], width: float
+) -> str:
+    ranked = sorted(probabilities, key=lambda label: -probabilities[label])[:2]
+    room = width / len(ranked) - 0.4
+    short = cut_together([names[label] for label in ranked], room, SMALL)
+    return ", ".join(
+        f"{name} {probabilities[label]:.0%}" for name, label in zip(short, ranked, strict=True)
+    )

@@ -1,0 +1,318 @@
+"""Any source of rows as a stream of batches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Hashable, Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import narwhals.stable.v2 as nw
+import numpy as np
+
+from driftree.streams.csv_file import CsvFile
+from driftree.streams.rows import Blocks, cut
+from driftree.streams.sources import (
+    BadRows,
+    BadRowsWarning,
+    MemoryTable,
+    Pairs,
+    ParquetFile,
+    Source,
+)
+
+PARQUET_MAGIC = b"PAR1"
+POSSIBLE = (
+    'a path of a CSV, CSV.gz or Parquet file; "-" for CSV on standard input; an open CSV file; an '
+    "array, or a pandas, polars or pyarrow data frame, with the labels in one of its columns; a "
+    "tuple (X, y) of these and their labels; an iterable of rows (dict, label), such as a River "
+    "data set; an iterable of batches (X, y)"
+)
+
+
+class Stream:
+    """Batches (X, y) of a source of rows, made by `open_stream`.
+
+    Attributes
+    ----------
+    name : str
+        The file's path, or what else the source is called.
+    batch_rows : int
+        Rows per batch; the last batch may be shorter.
+    n_rows : int or None
+        Rows in total, None if unknown. Malformed rows of a file are included.
+    feature_names : list or None
+        Names of the features, None until they are known.
+    bad_rows : BadRows
+        What the last iteration has skipped so far: `count`, and the `first` ten.
+
+    Examples
+    --------
+    >>> from driftree.streams import open_stream
+    >>> stream = open_stream(([[1.0], [2.0], [3.0]], ["a", "b", "a"]), batch=2)
+    >>> [y.tolist() for _, y in stream]
+    [['a', 'b'], ['a']]
+    >>> stream
+    Stream('the array', batch_rows=2, n_rows=3)
+    """
+
+    def __init__(self, source: Source, batch: float, n_rows: int | None) -> None:
+        self._source = source
+        self._limit = n_rows
+        self._was_read = False
+        is_share = isinstance(batch, float)
+        self.n_rows = self._count_rows() if is_share else self._limited(source.n_rows)
+        if is_share and self.n_rows is None:
+            raise ValueError(
+                f"batch={batch} is a share of the stream, but how many rows {source.name} holds is "
+                "not known before they are read: give the rows per batch, such as batch=1000, or "
+                "the rows in total as n_rows"
+            )
+        self.batch_rows = max(1, round(batch * (self.n_rows or 0))) if is_share else int(batch)
+
+    def _limited(self, n_rows: int | None) -> int | None:
+        return min((n for n in (n_rows, self._limit) if n is not None), default=None)
+
+    def _count_rows(self) -> int | None:
+        return self._limited(self._source.count_rows())
+
+    @property
+    def name(self) -> str:
+        """What errors call the source."""
+        return self._source.name
+
+    @property
+    def feature_names(self) -> list[Any] | None:
+        """Names of the features, None until they are known."""
+        return self._source.feature_names
+
+    @property
+    def bad_rows(self) -> BadRows:
+        """What the last iteration has skipped so far."""
+        return self._source.bad_rows
+
+    def __iter__(self) -> Blocks:
+        return self.batches()
+
+    def batches(self, skip_rows: int = 0) -> Blocks:
+        """Yield the batches after the first rows.
+
+        Parameters
+        ----------
+        skip_rows : int, default=0
+            Rows to leave out at the beginning, malformed ones not counted. The batches end where
+            they would without it, so the first one may be shorter.
+
+        Yields
+        ------
+        tuple of (X, y)
+            Features as in the source: an array or a data frame; of files without types and of rows
+            that are dicts a dict of columns, float64 (NaN is missing) or objects, such as text
+            (None is missing). Labels as an array of int64, float64 or objects.
+
+        Examples
+        --------
+        >>> from driftree.streams import open_stream, sea
+        >>> [len(y) for _, y in open_stream(sea(10), batch=4).batches(skip_rows=5)]
+        [3, 2]
+        """
+        if skip_rows < 0:
+            raise ValueError(f"skip_rows must be at least 0, but is {skip_rows}")
+        self._check_unread()
+        return self._report(skip_rows)
+
+    def _check_unread(self) -> None:
+        if self._was_read and not self._source.is_repeatable:
+            raise RuntimeError(
+                f"{self.name} can be read only once, and has been: open it anew, or give a path or "
+                "something else that can be read again"
+            )
+
+    def _report(self, skip_rows: int) -> Blocks:
+        """Read, and at the end, be it an error, report the rows that were skipped."""
+        if self._limit is not None and skip_rows >= self._limit:
+            return
+        try:
+            yield from self._read(skip_rows)
+        except Exception as error:
+            try:
+                self.bad_rows.warn(stacklevel=2)
+            except BadRowsWarning as warning:  # where warnings are errors
+                error.add_note(str(warning))
+            raise
+        self.bad_rows.warn(stacklevel=2)
+
+    def _read(self, skip_rows: int, stop: int | None = None) -> Blocks:
+        self._check_unread()  # another iterator may have begun in the meantime
+        self._was_read = True
+        stop = self._limited(stop)
+        if stop is None or skip_rows < stop:
+            blocks = self._source.blocks(skip_rows, self.batch_rows, stop)
+            yield from cut(blocks, self.batch_rows, start=skip_rows, stop=stop)
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r}, batch_rows={self.batch_rows}, n_rows={self.n_rows})"
+
+
+class _Recut(Source):
+    """Another stream, whose batches are cut anew; what it skips is reported once."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.name, self.n_rows = stream.name, stream.n_rows
+        self.is_repeatable = stream._source.is_repeatable
+
+    @property
+    def feature_names(self) -> list[Any] | None:  # type: ignore[override]
+        return self.stream.feature_names
+
+    @property
+    def bad_rows(self) -> BadRows:  # type: ignore[override]
+        return self.stream.bad_rows
+
+    def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
+        return self.stream._read(skip_rows, stop)
+
+    def count_rows(self) -> int | None:
+        return self.stream._count_rows()
+
+
+def open_stream(
+    source: Any,
+    *,
+    target: Hashable | None = None,
+    batch: float = 1000,
+    n_rows: int | None = None,
+    on_bad_row: Literal["stop", "skip"] = "stop",
+    categorical: Collection[str] = (),
+) -> Stream:
+    r"""Open a source of rows as a stream of batches (X, y).
+
+    Parameters
+    ----------
+    source : path, str, file object, array, data frame, tuple or iterable
+        A CSV file, plain or gzipped, with a header line, its cells separated by commas, semicolons
+        or tabs; "-" for standard input; a Parquet file (needs pyarrow); an array or a data frame; a
+        tuple (X, y); a River data set or any iterable of (dict, label); an iterable of batches.
+        Files are read in bounded memory.
+    target : str or int, optional
+        Column of the labels by name, in an array by position. By default the column called
+        "target", or else the last one.
+    batch : int or float, default=1000
+        Rows per batch, or, as a float below 1, their share of the stream; the paper uses 0.001. A
+        CSV file is read twice then, to count its rows first.
+    n_rows : int, optional
+        Read at most so many rows.
+    on_bad_row : {"stop", "skip"}, default="stop"
+        What a malformed row of a CSV file does: raise `BadRowError` after the rows before it, or be
+        left out, counted in `Stream.bad_rows`, and reported at the end by `BadRowsWarning`.
+    categorical : collection of str, default=()
+        Columns of a CSV file, the label's included, that are read as text although they hold
+        numbers.
+
+    Returns
+    -------
+    Stream
+        An iterable of batches, which also knows its name, size and malformed rows.
+
+    Notes
+    -----
+    In CSV, spaces around the names of columns do not count, and an empty cell, NA, NaN, nan, null
+    and ? are missing values. Numbers with decimal commas are refused. A column is numeric if most
+    of its other cells among the first 1000 rows (or 16 MB of rows) are numbers, and text otherwise.
+    Malformed are rows with too few or too many cells, with text or an infinite number in a numeric
+    column, without a label, with a label of another kind than most of the first, or with bytes that
+    are not UTF-8. A line or a row of more than 4 million characters ends the reading with an error.
+
+    Examples
+    --------
+    >>> import io
+    >>> from driftree.streams import open_stream
+    >>> file = io.StringIO("age,car,granted\n31,van,yes\n?,bus,no\n58,,yes\n")
+    >>> for X, y in open_stream(file, batch=2):
+    ...     print(X["age"], X["car"], y)
+    [31. nan] ['van' 'bus'] ['yes' 'no']
+    [58.] [None] ['yes']
+    """
+    _check_batch(batch)
+    if n_rows is not None and n_rows < 1:
+        raise ValueError(f"n_rows must be at least 1, or None for all rows, but is {n_rows}")
+    if on_bad_row not in ("stop", "skip"):
+        raise ValueError(f'on_bad_row must be "stop" or "skip", but is {on_bad_row!r}')
+    if isinstance(categorical, str):
+        raise TypeError(f"categorical must hold names of columns: write [{categorical!r}]")
+    file = _find_file(source)
+    if file is not None and not is_parquet(file):
+        name = str(file) if isinstance(file, Path) else _name_file(source)
+        found: Source = CsvFile(
+            file,
+            name,
+            target=target,
+            categorical=categorical,
+            skips_bad_rows=on_bad_row == "skip",
+        )
+    elif categorical:
+        raise ValueError(
+            f"categorical={categorical!r} is for CSV, where a column has no type: here, give it to "
+            "the learner"
+        )
+    elif file is not None:
+        found = ParquetFile(file, target)
+    else:
+        found = _find_rows(source, target)
+    return Stream(found, batch, n_rows)
+
+
+def _check_batch(batch: Any) -> None:
+    is_count = isinstance(batch, (int, np.integer)) and not isinstance(batch, bool)
+    if not (is_count and batch >= 1) and not (isinstance(batch, float) and 0 < batch < 1):
+        raise ValueError(
+            "batch must be a number of rows, 1 or more, or a share of the stream, such as 0.001, "
+            f"but is {batch!r}"
+        )
+
+
+# ---------------------------------------------------------------------- what a source is
+def _find_file(source: Any) -> Any:
+    """Return a path or a file object; None if the source is something else."""
+    if isinstance(source, str) and source == "-":
+        return getattr(sys.stdin, "buffer", sys.stdin)
+    if isinstance(source, (str, Path)):
+        path = Path(source)
+        if not path.is_file():
+            what = "is a directory" if path.is_dir() else "names no file"
+            raise FileNotFoundError(f"{str(source)!r} {what}; a stream can be {POSSIBLE}")
+        return path
+    return source if hasattr(source, "readline") else None
+
+
+def is_parquet(file: Any) -> bool:
+    """Tell whether a file is Parquet, by its first bytes."""
+    if not isinstance(file, Path):
+        return False
+    with file.open("rb") as opened:
+        return opened.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
+
+
+def _name_file(source: Any) -> str:
+    if isinstance(source, str):
+        return "standard input"
+    name = getattr(source, "name", None)
+    return name if isinstance(name, str) else "file object"
+
+
+def _find_rows(source: Any, target: Hashable | None) -> Source:
+    if isinstance(source, np.ndarray) or nw.dependencies.is_into_dataframe(source):
+        return MemoryTable.from_whole(source, target)
+    if target is not None:
+        raise ValueError(
+            f"target={target!r} names a column, but this source has its labels apart: leave target "
+            "out"
+        )
+    if isinstance(source, tuple) and len(source) == 2:
+        return MemoryTable.from_pair(*source)
+    if isinstance(source, Stream):
+        return _Recut(source)
+    if isinstance(source, Iterable) and not isinstance(source, (bytes, dict)):
+        return Pairs(source)
+    raise TypeError(f"got {type(source).__name__!r}, but a stream can be {POSSIBLE}")
