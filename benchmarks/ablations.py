@@ -51,9 +51,10 @@ ABLATIONS = (
     Ablation("arrival-order", "default", (
         Edit("kernels/rows.hpp", "if (n == 1) return;", "for (int i = 0; i < n; i++) order_[i] = {0, i};\n        if (n > 0) return;"),)),
     Ablation("trace-cap", "default", (
-        Edit("kernels/blend.hpp",
-             "if (head.trace > 2.0 * kInitialCurvatureInverse * s.columns) limit_diagonal(s, matrix, head);",
-             "if (head.trace > 1000.0 * s.columns) {\n"
+        Edit("kernels/blend.hpp", "is_large = head.trace > 2.0 * kInitialCurvatureInverse * s.columns;",
+             "is_large = head.trace > 1000.0 * s.columns;"),
+        Edit("kernels/blend.hpp", "if (is_large) limit_diagonal(s, matrix, head);",
+             "if (is_large) {\n"
              "        head.scale *= 1000.0 * s.columns / head.trace;\n"
              "        head.trace = 1000.0 * s.columns;\n    }"),
         Edit("kernels/blend.hpp", "void limit_diagonal(", "[[maybe_unused]] void limit_diagonal("),)),
@@ -62,6 +63,13 @@ ABLATIONS = (
         Edit("kernels/blend.hpp", "head.floor_rows < 9000.0 ? 1000.0 + head.floor_rows : 10000.0", "10000.0"),)),
     Ablation("no-floor", "default", (
         Edit("driftree/learn/tree.py", "FLOOR_FACTOR = 4 ", "FLOOR_FACTOR = 1e300 "),)),
+    Ablation("sure-for-ever", "default", (
+        Edit("kernels/simple_models.hpp", "kMostFloored = 13.815510557964274;", "kMostFloored = 1e300;"),
+        Edit("kernels/simple_models.hpp", "kMostSure = 20.0;", "kMostSure = 1e300;"),
+        Edit("kernels/structure.cpp", "if (has_floor) std::swap(plain, nodes.model[0]);",
+             "if (has_floor) {\n"
+             "        plain = place_model(Lines<double>(models[challenger]));\n"
+             "        head(plain).has_floor = 0.0;\n    }"),)),
     Ablation("prune-first", "default", (
         Edit("driftree/learn/tree.py", "if prune_excess >= replace_excess:", "if prune_excess >= 0:"),)),
     Ablation("present-split-on-trial", "default", (
@@ -92,6 +100,13 @@ ABLATIONS = (
 )
 # fmt: on
 
+# An editable install redirects `import driftree` to itself, whatever PYTHONPATH says.
+NO_REDIRECTION = """\
+import sys
+
+sys.meta_path[:] = [f for f in sys.meta_path if "Redirecting" not in type(f).__name__]
+"""
+
 
 def install(edits: tuple[Edit, ...], folder: Path) -> Path:
     """Build an edited copy of the source; return the folder to import it from."""
@@ -119,6 +134,7 @@ def install(edits: tuple[Edit, ...], folder: Path) -> Path:
         "--no-deps",
     ]
     subprocess.run([*pip, "--target", str(site), str(source)], check=True)
+    (site / "sitecustomize.py").write_text(NO_REDIRECTION)
     return site
 
 
@@ -132,6 +148,10 @@ def score(ablation: Ablation, options: argparse.Namespace) -> dict[str, tuple[fl
         command += ["--jobs", str(options.jobs), "--json", str(folder / "result.json")]
         command += ["--rows", str(options.rows)] if options.rows else []
         environment = {**os.environ, "PYTHONPATH": str(site)}
+        where = [sys.executable, "-c", "import driftree.learn._kernels as k; print(k.__file__)"]
+        kernels = subprocess.run(where, check=True, env=environment, stdout=subprocess.PIPE)
+        if not kernels.stdout.decode().startswith(str(site)):
+            sys.exit(f"measured would be {kernels.stdout.decode().strip()}, not what was built")
         subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
         results = json.loads((folder / "result.json").read_text())["results"]
     return {result["stream"]: (result["f1"], result["n_splits"]) for result in results}

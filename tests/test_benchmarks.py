@@ -72,3 +72,16 @@ def test_stream_like_covertype_has_its_columns_and_uneven_classes(monkeypatch):
     assert shares.max() > 0.4
     assert 0.001 < shares.min() < 0.03
     np.testing.assert_array_equal(next(draw(1000))[0], X[:1000])
+
+
+def test_every_edit_of_the_ablations_fits_the_source(monkeypatch):
+    """Each stands in its file once: an edit that changes nothing would measure nothing."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import ablations
+
+    assert len(ablations.ABLATIONS) > 15
+    for ablation in ablations.ABLATIONS:
+        for edit in ablation.edits:
+            text = (BENCHMARKS.parent / "src" / edit.file).read_text(encoding="utf-8")
+            assert text.count(edit.old) == 1, f"{ablation.name}: {edit.old!r} in {edit.file}"
+            assert edit.new != edit.old

@@ -195,9 +195,9 @@ inline void adagrad_row(const Shape& s, double* model, const Rows& rows, int row
     }
 }
 
-void adagrad_pass(Group& group, bool is_first) {
+void adagrad_pass(Group& group, bool knows_first) {
     group.for_rows([&](int i) {
-        if (i > 0 || !is_first) group.ask<adagrad_weights, &Scratch::adagrad>(i);
+        if (i > 0 || !knows_first) group.ask<adagrad_weights, &Scratch::adagrad>(i);
         for (int l = 0; l < group.n; l++)
             adagrad_row(group.s, group.model(l), group.rows, group.row(l, i), group.scratch(l).adagrad);
     });
@@ -346,11 +346,11 @@ inline void newton_row(const Shape& s, double* model, const Rows& rows, int row,
     if (head.scale > 1e3 || head.scale < 1e-3) fold_scale(s, matrix, head);
 }
 
-void newton_pass(Group& group, double memory) {
+void newton_pass(Group& group, double memory, bool knows_first) {
     const double least = 20.0 * group.s.columns, keep = 1.0 - 1.0 / (memory > least ? memory : least);
     bool waits[kLanes] = {};
     group.for_rows([&](int i) {
-        if (i > 0) group.ask<newton_weights, &Scratch::newton>(i);
+        if (i > 0 || !knows_first) group.ask<newton_weights, &Scratch::newton>(i);
         for (int l = 0; l < group.n; l++)
             newton_row(group.s, group.model(l), group.rows, group.row(l, i), keep, group.scratch(l), waits[l]);
     });
@@ -359,14 +359,18 @@ void newton_pass(Group& group, double memory) {
 }
 
 // ---------------------------------------------------------------- the blend
-void learn_preference(const Rows& rows, const Lesson& lesson) {
+// Returns the most that a row cost.
+inline double learn_preference(const Rows& rows, const Lesson& lesson) {
     Head& head = *reinterpret_cast<Head*>(lesson.model);
+    double most = 0.0;
     for (int i = 0; i < lesson.visit.n; i++) {
         const double weight = rows.steps[lesson.visit.rows[i]];
         const double fade = weight == 1.0 ? 0.998 : std::pow(0.998, weight);
         const double d = fade * head.preference + weight * lesson.before.advantage[i];
         head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);
+        most = lesson.before.loss[i] > most ? lesson.before.loss[i] : most;
     }
+    return most;
 }
 
 // Online EM: how probably was this label drawn from the floor? Fast at first, then with a memory of 10,000 rows.
@@ -376,7 +380,7 @@ void learn_floor(Head& head, double loss, int label, double weight) {
     const double blame = head.floor[label] / std::exp(-loss);
     for (int k = 0; k < 2; k++) {
         const double share = head.floor[k] + rate * ((k == label ? blame : 0.0) - head.floor[k]);
-        head.floor[k] = share > 1e-6 ? share : 1e-6;  // never 0: no label may become impossible
+        head.floor[k] = share > kLeastFloor ? share : kLeastFloor;  // never 0: no label may become impossible
     }
     const double sum = head.floor[0] + head.floor[1];
     if (sum > 0.5) {
@@ -394,6 +398,23 @@ void learn_floors(const Rows& rows, const Lesson& lesson) {
     }
 }
 
+// Without noise weights grow as long as rows come, and other labels would first have to undo all of that. A model that was
+// too sure of a wrong label becomes less sure of everything, as if it had learnt less: Adagrad's weights grow like the
+// root of its squares. One factor for all weights changes no decision.
+void limit_sureness(const Shape& s, const Rows& rows, const Lesson& lesson) {
+    double factor = 1.0;
+    for (int i = 0; i < lesson.visit.n; i++) {
+        if (!(lesson.before.loss[i] > kMostSure)) continue;
+        const double own = std::pow(kMostSure / lesson.before.loss[i], rows.steps[lesson.visit.rows[i]]);
+        factor = own < factor ? own : factor;
+    }
+    for (int c = 0; c < s.outputs * s.stride; c++) {
+        adagrad_weights(s, lesson.model)[c] *= factor;
+        adagrad_squares(s, lesson.model)[c] *= factor * factor;
+        newton_weights(s, lesson.model)[c] *= factor;
+    }
+}
+
 // In calm times more than one pass of Adagrad pays where it leads; over a single row, unless it is clearly behind.
 inline bool needs_more_passes(const Lesson& lesson, const Learning& learning) {
     return !learning.spares || head_of(lesson).preference <= (lesson.visit.n == 1 ? 2.0 : 0.0);
@@ -405,17 +426,21 @@ void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n,
     for (int begin = 0; begin < n; begin += kLanes) {
         const int end = n < begin + kLanes ? n : begin + kLanes;
         Group group(s, rows), again(s, rows);
+        bool knows_first = true;  // what the forward pass left in the scratch
         for (int l = begin; l < end; l++) {
-            learn_preference(rows, lessons[l]);
+            if (learn_preference(rows, lessons[l]) > kMostSure) {
+                limit_sureness(s, rows, lessons[l]);
+                knows_first = false;
+            }
             group.add(lessons[l]);
             if (needs_more_passes(lessons[l], learning)) again.add(lessons[l]);
         }
-        adagrad_pass(group, true);
+        adagrad_pass(group, knows_first);
         for (int pass = 1; pass < learning.passes; pass++) adagrad_pass(again, false);
         for (int l = begin; l < end; l += together) {
             Group part(s, rows);
             for (int i = l; i < end && i < l + together; i++) part.add(lessons[i]);
-            newton_pass(part, learning.memory);
+            newton_pass(part, learning.memory, knows_first);
         }
         for (int l = begin; l < end; l++) learn_floors(rows, lessons[l]);
     }

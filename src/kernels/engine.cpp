@@ -312,6 +312,7 @@ void Engine::settle() {
         if (nodes.alive[node]) settle(node);
 }
 
+// With the floor a row costs at most kMostFloored; so no more is held against the link without it.
 void Engine::step_challenger() {
     const double stands_for = challenger_rests() ? kRest : 1.0;
     const Lesson* lesson = next_lesson(challenger);
@@ -322,8 +323,8 @@ void Engine::step_challenger() {
         const int row = lesson->visit.rows[i];
         const double weight = stands_for * chunk_.weights[row];
         rows += weight;
-        own += weight * lesson->before.loss[i];
-        rival += weight * leaf_loss_[row];
+        own += weight * std::min(lesson->before.loss[i], kMostFloored);
+        rival += weight * std::min(leaf_loss_[row], kMostFloored);
     }
     challenger_loss = keep * challenger_loss + own;
     rival_loss = keep * rival_loss + rival;

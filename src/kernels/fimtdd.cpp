@@ -113,8 +113,9 @@ void FimtddEngine::probabilities_of(int leaf, const double* logits, double* out)
 }
 
 // ---------------------------------------------------------------- schema
-// Makes all that so many more features and columns will need.
-void FimtddEngine::prepare(int n_features, int n_columns) {
+// Makes all that so many more features and columns, and so many classes in all, will need; moving the models comes last.
+void FimtddEngine::prepare(int n_features, int n_columns, int classes) {
+    make_capacity(place, classes);
     schema.reserve(n_features);
     scaler.reserve(n_features);
     for (SplitPoints& points : split_points)
@@ -125,7 +126,7 @@ void FimtddEngine::prepare(int n_features, int n_columns) {
 }
 
 int FimtddEngine::add_feature(bool categorical, bool has_value) {
-    prepare(1, has_value);
+    prepare(1, has_value, n_classes);
     const int feature = schema.add_feature(categorical, has_value);
     scaler.add_feature(false, has_value);
     if (has_value) add_column();
@@ -141,14 +142,14 @@ void FimtddEngine::make_categorical(int feature, bool has_value) {
 }
 
 int FimtddEngine::add_level(int feature, int code) {
-    prepare(0, 1);
+    prepare(0, 1, n_classes);
     schema.level_column[feature * kLevels + code] = schema.n_columns++;
     add_column();
     return schema.n_columns - 1;
 }
 
 int FimtddEngine::add_missing(int feature) {
-    prepare(0, 1);
+    prepare(0, 1, n_classes);
     schema.missing_column[feature] = schema.n_columns++;
     add_column();
     return schema.n_columns - 1;
@@ -158,6 +159,7 @@ void FimtddEngine::add_column() { shape.columns++; }  // there is room for it: p
 
 void FimtddEngine::set_classes(int classes) {
     if (classes <= n_classes) return;
+    prepare(0, 0, classes);
     place.resize(classes, -1);
     n_classes = classes;
 }

@@ -65,7 +65,7 @@ public:
     FimtddEngine& operator=(const FimtddEngine&) = delete;
 
     // ---- schema
-    void prepare(int n_features, int n_columns);  // so that as many more cannot fail
+    void prepare(int n_features, int n_columns, int classes);  // so that these cannot fail
     int add_feature(bool categorical, bool has_value);
     int add_level(int feature, int code);
     int add_missing(int feature);

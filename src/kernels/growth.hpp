@@ -32,9 +32,9 @@ void grow(Engine& engine, const Growth& growth) {
     }
     std::size_t n_columns = growth.levels.size() + growth.missing.size();
     for (const auto& [is_categorical, has_value] : growth.features) n_columns += has_value;
-    engine.prepare(static_cast<int>(growth.features.size()), static_cast<int>(n_columns));
-    engine.set_classes(growth.n_classes);
+    engine.prepare(static_cast<int>(growth.features.size()), static_cast<int>(n_columns), growth.n_classes);
     // From here on nothing can fail.
+    engine.set_classes(growth.n_classes);
     for (const auto& [is_categorical, has_value] : growth.features) engine.add_feature(is_categorical, has_value);
     for (const auto& [feature, keeps] : growth.categorical) engine.make_categorical(feature, keeps);
     for (const auto& [feature, code] : growth.levels)

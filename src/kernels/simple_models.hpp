@@ -194,5 +194,8 @@ static inline double* newton_matrix(const Shape& s, double* model) { return mode
 
 constexpr double kInitialCurvatureInverse = 10.0;
 constexpr double kInitialFloor = 0.1;
+constexpr double kLeastFloor = 1e-6;
+constexpr double kMostFloored = 13.815510557964274;  // nats: -log(kLeastFloor), which no row costs more with a floor
+constexpr double kMostSure = 20.0;                   // nats: what a row may cost before its model has to be less sure
 
 }  // namespace driftree

@@ -67,17 +67,21 @@ void Engine::free_model(int& model) {
 }
 
 // ---------------------------------------------------------------- schema
-// Makes all that so many more features and columns will need.
-void Engine::prepare(int n_features, int n_columns) {
+// Makes all that so many more features and columns, and so many classes in all, will need. Moving the models comes last:
+// it works or changes nothing.
+void Engine::prepare(int n_features, int n_columns, int classes) {
     schema.reserve(n_features);
     scaler.reserve(n_features);
+    for (auto& counts : class_rows)
+        if (!counts.empty()) make_capacity(counts, classes);
     int stride = shape.stride;
     while (shape.columns + n_columns > stride) stride = padded(stride + stride / 4 + 1);
-    if (stride != shape.stride) restride(stride, shape.outputs);
+    const int outputs = classes > 2 ? std::max(classes, shape.outputs) : shape.outputs;
+    if (stride != shape.stride || outputs != shape.outputs) restride(stride, outputs);
 }
 
 int Engine::add_feature(bool categorical, bool has_value) {
-    prepare(1, has_value);
+    prepare(1, has_value, n_classes);
     n_growths++;
     const int feature = schema.add_feature(categorical, has_value);
     scaler.add_feature(settings.by_gradient, has_value);
@@ -100,14 +104,14 @@ void Engine::make_categorical(int feature, bool has_value) {
 }
 
 int Engine::add_level(int feature, int code) {
-    prepare(0, 1);
+    prepare(0, 1, n_classes);
     schema.level_column[feature * kLevels + code] = schema.n_columns++;
     add_column();
     return schema.n_columns - 1;
 }
 
 int Engine::add_missing(int feature) {
-    prepare(0, 1);
+    prepare(0, 1, n_classes);
     schema.missing_column[feature] = schema.n_columns++;
     add_column();
     return schema.n_columns - 1;
@@ -129,9 +133,7 @@ void Engine::add_column() {  // there is room for it: prepare()
 void Engine::set_classes(int classes) {
     if (classes <= n_classes) return;
     const int known = n_classes;
-    for (auto& counts : class_rows)
-        if (!counts.empty()) make_capacity(counts, classes);
-    if (classes > 2) restride(shape.stride, classes);
+    prepare(0, 0, classes);
     n_growths++;
     n_classes = classes;
     for (auto& counts : class_rows)
@@ -416,20 +418,26 @@ void Engine::drop_trial(int t, double barred_until) {
     trials.feature[t] = -1;
 }
 
-// The challenger's model and link become the tree; a copy with the other link challenges it from now on.
+// The challenger's model and link become the tree; the other link challenges it from now on. Without the floor that is the
+// root's model until now: a model with a floor has not learnt what it took for noise, and a copy of it would start far behind.
 void Engine::adopt_challenger() {
+    const bool has_floor = head(challenger).has_floor != 0.0;
     NodeMemory sums = new_sums();
     const std::vector<int> below = nodes_below(0);
-    Lines<double> twin = models[challenger];
+    Lines<double> twin;
+    if (!has_floor) twin = models[challenger];
     make_model_places(1);
     remove(0, below);
+    int plain = -1;
+    if (has_floor) std::swap(plain, nodes.model[0]);
     release(0);
     new_node(-1, challenger, std::move(sums));
     n_changes++;
-    const double had_floor = head(challenger).has_floor;
-    challenger = place_model(std::move(twin));
-    head(challenger).has_floor = 1.0 - had_floor;
-    if (had_floor == 0.0) {
+    if (has_floor) {
+        challenger = plain;
+    } else {
+        challenger = place_model(std::move(twin));
+        head(challenger).has_floor = 1.0;
         head(challenger).floor[0] = head(challenger).floor[1] = kInitialFloor;
         head(challenger).floor_rows = 0.0;
     }

@@ -251,6 +251,47 @@ def test_drift_is_answered_soon():
     assert hits[swap + 2000 : swap + 4000].mean() > 0.9
 
 
+def two_sides(X):
+    return (X.sum(axis=1) > 0).astype(int)
+
+
+def largest_of_five(X):
+    return (X @ np.random.default_rng(5).normal(size=(X.shape[1], 5))).argmax(axis=1)
+
+
+def learn_in_steps(model, X, y, n_rows):
+    for start in range(0, len(y), n_rows):
+        model.partial_fit(X[start : start + n_rows], y[start : start + n_rows])
+
+
+LONG_PASTS = {  # rows, features, labels, and the share of random ones at first
+    "two classes": (1_000_000, 2, two_sides, 0.0),
+    "two classes, noise at first": (1_000_000, 2, two_sides, 0.2),
+    "five classes": (100_000, 5, largest_of_five, 0.0),
+    "five classes for long": (1_000_000, 5, largest_of_five, 0.0),
+}
+SLOW = {"five classes for long"}
+
+
+@pytest.mark.parametrize("step_rows", [1, BATCH_ROWS])
+@pytest.mark.parametrize(
+    "past", [pytest.param(p, marks=[pytest.mark.slow] * (p in SLOW)) for p in LONG_PASTS]
+)
+def test_a_long_past_without_noise_is_soon_unlearnt(past, step_rows):
+    """Weights grow as long as nothing contradicts them; 2,000 rows must be enough all the same."""
+    n_past, n_features, label, noise = LONG_PASTS[past]
+    X = np.random.default_rng(1).normal(size=(n_past + 3000, n_features))
+    y = label(X)
+    n_classes = y.max() + 1
+    y[:30_000] = np.where(draw(30_000) < noise, 1 - y[:30_000], y[:30_000])
+    y[n_past:] = (y[n_past:] + 1) % n_classes
+    model = DynamicModelTreeClassifier()
+    learn_in_steps(model, X[:n_past], y[:n_past], 20_000)
+    assert model.score(X[-1000:], y[-1000:]) < 0.04
+    learn_in_steps(model, X[n_past:-1000], y[n_past:-1000], step_rows)
+    assert model.score(X[-1000:], y[-1000:]) > 0.85
+
+
 def test_a_replacement_follows_a_moved_boundary():
     """Inner nodes go on looking for better splits."""
     X = uniform(30_000)

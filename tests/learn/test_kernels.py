@@ -124,6 +124,31 @@ def test_simple_model_equals_oracle(setting, kinds, n_classes, seed, size):
         near(matrix[np.ix_(pair.columns, pair.columns)], oracle.root.model.A)
 
 
+@pytest.mark.parametrize("size", [1, 20])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_who_was_too_sure_shrinks_as_the_oracle_does(n_classes, size):
+    """Rows near an edge, and few far from it, make weights large; then the labels change."""
+    rng = np.random.default_rng(1)
+    n_rows, n_past = 640, 600
+    far = np.where(rng.random(n_rows) < 0.03, 1.0, 0.1)[:, None]
+    X = far * 10.0 ** rng.uniform(-1, 0, (n_rows, 2)) * rng.choice([-1, 1], (n_rows, 2))
+    X[n_past:] *= 10
+    y = (X > 0).sum(axis=1) if n_classes == 3 else (X[:, 0] > 0).astype(int)
+    y[n_past:] = (y[n_past:] + 1) % n_classes
+    w = np.ones(n_rows)
+    w[n_past:] = rng.integers(1, 5, n_rows - n_past) / 4
+    pair = Pair("measured", ["normal", "normal"], n_classes, memory=1000)
+    model = pair.oracle.root.model
+    factors = []
+    humility = model.humility
+    model.humility = lambda steps: factors.append(humility(steps)) or factors[-1]
+    for rows in pieces(n_rows, size):
+        pair.learn(X[rows], y[rows], w[rows])
+        near(pair.engine.weights(0)[:, pair.columns], model.W)
+        near(pair.engine.challenger_gain, pair.oracle.floor_gain)
+    assert 0.0 < min(factors) < 0.9
+
+
 @examples(15)
 @given(seed=st.integers(0, 10**6), size=st.sampled_from([1, 20]), adopt_at=st.integers(0, 80))
 def test_noise_floor_equals_oracle(seed, size, adopt_at):

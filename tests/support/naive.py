@@ -170,6 +170,7 @@ class BlendModel:
     """Spec, setting 2: Adagrad (a) and online Newton (b), mixed by their recent losses (D)."""
 
     FLOOR_START, FLOOR_FIRST, FLOOR_MEMORY, FLOOR_MAX = 0.1, 1000, 10_000, 0.5
+    FLOOR_LEAST, MOST_SURE = 1e-6, 20.0
 
     def __init__(self, shape, memory, floor=False):
         self.memory, self.A, self.D = memory, 10.0 * np.eye(shape[1]), 0.0
@@ -191,9 +192,10 @@ class BlendModel:
         return self.loss, residual
 
     def learn(self, rows):
-        """D, then 1 Adagrad pass, or 3 where it leads; one Newton pass; EM of the floor."""
+        """D; humility; 1 Adagrad pass, or 3 where it leads; one Newton pass; EM of the floor."""
         for a, b, w in zip(self.loss_a, self.loss_b, rows.steps, strict=True):
             self.D = min(8.0, max(-8.0, 0.998**w * self.D + w * (a - b)))
+        self.shrink(self.humility(rows.steps))
         clear_lead = 2 if len(rows.y) == 1 else 0  # of Newton
         for _ in range(1 if rows.spares and clear_lead < self.D else 3):
             for z, y, w in rows:
@@ -203,6 +205,14 @@ class BlendModel:
         if self.rho is not None:
             for loss, y, w in zip(self.loss, rows.y, rows.steps, strict=True):
                 self.expect_noise(math.exp(-loss), y, w)
+
+    def humility(self, steps):
+        """Spec, SURENESS: as if less had been learnt, no row costs more than MOST_SURE."""
+        factors = self.MOST_SURE / np.maximum(self.loss, self.MOST_SURE)
+        return (factors**steps).min(initial=1.0)
+
+    def shrink(self, factor):
+        self.Wa, self.Ga, self.Wb = factor * self.Wa, factor**2 * self.Ga, factor * self.Wb
 
     def adagrad(self, z, y, w):
         """G += g^2; W_a -= g / (sqrt(G) + 1e-8), the length of the step in single precision."""
@@ -229,7 +239,7 @@ class BlendModel:
         e[y] = self.rho[y] / likelihood
         self.floor_rows += w
         rate = w / min(self.FLOOR_MEMORY, self.FLOOR_FIRST + self.floor_rows)
-        self.rho = np.maximum(1e-6, self.rho + rate * (e - self.rho))
+        self.rho = np.maximum(self.FLOOR_LEAST, self.rho + rate * (e - self.rho))
         self.rho *= min(1.0, self.FLOOR_MAX / self.rho.sum())
 
 
@@ -770,23 +780,31 @@ class NaiveTree:
     def update_challenger(self, rows, leaf_loss):
         """Spec, noise floor: one root model with the other link competes with the whole tree.
 
-        Far behind, it rests.
+        No row costs either more than it can with a floor. Far behind, the challenger rests.
         """
         fade = math.exp(-rows.w.sum() / self.window)
         rests = self.spares and self.floor_gain <= -self.floor_level
         seen, stands_for = self.look_at(rows, rests=rests)
         part, leaf_loss = rows.take(seen), leaf_loss[seen]
         loss, _ = self.challenger.forward(part)
+        most = -math.log(BlendModel.FLOOR_LEAST)
+        loss, leaf_loss = np.minimum(loss, most), np.minimum(leaf_loss, most)
         self.tree_loss = fade * self.tree_loss + stands_for * (part.w * leaf_loss).sum()
         self.challenger_rows = fade * self.challenger_rows + stands_for * part.w.sum()
         self.challenger_loss = fade * self.challenger_loss + stands_for * (part.w * loss).sum()
         self.challenger.learn(part)
 
     def flip_floor(self):
-        """The challenger's model becomes a tree of one leaf; its copy takes the other link."""
+        """The challenger's model becomes a tree of one leaf, challenged by the other link.
+
+        With the floor by a copy, without it by what the root had learnt.
+        """
         sums = self.tree_loss, self.challenger_loss, self.challenger_rows
         self.record("floor", self.root, self.floor_level, *sums)
-        self.root = Node((), self.challenger, self.shape, self.T)
-        self.challenger = copy.deepcopy(self.challenger)
-        self.challenger.set_floor(self.root.model.rho is None)
+        old, self.root = self.root, Node((), self.challenger, self.shape, self.T)
+        if self.challenger.rho is None:
+            self.challenger = copy.deepcopy(self.challenger)
+            self.challenger.set_floor(True)
+        else:
+            self.challenger = old.model
         self.tree_loss = self.challenger_loss = self.challenger_rows = 0.0
