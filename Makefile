@@ -102,7 +102,7 @@ sanitize: .venv-sanitize/.stamp ## the tests of learn under AddressSanitizer and
 	@LD_PRELOAD='$(PRELOAD)' ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	    .venv-sanitize/bin/python -m pytest -q -p no:xdist --capture=sys tests/learn
 	@LD_PRELOAD='$(PRELOAD)' ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-	    .venv-sanitize/bin/python -m pytest -q -p no:xdist --capture=sys -m slow tests/learn/test_file_fuzz.py
+	    .venv-sanitize/bin/python -m pytest -q -p no:xdist --capture=sys -m slow tests/learn/test_file_fuzz.py tests/learn/test_soundness.py
 
 # Threads know of each other through Python's own locks, which the run-time library sees.
 races: .venv-races/.stamp ## the tests of threads under ThreadSanitizer
