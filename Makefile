@@ -52,7 +52,7 @@ paper: .venv/.dev-stamp ## the paper's tables and figures (hours the first time)
 differences: .venv/.dev-stamp ## why River's figures are not all the paper's (a quarter of an hour)
 	@$(BIN)/python benchmarks/differences.py
 
-guide: .venv/.dev-stamp ## run the pages that need data anew, with their pictures
+guide: .venv/.dev-stamp ## rerun the pages that need data, with their pictures
 	@$(BIN)/python docs/rerun.py docs/reading.md
 
 picture: .venv/.dev-stamp ## take the README's picture of the report (needs Chromium)
@@ -77,7 +77,7 @@ bench: .venv/.dev-stamp ## the same at length, with a plot; generators, historie
 profile: .venv-profile/.stamp ## instructions of a row by kernel, Python included (needs valgrind)
 	@.venv-profile/bin/python benchmarks/profile_learning.py
 
-instructions: .venv/.dev-stamp ## count the kernels' instructions anew, the figures that a test guards (needs valgrind)
+instructions: .venv/.dev-stamp ## recount the kernels' instructions, the figures that a test guards (needs valgrind)
 	@$(BIN)/python benchmarks/instructions.py
 
 roofline: .venv/.dev-stamp ## how close the kernels come to what this machine can do
@@ -137,7 +137,7 @@ clean: ## remove what make made
 	rm -rf .venv .venv-sanitize .venv-races .venv-profile .venv-lowest .venv-audit build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
-# A .venv of another Python is made anew, but only when PYTHON was given by hand.
+# A .venv of another Python is rebuilt, but only when PYTHON was given by hand.
 ifneq ($(origin PYTHON),file)
 ifneq ($(call version_of,$(PYTHON)),$(call version_of,$(BIN)/python))
 .venv/.python-stamp: FORCE

@@ -1,4 +1,4 @@
-"""Run the examples of a page of the documentation anew, and write what they print into it.
+"""Rerun the examples of a page of the documentation, and write what they print into it.
 
     python docs/rerun.py docs/reading.md
 

@@ -242,14 +242,14 @@ def test_a_mistake_loses_no_earlier_results(loans, tmp_path):
     (tmp_path / "records.state").write_bytes(b"no state")
     damaged = run("run", str(loans), *arguments, "--resume")
     assert damaged.exit_code == 2
-    assert "cannot be gone on with" in damaged.output
+    assert "cannot resume" in damaged.output
     (tmp_path / "records.state").unlink()
     without = run("run", str(loans), *arguments, "--resume")
     assert without.exit_code == 2
     assert (tmp_path / "records.csv").read_bytes() == before[tmp_path / "records.csv"]
 
 
-def test_a_run_in_processes_is_gone_on_with_in_processes(loans, tmp_path):
+def test_a_run_in_processes_is_resumed_in_processes(loans, tmp_path):
     lines = loans.read_text().splitlines(keepends=True)
     growing = tmp_path / "growing.csv"
     growing.write_text("".join(lines[:1001]))

@@ -1,13 +1,15 @@
 """What the documentation mentions exists, its figures are those in the files, its links lead on."""
 
 import ast
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
+PAGES = [f"docs/{page.name}" for page in sorted(ROOT.glob("docs/*.md"))]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *PAGES]
 REFERENCE = re.compile(
     r"`((?:cli|learn|evaluate|explain|paper|serve|show|streams|kernels)/\w+\.\w+)(?:::([\w:.]+))?`"
 )
@@ -44,6 +46,16 @@ def test_references_exist(document):
     cpp = "".join(p.read_text() for p in (ROOT / "src" / "kernels").glob("*.[ch]pp"))
     for name in re.findall(r"`[A-Z]\w+::(\w+)`", text):
         assert re.search(rf"\b{name}\(", cpp), f"{document} speaks of {name}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_public_names_exist(document):
+    for name in re.findall(r"`(driftree(?:\.\w+)+)[`(]", (ROOT / document).read_text()):
+        pkgutil.resolve_name(name)  # raises, and says what is missing
+
+
+def test_the_readme_is_one_page_and_a_half():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

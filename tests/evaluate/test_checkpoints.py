@@ -107,11 +107,11 @@ def damage(path, how):
 
 
 @pytest.mark.parametrize("how", ["torn", "empty", "bit", "model", "renamed", "array"])
-def test_a_damaged_one_is_moved_aside_and_the_one_before_is_gone_on_from(tmp_path, how):
+def test_a_damaged_one_is_moved_aside_and_the_one_before_is_resumed(tmp_path, how):
     newest = fill(tmp_path, 100, 200, 300) / "checkpoint-000000000300.dmt"
     damage(newest, how)
     with Checkpointer(tmp_path) as checkpointer:
-        with pytest.warns(CheckpointWarning, match=r"0300\.dmt: .*aside.* row 200 is gone on"):
+        with pytest.warns(CheckpointWarning, match=r"0300\.dmt: .*aside.* resuming from row 200"):
             found = checkpointer.resume()
         assert (found.position, found.metrics) == (200, {"n": 200})
         assert checkpointer.positions == [100, 200]
@@ -249,7 +249,7 @@ def test_another_version_is_told_of(tmp_path, monkeypatch):
 
     evaluate()
     monkeypatch.setattr("driftree.evaluate.resuming.__version__", "99.0")
-    with pytest.warns(CheckpointWarning, match=r"begun by driftree 0.* gone on with by 99\.0"):
+    with pytest.warns(CheckpointWarning, match=r"begun by driftree 0.* resumed by 99\.0"):
         evaluate()
 
 
@@ -282,7 +282,7 @@ def test_a_damaged_checkpoint_is_told_of_and_the_run_ends_as_it_should(table):
         again = run(table, "--checkpoint-every", "100")
     assert again.exit_code == 0
     assert f"driftree: warning: {newest}: the file is cut off" in again.output
-    assert "and row 400 is gone on from" in again.output
+    assert "; resuming from row 400" in again.output
     assert {name: (out / name).read_bytes() for name in names} == before
 
 

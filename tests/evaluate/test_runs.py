@@ -1,4 +1,4 @@
-"""Runs on files and data sets, stopped and gone on with."""
+"""Runs on files and data sets, stopped and resumed."""
 
 import csv
 import os

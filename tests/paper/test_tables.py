@@ -223,7 +223,7 @@ def test_cells_hold_what_was_found_beside_what_was_published(findings):
     assert table.cells["dmt", "airlines"].ours == pytest.approx(Figure(0.6, 0.1))
     assert "5 of 7" in table.cells["dmt", "airlines"].note
     assert table.cells["vfdt-mc", "sea"].note == "not run"
-    assert table.cells["dmt", "tueyeq"].note == "not had: made by hand"
+    assert table.cells["dmt", "tueyeq"].note == "not available: made by hand"
     assert table_splits(findings).cells["arf3", "sea"].note == "not measured"
     assert table_seconds(findings).cells["dmt", "sea"].ours.mean == pytest.approx(0.001)
 
@@ -245,10 +245,10 @@ def test_every_data_set_is_in_a_column_or_named_as_missing(findings):
     for table in make_tables(findings):
         notes = "\n".join(table.notes)
         for lost in ("tueyeq (made by hand)", "gas (100 % of gas_data & more)"):
-            assert f"not had: {lost}" in notes
+            assert f"not available: {lost}" in notes
         assert "not run: bank_marketing, poker, kddcup99_10pct, covertype, insects_" in notes
         assert "† Airlines: 5 of 7 features" in notes
-        assert "not had: airlines" not in notes
+        assert "not available: airlines" not in notes
 
 
 def test_data_sets_without_results_are_named_even_if_they_could_be_had():

@@ -1,4 +1,4 @@
-"""`driftree run --checkpoint`: killed at any moment, the same command goes on."""
+"""`driftree run --checkpoint`: killed at any moment, the same command resumes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run_checkpointed(
     overwrite: bool,
     **options: Any,
 ) -> None:
-    """Run a learner with checkpoints, or go on with it."""
+    """Run a learner with checkpoints, or resume it."""
     from driftree.evaluate.checkpointed_runs import CheckpointedTask, check_settings
     from driftree.evaluate.checkpoints import EVERY, Checkpointer
 
@@ -41,7 +41,7 @@ def run_checkpointed(
         if resume or overwrite:
             raise ValueError(
                 "with --checkpoint, the same command goes on by itself: leave --resume and "
-                "--overwrite out; to start anew, remove the folder of the checkpoints and that of "
+                "--overwrite out; to start over, remove the folder of the checkpoints and that of "
                 "the results"
             )
         settings = read_settings(source, **options)

@@ -164,7 +164,7 @@ def compare(
             seed=seed,
         )
         if resume and overwrite:
-            raise ValueError("--resume goes on with results, --overwrite replaces them: give one")
+            raise ValueError("--resume continues results, --overwrite replaces them: give one")
         folder = out or Path("driftree-results") / stem_of(source)
         own_process = jobs > 1 and len(settings.learners) > 1
         prepare(folder, settings, own_process=own_process, resume=resume, overwrite=overwrite)
@@ -222,12 +222,12 @@ def prepare(
         raise ValueError("standard input can be read by one process only: leave --jobs out")
     if not (resume or overwrite) and any(path.exists() for path in [*alone, *together]):
         raise ValueError(
-            f"{folder} holds results of an earlier run: add --resume to go on with it, "
+            f"{folder} holds results of an earlier run: add --resume to continue it, "
             "--overwrite to replace it, or --out for another folder"
         )
     if resume and any(path.exists() for path in ([together[1]] if own_process else alone)):
         how = "without --jobs" if own_process else "with --jobs 2 or more"
-        raise ValueError(f"{folder} holds a run {how}: go on with it in the same way")
+        raise ValueError(f"{folder} holds a run {how}: resume it in the same way")
     if overwrite:
         open_source(settings)  # which may fail, and then nothing is lost
         for path in ours:
@@ -268,7 +268,7 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int, resume: bool) -> Non
                 progress.finish(place, f"{words} after {result.n_rows:,} rows")
     except KeyboardInterrupt:
         error_console.print(
-            f"Stopped. What was seen is in {folder}; go on with the same command and --resume",
+            f"Stopped. Results so far are in {folder}; resume with the same command and --resume",
             soft_wrap=True,
         )
         raise

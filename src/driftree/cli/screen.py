@@ -1,4 +1,4 @@
-"""What the commands have in common: progress, tables, and the words for a user's mistake."""
+"""What the commands have in common: progress, tables, messages for a user's mistakes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def one_line() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-    except BrokenPipeError:  # whoever read our words has seen enough
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
     except mistakes as error:

@@ -47,7 +47,7 @@ class CheckpointedTask(NamedTuple):
     settings : RunSettings
         What to run; one learner of driftree's, and a file or data set.
     records : path
-        A .csv or .jsonl file for the records, which is written anew at every start.
+        A .csv or .jsonl file for the records, which is rewritten at every start.
     checkpointer : Checkpointer
         Where the checkpoints are.
     """
@@ -110,7 +110,7 @@ def run_with_checkpoints(
     news : callable
         Is told the rows done, the rows in all or None, and words.
     should_stop : callable
-        Asked after every batch. A run that was stopped is gone on with when it is started again.
+        Asked after every batch. A stopped run resumes when it is started again.
     """
     check_settings(task.settings)
     stream = open_source(task.settings)

@@ -53,7 +53,7 @@ class CheckpointWarning(UserWarning):
     ...         checkpointer.resume().position
     100
     >>> print(str(caught[0].message).partition("zip; ")[2])
-    it was moved aside as checkpoint-000000000200.dmt.damaged, and row 100 is gone on from
+    it was moved aside as checkpoint-000000000200.dmt.damaged; resuming from row 100
     """
 
 
@@ -170,16 +170,14 @@ class Checkpointer:
         if found is None and damaged:
             words = "; ".join(str(error) for _, error in damaged)
             raise ModelFileError(
-                f"no checkpoint in {self.folder} is whole ({words}): to start anew, remove them, "
+                f"no checkpoint in {self.folder} is whole ({words}): to start over, remove them, "
                 "or give another folder"
             )
         for path, reason in damaged:
             assert found is not None
             aside = path.with_name(f"{path.name}.damaged")
             path.replace(aside)
-            words = (
-                f"it was moved aside as {aside.name}, and row {found.position:,} is gone on from"
-            )
+            words = f"it was moved aside as {aside.name}; resuming from row {found.position:,}"
             warnings.warn(f"{reason}; {words}", CheckpointWarning, stacklevel=2)
         self._has_looked = True
         self._last = None if found is None else found.position

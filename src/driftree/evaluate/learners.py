@@ -140,7 +140,7 @@ _CHOICES = (
     LearnerChoice(
         "efdt",
         "EFDT",
-        "extremely fast decision tree, splits looked at anew every 1,000 rows (River)",
+        "extremely fast decision tree, splits re-evaluated every 1,000 rows (River)",
         lambda *_: _tree("ExtremelyFastDecisionTreeClassifier", min_samples_reevaluate=1000),
         cost=45,
     ),

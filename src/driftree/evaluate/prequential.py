@@ -57,9 +57,9 @@ def prequential(
     classes : sequence, optional
         All labels, if known. Estimators of scikit-learn need them; others get to know them.
     checkpointer : Checkpointer, optional
-        Where to keep checkpoints of one learner of driftree's. If there is one, its records come
-        first, the model takes over what was learnt, and the stream, which is given from its
-        beginning, is gone on with: all is as if it had never been interrupted.
+        Where to keep checkpoints of one learner of driftree's. If there is one already, its records
+        come first, the model takes over what was learnt, and the stream, which is given from its
+        beginning, is resumed: the result is that of an uninterrupted run.
 
     Yields
     ------

@@ -1,6 +1,6 @@
-"""An evaluation in checkpoints: noted after a batch, and gone on with as if nothing had happened.
+"""An evaluation in checkpoints: saved after a batch, and resumed as if never interrupted.
 
-Rows that wait for their labels are not noted: they are read again.
+Rows that wait for their labels are not saved: they are read again.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Course:
         self.noted = metrics["noted"]
 
     def _compare(self, then: dict[str, Any]) -> None:
-        """Refuse to go on with something else; another version is only told of."""
+        """Refuse to resume something else; for another version, only warn."""
         now = self._facts
         changes = ", ".join(
             f"{name} was {then.get(name)!r}, is {now.get(name)!r}"
@@ -158,13 +158,13 @@ class Course:
         )
         if changes:
             raise ValueError(
-                f"{self.checkpointer.folder} holds checkpoints of another run ({changes}): go on "
-                "with the same, or start anew in another folder"
+                f"{self.checkpointer.folder} holds checkpoints of another run ({changes}): resume "
+                "with the same, or start over in another folder"
             )
         if then["driftree"] != now["driftree"]:
             warnings.warn(
-                f"{self.checkpointer.folder} was begun by driftree {then['driftree']} and is gone "
-                f"on with by {now['driftree']}: the results may differ from those of one version",
+                f"{self.checkpointer.folder} was begun by driftree {then['driftree']} and is "
+                f"resumed by {now['driftree']}: the results may differ from those of one version",
                 CheckpointWarning,
                 stacklevel=5,
             )

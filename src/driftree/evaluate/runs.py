@@ -1,4 +1,4 @@
-"""Runs: learners on a stream by name or file, kept in a folder, which can be gone on with later."""
+"""Runs: learners on a stream by name or file, kept in a folder, which can be resumed later."""
 
 from __future__ import annotations
 
@@ -163,9 +163,9 @@ class RunTask(NamedTuple):
         What to run.
     records : path
         A .csv or .jsonl file for the records. Beside it lies, with the suffix .state, what is
-        needed to go on: a pickle, so go on only with runs of your own.
+        needed to resume: a pickle, so resume only your own runs.
     resume : bool
-        Whether to go on with what is there.
+        Whether to resume what is there.
     """
 
     settings: RunSettings
@@ -174,7 +174,7 @@ class RunTask(NamedTuple):
 
     @property
     def state(self) -> Path:
-        """The file with what is needed to go on."""
+        """The file with what is needed to resume."""
         return self.records.with_suffix(".state")
 
 
@@ -188,7 +188,7 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
     news : callable
         Is told the rows done, the rows in all or None, and words.
     should_stop : callable
-        Asked after every batch. A run that was stopped can be gone on with.
+        Asked after every batch. A stopped run can be resumed.
     """
     state = _load_state(task) if task.resume else None
     stream = open_source(task.settings, None if state is None else state.batch_rows)
@@ -265,8 +265,8 @@ def _load_state(task: RunTask) -> _State | None:
     if not task.state.exists():
         if task.records.exists():
             raise ValueError(
-                f"{task.records} cannot be gone on with, since {task.state.name} is not beside it: "
-                "run anew into another folder, or overwrite it"
+                f"{task.records}: cannot resume, {task.state.name} is missing; "
+                "choose another --out, or --overwrite"
             )
         return None
     try:
@@ -274,8 +274,8 @@ def _load_state(task: RunTask) -> _State | None:
             state = pickle.load(file)
     except Exception as error:
         raise ValueError(
-            f"{task.state} cannot be gone on with ({type(error).__name__}: {error}): it is damaged "
-            "or from another version; run anew into another folder, or overwrite it"
+            f"{task.state}: cannot resume, it is damaged or from another version "
+            f"({type(error).__name__}: {error}); choose another --out, or --overwrite"
         ) from error
     assert isinstance(state, _State)
     now = task.settings

@@ -86,7 +86,7 @@ def leaf_models(model: Readable) -> list[LeafModel]:
 
 # ---------------------------------------------------------------------- data
 def inside(model: Readable) -> tuple[Tree, Encoder]:
-    """Return the tree and the encoder of a model: the only door to what is not public."""
+    """Return the tree and the encoder of a fitted model, which are not public."""
     from driftree.explain.readable import Readable  # which needs this module
 
     if not isinstance(model, Readable):

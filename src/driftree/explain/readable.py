@@ -1,4 +1,4 @@
-"""Readable: the methods by which a tree explains itself. What they return is made next door."""
+"""Readable: the methods by which a tree explains itself. Implemented in the sibling modules."""
 
 from __future__ import annotations
 

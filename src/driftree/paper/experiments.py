@@ -273,7 +273,7 @@ class Findings:
             return STAND_INS[data_set][1]
         if data_set in self.had:
             return ""
-        return f"not had: {self.missing[data_set]}" if data_set in self.missing else ""
+        return f"not available: {self.missing[data_set]}" if data_set in self.missing else ""
 
     def notes(self) -> list[str]:
         """Name what is missing, and why."""
@@ -286,6 +286,6 @@ class Findings:
         idle = [name for name in TITLES if name not in (*lost, *self.run)]
         return [
             *partial,
-            *(f"not had: {name} ({self.missing[name]})" for name in lost),
+            *(f"not available: {name} ({self.missing[name]})" for name in lost),
             *([f"{NOT_RUN}: {', '.join(idle)}"] if idle else []),
         ]

@@ -35,11 +35,11 @@ def make_tables(findings: Findings) -> list[Table]:
 
     Examples
     --------
-    >>> tables = make_tables(Findings(missing={"tueyeq": "to be made by hand"}))
+    >>> tables = make_tables(Findings(missing={"tueyeq": "made by hand"}))
     >>> [table.name for table in tables]
     ['data_sets', 'f1', 'n_splits', 'n_parameters', 'seconds', 'summary']
     >>> tables[1].cells["efdt", "tueyeq"]
-    Cell(ours=None, paper=Figure(mean=0.77, std=0.23), note='not had: to be made by hand', mark='')
+    Cell(ours=None, paper=Figure(mean=0.77, std=0.23), note='not available: made by hand', mark='')
     """
     makers = (
         table_data_sets,

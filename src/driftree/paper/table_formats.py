@@ -111,7 +111,7 @@ def _show(value: Value, decimals: int | None) -> str:
 
 
 def _show_ours(cell: Cell, decimals: int | None) -> str:
-    if cell.ours is None and cell.note and not cell.note.startswith("not had"):
+    if cell.ours is None and cell.note and not cell.note.startswith("not available"):
         return cell.note
     return f"{_show(cell.ours, decimals)} {cell.mark}".rstrip()
 

@@ -60,7 +60,7 @@ class CsvFile(Source):
     Parameters
     ----------
     file : Path, or file object of text or bytes
-        Where the rows are. A path is opened anew each time; gzip is recognised by its first bytes.
+        Where the rows are. A path is opened again each time; gzip is recognised by its first bytes.
     name : str
         What errors call the file.
     target : str or None

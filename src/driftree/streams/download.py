@@ -1,4 +1,4 @@
-"""Downloads that can be killed at any time: they go on where they stopped, or leave no file."""
+"""Downloads that can be killed at any time: they resume where they stopped, or leave no file."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def download(
 
     The bytes go to ``<path>.part``, which gets its name when it is complete, has the right checksum
     and is on the disk. A later call goes on after the last byte if the server says that the file
-    has not changed, and starts anew otherwise. Two processes that want the same file do not
+    has not changed, and starts over otherwise. Two processes that want the same file do not
     disturb each other: the second waits, then finds it. Interrupted connections and busy
     servers are tried again.
 
@@ -135,7 +135,7 @@ class _Part:
         return mark if mark.url == url and self.n_bytes else None
 
     def start(self, mark: Bookmark) -> None:
-        """Begin anew: first no bytes, then their mark."""
+        """Start over: first no bytes, then their mark."""
         self.file.write_bytes(b"")
         self.mark_file.write_text(json.dumps(mark._asdict()))
 

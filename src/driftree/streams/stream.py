@@ -124,7 +124,7 @@ class Stream:
     def _check_unread(self) -> None:
         if self._was_read and not self._source.is_repeatable:
             raise RuntimeError(
-                f"{self.name} can be read only once, and has been: open it anew, or give a path or "
+                f"{self.name} can be read only once, and has been: reopen it, or give a path or "
                 "something else that can be read again"
             )
 
@@ -155,7 +155,7 @@ class Stream:
 
 
 class _Recut(Source):
-    """Another stream, whose batches are cut anew; what it skips is reported once."""
+    """Another stream, cut into other batches; what it skips is reported once."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream

@@ -71,7 +71,8 @@ function readEvent(number) {
 
 const LOSS_WORDS =
   "The loss of a row is minus the natural logarithm of the probability that its label was given " +
-  "before it was known, in nats: 0.69 for a coin, 0 for a seer. Losses here are sums over rows.";
+  "before it was known, in nats: ln 2 = 0.69 for a coin flip, 0 for certainty. Losses here are " +
+  "sums over rows.";
 const inNats = (value) => (value === null ? "–" : `${nats(value)} nats`);
 
 // What is told about, and the way back to it.
