@@ -11,7 +11,7 @@ from bad_input import CASES, COLUMNS, LABELS, MANY, N_ROWS, NAMES, Sent, X
 from doors import DOORS, ERRORS, LEARN, PAGE, PREDICT, TABLE
 from driftree.learn import budget
 from driftree.learn.budget import Size
-from driftree.learn.checks import MAX_WEIGHT
+from driftree.learn.validation import MAX_WEIGHT
 from states import MODELS, check_probabilities, infinite_arrays, state_hash
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from driftree.estimators import CLASSES
 from driftree.learn import bounds, files, storage, values
 from driftree.learn.files import ModelFileError
+from driftree.learn.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -375,7 +376,7 @@ def _decode(item: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
     if type(item) is dict and item.keys() == {"array"}:
         array = arrays.pop(item["array"], None) if type(item["array"]) is str else None
         if array is None:
-            raise ModelFileError(f"the metrics have no array {files.shown(item['array'])}")
+            raise ModelFileError(f"the metrics have no array {quoted(item['array'])}")
         return array
     if type(item) is dict and item.keys() == {"dict"}:
         pairs = values.items(item["dict"], "the metrics")

@@ -11,9 +11,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from driftree.learn._kernels import LEARNED
-from driftree.learn.checks import check_labels, check_weights, to_labels
 from driftree.learn.state import LearntState, undisturbed
 from driftree.learn.tables import Columns, check_rows, read_frame
+from driftree.learn.validation import check_labels, check_weights, to_labels
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping

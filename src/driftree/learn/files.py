@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from driftree.learn.durable import replace_file
+from driftree.learn.words import quoted
 from driftree.learn.zips import (
     CHECKSUM,
     LOCAL,
@@ -128,12 +129,6 @@ def from_bytes(
 ) -> tuple[Contents, dict[str, NDArray[Any]]]:
     """Return what `read` reads from a file with these bytes."""
     return _read(io.BytesIO(data), len(data), kind, look)
-
-
-def shown(value: object) -> str:
-    """Return a value as an error may show it: a file may say anything, at any length."""
-    text = ascii(value)
-    return text if len(text) <= MAX_NAME else text[:MAX_NAME] + "..."
 
 
 @contextlib.contextmanager
@@ -342,7 +337,7 @@ def _check_manifest(manifest: dict[str, Any], kind: str) -> dict[str, Entry]:
         raise ModelFileError("this is no file of driftree's")
     if type(version) is not int or version < 1:
         raise ModelFileError(
-            f"the format version must be a whole number from 1, got {shown(version)}"
+            f"the format version must be a whole number from 1, got {quoted(version)}"
         )
     if version > FORMAT_VERSION:
         raise ModelFileError(
@@ -350,7 +345,7 @@ def _check_manifest(manifest: dict[str, Any], kind: str) -> dict[str, Entry]:
             f"{FORMAT_VERSION}): upgrade driftree"
         )
     if found != kind:
-        raise ModelFileError(f"this is a {shown(found)}, not a {kind!r}")
+        raise ModelFileError(f"this is a {quoted(found)}, not a {kind!r}")
     entries = manifest.get("arrays")
     if manifest.keys() != {"format", "format_version", "library_version", "contents", "arrays"}:
         raise ModelFileError(f"member {MANIFEST!r} has other keys than format {version} has")
@@ -363,7 +358,7 @@ def _check_manifest(manifest: dict[str, Any], kind: str) -> dict[str, Entry]:
 
 def _check_entry(name: str, entry: Any) -> Entry:
     if not _is_name(name):
-        raise ModelFileError(f"an array must not be named {shown(name)}")
+        raise ModelFileError(f"an array must not be named {quoted(name)}")
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "sha256"}:
         raise ModelFileError(f"array {name!r} must have a dtype, a shape and a sha256")
     shape = entry["shape"]

@@ -12,9 +12,9 @@ import numpy as np
 from driftree.learn import storage
 from driftree.learn._kernels import Lock
 from driftree.learn.budget import check_budget
-from driftree.learn.checks import apply_weights, check_weights
 from driftree.learn.sizes import bytes_of
 from driftree.learn.tables import array_names
+from driftree.learn.validation import apply_weights, check_weights
 from driftree.version import __version__
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ import numpy as np
 
 from driftree.learn import bounds, chronicle, files, values
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.checks import check_codes
 from driftree.learn.encoding import as_set
 from driftree.learn.files import ModelFileError
+from driftree.learn.validation import check_codes
+from driftree.learn.words import quoted
 
 if TYPE_CHECKING:
     import os
@@ -172,7 +173,7 @@ def read_model(
     kind: Any = classes.get(str(contents["class"]))
     if kind is None:
         raise ModelFileError(
-            f"the model is a {files.shown(contents['class'])}, which this driftree does not know: "
+            f"the model is a {quoted(contents['class'])}, which this driftree does not know: "
             "upgrade driftree"
         )
     with _as_file_error():
@@ -200,7 +201,7 @@ def _decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
     """Return the parameters by name; one that the file does not know yet has its default."""
     unknown = item.keys() - set(kind._get_param_names()) if type(item) is dict else {"no object"}
     if unknown:
-        raise ModelFileError(f"the parameters have {files.shown(sorted(unknown))}")
+        raise ModelFileError(f"the parameters have {quoted(sorted(unknown))}")
     categorical = item.get("categorical")
     is_list = type(categorical) is list
     decoded = {name: values.decode(value) for name, value in item.items() if name != "categorical"}
@@ -279,9 +280,7 @@ def _unpack_codes(
         raise ModelFileError(f"the labels are not those of {n_classes} classes")
     for name, one in zip(lists["names"], lists["levels"], strict=True):
         if one is not None and len(values.items(one, "the levels")) > MAX_LEVELS:
-            raise ModelFileError(
-                f"the levels of feature {files.shown(name)} are more than {MAX_LEVELS}"
-            )
+            raise ModelFileError(f"the levels of feature {quoted(name)} are more than {MAX_LEVELS}")
     return (
         values.codes(lists["names"], "names"),
         [None if one is None else values.codes(one, "levels") for one in lists["levels"]],

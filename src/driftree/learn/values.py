@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from driftree.learn.checks import plain
-from driftree.learn.files import ModelFileError, shown
+from driftree.learn.files import ModelFileError
+from driftree.learn.validation import plain
+from driftree.learn.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -45,7 +46,7 @@ def encode(value: Any, what: str = "a value", depth: int = 0) -> Any:
     if kind is tuple and depth < MAX_DEPTH:
         return {"tuple": [encode(item, what, depth + 1) for item in value]}
     raise TypeError(
-        f"{what} is {shown(value)} of type {kind.__name__!r}, which is not for a model file: it "
+        f"{what} is {quoted(value)} of type {kind.__name__!r}, which is not for a model file: it "
         "holds text, numbers, truth values, None, bytes and tuples of these; pickle can"
     )
 
@@ -75,7 +76,7 @@ def decode(item: Any, depth: int = 0) -> Any:
                 pass
         if kind == "tuple" and type(inner) is list and depth < MAX_DEPTH:
             return tuple(decode(part, depth + 1) for part in inner)
-    raise ModelFileError(f"{shown(item)} is no value")
+    raise ModelFileError(f"{quoted(item)} is no value")
 
 
 # ---------------------------------------------------------------------- values as keys
@@ -134,7 +135,7 @@ def members(item: Any, keys: Iterable[str], what: str) -> dict[str, Any]:
 def items(item: Any, what: str) -> list[Any]:
     """Return a list."""
     if type(item) is not list:
-        raise ModelFileError(f"{what} must be a list, got {shown(item)}")
+        raise ModelFileError(f"{what} must be a list, got {quoted(item)}")
     return item
 
 
@@ -142,7 +143,7 @@ def whole(item: Any, what: str, low: int = 0, high: int = 2**53) -> int:
     """Return a whole number in a range."""
     if type(item) is not int or not low <= item <= high:
         raise ModelFileError(
-            f"{what} must be a whole number from {low} to {high}, got {shown(item)}"
+            f"{what} must be a whole number from {low} to {high}, got {quoted(item)}"
         )
     return item
 
@@ -151,14 +152,14 @@ def number(item: Any, what: str) -> float:
     """Return a float of any kind."""
     value = decode(item)
     if type(value) is not float:
-        raise ModelFileError(f"{what} must be a float, got {shown(item)}")
+        raise ModelFileError(f"{what} must be a float, got {quoted(item)}")
     return value
 
 
 def text(item: Any, what: str) -> str:
     """Return a text."""
     if type(item) is not str:
-        raise ModelFileError(f"{what} must be text, got {shown(item)}")
+        raise ModelFileError(f"{what} must be text, got {quoted(item)}")
     return item
 
 

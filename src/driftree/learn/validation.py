@@ -1,4 +1,4 @@
-"""Checks: what may come in as a cell, a label or a weight, and the words when it may not.
+"""Validation: what may come in as a cell, a label or a weight, and the words when it may not.
 
 Every error says where, what was given, and what to do.
 """
@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.given import shown, unmasked
+from driftree.learn.words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -135,6 +135,23 @@ def unhashable(what: str, cells: Iterable[Any], rows: Rows) -> TypeError:
 
 def _row(i: int, rows: Rows) -> int:
     return i if rows is None else int(rows[i])
+
+
+def unmasked(values: Any) -> Any:
+    """Return an array whose masked cells are NaN, or None where there is no NaN; others as given.
+
+    Examples
+    --------
+    >>> unmasked(np.ma.masked_array([1, 2], mask=[False, True]))
+    array([ 1., nan])
+    """
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    is_number = values.dtype.kind in "fiu"
+    with np.errstate(over="ignore"):  # infinity for a long double beyond float64
+        cells = np.array(values.data, dtype=np.float64 if is_number else object)
+    cells[np.ma.getmaskarray(values)] = math.nan if is_number else None
+    return cells
 
 
 # ---------------------------------------------------------------------- labels
