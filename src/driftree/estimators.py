@@ -188,7 +188,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
     ) -> tuple[Tree, Encoder]:
         tree = Tree(parameters, n_classes=1)
         encoder = Encoder(tree.engine, categorical, indicators=parameters.setting != "paper")
-        tree.names = encoder
+        tree.encoder = encoder
         return tree, encoder
 
     @staticmethod

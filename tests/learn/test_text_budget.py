@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import driftree
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
-from driftree.learn import budget, files, storage
+from driftree.learn import files, memory, storage
 from driftree.learn import history as history_module
 from driftree.learn.events import LinkChange
 
@@ -48,7 +48,7 @@ def written(model):
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(budget, "MOST_TEXT", LEAST)
+    monkeypatch.setattr(memory, "MOST_TEXT", LEAST)
 
 
 @pytest.mark.usefixtures("small")
@@ -101,7 +101,7 @@ def test_the_count_covers_what_is_written_and_survives_every_copy(tmp_path_facto
 
 
 def test_a_quarter_of_a_file_is_for_names_and_a_quarter_for_the_history():
-    assert 4 * budget.MOST_TEXT <= files.MAX_MANIFEST
+    assert 4 * memory.MOST_TEXT <= files.MAX_MANIFEST
     assert 4 * history_module.MAX_TEXT <= files.MAX_MANIFEST
 
 

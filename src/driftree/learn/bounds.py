@@ -14,10 +14,10 @@ import numpy as np
 
 from driftree.learn import values
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.budget import MOST_BYTES
 from driftree.learn.evidence import MAX_ENTRANTS, MeasuredTrials
 from driftree.learn.files import ModelFileError
 from driftree.learn.history import MAX_BYTES, MAX_NODES, MAX_SAMPLES
+from driftree.learn.memory import MOST_BYTES
 from driftree.learn.parameters import RANGES
 
 if TYPE_CHECKING:

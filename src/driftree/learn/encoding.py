@@ -19,8 +19,8 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, all_finite
-from driftree.learn.budget import Size, text_bytes
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
+from driftree.learn.memory import Size, text_bytes
 from driftree.learn.tables import Columns, array_names
 from driftree.learn.validation import (
     check_codes,

@@ -129,7 +129,7 @@ class FIMTDDClassifier(StreamClassifier):
     ) -> tuple[FIMTDDTree, Encoder]:
         tree = FIMTDDTree(parameters, n_classes=1)
         encoder = Encoder(tree.engine, categorical, indicators=True)
-        tree.names = encoder
+        tree.encoder = encoder
         return tree, encoder
 
     def __sklearn_tags__(self) -> Any:
