@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
 REFERENCE = re.compile(
-    r"`((?:cli|learn|evaluate|explain|paper|serve|show|streams|kernels)/\w+\.\w+)(?:::([\w:.]+))?`"
+    r"`((?:baselines|cli|learn|evaluate|explain|paper|serve|show|streams|kernels)/\w+\.\w+)(?:::([\w:.]+))?`"
 )
 
 

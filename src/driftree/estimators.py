@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from driftree.baselines.fimtdd import FIMTDDClassifier
 from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
 from driftree.learn import storage
 from driftree.learn.encoding import Encoder
 from driftree.learn.evidence import MeasuredTrials
 from driftree.learn.faces import StreamClassifier
-from driftree.learn.fimtdd import FIMTDDClassifier
 from driftree.learn.parameters import Parameters
 from driftree.learn.state import undisturbed
 from driftree.learn.tree import Tree
