@@ -9,12 +9,12 @@ import numpy as np
 from driftree.baselines.fimtdd import FIMTDDClassifier
 from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
-from driftree.learn import storage
 from driftree.learn.encoding import Encoder
 from driftree.learn.evidence import MeasuredTrials
 from driftree.learn.faces import StreamClassifier
 from driftree.learn.parameters import Parameters
 from driftree.learn.state import undisturbed
+from driftree.learn.storage import models
 from driftree.learn.tree import Tree
 
 if TYPE_CHECKING:
@@ -274,4 +274,4 @@ def load(path: str | os.PathLike[str]) -> DynamicModelTreeClassifier | FIMTDDCla
     >>> driftree.load(path)
     DynamicModelTreeClassifier(max_nodes=31)
     """
-    return storage.load(path, CLASSES)
+    return models.load(path, CLASSES)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftree.learn import files
+from driftree.learn.storage import container
 from driftree.serve.app import make_app
 from driftree.serve.batches import LearnBatch
 from driftree.serve.journal import HEADER, Journal, JournalError, read_journal, segments, to_frame
@@ -263,7 +263,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize(("where", "name"), [(files, "replace_file"), (Journal, "prepare")])
+@pytest.mark.parametrize(("where", "name"), [(container, "replace_file"), (Journal, "prepare")])
 @pytest.mark.parametrize("cause", ERRORS)
 def test_a_server_that_cannot_save_goes_on_stops_and_starts_again(
     path, monkeypatch, cause, where, name, caplog
@@ -302,7 +302,7 @@ def test_it_is_well_again_once_the_model_is_saved(path, monkeypatch):
 
     recovered = open_model(path)
     with monkeypatch.context() as patch:
-        patch.setattr("driftree.learn.files.replace_file", fail)
+        patch.setattr("driftree.learn.storage.container.replace_file", fail)
         assert not recovered.writer.try_save()
     assert "No space left on device" in recovered.writer.problem
     assert recovered.writer.try_save()
@@ -312,7 +312,7 @@ def test_it_is_well_again_once_the_model_is_saved(path, monkeypatch):
 
 def test_a_model_that_fits_no_file_cannot_be_fetched_but_says_why(path, monkeypatch):
     recovered = open_model(path)
-    monkeypatch.setattr("driftree.learn.files.MAX_MANIFEST", 10)
+    monkeypatch.setattr("driftree.learn.storage.container.MAX_MANIFEST", 10)
     answer = ask(make_app(recovered.writer), "GET", "/model/file")
     assert (answer.status, "take" in answer.json["detail"]) == (409, True)
     release(recovered)

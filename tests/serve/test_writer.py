@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from driftree import DynamicModelTreeClassifier, load
-from driftree.learn import durable
+from driftree.learn.storage import atomic
 from driftree.serve import journal as journal_module
 from driftree.serve.batches import REMEMBERED, LearnBatch, Learnt, LearntKeys
 from driftree.serve.journal import JournalError
@@ -73,7 +73,7 @@ def test_wherever_the_process_ends_what_was_acknowledged_is_there(tmp_path, monk
         with monkeypatch.context() as patch:
             crashing = CrashingOs(n)
             patch.setattr(journal_module, "os", crashing)
-            patch.setattr(durable, "os", crashing)
+            patch.setattr(atomic, "os", crashing)
             try:
                 for group in groups:
                     tasks = [Task(batch) for batch in group]
@@ -111,7 +111,7 @@ def test_wherever_it_ends_while_it_recovers_or_closes_nothing_is_lost(tmp_path, 
         with monkeypatch.context() as patch:
             crashing = CrashingOs(n)
             patch.setattr(journal_module, "os", crashing)
-            patch.setattr(durable, "os", crashing)
+            patch.setattr(atomic, "os", crashing)
             recovered = None
             try:
                 recovered = open_model(path)
@@ -237,7 +237,7 @@ def test_a_model_that_cannot_be_saved_goes_on_with_its_journal(tmp_path, monkeyp
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("driftree.learn.files.replace_file", fail)
+        patch.setattr("driftree.learn.storage.container.replace_file", fail)
         for batch in batches:
             commit(recovered.writer, [batch])
     assert recovered.writer.failed_snapshots > 1

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from driftree import DynamicModelTreeClassifier
-from driftree.learn import files, storage
+from driftree.learn.storage import container, models
 from driftree.serve.batches import LearnBatch
 from driftree.serve.requests import to_columns
 
@@ -46,7 +46,7 @@ def learn_offline(batches):
 
 def to_bytes(model):
     """Return all that a model is."""
-    return files.to_bytes(storage.KIND, *storage.pack(model))
+    return container.to_bytes(models.KIND, *models.pack(model))
 
 
 class Server:

@@ -25,6 +25,7 @@ from driftree.learn.tables import Columns, array_names
 from driftree.learn.validation import (
     check_codes,
     check_finite,
+    check_keys,
     distinct_labels,
     is_missing,
     is_text,
@@ -32,7 +33,6 @@ from driftree.learn.validation import (
     to_numbers,
     unhashable,
 )
-from driftree.learn.values import check_keys
 from driftree.learn.vocabulary import Vocabulary
 from driftree.learn.words import distinct_texts, list_names
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_BYTES = 2 * 2**30
-# A quarter of what a model file holds as text (`files.MAX_MANIFEST`): the history says names again.
+# A quarter of the text in a model file (`container.MAX_MANIFEST`): the history says names again.
 MOST_TEXT = 2**23
 MOST_DEPTH = 16  # of tuples; deeper ones are not for a file
 LANES = 8  # the kernels' arrays are whole vectors

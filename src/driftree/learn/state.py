@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 
 import numpy as np
 
-from driftree.learn import storage
 from driftree.learn._kernels import Lock
 from driftree.learn.memory import bytes_of, check_budget
+from driftree.learn.storage import models
 from driftree.learn.tables import array_names
 from driftree.learn.validation import apply_weights, check_weights
 from driftree.version import __version__
@@ -364,7 +364,7 @@ class LearntState(Unsaved):
         >>> driftree.load(path).predict_one({"age": 31, "car": "van"})
         'granted'
         """
-        storage.save(self, path)
+        models.save(self, path)
 
     def _take_over(self, learnt: dict[str, Any]) -> None:
         """Make tree and encoder of what another model has learnt, if that is sound."""

@@ -31,6 +31,10 @@ MAX_COPIES = (
 )
 MAX_WEIGHT = 1e15  # beyond that, a row of weight 1 is lost in the rounding of the sums
 NUMBER_TYPES = frozenset({float, int, bool, np.float64, type(None)})
+# Python hashes text and bytes with a secret, but not numbers and tuples: who chooses them can make
+# them all collide, and n of them cost n * n / 2 comparisons, here about a second.
+MAX_NUMBERS = 10_000  # labels, or names, that are neither text nor bytes
+MAX_PARTS = 50_000  # of all of them: what is compared of long numbers and tuples
 SHORT = 64  # labels of so few rows are looked up one by one, which is faster than sorting them
 
 
@@ -341,7 +345,40 @@ def apply_weights(
     return matrix[rows], codes[rows], shares
 
 
-# ---------------------------------------------------------------------- codes
+# ---------------------------------------------------------------------- keys and codes
+def check_keys(keys: Iterable[Hashable], what: str, kind: type[ValueError] = ValueError) -> None:
+    """Raise an error if there are more keys than may collide; text and bytes are free.
+
+    Examples
+    --------
+    >>> check_keys(map(str, range(100_000)), "labels")
+    >>> check_keys(range(100_000), "labels")
+    Traceback (most recent call last):
+    ValueError: 100,000 labels are neither text nor bytes, at most 10,000 may be: make them text
+    """
+    rest: list[Any] = [key for key in keys if not isinstance(key, (str, bytes))]
+    n_keys = n_parts = len(rest)
+    if n_keys > MAX_NUMBERS:
+        raise kind(
+            f"{n_keys:,} {what} are neither text nor bytes, at most {MAX_NUMBERS:,} may be: make "
+            "them text"
+        )
+    while rest and n_parts <= MAX_PARTS:
+        key = rest.pop()
+        if isinstance(key, tuple):
+            n_parts += len(key)
+            rest += key[:MAX_PARTS]
+        elif isinstance(key, int):
+            n_parts += key.bit_length() // 256
+        elif isinstance(key, (str, bytes)):
+            n_parts += len(key) // 256
+    if n_parts > MAX_PARTS:
+        raise kind(
+            f"{n_keys:,} {what} are long numbers or tuples of more than {MAX_PARTS:,} parts "
+            "together: make them text"
+        )
+
+
 def check_codes(
     engine: _TreeEngine,
     names: Mapping[Hashable, int],

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from driftree.learn.files import ModelFileError
+from driftree.learn.storage.container import ModelFileError
 from driftree.serve.limits import UNLIMITED, Refusal
 from driftree.serve.requests import check_batch, check_key, check_rows
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from driftree.estimators import CLASSES, DynamicModelTreeClassifier
-from driftree.learn import files, storage
-from driftree.learn.files import ModelFileError
+from driftree.learn.storage import container, models
+from driftree.learn.storage.container import ModelFileError
 from driftree.serve.batches import LearnBatch, LearntKeys
 from driftree.serve.journal import (
     INSTEAD,
@@ -110,10 +110,10 @@ def open_model(
 
 def read_model(path: Path) -> tuple[Any, Note | None]:
     """Return the model in a file, and what a server has noted there."""
-    contents, arrays = storage.read(path)
-    with files.name_errors(path):
-        note = _read_note(contents.pop(storage.SERVED, None))
-        return storage.unpack(contents, arrays, CLASSES), note
+    contents, arrays = models.read(path)
+    with container.name_errors(path):
+        note = _read_note(contents.pop(models.SERVED, None))
+        return models.unpack(contents, arrays, CLASSES), note
 
 
 def _read_note(data: Any) -> Note | None:

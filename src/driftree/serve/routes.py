@@ -11,7 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPBearer
 
-from driftree.learn import files, storage
+from driftree.learn.storage import container, models
 from driftree.serve import requests, responses, schemas
 from driftree.serve.batches import LearnBatch
 from driftree.serve.limits import Refusal
@@ -185,7 +185,7 @@ def model_file(request: Request) -> Response:
     """Give the model, as it is now, as a file that `driftree.load` reads."""
     try:
         with _writer(request).still() as model:
-            data = files.to_bytes(storage.KIND, *storage.pack(model))
+            data = container.to_bytes(models.KIND, *models.pack(model))
     except (TypeError, ValueError) as error:
         raise Refusal(409, str(error)) from None
     headers = SAFE | {"Content-Disposition": 'attachment; filename="model.dmt"'}

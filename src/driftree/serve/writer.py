@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from driftree.learn import files, storage
+from driftree.learn.storage import container, models
 from driftree.serve.batches import Learnt, LearntKeys, digest_of
 from driftree.serve.journal import MAX_GROUP
 from driftree.serve.limits import Limits, Refusal, busy
@@ -253,13 +253,13 @@ class Writer:
 
     def _write_file(self) -> None:
         assert self.journal is not None
-        contents, arrays = storage.pack(self.model)
-        contents[storage.SERVED] = {
+        contents, arrays = models.pack(self.model)
+        contents[models.SERVED] = {
             "journal": self.journal.journal_id,
             "sequence": self.sequence,
             "keys": self.keys.to_json(),
         }
-        files.write(self.path, storage.KIND, contents, arrays)
+        container.write(self.path, models.KIND, contents, arrays)
         self.rows_unsaved = 0
         self.snapshots += 1
         self._due_rows, self._due_size = self.snapshot_every, MAX_JOURNAL

@@ -1,6 +1,6 @@
-"""Files: one zip of a manifest and arrays, written whole or not at all, read with suspicion.
+"""Container: one zip of a manifest and arrays, written whole or not at all, read with suspicion.
 
-What is in a file is up to others (`storage`); here is only how it gets there and back. A file has
+What is in a file is up to others (`models`); here is only how it gets there and back. A file has
 exactly one form: its members are stored without compression, in a fixed order, with fixed headers,
 and the sizes of all of them follow from the manifest, which comes first. So the reader does not
 interpret a zip, it compares: what is not byte for byte as it would have been written is refused.
@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from driftree.learn.durable import replace_file
-from driftree.learn.words import quoted
-from driftree.learn.zips import (
+from driftree.learn.storage.atomic import replace_file
+from driftree.learn.storage.zips import (
     CHECKSUM,
     LOCAL,
     LOCAL_EXTRA,
@@ -33,6 +32,7 @@ from driftree.learn.zips import (
     npy_header_of,
     size_of,
 )
+from driftree.learn.words import quoted
 from driftree.version import __version__
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class ModelFileError(ValueError):
     >>> _ = path.write_bytes(b"")
     >>> driftree.load(path)
     Traceback (most recent call last):
-    driftree.learn.files.ModelFileError: ...model.dmt: the file is empty
+    driftree.learn.storage.container.ModelFileError: ...model.dmt: the file is empty
     """
 
 
