@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from driftree import paper as paper
     from driftree import show as show
     from driftree import streams as streams
+    from driftree.baselines.fimtdd import FIMTDDClassifier as FIMTDDClassifier
     from driftree.estimators import DynamicModelTreeClassifier as DynamicModelTreeClassifier
     from driftree.estimators import load as load
     from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
     from driftree.explain.text import export_text as export_text
-    from driftree.learn.files import ModelFileError as ModelFileError
-    from driftree.learn.fimtdd import FIMTDDClassifier as FIMTDDClassifier
+    from driftree.learn.storage.container import ModelFileError as ModelFileError
     from driftree.show.provenance import show_versions as show_versions
     from driftree.show.report import report as report
 
@@ -43,8 +43,8 @@ __all__ = [
 _MODULE_OF = {
     "Checkpointer": "driftree.evaluate.checkpoints",
     "DynamicModelTreeClassifier": "driftree.estimators",
-    "FIMTDDClassifier": "driftree.learn.fimtdd",
-    "ModelFileError": "driftree.learn.files",
+    "FIMTDDClassifier": "driftree.baselines.fimtdd",
+    "ModelFileError": "driftree.learn.storage.container",
     "export_text": "driftree.explain.text",
     "load": "driftree.estimators",
     "report": "driftree.show.report",

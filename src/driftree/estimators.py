@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from driftree.baselines.fimtdd import FIMTDDClassifier
 from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
-from driftree.learn import storage
 from driftree.learn.encoding import Encoder
 from driftree.learn.evidence import MeasuredTrials
 from driftree.learn.faces import StreamClassifier
-from driftree.learn.fimtdd import FIMTDDClassifier
 from driftree.learn.parameters import Parameters
 from driftree.learn.state import undisturbed
+from driftree.learn.storage import models
 from driftree.learn.tree import Tree
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
     ) -> tuple[Tree, Encoder]:
         tree = Tree(parameters, n_classes=1)
         encoder = Encoder(tree.engine, categorical, indicators=parameters.setting != "paper")
-        tree.names = encoder
+        tree.encoder = encoder
         return tree, encoder
 
     @staticmethod
@@ -274,4 +274,4 @@ def load(path: str | os.PathLike[str]) -> DynamicModelTreeClassifier | FIMTDDCla
     >>> driftree.load(path)
     DynamicModelTreeClassifier(max_nodes=31)
     """
-    return storage.load(path, CLASSES)
+    return models.load(path, CLASSES)

@@ -2,7 +2,7 @@
 //
 // It holds no policy: it routes rows, trains the leaves' models, keeps their split points and the Page-Hinkley sums of
 // the inner nodes, and stops at the row at which a node is due. What is split or deleted is decided in Python
-// (learn/fimtdd_tree.py).
+// (baselines/fimtdd_tree.py).
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -20,7 +20,7 @@ from driftree.evaluate import CheckpointWarning, prequential
 from driftree.evaluate.checkpointed_runs import CheckpointedTask, run_with_checkpoints
 from driftree.evaluate.checkpoints import KIND
 from driftree.evaluate.runs import RunSettings
-from driftree.learn import durable, files
+from driftree.learn.storage import atomic, container
 from driftree.streams import open_stream, sea
 from repeatable import figures
 
@@ -97,12 +97,12 @@ def damage(path, how):
     elif how == "bit":
         data[len(data) // 2] ^= 1
     elif how == "model":  # a whole file, but of another kind
-        data = files.to_bytes("driftree model", {}, {})
+        data = container.to_bytes("driftree model", {}, {})
     elif how == "renamed":
         data = path.with_name("checkpoint-000000000200.dmt").read_bytes()
     elif how == "array":
-        contents, arrays = files.from_bytes(bytes(data), KIND)
-        data = files.to_bytes(KIND, contents, arrays | {"metrics.array99": np.zeros(1)})
+        contents, arrays = container.from_bytes(bytes(data), KIND)
+        data = container.to_bytes(KIND, contents, arrays | {"metrics.array99": np.zeros(1)})
     path.write_bytes(data)
 
 
@@ -184,7 +184,7 @@ def test_an_error_of_the_disk_is_told_and_leaves_no_part(tmp_path, monkeypatch, 
     with Checkpointer(fill(tmp_path, 100)) as checkpointer:
         model = checkpointer.resume().model
         with monkeypatch.context() as patch:
-            patch.setattr(durable.os, call, fail)
+            patch.setattr(atomic.os, call, fail)
             with pytest.raises(OSError, match=r"row 200 could not .*, that of row 100 is whole"):
                 checkpointer.commit(model, 200)
         assert checkpointer.resume().position == 100

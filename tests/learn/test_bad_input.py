@@ -9,9 +9,9 @@ import pytest
 
 from bad_input import CASES, COLUMNS, LABELS, MANY, N_ROWS, NAMES, Sent, X
 from doors import DOORS, ERRORS, LEARN, PAGE, PREDICT, TABLE
-from driftree.learn import budget
-from driftree.learn.budget import Size
-from driftree.learn.checks import MAX_WEIGHT
+from driftree.learn import memory
+from driftree.learn.memory import Size
+from driftree.learn.validation import MAX_WEIGHT
 from states import MODELS, check_probabilities, infinite_arrays, state_hash
 
 
@@ -180,7 +180,7 @@ def array_bytes(model):
 @pytest.mark.parametrize("name", MODELS)
 def test_what_comes_bit_by_bit_is_refused_as_well(name, monkeypatch):
     """Levels, missing values and labels make the models larger, too."""
-    monkeypatch.setattr(budget, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(memory, "MOST_BYTES", 100_000)
     model = taught(name, "colors")
     twin = copy.copy(model)
     with pytest.raises(ValueError, match="would take"):  # noqa: PT012 (somewhere on the way)
@@ -209,7 +209,7 @@ def test_a_million_rows_at_once(name):
 
 def test_the_page_has_the_limits():
     text = PAGE.read_text(encoding="utf-8")
-    assert f"more than {budget.MOST_BYTES // 2**30} GiB" in text
+    assert f"more than {memory.MOST_BYTES // 2**30} GiB" in text
     assert f"at most {MAX_WEIGHT:.0e}".replace("+", "") in text
     sizes = re.findall(r"^\| ([\d,]+) \| (.*) \| (.*) \| (.*) \|$", text, flags=re.MULTILINE)
     assert len(sizes) > 4
@@ -217,5 +217,5 @@ def test_the_page_has_the_limits():
         n = int(features.replace(",", ""))
         for name, figure in zip(MODELS, figures, strict=True):
             needed = taught(name, "numbers")._tree.leaf_bytes(Size(n, 0, n + 1, 2))
-            is_refused = needed > budget.MOST_BYTES
+            is_refused = needed > memory.MOST_BYTES
             assert figure == ("refused" if is_refused else f"{needed / 1e6:,.0f} MB"), (n, name)

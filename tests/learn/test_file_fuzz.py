@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import stored
 from driftree import ModelFileError
-from driftree.learn import files, storage
-from driftree.learn.values import encode
+from driftree.learn.storage import container, models
+from driftree.learn.storage.json_values import encode
 
 NAMES = ("measured", "three labels", "paper", "FIMT-DD")
 every_model = pytest.mark.parametrize("name", NAMES)
@@ -33,7 +33,7 @@ def saved(name):
 
 @functools.cache
 def parts(name):
-    return files.from_bytes(saved(name), storage.KIND)
+    return container.from_bytes(saved(name), models.KIND)
 
 
 def some(n):
@@ -107,7 +107,7 @@ def test_every_byte_counts(name):
     data = saved(name)
     for at in range(0, len(data), 997):
         with pytest.raises(ModelFileError):
-            files.from_bytes(damage(data, "flip", at / len(data), at % 8), storage.KIND)
+            container.from_bytes(damage(data, "flip", at / len(data), at % 8), models.KIND)
 
 
 # ---------------------------------------------------------------------- on purpose
@@ -195,7 +195,7 @@ def try_changed(name, alterations):
     for alteration in sorted(alterations, key=lambda one: one[0] != "parameter"):
         change(contents, arrays, *alteration)
     try:
-        data = files.to_bytes(storage.KIND, contents, arrays)
+        data = container.to_bytes(models.KIND, contents, arrays)
         model = stored.from_bytes(data)
     except ModelFileError:
         return

@@ -10,7 +10,8 @@ import pytest
 import stored
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, ModelFileError
 from driftree.evaluate import checkpoints
-from driftree.learn import files, storage, values
+from driftree.learn.storage import container, models
+from driftree.learn.validation import MAX_NUMBERS, check_keys
 
 MODULUS = 2**61 - 1  # of Python's hashes of numbers
 N = 12_000
@@ -24,7 +25,7 @@ PLAIN = {
 def packed():
     model = DynamicModelTreeClassifier(max_nodes=1)
     model.learn_one({"a": 1.0, "b": "x"}, 0)
-    contents, arrays = storage.pack(model)
+    contents, arrays = models.pack(model)
     return json.loads(json.dumps(contents)), arrays
 
 
@@ -69,7 +70,7 @@ def test_keys_that_collide_cost_no_more_than_others(place, make):
     def read(step):
         contents, arrays = packed()
         place(contents, arrays, [make(step * i) for i in range(N)])
-        data = files.to_bytes(storage.KIND, contents, arrays)
+        data = container.to_bytes(models.KIND, contents, arrays)
         return seconds(lambda: stored.from_bytes(data))
 
     assert read(MODULUS) < 10 * read(1)
@@ -98,19 +99,19 @@ def test_names_of_metrics_that_collide_cost_no_more_than_others():
 )
 def test_keys_that_are_long_to_compare_count_more(keys):
     with pytest.raises(ValueError, match="parts together"):
-        values.check_keys(keys, "labels")
+        check_keys(keys, "labels")
 
 
 def test_as_many_as_are_allowed():
     pairs = itertools.product(range(100), range(100))
     for keys in (range(10_000), map(float, range(10_000)), pairs, map(str, range(10**5))):
-        values.check_keys(keys, "labels")
-    values.check_keys((b"%d" % i for i in range(10**5)), "labels")
+        check_keys(keys, "labels")
+    check_keys((b"%d" % i for i in range(10**5)), "labels")
 
 
 @pytest.mark.parametrize("kind", [DynamicModelTreeClassifier, FIMTDDClassifier])
 def test_ten_thousand_labels_are_saved_and_loaded(kind):
     model = kind(max_nodes=1)
-    model.partial_fit([[0.0]] * 2, [0, 1], classes=range(values.MAX_NUMBERS))
+    model.partial_fit([[0.0]] * 2, [0, 1], classes=range(MAX_NUMBERS))
     data = stored.to_bytes(model)
     assert stored.to_bytes(stored.from_bytes(data)) == data

@@ -12,15 +12,15 @@ import pytest
 
 import stored
 from driftree import ModelFileError, load
-from driftree.learn import bounds, files, storage, zips
+from driftree.learn.storage import bounds, container, models, zips
 
-KIND = storage.KIND
+KIND = models.KIND
 
 
 # ---------------------------------------------------------------------- manifests
 def manifest(text):
     """A file with nothing but a manifest."""
-    first = zips.Member(files.MANIFEST, len(text), zlib.crc32(text))
+    first = zips.Member(container.MANIFEST, len(text), zlib.crc32(text))
     return b"".join([first.local_header(), text, zips.directory_of([first])])
 
 
@@ -40,32 +40,32 @@ def test_a_manifest_takes_a_small_multiple_of_its_size(item):
     tracemalloc.start()
     try:
         with pytest.raises(ModelFileError, match=r"too many values for its|no file of driftree's"):
-            files.from_bytes(data, KIND)
+            container.from_bytes(data, KIND)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < files.MANIFEST_ROOM + 10 * len(data)
+    assert peak < container.MANIFEST_ROOM + 10 * len(data)
 
 
 def test_signs_in_names_are_no_values():
     contents = {"names": ["{[," * 100_000, '"\\' * 100_000, "{" * 10]}
-    data = files.to_bytes(KIND, contents, {})
-    assert files.from_bytes(data, KIND)[0] == contents
+    data = container.to_bytes(KIND, contents, {})
+    assert container.from_bytes(data, KIND)[0] == contents
 
 
 @pytest.mark.parametrize("text", [b'{"' + b'\\"' * 10**6, b'"\\' * 10**6, b"{" * 10**6 + b'"\\'])
 def test_a_string_without_an_end_is_looked_for_once(text):
     n_found = 0
-    for _ in files.STRING.finditer(text):
+    for _ in container.STRING.finditer(text):
         n_found += 1
     assert n_found == 1
     with pytest.raises(ModelFileError):
-        files.from_bytes(manifest(text), KIND)
+        container.from_bytes(manifest(text), KIND)
 
 
 def test_what_could_not_be_read_is_not_written():
     with pytest.raises(ValueError, match="too many values"):
-        files.to_bytes(KIND, {"a": [{}] * 10**6}, {})
+        container.to_bytes(KIND, {"a": [{}] * 10**6}, {})
 
 
 # ---------------------------------------------------------------------- arrays
@@ -73,12 +73,13 @@ def write_sparse(path, contents, arrays, stretched):
     """Write a file in which some arrays are longer, by holes; its sums are those of no array."""
     shapes = {name: (stretched.get(name, len(array)),) for name, array in arrays.items()}
     entries = {
-        name: files.Entry(arrays[name].dtype.str, shapes[name], "0" * 64) for name in sorted(arrays)
+        name: container.Entry(arrays[name].dtype.str, shapes[name], "0" * 64)
+        for name in sorted(arrays)
     }
     for name in entries.keys() - stretched.keys():
         header = zips.npy_header_of(arrays[name].dtype.str, shapes[name])
         entries[name] = entries[name]._replace(
-            sha256=files._sha256(header, files._bytes_of(arrays[name]))
+            sha256=container._sha256(header, container._bytes_of(arrays[name]))
         )
     said = {
         "format": KIND,
@@ -91,7 +92,7 @@ def write_sparse(path, contents, arrays, stretched):
         },
     }
     text = json.dumps(said, sort_keys=True).encode()
-    first = zips.Member(files.MANIFEST, len(text), zlib.crc32(text))
+    first = zips.Member(container.MANIFEST, len(text), zlib.crc32(text))
     members = [first]
     with open(path, "wb") as file:
         file.write(first.local_header() + text)
@@ -107,7 +108,7 @@ def write_sparse(path, contents, arrays, stretched):
 def parts(name, **parameters):
     model = stored.MAKERS[name](**parameters)
     stored.learn_batches(model, *stored.draw(1630, n_labels=3))
-    contents, arrays = files.from_bytes(stored.to_bytes(model), KIND)
+    contents, arrays = container.from_bytes(stored.to_bytes(model), KIND)
     return contents, {key: np.ascontiguousarray(array) for key, array in arrays.items()}
 
 
@@ -126,7 +127,7 @@ def test_an_array_that_is_too_long_is_refused_before_it_is_read(tmp_path, monkey
         return empty(shape, dtype)
 
     path = tmp_path / "model.dmt"
-    monkeypatch.setattr(files.np, "empty", note)
+    monkeypatch.setattr(container.np, "empty", note)
     for long in arrays:
         changed = dict(arrays)
         if f"{long}.lengths" in arrays:
@@ -144,8 +145,8 @@ def test_an_array_that_is_too_long_is_refused_before_it_is_read(tmp_path, monkey
 def test_every_model_is_within_its_bounds(name, parameters):
     model = stored.MAKERS[name](**parameters)
     stored.learn_batches(model, *stored.draw(4000, n_labels=3))
-    contents, arrays = storage.pack(model)
-    bounds.check(contents, files.entries_of(arrays), arrays.__getitem__)
+    contents, arrays = models.pack(model)
+    bounds.check(contents, container.entries_of(arrays), arrays.__getitem__)
 
 
 def test_models_that_grow_stay_within_their_bounds():
@@ -154,16 +155,16 @@ def test_models_that_grow_stay_within_their_bounds():
         model = make()
         for n in range(1, 60):
             model.learn_one({f"x{j}": float(j % n) for j in range(n)}, n % 23)
-            storage.pack(model)
+            models.pack(model)
 
 
 CHILD = """
 import resource, sys
-from driftree.learn import files
+from driftree.learn.storage import container
 resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
 try:
-    files.read(sys.argv[1], "driftree model")
-except files.ModelFileError as error:
+    container.read(sys.argv[1], "driftree model")
+except container.ModelFileError as error:
     print(error)
 """
 

@@ -7,8 +7,9 @@ import pytest
 
 import stored
 from driftree import ModelFileError
-from driftree.learn import files, storage, values
 from driftree.learn.history import MAX_SAMPLES
+from driftree.learn.storage import container, models
+from driftree.learn.validation import MAX_NUMBERS
 
 
 def learnt():
@@ -40,8 +41,8 @@ def many_samples(model):
 
 
 def many_labels(model):
-    encoder = model._tree.names
-    encoder.labels.update((i, i) for i in range(2, values.MAX_NUMBERS + 5))
+    encoder = model._tree.encoder
+    encoder.labels.update((i, i) for i in range(2, MAX_NUMBERS + 5))
 
 
 WRONG = {
@@ -56,10 +57,10 @@ WRONG = {
     "more samples than are kept": many_samples,
     "a distance of no rows": lambda model: setattr(model._tree.history, "_distance", 0),
     "a first row to come": lambda model: setattr(model._tree.history, "first_row", 10**6),
-    "a label more": lambda model: model._tree.names.labels.update(more=2),
+    "a label more": lambda model: model._tree.encoder.labels.update(more=2),
     "many labels": many_labels,
-    "a name less": lambda model: model._tree.names.names.popitem(),
-    "levels of a number": lambda model: model._tree.names.levels.__setitem__(0, {"x": 0}),
+    "a name less": lambda model: model._tree.encoder.names.popitem(),
+    "levels of a number": lambda model: model._tree.encoder.levels.__setitem__(0, {"x": 0}),
     "n_features_in": lambda model: setattr(model, "n_features_in_", -1),
     "feature_names_in": lambda model: setattr(model, "feature_names_in_", np.array(["a"])),
 }
@@ -85,9 +86,9 @@ def test_the_same_look_when_a_model_is_read_and_when_it_is_written(monkeypatch):
 
     for name in ("read_model", "bounds.check"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"driftree.learn.storage.{name}", refuse)
+            patch.setattr(f"driftree.learn.storage.models.{name}", refuse)
             with pytest.raises(ModelFileError, match="not this one"):
-                storage.pack(model)
+                models.pack(model)
             with pytest.raises(ModelFileError, match="not this one"):
                 stored.from_bytes(data)
 
@@ -97,14 +98,14 @@ def test_nothing_in_a_history_is_so_large_that_it_cannot_be_written_later(name):
     """All whole numbers of the log, one by one as large as it takes: refused, or good for ever."""
     model = stored.MAKERS[name]()
     stored.learn_batches(model, *stored.draw(1630))
-    contents, arrays = files.from_bytes(stored.to_bytes(model), storage.KIND)
+    contents, arrays = container.from_bytes(stored.to_bytes(model), models.KIND)
     n_accepted = 0
     for holder, key in whole_numbers(contents["learnt"]["history"]):
         before = holder[key]
         for value in (2**53, 2**52, model.n_rows_seen_ + 1, before + 1):
             holder[key] = value
             try:
-                changed = stored.from_bytes(files.to_bytes(storage.KIND, contents, arrays))
+                changed = stored.from_bytes(container.to_bytes(models.KIND, contents, arrays))
             except ModelFileError:
                 continue
             n_accepted += 1

@@ -12,7 +12,7 @@ import pytest
 
 import stored
 from driftree import ModelFileError
-from driftree.learn import files, storage
+from driftree.learn.storage import container, models
 
 MODELS = {
     "measured": lambda: learnt("measured", 1630),
@@ -131,13 +131,13 @@ def learnt(kind, n_rows, n_labels=2):
 
 @functools.cache
 def parts(name):
-    return files.from_bytes(stored.to_bytes(MODELS[name]()), storage.KIND)
+    return container.from_bytes(stored.to_bytes(MODELS[name]()), models.KIND)
 
 
 def load(name, array_name, array):
     contents, arrays = parts(name)
     arrays = arrays | {array_name: array}
-    data = files.to_bytes(storage.KIND, json.loads(json.dumps(contents)), arrays)
+    data = container.to_bytes(models.KIND, json.loads(json.dumps(contents)), arrays)
     return stored.from_bytes(data)
 
 

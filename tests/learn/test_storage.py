@@ -13,7 +13,7 @@ import pytest
 import driftree
 import stored
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, ModelFileError
-from driftree.learn import files, storage
+from driftree.learn.storage import container, models
 from driftree.learn.tree import Tree
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -219,7 +219,7 @@ def make_parts(name="measured", **parameters):
     model = stored.MAKERS[name](**parameters)
     stored.learn_batches(model, *stored.draw(1630))
     assert model.n_nodes_ > 1
-    return files.from_bytes(stored.to_bytes(model), storage.KIND)
+    return container.from_bytes(stored.to_bytes(model), models.KIND)
 
 
 MEASURED, PAPER, FIMTDD = make_parts(), make_parts("paper"), make_parts("FIMT-DD")
@@ -398,7 +398,7 @@ def test_a_hostile_file_gets_an_error_that_names_what_is_wrong(parts, change, wo
     contents, arrays = json.loads(json.dumps(parts[0])), dict(parts[1])
     change(contents, arrays)
     path = tmp_path / "model.dmt"
-    files.write(path, storage.KIND, contents, arrays)
+    container.write(path, models.KIND, contents, arrays)
     with pytest.raises(ModelFileError, match=words) as caught:
         driftree.load(path)
     assert str(caught.value).startswith(f"{path}: ")
@@ -410,11 +410,11 @@ def test_a_tree_of_the_wrong_size_is_never_made(monkeypatch):
     contents["learnt"]["parameters"] |= {"max_nodes": 65535, "trials": 64}
     monkeypatch.setattr(Tree, "__init__", lambda *_: pytest.fail("a tree is made"))
     with pytest.raises(ModelFileError, match="'parent' must have a length of 65535"):
-        stored.from_bytes(files.to_bytes(storage.KIND, contents, arrays))
+        stored.from_bytes(container.to_bytes(models.KIND, contents, arrays))
 
 
 def test_an_engine_that_refuses_a_state_stays_what_it_was():
-    model = stored.from_bytes(files.to_bytes(storage.KIND, *PAPER))
+    model = stored.from_bytes(container.to_bytes(models.KIND, *PAPER))
     before = stored.to_bytes(model)
     engine = model._tree.engine
     wrong = engine.arrays()
@@ -430,7 +430,7 @@ def test_a_parameter_that_a_file_does_not_know_yet_has_its_default():
     contents, arrays = json.loads(json.dumps(MEASURED[0])), MEASURED[1]
     for parameters in (contents["parameters"], contents["learnt"]["parameters"]):
         del parameters["candidates"]
-    model = stored.from_bytes(files.to_bytes(storage.KIND, contents, arrays))
+    model = stored.from_bytes(container.to_bytes(models.KIND, contents, arrays))
     assert model.candidates == model._tree.parameters.candidates == 3
 
 
@@ -458,8 +458,8 @@ def test_files_of_every_format_are_read_forever(path):
 def test_what_is_stored_is_what_format_1_says(name):
     """Who changes this raises FORMAT_VERSION, still reads format 1, and raises STATE_VERSION."""
     model = driftree.load(GOLDEN / f"format-1-{name}.dmt")
-    then = files.read(GOLDEN / f"format-1-{name}.dmt", storage.KIND)
-    now = files.from_bytes(stored.to_bytes(model), storage.KIND)
+    then = container.read(GOLDEN / f"format-1-{name}.dmt", models.KIND)
+    now = container.from_bytes(stored.to_bytes(model), models.KIND)
     assert {key: array.dtype for key, array in now[1].items()} == {
         key: array.dtype for key, array in then[1].items()
     }
@@ -475,8 +475,8 @@ def test_there_is_a_file_of_every_kind():
 
 
 def test_events_have_no_field_that_a_file_forgets():
-    """What is new in an event must be told to `chronicle`."""
-    from driftree.learn.chronicle import DECODERS, KINDS
+    """What is new in an event must be told to `histories`."""
+    from driftree.learn.storage.histories import DECODERS, KINDS
 
     for kind in KINDS.values():
         names = {field.name for field in dataclasses.fields(kind)}

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import driftree
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
-from driftree.learn import budget, files, storage
 from driftree.learn import history as history_module
+from driftree.learn import memory
 from driftree.learn.events import LinkChange
+from driftree.learn.storage import container, models
 
 FIGURES = dict.fromkeys(("gain", "threshold", "loss_before", "loss_after", "rows"), 1.0)
 LEAST = 20_000  # bytes of text that the models here may learn
@@ -25,7 +26,7 @@ KINDS = {"dmt": DynamicModelTreeClassifier, "fimtdd": FIMTDDClassifier}
 
 
 def to_bytes(model):
-    return files.to_bytes(storage.KIND, *storage.pack(model))
+    return container.to_bytes(models.KIND, *models.pack(model))
 
 
 def learn(model, face, row, label):
@@ -41,14 +42,14 @@ def learn(model, face, row, label):
 
 def written(model):
     """Return the bytes that names, levels and labels take in the model's file."""
-    learnt = storage.pack(model)[0]["learnt"]
+    learnt = models.pack(model)[0]["learnt"]
     parts = [learnt[key] for key in ("names", "levels", "labels")]
     return sum(len(json.dumps(part, separators=(",", ":"))) for part in parts)
 
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(budget, "MOST_TEXT", LEAST)
+    monkeypatch.setattr(memory, "MOST_TEXT", LEAST)
 
 
 @pytest.mark.usefixtures("small")
@@ -101,8 +102,8 @@ def test_the_count_covers_what_is_written_and_survives_every_copy(tmp_path_facto
 
 
 def test_a_quarter_of_a_file_is_for_names_and_a_quarter_for_the_history():
-    assert 4 * budget.MOST_TEXT <= files.MAX_MANIFEST
-    assert 4 * history_module.MAX_TEXT <= files.MAX_MANIFEST
+    assert 4 * memory.MOST_TEXT <= container.MAX_MANIFEST
+    assert 4 * history_module.MAX_TEXT <= container.MAX_MANIFEST
 
 
 def learn_changes(name):
@@ -119,7 +120,7 @@ def test_long_names_shorten_the_log_but_not_the_tree(monkeypatch, tmp_path):
     whole = learn_changes("\U0001f600" * 900)
     events = whole.events_
     assert len(events) > 3
-    sizes = [len(json.dumps(one)) for one in storage.pack(whole)[0]["learnt"]["history"]["events"]]
+    sizes = [len(json.dumps(one)) for one in models.pack(whole)[0]["learnt"]["history"]["events"]]
     assert all(
         written <= history_module.text_of(event)
         for event, written in zip(events, sizes, strict=True)

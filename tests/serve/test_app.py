@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, load
 from driftree.serve.app import make_app
-from driftree.serve.keeper import Keeper
 from driftree.serve.limits import Limits
 from driftree.serve.recovery import open_model
-from serving import ask, draw_lessons, learn_offline, to_bytes
+from driftree.serve.writer import Writer
+from serving import ask, draw_batches, learn_offline, to_bytes
 
 TOKEN = "a-token-of-some-length"
 LIMITS = Limits(max_body=20_000, max_rows=50, max_features=20, max_labels=5)
@@ -25,7 +25,7 @@ LIMITS = Limits(max_body=20_000, max_rows=50, max_features=20, max_labels=5)
 
 def start(path, **options):
     recovered = open_model(path, limits=LIMITS, **options)
-    recovered.keeper.start()
+    recovered.writer.start()
     return recovered
 
 
@@ -33,14 +33,14 @@ def start(path, **options):
 def served(tmp_path_factory):
     """An application whose model has learnt batches through it, and these batches."""
     recovered = start(tmp_path_factory.mktemp("served") / "model.dmt", new=True)
-    app, lessons = make_app(recovered.keeper), draw_lessons(100, seed=3)
-    for i, lesson in enumerate(lessons):
-        body = {"rows": lesson.rows, "labels": lesson.labels, "weights": lesson.weights}
-        answer = ask(app, "POST", "/learn", body, headers={"Idempotency-Key": lesson.key})
-        n_rows = len(lesson.rows)
+    app, batches = make_app(recovered.writer), draw_batches(100, seed=3)
+    for i, batch in enumerate(batches):
+        body = {"rows": batch.rows, "labels": batch.labels, "weights": batch.weights}
+        answer = ask(app, "POST", "/learn", body, headers={"Idempotency-Key": batch.key})
+        n_rows = len(batch.rows)
         assert answer.json == {"sequence": i + 1, "rows": n_rows, "repeated": False}
-    yield app, lessons
-    recovered.keeper.close()
+    yield app, batches
+    recovered.writer.close()
     os.close(recovered.lock)
 
 
@@ -54,7 +54,7 @@ def test_the_documented_requests_get_the_documented_answers(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
     calls = re.findall(r"curl localhost:8000(/\w+) .*?-d '(.*?)'\n# (.*?)\n", page, re.DOTALL)
     recovered = start(tmp_path / "model.dmt", new=True)
-    app = make_app(recovered.keeper)
+    app = make_app(recovered.writer)
     assert [path for path, _, _ in calls] == ["/learn", "/predict"]
     for path, body, answer in calls:
         found = ask(app, "POST", path, json.loads(body)).json
@@ -62,7 +62,7 @@ def test_the_documented_requests_get_the_documented_answers(tmp_path):
         expected = json.loads(answer)
         np.testing.assert_allclose(probabilities, expected.pop("probabilities", []), rtol=1e-12)
         assert found == expected
-    recovered.keeper.close()
+    recovered.writer.close()
     os.close(recovered.lock)
 
 
@@ -105,8 +105,8 @@ def test_events_say_why_it_changed():
 
 
 def keep(model):
-    """Return a keeper that only reads."""
-    return Keeper(model, None, None, limits=LIMITS)
+    """Return a writer that only reads."""
+    return Writer(model, None, None, limits=LIMITS)
 
 
 def test_the_model_can_be_fetched_and_is_bit_for_bit_the_same(served, model, tmp_path):
@@ -151,14 +151,14 @@ def read_metrics(app):
 
 
 def test_a_repeated_key_is_not_learnt_again(served):
-    app, lessons = served
+    app, batches = served
     before = ask(app, "GET", "/model/file").body
-    lesson = lessons[7]
-    body = {"rows": lesson.rows, "labels": lesson.labels, "weights": lesson.weights}
-    answer = ask(app, "POST", "/learn", body, headers={"Idempotency-Key": lesson.key})
-    assert answer.json == {"sequence": 8, "rows": len(lesson.rows), "repeated": True}
+    batch = batches[7]
+    body = {"rows": batch.rows, "labels": batch.labels, "weights": batch.weights}
+    answer = ask(app, "POST", "/learn", body, headers={"Idempotency-Key": batch.key})
+    assert answer.json == {"sequence": 8, "rows": len(batch.rows), "repeated": True}
     body["labels"] = [*body["labels"][::-1], "up"]
-    answer = ask(app, "POST", "/learn", body, headers={"Idempotency-Key": lesson.key})
+    answer = ask(app, "POST", "/learn", body, headers={"Idempotency-Key": batch.key})
     assert (answer.status, "for another batch" in answer.json["detail"]) == (422, True)
     assert ask(app, "GET", "/model/file").body == before
 
@@ -253,9 +253,9 @@ def test_a_client_that_goes_leaves_no_trace(served):
 
 
 def test_a_slow_body_is_not_waited_for():
-    keeper = keep(DynamicModelTreeClassifier())
-    keeper.limits = Limits(body_seconds=0.05)
-    app = make_app(keeper)
+    writer = keep(DynamicModelTreeClassifier())
+    writer.limits = Limits(body_seconds=0.05)
+    app = make_app(writer)
 
     async def slow(scope, receive, send):
         async def wait():
@@ -283,7 +283,7 @@ def test_an_unsuitable_key_is_refused(served, key):
 
 def test_names_that_are_no_proper_unicode_do_no_harm(tmp_path):
     recovered = start(tmp_path / "model.dmt", new=True)
-    app = make_app(recovered.keeper)
+    app = make_app(recovered.writer)
     body = b'{"rows": [{"\\ud800": "\\udfff"}, {"\\u0000": 1}], "labels": ["\\ud800", "\\""]}'
     assert ask(app, "POST", "/learn", body).status == 200
     for method, path, sent in [
@@ -294,11 +294,11 @@ def test_names_that_are_no_proper_unicode_do_no_harm(tmp_path):
         ("GET", "/model/file", b""),
     ]:
         assert ask(app, method, path, sent).status == 200
-    recovered.keeper.close()
+    recovered.writer.close()
     os.close(recovered.lock)
     again = start(tmp_path / "model.dmt")
-    assert again.keeper.sequence == 1
-    again.keeper.close()
+    assert again.writer.sequence == 1
+    again.writer.close()
     os.close(again.lock)
 
 
@@ -326,10 +326,10 @@ def test_a_model_that_does_not_explain_itself_says_so():
     assert ask(app, "GET", "/events").json == {"events": []}
 
 
-def test_a_keeper_that_failed_is_not_healthy():
-    keeper = keep(DynamicModelTreeClassifier())
-    keeper.failure = "learning has stopped"
-    answer = ask(make_app(keeper), "GET", "/health")
+def test_a_writer_that_failed_is_not_healthy():
+    writer = keep(DynamicModelTreeClassifier())
+    writer.failure = "learning has stopped"
+    answer = ask(make_app(writer), "GET", "/health")
     assert (answer.status, answer.json["status"]) == (503, "failed")
 
 
@@ -361,7 +361,7 @@ ENDPOINTS += [("GET", path) for path in ("/events", "/metrics", "/model", "/mode
 
 @pytest.mark.parametrize(("method", "path"), ENDPOINTS)
 def test_without_the_token_nobody_learns_anything(served, method, path):
-    app = make_app(served[0].state.keeper, token=TOKEN)
+    app = make_app(served[0].state.writer, token=TOKEN)
     for wrong in ({}, *({"authorization": text} for text in WRONG_TOKENS)):
         answer = ask(app, method, path, b"not even read", headers=wrong)
         assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
@@ -374,7 +374,7 @@ WRONG_TOKENS += ["Bearer é", f"Bearer {TOKEN} {TOKEN}", ""]
 
 
 def test_what_is_open_says_nothing_of_the_model(served):
-    app = make_app(served[0].state.keeper, token=TOKEN)
+    app = make_app(served[0].state.writer, token=TOKEN)
     assert ask(app, "GET", "/health").json == {"status": "ok", "learning": True}
     schema = ask(app, "GET", "/openapi.json")
     assert schema.status == 200
@@ -415,7 +415,7 @@ def test_what_is_open_says_nothing_of_the_model(served):
 def test_on_loopback_only_requests_for_this_machine_are_answered(served, host, status):
     answer = ask(served[0], "GET", "/health", headers={"host": host})
     assert answer.status == status
-    app = make_app(served[0].state.keeper, token=TOKEN, only_loopback=False)
+    app = make_app(served[0].state.writer, token=TOKEN, only_loopback=False)
     assert ask(app, "GET", "/health", headers={"host": host}).status == 200
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from driftree import load
 from driftree.cli import app
 from driftree.serve.recovery import open_model
-from serving import draw_lessons, learn_offline, serving, to_bytes
+from serving import draw_batches, learn_offline, serving, to_bytes
 
 
 def request(address, method, path, body=None, **headers):
@@ -28,15 +28,15 @@ def request(address, method, path, body=None, **headers):
 
 
 def test_told_to_stop_it_saves_the_model_and_ends_well(tmp_path):
-    path, [lesson] = tmp_path / "model.dmt", draw_lessons(1)
+    path, [batch] = tmp_path / "model.dmt", draw_batches(1)
     with serving(path, "--new") as server:
-        body = {"rows": lesson.rows, "labels": lesson.labels}
+        body = {"rows": batch.rows, "labels": batch.labels}
         assert request(server.address, "POST", "/learn", body)[0] == 200
         huge = request(server.address, "POST", "/predict", {"rows": [{"a": "x" * 2**22}]})
         assert huge[0] == 413
         assert server.end(signal.SIGTERM) == (0, "")
-    assert to_bytes(load(path)) == to_bytes(learn_offline([lesson]))
-    assert open_model(path, read_only=True).keeper.sequence == 0  # the journal is not looked at
+    assert to_bytes(load(path)) == to_bytes(learn_offline([batch]))
+    assert open_model(path, read_only=True).writer.sequence == 0  # the journal is not looked at
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import uvicorn
 from driftree import DynamicModelTreeClassifier
 from driftree.serve import connections
 from driftree.serve.app import make_app
-from driftree.serve.keeper import Keeper
 from driftree.serve.limits import Limits
 from driftree.serve.server import make_config
+from driftree.serve.writer import Writer
 
 PATIENCE = 30  # seconds, after which a test has failed
 GET = b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -59,7 +59,7 @@ def running(app=None, **limits):
     if app is None:
         model = DynamicModelTreeClassifier()
         model.learn_one({"a": 1.0}, "up")
-        app = make_app(Keeper(model, None, None, limits=Limits(**limits)))
+        app = make_app(Writer(model, None, None, limits=Limits(**limits)))
     server = Running(app)
     try:
         yield server

@@ -9,28 +9,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftree.learn import files
+from driftree.learn.storage import container
 from driftree.serve.app import make_app
+from driftree.serve.batches import LearnBatch
 from driftree.serve.journal import HEADER, Journal, JournalError, read_journal, segments, to_frame
-from driftree.serve.keeper import Task
-from driftree.serve.lessons import Lesson
 from driftree.serve.recovery import open_model
-from serving import ask, draw_lessons, learn_offline, to_bytes
+from driftree.serve.writer import Task
+from serving import ask, draw_batches, learn_offline, to_bytes
 
-LESSONS = draw_lessons(8, most_rows=3)
+BATCHES = draw_batches(8, most_rows=3)
 
 
-def commit(keeper, lessons):
-    """Let a keeper learn each batch by itself."""
-    for lesson in lessons:
-        task = Task(lesson)
-        keeper.commit([task])
+def commit(writer, batches):
+    """Let a writer learn each batch by itself."""
+    for batch in batches:
+        task = Task(batch)
+        writer.commit([task])
         assert task.answer.exception() is None
 
 
 def release(recovered):
     """Let go of the files as the end of a process does."""
-    recovered.keeper.journal.close()
+    recovered.writer.journal.close()
     os.close(recovered.lock)
 
 
@@ -48,9 +48,9 @@ def killed(tmp_path_factory):
     """The files of a server that was killed: 3 batches in the model, 5 in the journal."""
     folder = tmp_path_factory.mktemp("killed")
     recovered = open_model(folder / "model.dmt", new=True)
-    commit(recovered.keeper, LESSONS[:3])
-    recovered.keeper.save()
-    commit(recovered.keeper, LESSONS[3:])
+    commit(recovered.writer, BATCHES[:3])
+    recovered.writer.save()
+    commit(recovered.writer, BATCHES[3:])
     release(recovered)
     return folder
 
@@ -134,7 +134,7 @@ def test_whatever_happens_to_a_segment_it_is_told_or_nothing_is_lost(
         recovered = open_model(path)
     except JournalError:
         return
-    assert to_bytes(recovered.keeper.model) == to_bytes(learn_offline(LESSONS))
+    assert to_bytes(recovered.writer.model) == to_bytes(learn_offline(BATCHES))
     release(recovered)
 
 
@@ -161,18 +161,18 @@ def test_on_demand_it_goes_on_without_a_journal(path):
         open_model(path, without_journal=True)
     shutil.rmtree(path.with_name("model.dmt.journal"))
     recovered = open_model(path, without_journal=True)
-    assert to_bytes(recovered.keeper.model) == to_bytes(learn_offline(LESSONS[:3]))
-    commit(recovered.keeper, LESSONS[3:])
+    assert to_bytes(recovered.writer.model) == to_bytes(learn_offline(BATCHES[:3]))
+    commit(recovered.writer, BATCHES[3:])
     release(recovered)
     again = open_model(path)
-    assert to_bytes(again.keeper.model) == to_bytes(learn_offline(LESSONS))
+    assert to_bytes(again.writer.model) == to_bytes(learn_offline(BATCHES))
     release(again)
 
 
 def test_a_lost_count_is_told(path):
     (path.with_name("model.dmt.journal") / "acknowledged").unlink()
     recovered = open_model(path)
-    assert (recovered.is_counted, recovered.keeper.sequence) == (False, 8)
+    assert (recovered.is_counted, recovered.writer.sequence) == (False, 8)
     release(recovered)
     again = open_model(path)
     assert again.is_counted
@@ -180,7 +180,7 @@ def test_a_lost_count_is_told(path):
 
 
 def test_a_torn_tail_is_cut_and_counted(path):
-    log, group = log_of(path), [lesson.to_text() for lesson in draw_lessons(7, seed=9)]
+    log, group = log_of(path), [batch.to_text() for batch in draw_batches(7, seed=9)]
     frame = to_frame(9, group)
     whole = log.read_bytes()
     for n in range(1, len(frame), 11):
@@ -193,7 +193,7 @@ def test_a_torn_tail_is_cut_and_counted(path):
     with open(log, "ab") as file:
         file.write(frame[:-1])
     recovered = open_model(path)
-    assert (recovered.n_cut, recovered.keeper.sequence) == (len(frame) - 1, 8)
+    assert (recovered.n_cut, recovered.writer.sequence) == (len(frame) - 1, 8)
     release(recovered)
 
 
@@ -201,14 +201,14 @@ def test_a_torn_tail_is_cut_and_counted(path):
 def test_a_journal_that_is_harmed_while_it_is_written_acknowledges_nothing(tmp_path, harm):
     path = tmp_path / "model.dmt"
     recovered = open_model(path, new=True)
-    commit(recovered.keeper, LESSONS[:2])
+    commit(recovered.writer, BATCHES[:2])
     if harm == "unlink":
         shutil.rmtree(log_of(path).parent)
     else:
         os.truncate(log_of(path), 100)
-    task = Task(LESSONS[2])
+    task = Task(BATCHES[2])
     with pytest.raises(OSError, match="deleted or changed"):
-        recovered.keeper.commit([task])
+        recovered.writer.commit([task])
     assert task.answer.exception().status == 503
     release(recovered)
     with pytest.raises(JournalError):
@@ -216,7 +216,7 @@ def test_a_journal_that_is_harmed_while_it_is_written_acknowledges_nothing(tmp_p
 
 
 # ---------------------------------------------------------------------- crafted records
-GOOD = json.loads(LESSONS[0].to_text())
+GOOD = json.loads(BATCHES[0].to_text())
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
@@ -263,7 +263,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize(("where", "name"), [(files, "replace_file"), (Journal, "prepare")])
+@pytest.mark.parametrize(("where", "name"), [(container, "replace_file"), (Journal, "prepare")])
 @pytest.mark.parametrize("cause", ERRORS)
 def test_a_server_that_cannot_save_goes_on_stops_and_starts_again(
     path, monkeypatch, cause, where, name, caplog
@@ -271,28 +271,28 @@ def test_a_server_that_cannot_save_goes_on_stops_and_starts_again(
     def fail(*_):
         raise ERRORS[cause]
 
-    more = draw_lessons(6, seed=5, most_rows=3)
+    more = draw_batches(6, seed=5, most_rows=3)
     with monkeypatch.context() as patch:
         patch.setattr(where, name, fail)
-        for lessons in (more[:3], more[3:]):
+        for batches in (more[:3], more[3:]):
             recovered = open_model(path, snapshot_every=1)
-            keeper = recovered.keeper
-            keeper.start()
-            for lesson in lessons:
-                keeper.submit(lesson).result(30)
-            health = ask(make_app(keeper), "GET", "/health")
+            writer = recovered.writer
+            writer.start()
+            for batch in batches:
+                writer.submit(batch).result(30)
+            health = ask(make_app(writer), "GET", "/health")
             assert (health.status, health.json["status"]) == (200, "degraded")
             assert health.json["learning"]
             assert "could not be saved" in health.json["problem"]
             assert str(path.parent) not in health.json["problem"]
-            keeper.close()
-            assert keeper.failure is None
+            writer.close()
+            assert writer.failure is None
             os.close(recovered.lock)
     assert "could not be saved" in caplog.text
     recovered = open_model(path)
-    assert to_bytes(recovered.keeper.model) == to_bytes(learn_offline([*LESSONS, *more]))
-    recovered.keeper.save()
-    assert ask(make_app(recovered.keeper), "GET", "/health").json["status"] == "ok"
+    assert to_bytes(recovered.writer.model) == to_bytes(learn_offline([*BATCHES, *more]))
+    recovered.writer.save()
+    assert ask(make_app(recovered.writer), "GET", "/health").json["status"] == "ok"
     release(recovered)
 
 
@@ -302,18 +302,18 @@ def test_it_is_well_again_once_the_model_is_saved(path, monkeypatch):
 
     recovered = open_model(path)
     with monkeypatch.context() as patch:
-        patch.setattr("driftree.learn.files.replace_file", fail)
-        assert not recovered.keeper.try_save()
-    assert "No space left on device" in recovered.keeper.problem
-    assert recovered.keeper.try_save()
-    assert recovered.keeper.problem is None
+        patch.setattr("driftree.learn.storage.container.replace_file", fail)
+        assert not recovered.writer.try_save()
+    assert "No space left on device" in recovered.writer.problem
+    assert recovered.writer.try_save()
+    assert recovered.writer.problem is None
     release(recovered)
 
 
 def test_a_model_that_fits_no_file_cannot_be_fetched_but_says_why(path, monkeypatch):
     recovered = open_model(path)
-    monkeypatch.setattr("driftree.learn.files.MAX_MANIFEST", 10)
-    answer = ask(make_app(recovered.keeper), "GET", "/model/file")
+    monkeypatch.setattr("driftree.learn.storage.container.MAX_MANIFEST", 10)
+    answer = ask(make_app(recovered.writer), "GET", "/model/file")
     assert (answer.status, "take" in answer.json["detail"]) == (409, True)
     release(recovered)
 
@@ -322,17 +322,17 @@ ASTRAL = "\U0001f600" * 980  # 3,920 bytes of a request, 11,760 of a model file
 
 
 def names(i):
-    return Lesson([{f"{i} {j} {ASTRAL}": 1.0 for j in range(80)}], ["up"])
+    return LearnBatch([{f"{i} {j} {ASTRAL}": 1.0 for j in range(80)}], ["up"])
 
 
 def levels(i):
     rows = [{f"{i} {j}": f"{k} {ASTRAL}" for j in range(5)} for k in range(32)]
-    return Lesson(rows, ["up"] * 32)
+    return LearnBatch(rows, ["up"] * 32)
 
 
 def labels(i):
     marks = [f"{i} {j} {ASTRAL}" for j in range(80)]
-    return Lesson([{"a": 1.0}] * 80, marks)
+    return LearnBatch([{"a": 1.0}] * 80, marks)
 
 
 @pytest.mark.parametrize("brings", [names, levels, labels])
@@ -341,14 +341,14 @@ def test_no_client_can_make_a_model_that_cannot_be_saved(tmp_path, brings):
     recovered = open_model(path, new=True)
     for i in range(12):
         task = Task(brings(i))
-        assert len(task.lesson.to_text()) < 2**22
-        recovered.keeper.commit([task])
+        assert len(task.batch.to_text()) < 2**22
+        recovered.writer.commit([task])
         if (refused := task.answer.exception()) is not None:
             break
-        learnt.append(task.lesson)
+        learnt.append(task.batch)
     assert (refused.status, "as text in a model file" in refused.words) == (422, True)
-    assert ask(make_app(recovered.keeper), "GET", "/model/file").status == 200
+    assert ask(make_app(recovered.writer), "GET", "/model/file").status == 200
     release(recovered)
     again = open_model(path)
-    assert (again.keeper.sequence, again.keeper.problem) == (len(learnt), None)
+    assert (again.writer.sequence, again.writer.problem) == (len(learnt), None)
     release(again)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from driftree import load
-from serving import draw_lessons, learn_offline, serving, to_bytes
+from serving import draw_batches, learn_offline, serving, to_bytes
 
 TOKEN = "a-token-of-some-length"
 N_CLIENTS = 4
@@ -20,31 +20,31 @@ N_CLIENTS = 4
 class Client:
     """Sends its batches one after the other, each until it is acknowledged."""
 
-    def __init__(self, lessons):
-        self.lessons = lessons
+    def __init__(self, batches):
+        self.batches = batches
         self.learnt = {}  # keys to sequence numbers
 
     def send(self, address):
         """Go on, from the first batch that was not acknowledged, until the server is gone."""
         connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
         try:
-            while len(self.learnt) < len(self.lessons):
-                lesson = self.lessons[len(self.learnt)]
-                self.learnt[lesson.key] = learn(connection, lesson)
+            while len(self.learnt) < len(self.batches):
+                batch = self.batches[len(self.learnt)]
+                self.learnt[batch.key] = learn(connection, batch)
         except (OSError, http.client.HTTPException):
             return
         finally:
             connection.close()
 
 
-def learn(connection, lesson):
+def learn(connection, batch):
     """Let a server learn a batch; return its sequence number."""
     headers = {
         "Content-Type": "application/json",
         "Authorization": f"Bearer {TOKEN}",
-        "Idempotency-Key": lesson.key,
+        "Idempotency-Key": batch.key,
     }
-    body = {"rows": lesson.rows, "labels": lesson.labels, "weights": lesson.weights}
+    body = {"rows": batch.rows, "labels": batch.labels, "weights": batch.weights}
     connection.request("POST", "/learn", json.dumps(body), headers)
     answer = connection.getresponse()
     data = json.loads(answer.read())
@@ -66,7 +66,7 @@ def drive(path, n_kills, n_batches, seed):
     """Kill servers while clients send; at the end every batch is in the model, once, in order."""
     draw = random.Random(seed)
     clients = [
-        Client(draw_lessons(n_batches, seed=seed + i, most_rows=5)) for i in range(N_CLIENTS)
+        Client(draw_batches(n_batches, seed=seed + i, most_rows=5)) for i in range(N_CLIENTS)
     ]
     n_acknowledged = [0]
     for i in range(n_kills + 1):
@@ -90,10 +90,10 @@ def drive(path, n_kills, n_batches, seed):
 
 
 def check(path, clients):
-    lessons = {lesson.key: lesson for client in clients for lesson in client.lessons}
+    batches = {batch.key: batch for client in clients for batch in client.batches}
     order = {sequence: key for client in clients for key, sequence in client.learnt.items()}
-    assert sorted(order) == list(range(1, len(lessons) + 1))
-    offline = learn_offline(lessons[order[sequence]] for sequence in sorted(order))
+    assert sorted(order) == list(range(1, len(batches) + 1))
+    offline = learn_offline(batches[order[sequence]] for sequence in sorted(order))
     model = load(path)
     assert model.n_rows_seen_ == offline.n_rows_seen_
     assert to_bytes(model) == to_bytes(offline)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from serving import draw_lessons, learn_offline, serving
+from serving import draw_batches, learn_offline, serving
 
 schemathesis = pytest.importorskip("schemathesis")
 ROUTES = [("POST", "/predict"), ("POST", "/learn"), ("POST", "/explain"), ("GET", "/explain")]
@@ -15,7 +15,7 @@ ROUTES += [("GET", f"/{name}") for name in ("events", "metrics", "model", "model
 def schema(tmp_path_factory):
     """What a server that has learnt something says of itself."""
     path = tmp_path_factory.mktemp("api") / "model.dmt"
-    learn_offline(draw_lessons(20)).save(path)
+    learn_offline(draw_batches(20)).save(path)
     with serving(path) as server:
         yield schemathesis.openapi.from_url(f"{server.address}/openapi.json")
         code, words = server.end()

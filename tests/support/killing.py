@@ -43,11 +43,11 @@ class Killer:
     def arm(self):
         """Put itself between the run and the system."""
         from driftree.evaluate.records import RecordFile
-        from driftree.learn import durable
+        from driftree.learn.storage import atomic
 
         for name in CALLS:
             setattr(os, name, self._around(getattr(os, name), name))
-        durable.open = self._open
+        atomic.open = self._open
         write = RecordFile.write
 
         def write_half(file, record):

@@ -13,15 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 from driftree import DynamicModelTreeClassifier
-from driftree.learn import files, storage
-from driftree.serve.lessons import Lesson
-from driftree.serve.reading import to_columns
+from driftree.learn.storage import container, models
+from driftree.serve.batches import LearnBatch
+from driftree.serve.requests import to_columns
 
 
-def draw_lessons(n, seed=1, most_rows=20):
+def draw_batches(n, seed=1, most_rows=20):
     """Draw batches of numbers, text and missing values; features and labels come over time."""
     rng = np.random.default_rng(seed)
-    lessons = []
+    batches = []
     for i in range(n):
         rows, labels = [], []
         for _ in range(int(rng.integers(1, most_rows + 1))):
@@ -32,21 +32,21 @@ def draw_lessons(n, seed=1, most_rows=20):
             rows.append(row)
             labels.append("up" if (a > 0) ^ (b > 0) else "down")
         weights = rng.integers(0, 3, size=len(rows)).tolist() if i % 5 == 4 else None
-        lessons.append(Lesson(rows, labels, weights, key=f"{seed}-{i}"))
-    return lessons
+        batches.append(LearnBatch(rows, labels, weights, key=f"{seed}-{i}"))
+    return batches
 
 
-def learn_offline(lessons):
+def learn_offline(batches):
     """Return a model that has learnt batches without any server."""
     model = DynamicModelTreeClassifier()
-    for lesson in lessons:
-        model.learn_many(to_columns(lesson.rows), lesson.labels, lesson.weights)
+    for batch in batches:
+        model.learn_many(to_columns(batch.rows), batch.labels, batch.weights)
     return model
 
 
 def to_bytes(model):
     """Return all that a model is."""
-    return files.to_bytes(storage.KIND, *storage.pack(model))
+    return container.to_bytes(models.KIND, *models.pack(model))
 
 
 class Server:

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, estimators
-from driftree.learn import files, storage
+from driftree.learn.storage import container, models
 
 MODELS = {
     "measured": DynamicModelTreeClassifier,
@@ -61,5 +61,5 @@ def check_probabilities(proba):
 
 def reborn(model):
     """The model after it was put away and taken out again."""
-    stored = files.to_bytes(storage.KIND, *storage.pack(model))
-    return storage.unpack(*files.from_bytes(stored, storage.KIND), estimators.CLASSES)
+    stored = container.to_bytes(models.KIND, *models.pack(model))
+    return models.unpack(*container.from_bytes(stored, models.KIND), estimators.CLASSES)

@@ -8,7 +8,7 @@ from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, export_text
 from driftree.explain.losses import loss_by_node
 from driftree.explain.outline import outline
 from driftree.explain.over_time import gain_race, weights_over_time
-from driftree.learn import bounds, files, storage
+from driftree.learn.storage import bounds, container, models
 
 RASH = {"epsilon": 1.0, "evidence_window": 400, "memory": 60, "bins": 8, "max_nodes": 9}
 RASH_PAPER = {"epsilon": 1.0, "gain_step": 1.0, "max_nodes": 9}
@@ -58,13 +58,13 @@ MODES = {"rows": learn_rows, "batches": learn_batches}
 
 def to_bytes(model):
     """The file of a model: two models are the same if and only if their files are."""
-    return files.to_bytes(storage.KIND, *storage.pack(model))
+    return container.to_bytes(models.KIND, *models.pack(model))
 
 
 def from_bytes(data):
     from driftree.estimators import CLASSES
 
-    return storage.unpack(*files.from_bytes(data, storage.KIND, bounds.check), CLASSES)
+    return models.unpack(*container.from_bytes(data, models.KIND, bounds.check), CLASSES)
 
 
 def exercise(model, n_rows=200):

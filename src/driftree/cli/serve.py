@@ -82,11 +82,11 @@ def _tell(recovered: Recovered, host: str, port: int) -> None:
     if not recovered.is_counted:
         typer.echo(
             "driftree: the journal's count of what was acknowledged is missing or damaged, so that "
-            f"it cannot be told whether batches behind {recovered.keeper.sequence} are missing",
+            f"it cannot be told whether batches behind {recovered.writer.sequence} are missing",
             err=True,
         )
     if recovered.n_batches:
         typer.echo(f"driftree: {recovered.n_batches} batches came back from the journal", err=True)
     name = f"[{host}]" if ":" in host else host
-    n_rows = recovered.keeper.model.n_rows_seen_
-    typer.echo(f"http://{name}:{port} serves {recovered.keeper.path} ({n_rows:,} rows learnt)")
+    n_rows = recovered.writer.model.n_rows_seen_
+    typer.echo(f"http://{name}:{port} serves {recovered.writer.path} ({n_rows:,} rows learnt)")

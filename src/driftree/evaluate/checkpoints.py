@@ -1,7 +1,7 @@
 """Checkpoints: model, place in the stream and metrics so far, in one file, whole or not there.
 
-A checkpoint is a model file (`learn/files.py`) with more in it. It holds no code, gets its name
-only when all of it is on the disk, and is checked as a whole before anything of it is used.
+A checkpoint is a model file (`learn/storage`) with more in it. It holds no code, gets its name only
+when all of it is on the disk, and is checked as a whole before anything of it is used.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from driftree.estimators import CLASSES
-from driftree.learn import bounds, files, storage, values
-from driftree.learn.files import ModelFileError
+from driftree.learn.storage import bounds, container, json_values, models
+from driftree.learn.storage.container import ModelFileError
+from driftree.learn.validation import check_keys
+from driftree.learn.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 KIND = "driftree checkpoint"
 NAME = re.compile(r"checkpoint-(\d{12,18})\.dmt")
-TEMPORARY = ".driftree-*.tmp"  # what `durable.replace_file` leaves when it is killed
+TEMPORARY = ".driftree-*.tmp"  # what `atomic.replace_file` leaves when it is killed
 LOCK = "lock"
 MAX_DEPTH = 32  # of metrics inside of metrics
 EVERY, KEEP = 50_000, 3
@@ -209,13 +211,13 @@ class Checkpointer:
         self._check_open()
         self._check_position(position)
         check_learner(model)
-        inside, arrays = storage.pack(model)
+        inside, arrays = models.pack(model)
         arrays = {f"model.{name}": array for name, array in arrays.items()}
         told = _encode(metrics, arrays)
         contents = {"model": inside, "position": int(position), "metrics": told}
         path = self._path(position)
         try:
-            files.write(path, KIND, contents, arrays)
+            container.write(path, KIND, contents, arrays)
         except OSError as error:
             before = "" if self._last is None else f", that of row {self._last:,} is whole"
             raise OSError(
@@ -311,7 +313,7 @@ def _lock(folder: Path) -> int:
     return fd
 
 
-def _look(contents: Any, entries: Mapping[str, files.Entry], read: Any) -> None:
+def _look(contents: Any, entries: Mapping[str, container.Entry], read: Any) -> None:
     """Raise if the model's arrays are larger than they may be."""
     own = {
         name.removeprefix("model."): entry
@@ -322,15 +324,15 @@ def _look(contents: Any, entries: Mapping[str, files.Entry], read: Any) -> None:
 
 
 def _read(path: Path, position: int) -> Checkpoint:
-    contents, arrays = files.read(path, KIND, _look)
-    with files.name_errors(path):
-        contents = values.members(contents, ("model", "position", "metrics"), "the checkpoint")
-        said = values.whole(contents["position"], "the position")
+    contents, arrays = container.read(path, KIND, _look)
+    with container.name_errors(path):
+        contents = json_values.members(contents, ("model", "position", "metrics"), "the checkpoint")
+        said = json_values.whole(contents["position"], "the position")
         if said != position:
             raise ModelFileError(f"it is a checkpoint of row {said:,}, which its name does not say")
         own = [name for name in arrays if name.startswith("model.")]
         inside = {name.removeprefix("model."): arrays.pop(name) for name in own}
-        model = storage.unpack(contents["model"], inside, CLASSES)
+        model = models.unpack(contents["model"], inside, CLASSES)
         metrics = _decode(contents["metrics"], arrays)
         if arrays:
             raise ModelFileError(f"array {min(arrays)!r} is not part of the metrics")
@@ -346,15 +348,16 @@ def _encode(value: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
         raise ValueError(f"metrics are nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, dict):
-        values.check_keys(value, "names of metrics")
+        check_keys(value, "names of metrics")
         pairs = [
-            [values.encode(name), _encode(one, arrays, depth + 1)] for name, one in value.items()
+            [json_values.encode(name), _encode(one, arrays, depth + 1)]
+            for name, one in value.items()
         ]
         return {"dict": pairs}
     if isinstance(value, list):
         return [_encode(one, arrays, depth + 1) for one in value]
     if isinstance(value, np.ndarray):
-        if value.dtype.str not in files.DTYPES or value.ndim not in (1, 2):
+        if value.dtype.str not in container.DTYPES or value.ndim not in (1, 2):
             raise TypeError(
                 f"the metrics have an array of {value.dtype} with {value.ndim} dimensions: give "
                 "float64, float32, int64, int32 or uint8 with one or two"
@@ -362,7 +365,7 @@ def _encode(value: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
         name = f"metrics.array{len(arrays)}"
         arrays[name] = value
         return {"array": name}
-    return values.encode(value, "one of the metrics")
+    return json_values.encode(value, "one of the metrics")
 
 
 def _decode(item: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
@@ -373,14 +376,14 @@ def _decode(item: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
     if type(item) is dict and item.keys() == {"array"}:
         array = arrays.pop(item["array"], None) if type(item["array"]) is str else None
         if array is None:
-            raise ModelFileError(f"the metrics have no array {files.shown(item['array'])}")
+            raise ModelFileError(f"the metrics have no array {quoted(item['array'])}")
         return array
     if type(item) is dict and item.keys() == {"dict"}:
-        pairs = values.items(item["dict"], "the metrics")
+        pairs = json_values.items(item["dict"], "the metrics")
         if not all(type(pair) is list and len(pair) == 2 for pair in pairs):
             raise ModelFileError("the metrics must be pairs of a name and a value")
-        names = [values.decode(name) for name, _ in pairs]
-        values.check_keys(names, "names of metrics", ModelFileError)
+        names = [json_values.decode(name) for name, _ in pairs]
+        check_keys(names, "names of metrics", ModelFileError)
         inside = (_decode(one, arrays, depth + 1) for _, one in pairs)
         return dict(zip(names, inside, strict=True))
-    return values.decode(item)
+    return json_values.decode(item)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from driftree.baselines.fimtdd import FIMTDDClassifier
 from driftree.estimators import DynamicModelTreeClassifier
-from driftree.learn.fimtdd import FIMTDDClassifier
 from driftree.streams.catalogue import check_name
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 
 from driftree.evaluate.checkpoints import CheckpointWarning, check_learner
 from driftree.evaluate.records import FIELDS, WHOLE_NUMBERS, Record
-from driftree.learn import storage
+from driftree.learn.storage import models
 from driftree.streams.rows import Rows, take
 from driftree.streams.stream import Stream
 from driftree.version import __version__
@@ -78,7 +78,7 @@ class Course:
 
     def _describe(self) -> dict[str, Any]:
         evaluation = self.evaluation
-        inside = storage.pack(self._model)[0]
+        inside = models.pack(self._model)[0]
         parameters = {f"{name} of the learner": v for name, v in inside["parameters"].items()}
         return {
             "name": self._name,
@@ -183,9 +183,9 @@ class Course:
 
 def _take_over(model: Any, other: Any) -> None:
     """Let a model know what another one knows; it stays the same object for those who hold it."""
-    for name in storage.OWN_STATE:
+    for name in models.OWN_STATE:
         vars(model).pop(name, None)
-    vars(model).update({name: vars(other)[name] for name in storage.OWN_STATE & vars(other).keys()})
+    vars(model).update({name: vars(other)[name] for name in models.OWN_STATE & vars(other).keys()})
 
 
 def _after(

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from driftree.explain.describe import column_features, inside, level_groups, possible_inputs
 from driftree.explain.explanation import Explanation, Explanations, LeafFacts, zero_of
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.checks import plain
+from driftree.learn.validation import plain
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
 from driftree.learn.events import ALL_DIGITS, format_number
-from driftree.learn.tables import distinct_texts, nearest_name, printable
+from driftree.learn.words import distinct_texts, nearest_name, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

@@ -19,10 +19,13 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, all_finite
-from driftree.learn.budget import Size, text_bytes
-from driftree.learn.checks import (
+from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
+from driftree.learn.memory import Size, text_bytes
+from driftree.learn.tables import Columns, array_names
+from driftree.learn.validation import (
     check_codes,
     check_finite,
+    check_keys,
     distinct_labels,
     is_missing,
     is_text,
@@ -30,10 +33,8 @@ from driftree.learn.checks import (
     to_numbers,
     unhashable,
 )
-from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
-from driftree.learn.tables import Columns, array_names, distinct_texts, list_names
-from driftree.learn.values import check_keys
 from driftree.learn.vocabulary import Vocabulary
+from driftree.learn.words import distinct_texts, list_names
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.learn._kernels import _TreeEngine
-    from driftree.learn.checks import Rows
     from driftree.learn.tables import Table
+    from driftree.learn.validation import Rows
 
 
 class Column(NamedTuple):

@@ -19,7 +19,7 @@ from driftree.learn._kernels import MAX_LEVELS, Engine
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from driftree.learn.budget import Size
+    from driftree.learn.memory import Size
 
 MAX_ENTRANTS = 3  # of a node in its history
 WAITING_ROWS = 32  # of a node in the kernels, whose gradients are not yet in the candidates' sums

@@ -11,9 +11,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from driftree.learn._kernels import LEARNED
-from driftree.learn.checks import check_labels, check_weights, to_labels
 from driftree.learn.state import LearntState, undisturbed
 from driftree.learn.tables import Columns, check_rows, read_frame
+from driftree.learn.validation import check_labels, check_weights, to_labels
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -140,7 +140,7 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
         tree = self._tree
         if tree is not None and self._is_ready(X, tree):
             codes = tree.engine.most_probable(X)
-            return np.asarray(tree.names.classes[codes])
+            return np.asarray(tree.encoder.classes[codes])
         return self._read_and_predict(X)
 
     @undisturbed
@@ -204,7 +204,7 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
             Weight; 2 is a batch of the row twice, 0 is no row.
         """
         tree = self._tree
-        if tree is not None and w == 1.0 and tree.names.row_face.learn(x, y, tree) == LEARNED:
+        if tree is not None and w == 1.0 and tree.encoder.row_face.learn(x, y, tree) == LEARNED:
             return
         weights = check_weights([w], 1)
         with self._learning():
@@ -218,7 +218,7 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
         tree = self._tree
         if tree is None:
             return None
-        label = tree.names.row_face.predict(x)
+        label = tree.encoder.row_face.predict(x)
         if label is NotImplemented:  # something in the row is new or wrong
             proba = self.predict_proba_one(x)
             return max(proba, key=proba.__getitem__)
@@ -231,13 +231,13 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
         tree = self._tree
         if tree is None:
             return {}
-        known: dict[Any, float] | None = tree.names.row_face.probabilities(x)
+        known: dict[Any, float] | None = tree.encoder.row_face.probabilities(x)
         if known is not None:
             return known
         with tree.engine.reading():
-            matrix = tree.names.read_dict(x, learning=False).matrix
+            matrix = tree.encoder.read_dict(x, learning=False).matrix
             proba = tree.engine.probabilities(matrix)[0]
-            return dict(zip(tree.names.label_list, proba.tolist(), strict=True))
+            return dict(zip(tree.encoder.label_list, proba.tolist(), strict=True))
 
     # ------------------------------------------------------------------ River: frames
     def learn_many(self, X: Any, y: Any, w: ArrayLike | None = None) -> None:

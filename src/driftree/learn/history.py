@@ -12,8 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from driftree.learn.budget import text_bytes
 from driftree.learn.events import Condition, Event, LinkChange, Replace, Split, Spot, make_path
+from driftree.learn.memory import text_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 
 import numpy as np
 
-from driftree.learn import storage
 from driftree.learn._kernels import Lock
-from driftree.learn.budget import check_budget
-from driftree.learn.checks import apply_weights, check_weights
-from driftree.learn.sizes import bytes_of
+from driftree.learn.memory import bytes_of, check_budget
+from driftree.learn.storage import models
 from driftree.learn.tables import array_names
+from driftree.learn.validation import apply_weights, check_weights
 from driftree.version import __version__
 
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from driftree.learn._kernels import Turn, _TreeEngine
-    from driftree.learn.budget import Size
     from driftree.learn.encoding import Batch, Encoder
+    from driftree.learn.memory import Size
     from driftree.learn.tables import Table
 
 STATE_VERSION = 1  # of what is pickled: to be raised with every change of it
@@ -46,8 +45,8 @@ class LearningTree(Protocol):
         """The kernels that hold its arrays."""
 
     @property
-    def names(self) -> Any:
-        """The encoder."""
+    def encoder(self) -> Any:
+        """The encoder: names, levels and labels."""
 
     @property
     def n_nodes(self) -> int:
@@ -146,7 +145,7 @@ class LearntState(Unsaved):
 
     @property
     def _encoder(self) -> Encoder | None:
-        return None if self._tree is None else self._tree.names
+        return None if self._tree is None else self._tree.encoder
 
     def _read_parameters(self) -> Any:
         """Return the parameters, checked."""
@@ -163,7 +162,7 @@ class LearntState(Unsaved):
     def _parts(self, *, afresh: bool = False) -> tuple[LearningTree, Encoder]:
         """Return tree and encoder, or new ones; `_learn` keeps them when nothing can fail."""
         if self._tree is not None and not afresh:
-            return self._tree, self._tree.names
+            return self._tree, self._tree.encoder
         return self._new_parts(self._read_parameters(), self.categorical)
 
     def _learn(
@@ -245,7 +244,7 @@ class LearntState(Unsaved):
             and known.get("n_features_in_") == X.shape[1]
             and "feature_names_in_" not in known
             and tree is not None
-            and tree.names.is_ready(X)
+            and tree.encoder.is_ready(X)
         )
 
     def _learn_ready(self, X: Any, y: Any) -> bool:
@@ -254,7 +253,7 @@ class LearntState(Unsaved):
         if type(y) is not np.ndarray or y.ndim != 1 or not self._is_ready(X, tree):
             return False
         assert tree is not None
-        codes = tree.names.known_codes(y) if len(y) == len(X) else None
+        codes = tree.encoder.known_codes(y) if len(y) == len(X) else None
         if codes is None:
             return False
         tree.learn(X, codes, np.ones(len(codes)))
@@ -365,7 +364,7 @@ class LearntState(Unsaved):
         >>> driftree.load(path).predict_one({"age": 31, "car": "van"})
         'granted'
         """
-        storage.save(self, path)
+        models.save(self, path)
 
     def _take_over(self, learnt: dict[str, Any]) -> None:
         """Make tree and encoder of what another model has learnt, if that is sound."""
@@ -385,7 +384,7 @@ class LearntState(Unsaved):
         tree = state.pop("_tree", None)
         if tree is None:
             return state
-        encoder = tree.names
+        encoder = tree.encoder
         with tree.engine.writing():
             state["_learnt"] = {
                 **tree.knowledge(),

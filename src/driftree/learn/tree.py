@@ -25,15 +25,15 @@ from driftree.learn.evidence import (
     MeasuredTrials,
 )
 from driftree.learn.history import History
+from driftree.learn.nodes import TreeNodes
 from driftree.learn.sampling import Sampler
-from driftree.learn.shape import TreeShape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
-    from driftree.learn.budget import Size
+    from driftree.learn.memory import Size
     from driftree.learn.parameters import Parameters
 
 ADAGRAD_PASSES = 3
@@ -51,7 +51,7 @@ class Change:
     event: Event | None = None
 
 
-class Tree(TreeShape):
+class Tree(TreeNodes):
     """Node arrays (in the engine), the decisions over them, and their history (None: not kept)."""
 
     engine: Engine

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from driftree.learn.budget import text_bytes
-from driftree.learn.checks import label_array
-from driftree.learn.tables import array_names, distinct_texts, printable
+from driftree.learn.memory import text_bytes
+from driftree.learn.tables import array_names
+from driftree.learn.validation import label_array
+from driftree.learn.words import distinct_texts, printable
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""App: the routes, the guard and the errors put together."""
+"""App: the routes, the middleware and the errors put together."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.requests import ClientDisconnect
 
-from driftree.serve.guard import Guard
 from driftree.serve.limits import Refusal
 from driftree.serve.metrics import Metrics
+from driftree.serve.middleware import AccessMiddleware
 from driftree.serve.routes import Answer, open_router, refuse, router
 
 if TYPE_CHECKING:
-    from driftree.serve.keeper import Keeper
+    from driftree.serve.writer import Writer
 
 API_VERSION = "1"  # of the requests and answers, not of the library
 
 
-def make_app(keeper: Keeper, *, token: str | None = None, only_loopback: bool = True) -> FastAPI:
+def make_app(writer: Writer, *, token: str | None = None, only_loopback: bool = True) -> FastAPI:
     """Return the application that lets others use a model.
 
     Parameters
     ----------
-    keeper : Keeper
+    writer : Writer
         Who has the model; it must have been started.
     token : str, optional
         What clients must send.
@@ -38,7 +38,7 @@ def make_app(keeper: Keeper, *, token: str | None = None, only_loopback: bool = 
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
     )
-    app.state.keeper = keeper
+    app.state.writer = writer
     app.state.metrics = Metrics()
     app.include_router(router)
     app.include_router(open_router)
@@ -46,11 +46,11 @@ def make_app(keeper: Keeper, *, token: str | None = None, only_loopback: bool = 
     app.add_exception_handler(RequestValidationError, _on_bad_query)
     app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_middleware(
-        Guard,
+        AccessMiddleware,
         answer=refuse,
         token=token,
         only_loopback=only_loopback,
-        max_requests=keeper.limits.max_requests,
+        max_requests=writer.limits.max_requests,
         metrics=app.state.metrics,
     )
     return app

@@ -1,4 +1,4 @@
-"""Recovery: from a model file and its journal to a keeper that goes on where the last one ended."""
+"""Recovery: from a model file and its journal to a writer that goes on where the last one ended."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from driftree.estimators import CLASSES, DynamicModelTreeClassifier
-from driftree.learn import files, storage
-from driftree.learn.files import ModelFileError
+from driftree.learn.storage import container, models
+from driftree.learn.storage.container import ModelFileError
+from driftree.serve.batches import LearnBatch, LearntKeys
 from driftree.serve.journal import (
     INSTEAD,
     Found,
@@ -21,9 +22,8 @@ from driftree.serve.journal import (
     read_count,
     read_journal,
 )
-from driftree.serve.keeper import Keeper, feature_names, labels_of
-from driftree.serve.lessons import LearntKeys, Lesson
 from driftree.serve.limits import UNLIMITED, Limits, Refusal
+from driftree.serve.writer import Writer, feature_names, labels_of
 
 SUFFIX = ".journal"
 
@@ -39,9 +39,9 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A keeper, and what had to be done to get there."""
+    """A writer, and what had to be done to get there."""
 
-    keeper: Keeper
+    writer: Writer
     n_batches: int = 0  # learnt again from the journal
     n_cut: int = 0  # bytes that were never acknowledged,
     n_torn: int = 0  # and the batches that they may have been, at most
@@ -58,7 +58,7 @@ def open_model(
     snapshot_every: int = 10_000,
     without_journal: bool = False,
 ) -> Recovered:
-    """Return a keeper of the model in a file, with all that was ever acknowledged.
+    """Return a writer of the model in a file, with all that was ever acknowledged.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def open_model(
     if read_only:
         model, _ = read_model(path)
         check_model(model, limits)
-        return Recovered(Keeper(model, path, None, limits=limits))
+        return Recovered(Writer(model, path, None, limits=limits))
     folder = path.with_name(path.name + SUFFIX)
     folder.mkdir(mode=0o700, exist_ok=True)
     lock = _lock(folder)
@@ -110,10 +110,10 @@ def open_model(
 
 def read_model(path: Path) -> tuple[Any, Note | None]:
     """Return the model in a file, and what a server has noted there."""
-    contents, arrays = storage.read(path)
-    with files.name_errors(path):
-        note = _read_note(contents.pop(storage.SERVED, None))
-        return storage.unpack(contents, arrays, CLASSES), note
+    contents, arrays = models.read(path)
+    with container.name_errors(path):
+        note = _read_note(contents.pop(models.SERVED, None))
+        return models.unpack(contents, arrays, CLASSES), note
 
 
 def _read_note(data: Any) -> Note | None:
@@ -182,7 +182,7 @@ def _recover(
         _check_fit(path, folder, found, note)
     journal_id = secrets.token_hex(16) if is_first or note is None else note.journal_id
     journal = Journal(folder, journal_id)
-    keeper = Keeper(
+    writer = Writer(
         model,
         path,
         journal,
@@ -192,34 +192,34 @@ def _recover(
         snapshot_every=snapshot_every,
     )
     if is_first:  # before the file speaks of a journal, it is there
-        journal.restart(keeper.sequence + 1)
-        keeper.save()
-        keeper.limits = limits
-        return Recovered(keeper, lock=lock)
-    count = _check_count(folder, found, keeper.sequence)
-    n_later = _learn_again(folder, found, keeper)
-    keeper.limits = limits
+        journal.restart(writer.sequence + 1)
+        writer.save()
+        writer.limits = limits
+        return Recovered(writer, lock=lock)
+    count = _check_count(folder, found, writer.sequence)
+    n_later = _learn_again(folder, found, writer)
+    writer.limits = limits
     journal.resume(found)
     if found.entries:  # the journal is short
-        keeper.try_save()
-    return Recovered(keeper, n_later, found.n_cut, found.n_torn, count is not None, lock)
+        writer.try_save()
+    return Recovered(writer, n_later, found.n_cut, found.n_torn, count is not None, lock)
 
 
-def _learn_again(folder: Path, found: Found, keeper: Keeper) -> int:
-    """Let a keeper learn what its model does not know yet; return how many batches."""
-    later = [entry for entry in found.entries if entry.sequence > keeper.sequence]
+def _learn_again(folder: Path, found: Found, writer: Writer) -> int:
+    """Let a writer learn what its model does not know yet; return how many batches."""
+    later = [entry for entry in found.entries if entry.sequence > writer.sequence]
     for entry in later:
         try:
-            lesson = Lesson.from_text(entry.data)
-            keeper.learn(lesson, entry.data)
+            batch = LearnBatch.from_text(entry.data)
+            writer.learn(batch, entry.data)
         except Refusal as refusal:
             raise JournalError(
                 f"{folder}: record {entry.sequence} was learnt once, and is refused now "
                 f"({refusal.words}): use the version of driftree that wrote it"
             ) from None
-        if keeper.sequence != entry.sequence:
+        if writer.sequence != entry.sequence:
             raise JournalError(f"{folder}: record {entry.sequence} is there twice")
-        keeper.rows_unsaved += len(lesson.rows)
+        writer.rows_unsaved += len(batch.rows)
     return len(later)
 
 

@@ -11,16 +11,16 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPBearer
 
-from driftree.learn import files, storage
-from driftree.serve import answers, reading, schemas
-from driftree.serve.lessons import Lesson
+from driftree.learn.storage import container, models
+from driftree.serve import requests, responses, schemas
+from driftree.serve.batches import LearnBatch
 from driftree.serve.limits import Refusal
 from driftree.serve.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from driftree.serve.keeper import Keeper
+    from driftree.serve.writer import Writer
 
 SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 KEY = "idempotency-key"
@@ -36,7 +36,7 @@ WORDS = {
     422: "Something in the request is wrong; the detail says row and column.",
     503: "Overloaded, or learning has stopped.",
 }
-# The guard checks the token, before anything is read; this only documents it.
+# The middleware checks the token, before anything is read; this only documents it.
 router = APIRouter(dependencies=[Security(HTTPBearer(auto_error=False))])
 open_router = APIRouter()
 
@@ -79,20 +79,20 @@ KEY_PARAMETER = {
     "schema": {
         "type": "string",
         "minLength": 1,
-        "maxLength": reading.MAX_KEY,
+        "maxLength": requests.MAX_KEY,
         "pattern": "^[!-~]+$",
     },
 }
 
 
-def _keeper(request: Request) -> Keeper:
-    keeper: Keeper = request.app.state.keeper
-    return keeper
+def _writer(request: Request) -> Writer:
+    writer: Writer = request.app.state.writer
+    return writer
 
 
 async def _read(request: Request, kind: Any) -> Any:
-    body = await reading.read_body(request, _keeper(request).limits)
-    return reading.read(kind, reading.parse(body))
+    body = await requests.read_body(request, _writer(request).limits)
+    return requests.read(kind, requests.parse(body))
 
 
 # ---------------------------------------------------------------------- what a model does
@@ -104,10 +104,10 @@ async def _read(request: Request, kind: Any) -> Any:
 )
 async def predict(request: Request) -> Response:
     """Predict rows: labels and probabilities."""
-    keeper = _keeper(request)
+    writer = _writer(request)
     wanted = await _read(request, schemas.PredictRequest)
-    reading.check_rows(wanted.rows, keeper.limits)
-    return Answer(await run_in_threadpool(answers.predict, keeper.model, wanted.rows))
+    requests.check_rows(wanted.rows, writer.limits)
+    return Answer(await run_in_threadpool(responses.predict, writer.model, wanted.rows))
 
 
 @router.post(
@@ -118,13 +118,13 @@ async def predict(request: Request) -> Response:
 )
 async def learn(request: Request) -> Response:
     """Learn a batch; once this answers, the batch survives a crash."""
-    keeper = _keeper(request)
+    writer = _writer(request)
     key = request.headers.get(KEY)
-    reading.check_key(key)
+    requests.check_key(key)
     wanted = await _read(request, schemas.LearnRequest)
-    reading.check_rows(wanted.rows, keeper.limits)
-    reading.check_lesson(wanted.labels, wanted.weights)
-    waiting = keeper.submit(Lesson(wanted.rows, wanted.labels, wanted.weights, key))
+    requests.check_rows(wanted.rows, writer.limits)
+    requests.check_batch(wanted.labels, wanted.weights)
+    waiting = writer.submit(LearnBatch(wanted.rows, wanted.labels, wanted.weights, key))
     learnt, is_new = await asyncio.wrap_future(waiting)
     return Answer({"sequence": learnt.sequence, "rows": learnt.n_rows, "repeated": not is_new})
 
@@ -138,13 +138,13 @@ async def learn(request: Request) -> Response:
 )
 async def explain(request: Request) -> Response:
     """Say why a row is predicted as it is."""
-    keeper = _keeper(request)
+    writer = _writer(request)
     wanted = await _read(request, schemas.ExplainRequest)
-    reading.check_rows([wanted.row], keeper.limits)
+    requests.check_rows([wanted.row], writer.limits)
 
     def look() -> dict[str, Any]:
-        with keeper.still() as model:
-            return answers.explain(model, wanted.row)
+        with writer.still() as model:
+            return responses.explain(model, wanted.row)
 
     return Answer(await run_in_threadpool(look))
 
@@ -152,8 +152,8 @@ async def explain(request: Request) -> Response:
 @router.get("/explain", response_model=schemas.Tree, responses=_problems(409))
 def tree(request: Request) -> Response:
     """Say what the tree knows, as text and as rules."""
-    with _keeper(request).still() as model:
-        return Answer(answers.tell_tree(model))
+    with _writer(request).still() as model:
+        return Answer(responses.tell_tree(model))
 
 
 @router.get("/events", response_model=schemas.Events, responses=_problems(422))
@@ -163,17 +163,17 @@ def events(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
     """Say why the tree changed: the first changes after a row, oldest first."""
-    with _keeper(request).still() as model:
+    with _writer(request).still() as model:
         found = [event for event in getattr(model, "events_", []) if event.n_rows > after_row]
-    return Answer({"events": [answers.tell_event(event) for event in found[:limit]]})
+    return Answer({"events": [responses.tell_event(event) for event in found[:limit]]})
 
 
 @router.get("/model", response_model=schemas.Summary, responses=_problems())
 def summary(request: Request) -> Response:
     """Say what kind of model it is, and how large."""
-    keeper = _keeper(request)
-    with keeper.still():
-        return Answer(answers.summarise(keeper))
+    writer = _writer(request)
+    with writer.still():
+        return Answer(responses.summarise(writer))
 
 
 @router.get(
@@ -184,8 +184,8 @@ def summary(request: Request) -> Response:
 def model_file(request: Request) -> Response:
     """Give the model, as it is now, as a file that `driftree.load` reads."""
     try:
-        with _keeper(request).still() as model:
-            data = files.to_bytes(storage.KIND, *storage.pack(model))
+        with _writer(request).still() as model:
+            data = container.to_bytes(models.KIND, *models.pack(model))
     except (TypeError, ValueError) as error:
         raise Refusal(409, str(error)) from None
     headers = SAFE | {"Content-Disposition": 'attachment; filename="model.dmt"'}
@@ -200,24 +200,24 @@ def model_file(request: Request) -> Response:
 )
 async def metrics(request: Request) -> Response:
     """Give counts, times and sizes for Prometheus."""
-    figures = await run_in_threadpool(_figures, _keeper(request))
+    figures = await run_in_threadpool(_figures, _writer(request))
     text = request.app.state.metrics.to_text(figures)
     return Response(text, media_type=CONTENT_TYPE, headers=SAFE)
 
 
-def _figures(keeper: Keeper) -> dict[str, float]:
-    with keeper.still() as model:
+def _figures(writer: Writer) -> dict[str, float]:
+    with writer.still() as model:
         return {
-            "driftree_rows_learnt_total": keeper.rows_learnt,
-            "driftree_snapshots_total": keeper.snapshots,
-            "driftree_failed_snapshots_total": keeper.failed_snapshots,
+            "driftree_rows_learnt_total": writer.rows_learnt,
+            "driftree_snapshots_total": writer.snapshots,
+            "driftree_failed_snapshots_total": writer.failed_snapshots,
             "driftree_rows_seen": model.n_rows_seen_,
-            "driftree_batches": keeper.sequence,
+            "driftree_batches": writer.sequence,
             "driftree_nodes": model.n_nodes_,
             "driftree_memory_bytes": model.memory_usage(),
-            "driftree_journal_bytes": 0 if keeper.journal is None else keeper.journal.size,
-            "driftree_rows_unsaved": keeper.rows_unsaved,
-            "driftree_learning": int(keeper.journal is not None and keeper.failure is None),
+            "driftree_journal_bytes": 0 if writer.journal is None else writer.journal.size,
+            "driftree_rows_unsaved": writer.rows_unsaved,
+            "driftree_learning": int(writer.journal is not None and writer.failure is None),
         }
 
 
@@ -231,11 +231,11 @@ def _figures(keeper: Keeper) -> dict[str, float]:
 )
 async def health(request: Request) -> Response:
     """Say whether it can do its work; it answers only when it has recovered."""
-    keeper = _keeper(request)
-    if keeper.failure is not None:
-        return Answer({"status": "failed", "learning": False, "problem": keeper.failure}, 503)
-    is_learning = keeper.journal is not None
-    if keeper.problem is not None:
-        told = {"status": "degraded", "learning": is_learning, "problem": keeper.problem}
+    writer = _writer(request)
+    if writer.failure is not None:
+        return Answer({"status": "failed", "learning": False, "problem": writer.failure}, 503)
+    is_learning = writer.journal is not None
+    if writer.problem is not None:
+        told = {"status": "degraded", "learning": is_learning, "problem": writer.problem}
         return Answer(told)
     return Answer({"status": "ok", "learning": is_learning})

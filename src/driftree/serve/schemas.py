@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-# What is in cells and labels is checked in `reading`, which can say row and column.
+# What is in cells and labels is checked in `requests`, which can say row and column.
 _KINDS: list[dict[str, Any]] = [{"type": "number"}, {"type": "string"}, {"type": "boolean"}]
 Cell = Annotated[Any, WithJsonSchema({"anyOf": [*_KINDS, {"type": "null"}]})]
 Label = Annotated[Any, WithJsonSchema({"anyOf": _KINDS})]

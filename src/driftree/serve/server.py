@@ -11,7 +11,7 @@ import uvicorn
 
 from driftree.serve.app import make_app
 from driftree.serve.connections import Connection
-from driftree.serve.guard import VARIABLE, is_loopback, read_token
+from driftree.serve.middleware import VARIABLE, is_loopback, read_token
 from driftree.serve.recovery import open_model
 
 if TYPE_CHECKING:
@@ -72,20 +72,20 @@ def serve(
             snapshot_every=snapshot_every,
             without_journal=without_journal,
         )
-        keeper = recovered.keeper
-        keeper.start()
+        writer = recovered.writer
+        writer.start()
         try:
-            app = make_app(keeper, token=token, only_loopback=only_loopback)
+            app = make_app(writer, token=token, only_loopback=only_loopback)
             server = _make_server(app)
             listener.listen(BACKLOG)
             tell(recovered, host, listener.getsockname()[1])
             server.run(sockets=[listener])
         finally:
-            keeper.close()
+            writer.close()
             if recovered.lock is not None:
                 os.close(recovered.lock)
-    if keeper.failure is not None:
-        raise OSError(keeper.failure)
+    if writer.failure is not None:
+        raise OSError(writer.failure)
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[object, ...]]:
@@ -109,7 +109,7 @@ def _make_server(app: object) -> uvicorn.Server:
 
 
 def make_config(app: object) -> uvicorn.Config:
-    """Return how uvicorn runs an application; the guard limits the requests at a time."""
+    """Return how uvicorn runs an application; the middleware limits the requests at a time."""
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
         loop="asyncio",

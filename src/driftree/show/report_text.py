@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from driftree.learn.events import Condition, RunnerUp, join_path
-from driftree.learn.tables import printable
+from driftree.learn.words import printable
 
 if TYPE_CHECKING:
     from driftree.learn.events import Event

@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from driftree.learn.tables import list_names
+from driftree.learn.words import list_names
 from driftree.streams.csv_columns import (
     CsvColumn,
     decide_column,

@@ -14,8 +14,8 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from driftree.learn.checks import as_objects
 from driftree.learn.tables import array_names, to_frame
+from driftree.learn.validation import as_objects
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from driftree.learn.tables import Columns, from_sequence, list_names, to_frame
+from driftree.learn.tables import Columns, from_sequence, to_frame
+from driftree.learn.words import list_names
 from driftree.streams.rows import (
     Block,
     Blocks,

@@ -33,9 +33,9 @@ from driftree.explain.describe import inside
 from driftree.explain.explanation import zero_of
 from driftree.explain.text import did_you_mean, one_line, percent, say_unknown
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.checks import plain
 from driftree.learn.events import ALL_DIGITS
-from driftree.learn.tables import list_names
+from driftree.learn.validation import plain
+from driftree.learn.words import list_names
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping

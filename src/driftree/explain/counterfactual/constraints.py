@@ -10,8 +10,8 @@ import numpy as np
 
 from driftree.explain.text import did_you_mean
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.checks import plain
-from driftree.learn.tables import list_names
+from driftree.learn.validation import plain
+from driftree.learn.words import list_names
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping

@@ -6,8 +6,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 from driftree.explain.text import join_words, one_line
-from driftree.learn.checks import plain
 from driftree.learn.events import ALL_DIGITS, DIGITS, format_number
+from driftree.learn.validation import plain
 
 MAX_SAID = 6  # changes in a sentence
 

@@ -1,4 +1,4 @@
-"""Durable: files that are replaced whole, or not at all."""
+"""Atomic: files that are replaced whole, or not at all."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from driftree.learn import durable
+from driftree.learn.storage import atomic
 
 OTHER = 12345  # a user and a group that nobody is
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
@@ -42,7 +42,7 @@ def look(path):
 def test_a_file_keeps_its_owner_group_and_permissions(tmp_path, mode):
     path = make(tmp_path, mode, OTHER, OTHER + 1)
     before = look(path)
-    durable.replace_file(path, [b"new"])
+    atomic.replace_file(path, [b"new"])
     assert look(path) == before == (OTHER, OTHER + 1, mode)
     assert path.read_bytes() == b"new"
 
@@ -55,8 +55,8 @@ def test_a_file_keeps_its_owner_group_and_permissions(tmp_path, mode):
 def test_where_the_owner_cannot_be_kept_nobody_gains_anything(tmp_path, monkeypatch, mode, kept):
     """Set-id bits are for the old owner, the group's permissions for the old group."""
     path = make(tmp_path, mode, OTHER, OTHER)
-    monkeypatch.setattr(durable.os, "fchown", refuse)
-    durable.replace_file(path, [b"new"])
+    monkeypatch.setattr(atomic.os, "fchown", refuse)
+    atomic.replace_file(path, [b"new"])
     assert look(path) == (os.geteuid(), os.getegid(), kept)
 
 
@@ -65,9 +65,9 @@ def test_of_owner_and_group_the_one_that_can_be_kept_is(tmp_path, monkeypatch):
     path = make(tmp_path, 0o6770, OTHER, OTHER)
     fchown = os.fchown
     monkeypatch.setattr(
-        durable.os, "fchown", lambda fd, u, g: refuse() if u >= 0 else fchown(fd, u, g)
+        atomic.os, "fchown", lambda fd, u, g: refuse() if u >= 0 else fchown(fd, u, g)
     )
-    durable.replace_file(path, [b"new"])
+    atomic.replace_file(path, [b"new"])
     assert look(path) == (os.geteuid(), OTHER, 0o2770)
 
 
@@ -81,8 +81,8 @@ def test_nobody_else_may_read_before_the_owner_is_right(tmp_path, monkeypatch):
         seen.append(stat.S_IMODE(os.fstat(fd).st_mode))
         fchown(fd, owner, group)
 
-    monkeypatch.setattr(durable.os, "fchown", note)
-    durable.replace_file(path, [b"new"])
+    monkeypatch.setattr(atomic.os, "fchown", note)
+    atomic.replace_file(path, [b"new"])
     assert seen == [0o600, 0o600]
 
 
@@ -91,15 +91,15 @@ def test_an_access_list_is_kept_or_gives_nothing_to_the_group(tmp_path, monkeypa
     """The group's bits are the list's mask: without the list, they would be the group's."""
     path = make(tmp_path)
     try:
-        os.setxattr(path, durable.ACL, ACL)
+        os.setxattr(path, atomic.ACL, ACL)
     except (OSError, AttributeError):
         pytest.skip("no access lists here")
     assert look(path)[2] == 0o640
     if not is_kept:
-        monkeypatch.setattr(durable.os, "setxattr", refuse)
-    durable.replace_file(path, [b"new"])
+        monkeypatch.setattr(atomic.os, "setxattr", refuse)
+    atomic.replace_file(path, [b"new"])
     if is_kept:
-        assert os.getxattr(path, durable.ACL) == ACL
+        assert os.getxattr(path, atomic.ACL) == ACL
         assert look(path)[2] == 0o640
     else:
         assert look(path)[2] == 0o600
@@ -118,17 +118,17 @@ def test_an_error_names_the_path_that_was_given(tmp_path, monkeypatch, name, num
             return act(first, *arguments, **options)
         raise OSError(number, os.strerror(number), None if name == "fsync" else first)
 
-    monkeypatch.setattr(durable.os, name, fail)
+    monkeypatch.setattr(atomic.os, name, fail)
     with pytest.raises(OSError, match=os.strerror(number)) as caught:
-        durable.replace_file("./model.dmt", [b"new"])
-    monkeypatch.setattr(durable.os, name, act)
+        atomic.replace_file("./model.dmt", [b"new"])
+    monkeypatch.setattr(atomic.os, name, act)
     assert caught.value.filename == "./model.dmt"
     assert caught.value.errno == number
     assert os.listdir(tmp_path) == ["model.dmt"]
 
 
 def test_a_folder_that_cannot_be_opened_is_an_error_that_names_the_path(tmp_path, monkeypatch):
-    monkeypatch.setattr(durable.os, "open", refuse)
+    monkeypatch.setattr(atomic.os, "open", refuse)
     with pytest.raises(PermissionError) as caught:
-        durable.replace_file(tmp_path / "model.dmt", [b"new"])
+        atomic.replace_file(tmp_path / "model.dmt", [b"new"])
     assert caught.value.filename == str(tmp_path / "model.dmt")

@@ -14,7 +14,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from driftree.learn._kernels import FimtddEngine
-from driftree.learn.shape import TreeShape
+from driftree.learn.nodes import TreeNodes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from driftree.learn.budget import Size
+    from driftree.learn.memory import Size
     from driftree.learn.parameters import FIMTDDParameters
 
 DRIFT_ROWS = 30  # rows of an inner node before its mean error means anything
@@ -51,7 +51,7 @@ def hoeffding_bound(delta: float, n_rows: float) -> float:
     return math.sqrt(math.log(1 / delta) / (2 * n_rows))
 
 
-class FIMTDDTree(TreeShape):
+class FIMTDDTree(TreeNodes):
     """Node arrays (in the engine) and the decisions over them."""
 
     engine: FimtddEngine

@@ -1,11 +1,11 @@
-"""Keeper: the single writer. It owns the model, its file and the journal.
+"""Writer: the only one. It owns the model, its file and the journal.
 
 Requests to learn wait in a queue for one thread. That takes all that wait, learns them one after
 the other, notes them in the journal with one fsync, and only then acknowledges them. What the model
 refuses is never noted, and what brings the process down while it is learnt was not noted either: a
 restart does not meet it again. As in any database the log is ahead of the *file*: the model in
 memory may know a batch that is not durable yet, the file on disk never does. When a batch cannot be
-noted, the keeper stops learning for good, and the file and the journal stay as they are. When the
+noted, the writer stops learning for good, and the file and the journal stay as they are. When the
 model cannot be saved, the journal has everything, and goes on.
 """
 
@@ -19,18 +19,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from driftree.learn import files, storage
+from driftree.learn.storage import container, models
+from driftree.serve.batches import Learnt, LearntKeys, digest_of
 from driftree.serve.journal import MAX_GROUP
-from driftree.serve.lessons import Learnt, LearntKeys, digest_of
 from driftree.serve.limits import Limits, Refusal, busy
-from driftree.serve.reading import to_columns
+from driftree.serve.requests import to_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from driftree.serve.batches import LearnBatch
     from driftree.serve.journal import Journal
-    from driftree.serve.lessons import Lesson
 
 MAX_JOURNAL = 2**26  # bytes, whatever the number of rows
 NOT_SAVED = (MemoryError, OSError, RuntimeError, TypeError, ValueError)
@@ -41,11 +41,11 @@ logger = logging.getLogger("driftree.serve")
 class Task:
     """A batch to learn, and where its acknowledgement goes: what was learnt, and if before."""
 
-    lesson: Lesson
+    batch: LearnBatch
     answer: Future[tuple[Learnt, bool]] = field(default_factory=Future)
 
 
-class Keeper:
+class Writer:
     """The only one who lets the model learn.
 
     Parameters
@@ -95,15 +95,15 @@ class Keeper:
         self._is_open = True
         self._entry = threading.Lock()
         self._changing = threading.Lock()
-        self._writer = threading.Thread(target=self._run, name="driftree-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="driftree-writer", daemon=True)
 
     # ------------------------------------------------------------------ for requests
     def start(self) -> None:
         """Begin to take requests."""
         if self.journal is not None:
-            self._writer.start()
+            self._thread.start()
 
-    def submit(self, lesson: Lesson) -> Future[tuple[Learnt, bool]]:
+    def submit(self, batch: LearnBatch) -> Future[tuple[Learnt, bool]]:
         """Let a batch wait for its turn; its future is done when it is durable, or refused."""
         if self.journal is None:
             raise Refusal(403, "this server is read-only: it predicts and explains")
@@ -112,7 +112,7 @@ class Keeper:
                 raise busy(self.failure or "the server is about to stop")
             if self._tasks.qsize() >= self.limits.max_waiting:
                 raise busy("too many batches are waiting to be learnt: try again")
-            task = Task(lesson)
+            task = Task(batch)
             self._tasks.put(task)
         return task.answer
 
@@ -122,7 +122,7 @@ class Keeper:
         with self._changing:
             yield self.model
 
-    # ------------------------------------------------------------------ the writer
+    # ------------------------------------------------------------------ the thread
     def _run(self) -> None:
         try:
             while tasks := self._take():
@@ -157,9 +157,9 @@ class Keeper:
         texts: list[bytes] = []
         try:
             for task in tasks:
-                text = task.lesson.to_text()
+                text = task.batch.to_text()
                 try:
-                    learnt, is_new = self.learn(task.lesson, text)
+                    learnt, is_new = self.learn(task.batch, text)
                 except Refusal as refusal:
                     task.answer.set_exception(refusal)
                     continue
@@ -180,7 +180,7 @@ class Keeper:
             self.rows_unsaved += n_rows
             task.answer.set_result((learnt, is_new))
 
-    def learn(self, lesson: Lesson, text: bytes) -> tuple[Learnt, bool]:
+    def learn(self, batch: LearnBatch, text: bytes) -> tuple[Learnt, bool]:
         """Learn a batch, unless it was learnt before; raise `Refusal` if anything is wrong with it.
 
         Returns
@@ -188,29 +188,27 @@ class Keeper:
         Learnt, bool
             What was learnt, and whether just now.
         """
-        if lesson.key is not None and (known := self.keys.find(lesson.key, text)) is not None:
+        if batch.key is not None and (known := self.keys.find(batch.key, text)) is not None:
             return known, False
-        self._check_size(lesson)
+        self._check_size(batch)
         with self._changing:
             before = _mark(self.model)
             try:
-                self.model.learn_many(to_columns(lesson.rows), lesson.labels, lesson.weights)
+                self.model.learn_many(to_columns(batch.rows), batch.labels, batch.weights)
             except (TypeError, ValueError) as error:
                 if _mark(self.model) != before:  # this is not a refusal, but a mistake of ours
                     raise RuntimeError("the model changed while it refused a batch") from error
                 raise Refusal(422, str(error)) from None
         self.sequence += 1
-        learnt = Learnt(self.sequence, len(lesson.rows), digest_of(text))
-        if lesson.key is not None:
-            self.keys.add(lesson.key, learnt)
+        learnt = Learnt(self.sequence, len(batch.rows), digest_of(text))
+        if batch.key is not None:
+            self.keys.add(batch.key, learnt)
         return learnt, True
 
-    def _check_size(self, lesson: Lesson) -> None:
+    def _check_size(self, batch: LearnBatch) -> None:
         """Raise if the model would have more features or labels than allowed."""
-        names = {name for row in lesson.rows for name in row}.union(feature_names(self.model))
-        labels = {label for label in lesson.labels if label is not None}.union(
-            labels_of(self.model)
-        )
+        names = {name for row in batch.rows for name in row}.union(feature_names(self.model))
+        labels = {label for label in batch.labels if label is not None}.union(labels_of(self.model))
         for what, n, most in (
             ("features", len(names), self.limits.max_features),
             ("labels", len(labels), self.limits.max_labels),
@@ -255,13 +253,13 @@ class Keeper:
 
     def _write_file(self) -> None:
         assert self.journal is not None
-        contents, arrays = storage.pack(self.model)
-        contents[storage.SERVED] = {
+        contents, arrays = models.pack(self.model)
+        contents[models.SERVED] = {
             "journal": self.journal.journal_id,
             "sequence": self.sequence,
             "keys": self.keys.to_json(),
         }
-        files.write(self.path, storage.KIND, contents, arrays)
+        container.write(self.path, models.KIND, contents, arrays)
         self.rows_unsaved = 0
         self.snapshots += 1
         self._due_rows, self._due_size = self.snapshot_every, MAX_JOURNAL
@@ -273,8 +271,8 @@ class Keeper:
         with self._entry:
             self._is_open = False
             self._tasks.put(None)
-        if self._writer.ident is not None:
-            self._writer.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         if self.failure is None and self.rows_unsaved:
             self.try_save()
         self.journal.close()

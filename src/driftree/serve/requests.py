@@ -1,4 +1,4 @@
-"""Reading: from the bytes of a request to rows that the model may be asked about.
+"""Requests: from the bytes of a request to rows that the model may be asked about.
 
 JSON is taken at its word: no NaN, no key twice, no numbers beyond float64, UTF-8. Whatever is wrong
 gets a `Refusal` that says where.
@@ -145,7 +145,7 @@ def check_rows(rows: list[dict[str, Any]], limits: Limits) -> None:
             raise Refusal(422, f"a feature's name has more than {MAX_TEXT:,} characters")
 
 
-def check_lesson(labels: list[Any], weights: list[Any] | None) -> None:
+def check_batch(labels: list[Any], weights: list[Any] | None) -> None:
     """Raise if a label or a weight is nothing that a model takes."""
     for i, label in enumerate(labels):
         if label is not None:  # the model has the better words

@@ -1,6 +1,6 @@
-"""Files: one zip of a manifest and arrays, written whole or not at all, read with suspicion.
+"""Container: one zip of a manifest and arrays, written whole or not at all, read with suspicion.
 
-What is in a file is up to others (`storage`); here is only how it gets there and back. A file has
+What is in a file is up to others (`models`); here is only how it gets there and back. A file has
 exactly one form: its members are stored without compression, in a fixed order, with fixed headers,
 and the sizes of all of them follow from the manifest, which comes first. So the reader does not
 interpret a zip, it compares: what is not byte for byte as it would have been written is refused.
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from driftree.learn.durable import replace_file
-from driftree.learn.zips import (
+from driftree.learn.storage.atomic import replace_file
+from driftree.learn.storage.zips import (
     CHECKSUM,
     LOCAL,
     LOCAL_EXTRA,
@@ -32,6 +32,7 @@ from driftree.learn.zips import (
     npy_header_of,
     size_of,
 )
+from driftree.learn.words import quoted
 from driftree.version import __version__
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class ModelFileError(ValueError):
     >>> _ = path.write_bytes(b"")
     >>> driftree.load(path)
     Traceback (most recent call last):
-    driftree.learn.files.ModelFileError: ...model.dmt: the file is empty
+    driftree.learn.storage.container.ModelFileError: ...model.dmt: the file is empty
     """
 
 
@@ -128,12 +129,6 @@ def from_bytes(
 ) -> tuple[Contents, dict[str, NDArray[Any]]]:
     """Return what `read` reads from a file with these bytes."""
     return _read(io.BytesIO(data), len(data), kind, look)
-
-
-def shown(value: object) -> str:
-    """Return a value as an error may show it: a file may say anything, at any length."""
-    text = ascii(value)
-    return text if len(text) <= MAX_NAME else text[:MAX_NAME] + "..."
 
 
 @contextlib.contextmanager
@@ -342,7 +337,7 @@ def _check_manifest(manifest: dict[str, Any], kind: str) -> dict[str, Entry]:
         raise ModelFileError("this is no file of driftree's")
     if type(version) is not int or version < 1:
         raise ModelFileError(
-            f"the format version must be a whole number from 1, got {shown(version)}"
+            f"the format version must be a whole number from 1, got {quoted(version)}"
         )
     if version > FORMAT_VERSION:
         raise ModelFileError(
@@ -350,7 +345,7 @@ def _check_manifest(manifest: dict[str, Any], kind: str) -> dict[str, Entry]:
             f"{FORMAT_VERSION}): upgrade driftree"
         )
     if found != kind:
-        raise ModelFileError(f"this is a {shown(found)}, not a {kind!r}")
+        raise ModelFileError(f"this is a {quoted(found)}, not a {kind!r}")
     entries = manifest.get("arrays")
     if manifest.keys() != {"format", "format_version", "library_version", "contents", "arrays"}:
         raise ModelFileError(f"member {MANIFEST!r} has other keys than format {version} has")
@@ -363,7 +358,7 @@ def _check_manifest(manifest: dict[str, Any], kind: str) -> dict[str, Entry]:
 
 def _check_entry(name: str, entry: Any) -> Entry:
     if not _is_name(name):
-        raise ModelFileError(f"an array must not be named {shown(name)}")
+        raise ModelFileError(f"an array must not be named {quoted(name)}")
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "sha256"}:
         raise ModelFileError(f"array {name!r} must have a dtype, a shape and a sha256")
     shape = entry["shape"]

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from driftree.learn import values
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.budget import MOST_BYTES
 from driftree.learn.evidence import MAX_ENTRANTS, MeasuredTrials
-from driftree.learn.files import ModelFileError
 from driftree.learn.history import MAX_BYTES, MAX_NODES, MAX_SAMPLES
+from driftree.learn.memory import MOST_BYTES
 from driftree.learn.parameters import RANGES
+from driftree.learn.storage import json_values
+from driftree.learn.storage.container import ModelFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from driftree.learn.files import Entry
+    from driftree.learn.storage.container import Entry
 
     Read = Callable[[str], NDArray[Any]]
 
@@ -65,8 +65,8 @@ def check(contents: Any, entries: Mapping[str, Entry], read: Read) -> None:
             raise ModelFileError(f"{name!r} is of a wrong shape, it must have one dimension")
         lengths[name] = entry.shape[0]
     size = _Size(
-        len(values.items(learnt.get("names"), "the names")),
-        len(values.items(learnt.get("labels"), "the labels")),
+        len(json_values.items(learnt.get("names"), "the names")),
+        len(json_values.items(learnt.get("labels"), "the labels")),
         lengths.get("parent", 0),
         lengths.get("trial_feature", 0),
     )

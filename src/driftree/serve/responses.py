@@ -1,4 +1,4 @@
-"""Answers: what a model says, as data for JSON, which has no NaN and only text as keys."""
+"""Responses: what a model says, as data for JSON, which has no NaN and only text as keys."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.explain.text import export_text
-from driftree.serve.keeper import feature_names, labels_of
 from driftree.serve.limits import Refusal
-from driftree.serve.reading import to_columns
+from driftree.serve.requests import to_columns
+from driftree.serve.writer import feature_names, labels_of
 
 if TYPE_CHECKING:
     from driftree.explain.explanation import Explanation
     from driftree.learn.events import Event
-    from driftree.serve.keeper import Keeper
+    from driftree.serve.writer import Writer
 
 NOTHING_LEARNT = "nothing has been learnt yet: POST rows and labels to /learn first"
 
@@ -105,9 +105,9 @@ def tell_event(event: Event) -> dict[str, Any]:
     }
 
 
-def summarise(keeper: Keeper) -> dict[str, Any]:
+def summarise(writer: Writer) -> dict[str, Any]:
     """Return what kind of model it is, and how large; it must not learn meanwhile."""
-    model = keeper.model
+    model = writer.model
     parameters = model.get_params(deep=False)
     names = parameters["categorical"]
     return {
@@ -120,8 +120,8 @@ def summarise(keeper: Keeper) -> dict[str, Any]:
         "n_leaves": model.n_leaves_,
         "depth": model.depth_,
         "memory": model.memory_usage(),
-        "sequence": keeper.sequence,
-        "read_only": keeper.journal is None,
+        "sequence": writer.sequence,
+        "read_only": writer.journal is None,
     }
 
 

@@ -1,4 +1,4 @@
-"""Checks: what may come in as a cell, a label or a weight, and the words when it may not.
+"""Validation: what may come in as a cell, a label or a weight, and the words when it may not.
 
 Every error says where, what was given, and what to do.
 """
@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.given import shown, unmasked
+from driftree.learn.words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -31,6 +31,10 @@ MAX_COPIES = (
 )
 MAX_WEIGHT = 1e15  # beyond that, a row of weight 1 is lost in the rounding of the sums
 NUMBER_TYPES = frozenset({float, int, bool, np.float64, type(None)})
+# Python hashes text and bytes with a secret, but not numbers and tuples: who chooses them can make
+# them all collide, and n of them cost n * n / 2 comparisons, here about a second.
+MAX_NUMBERS = 10_000  # labels, or names, that are neither text nor bytes
+MAX_PARTS = 50_000  # of all of them: what is compared of long numbers and tuples
 SHORT = 64  # labels of so few rows are looked up one by one, which is faster than sorting them
 
 
@@ -135,6 +139,23 @@ def unhashable(what: str, cells: Iterable[Any], rows: Rows) -> TypeError:
 
 def _row(i: int, rows: Rows) -> int:
     return i if rows is None else int(rows[i])
+
+
+def unmasked(values: Any) -> Any:
+    """Return an array whose masked cells are NaN, or None where there is no NaN; others as given.
+
+    Examples
+    --------
+    >>> unmasked(np.ma.masked_array([1, 2], mask=[False, True]))
+    array([ 1., nan])
+    """
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    is_number = values.dtype.kind in "fiu"
+    with np.errstate(over="ignore"):  # infinity for a long double beyond float64
+        cells = np.array(values.data, dtype=np.float64 if is_number else object)
+    cells[np.ma.getmaskarray(values)] = math.nan if is_number else None
+    return cells
 
 
 # ---------------------------------------------------------------------- labels
@@ -324,7 +345,40 @@ def apply_weights(
     return matrix[rows], codes[rows], shares
 
 
-# ---------------------------------------------------------------------- codes
+# ---------------------------------------------------------------------- keys and codes
+def check_keys(keys: Iterable[Hashable], what: str, kind: type[ValueError] = ValueError) -> None:
+    """Raise an error if there are more keys than may collide; text and bytes are free.
+
+    Examples
+    --------
+    >>> check_keys(map(str, range(100_000)), "labels")
+    >>> check_keys(range(100_000), "labels")
+    Traceback (most recent call last):
+    ValueError: 100,000 labels are neither text nor bytes, at most 10,000 may be: make them text
+    """
+    rest: list[Any] = [key for key in keys if not isinstance(key, (str, bytes))]
+    n_keys = n_parts = len(rest)
+    if n_keys > MAX_NUMBERS:
+        raise kind(
+            f"{n_keys:,} {what} are neither text nor bytes, at most {MAX_NUMBERS:,} may be: make "
+            "them text"
+        )
+    while rest and n_parts <= MAX_PARTS:
+        key = rest.pop()
+        if isinstance(key, tuple):
+            n_parts += len(key)
+            rest += key[:MAX_PARTS]
+        elif isinstance(key, int):
+            n_parts += key.bit_length() // 256
+        elif isinstance(key, (str, bytes)):
+            n_parts += len(key) // 256
+    if n_parts > MAX_PARTS:
+        raise kind(
+            f"{n_keys:,} {what} are long numbers or tuples of more than {MAX_PARTS:,} parts "
+            "together: make them text"
+        )
+
+
 def check_codes(
     engine: _TreeEngine,
     names: Mapping[Hashable, int],

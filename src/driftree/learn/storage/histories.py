@@ -1,4 +1,4 @@
-"""Chronicle: the history of a tree as contents and arrays of a file, and back.
+"""Histories: the history of a tree as contents and arrays of a file, and back.
 
 The log of changes is JSON. What went with a change, and the tree of today, follow from the changes
 and the tree that the log begins with: they are made anew. Samples and marks are arrays, a sample's
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from driftree.learn import values
 from driftree.learn.events import (
     ALL_DIGITS,
     Condition,
@@ -26,8 +25,9 @@ from driftree.learn.events import (
     Spot,
 )
 from driftree.learn.evidence import Entrant
-from driftree.learn.files import ModelFileError
 from driftree.learn.history import MAX_EVENTS, History, Mark, NodeSample, Sample, Structure
+from driftree.learn.storage import json_values
+from driftree.learn.storage.container import ModelFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -59,15 +59,15 @@ def _encode_condition(condition: Condition | None) -> Any:
     return {
         "feature": condition.feature,
         "operator": condition.operator,
-        "value": values.encode(condition.value, f"a level of feature {condition.feature!r}"),
+        "value": json_values.encode(condition.value, f"a level of feature {condition.feature!r}"),
         "missing_passes": condition.missing_passes,
         "digits": condition.digits,
     }
 
 
 def _decode_condition(item: Any, what: str) -> Condition:
-    item = values.members(item, (field.name for field in fields(Condition)), what)
-    operator, value = item["operator"], values.decode(item["value"])
+    item = json_values.members(item, (field.name for field in fields(Condition)), what)
+    operator, value = item["operator"], json_values.decode(item["value"])
     if operator not in OPERATORS:
         raise ModelFileError(f"{what} must have one of the operators {', '.join(OPERATORS)}")
     if operator in ("<=", ">") and type(value) is not float:
@@ -75,16 +75,16 @@ def _decode_condition(item: Any, what: str) -> Condition:
     if type(item["missing_passes"]) not in (bool, type(None)):
         raise ModelFileError(f"{what} must say whether missing values pass")
     return Condition(
-        values.text(item["feature"], what),
+        json_values.text(item["feature"], what),
         operator,
         value,
         item["missing_passes"],
-        values.whole(item["digits"], what, 0, ALL_DIGITS),
+        json_values.whole(item["digits"], what, 0, ALL_DIGITS),
     )
 
 
 def _decode_conditions(item: Any, what: str) -> tuple[Condition, ...]:
-    return tuple(_decode_condition(one, what) for one in values.items(item, what))
+    return tuple(_decode_condition(one, what) for one in json_values.items(item, what))
 
 
 SPOT_KEYS = ("node", "condition", "left", "right", "since_step", "since_row")
@@ -103,22 +103,22 @@ def _decode_structure(item: Any, limits: Limits) -> Structure:
     nodes: dict[int, Spot] = {}
     above: dict[int, Spot | None] = {0: None}
     what = "the tree that the log begins with"
-    for one in values.items(item, what):
-        values.members(one, SPOT_KEYS, what)
-        node = values.whole(one["node"], what, 0, limits.max_nodes - 1)
+    for one in json_values.items(item, what):
+        json_values.members(one, SPOT_KEYS, what)
+        node = json_values.whole(one["node"], what, 0, limits.max_nodes - 1)
         if node not in above:
             raise ModelFileError(f"{what} has a node {node} out of place")
         parent = above.pop(node)
-        condition = values.maybe(_decode_condition, one["condition"], what)
+        condition = json_values.maybe(_decode_condition, one["condition"], what)
         spot = Spot(
             node,
             -1 if parent is None else parent.node,
             0 if parent is None else parent.depth + 1,
             condition,
-            values.whole(one["left"], what, -1, limits.max_nodes - 1),
-            values.whole(one["right"], what, -1, limits.max_nodes - 1),
-            values.whole(one["since_step"], what, 0, limits.n_steps),
-            values.whole(one["since_row"], what, 0, limits.n_rows),
+            json_values.whole(one["left"], what, -1, limits.max_nodes - 1),
+            json_values.whole(one["right"], what, -1, limits.max_nodes - 1),
+            json_values.whole(one["since_step"], what, 0, limits.n_steps),
+            json_values.whole(one["since_row"], what, 0, limits.n_rows),
         )
         nodes[node] = spot
         children = {spot.left, spot.right}
@@ -140,21 +140,21 @@ def _decode_structure(item: Any, limits: Limits) -> Structure:
 def _encode_runner_up(second: RunnerUp | None) -> Any:
     if second is None:
         return None
-    gain = values.encode(second.gain)
+    gain = json_values.encode(second.gain)
     return {"condition": _encode_condition(second.condition), "gain": gain}
 
 
 def _decode_runner_up(item: Any, what: str) -> RunnerUp:
-    item = values.members(item, ("condition", "gain"), what)
+    item = json_values.members(item, ("condition", "gain"), what)
     condition = _decode_condition(item["condition"], what)
-    return RunnerUp(condition, values.number(item["gain"], what))
+    return RunnerUp(condition, json_values.number(item["gain"], what))
 
 
 def _decode_floor(item: Any, what: str) -> tuple[float, float]:
-    both = values.items(item, what)
+    both = json_values.items(item, what)
     if len(both) != 2:
         raise ModelFileError(f"{what} must have two floors")
-    return values.number(both[0], what), values.number(both[1], what)
+    return json_values.number(both[0], what), json_values.number(both[1], what)
 
 
 ENCODERS: dict[str, Callable[[Any], Any]] = {
@@ -162,17 +162,17 @@ ENCODERS: dict[str, Callable[[Any], Any]] = {
     "runner_up": _encode_runner_up,
     "condition": _encode_condition,
     "old_condition": _encode_condition,
-    "floor": lambda floor: [values.encode(share) for share in floor],
+    "floor": lambda floor: [json_values.encode(share) for share in floor],
 }
 DECODERS: dict[str, Callable[[Any, str], Any]] = {
-    **dict.fromkeys(("step", "n_rows", "node", "left", "right"), values.whole),
-    **dict.fromkeys(("gain", "threshold", "loss_before", "loss_after", "rows"), values.number),
+    **dict.fromkeys(("step", "n_rows", "node", "left", "right"), json_values.whole),
+    **dict.fromkeys(("gain", "threshold", "loss_before", "loss_after", "rows"), json_values.number),
     "path": _decode_conditions,
-    "runner_up": lambda item, what: values.maybe(_decode_runner_up, item, what),
+    "runner_up": lambda item, what: json_values.maybe(_decode_runner_up, item, what),
     "condition": _decode_condition,
     "old_condition": _decode_condition,
     "floor": _decode_floor,
-    "third_label": lambda item, _: values.decode(item),
+    "third_label": lambda item, _: json_values.decode(item),
 }
 
 
@@ -182,7 +182,7 @@ def _names_of(kind: type[Event]) -> list[str]:
 
 def _encode_event(event: Event) -> dict[str, Any]:
     encoded = {
-        name: ENCODERS.get(name, values.encode)(getattr(event, name))
+        name: ENCODERS.get(name, json_values.encode)(getattr(event, name))
         for name in _names_of(type(event))
     }
     return {"kind": event.kind, **encoded}
@@ -193,7 +193,7 @@ def _decode_event(item: Any, what: str, before: Structure, limits: Limits) -> Ev
     kind = KINDS.get(str(item.get("kind"))) if type(item) is dict else None
     if kind is None:
         raise ModelFileError(f"{what} must be of one of the kinds {', '.join(KINDS)}")
-    values.members(item, ("kind", *_names_of(kind)), what)
+    json_values.members(item, ("kind", *_names_of(kind)), what)
     event = kind(
         **{name: DECODERS[name](item[name], f"{what}, {name}") for name in _names_of(kind)}
     )
@@ -380,14 +380,16 @@ def pack(history: History) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 def unpack(contents: Any, arrays: Arrays, limits: Limits) -> History:
     """Return the history that was packed."""
-    contents = values.members(contents, KEYS, "the history")
-    distance = values.whole(contents["distance"], "the distance of samples", 1)
+    contents = json_values.members(contents, KEYS, "the history")
+    distance = json_values.whole(contents["distance"], "the distance of samples", 1)
     history = History(min(distance, MAX_DISTANCE))
-    history.next_row = values.whole(contents["next_row"], "the row of the next sample")
-    history.first_step = values.whole(contents["first_step"], "the first step", 0, limits.n_steps)
-    history.first_row = values.whole(contents["first_row"], "the first row", 0, limits.n_rows)
+    history.next_row = json_values.whole(contents["next_row"], "the row of the next sample")
+    history.first_step = json_values.whole(
+        contents["first_step"], "the first step", 0, limits.n_steps
+    )
+    history.first_row = json_values.whole(contents["first_row"], "the first row", 0, limits.n_rows)
     history._first = _decode_structure(contents["first"], limits)
-    items = values.items(contents["events"], "the events")
+    items = json_values.items(contents["events"], "the events")
     if len(items) > MAX_EVENTS:
         raise ModelFileError(f"the log has {len(items):,} events, at most {MAX_EVENTS:,} are kept")
     history.samples, history.marks = _unpack_samples(arrays, limits)

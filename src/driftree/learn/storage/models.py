@@ -1,4 +1,4 @@
-"""Storage: a model as the contents and arrays of a file, and back.
+"""Models: a model as the contents and arrays of a file, and back.
 
 A file holds what a pickle would (parameters, names, levels, labels, arrays, history), as JSON and
 numbers only: reading one runs no code of its own. Everything is looked at before it is used. What
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from driftree.learn import bounds, chronicle, files, values
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.checks import check_codes
 from driftree.learn.encoding import as_set
-from driftree.learn.files import ModelFileError
+from driftree.learn.storage import bounds, container, histories, json_values
+from driftree.learn.storage.container import ModelFileError
+from driftree.learn.validation import check_codes, check_keys
+from driftree.learn.words import quoted
 
 if TYPE_CHECKING:
     import os
@@ -41,20 +42,20 @@ LEARNT_KEYS = ("parameters", "categorical", "names", "levels", "labels", "histor
 # ---------------------------------------------------------------------- files
 def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a model to a file: see `LearntState.save`."""
-    files.write(path, KIND, *pack(model))
+    container.write(path, KIND, *pack(model))
 
 
 def load(path: str | os.PathLike[str], classes: Mapping[str, type[Model]]) -> Model:
     """Return the model in a file, of one of the classes that may be in one, by their names."""
     contents, arrays = read(path)
     contents.pop(SERVED, None)
-    with files.name_errors(path):
+    with container.name_errors(path):
         return unpack(contents, arrays, classes)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
     """Return the contents and arrays of a model file, none of which is larger than it may be."""
-    return files.read(path, KIND, bounds.check)
+    return container.read(path, KIND, bounds.check)
 
 
 # ---------------------------------------------------------------------- out
@@ -67,16 +68,16 @@ def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
     contents = {
         "class": type(model).__name__,
         "parameters": _encode_parameters(parameters),
-        "n_features_in": values.encode(getattr(model, "n_features_in_", None)),
-        "feature_names_in": None if names is None else [values.encode(name) for name in names],
+        "n_features_in": json_values.encode(getattr(model, "n_features_in_", None)),
+        "feature_names_in": None if names is None else [json_values.encode(name) for name in names],
         "learnt": None,
     }
     tree = model._tree
     if tree is None:
         return contents, {}
     with tree.engine.writing():  # a whole state, whoever learns meanwhile
-        contents["learnt"], arrays = _pack_learnt(tree, tree.names)
-    bounds.check(contents, files.entries_of(arrays), arrays.__getitem__)
+        contents["learnt"], arrays = _pack_learnt(tree, tree.encoder)
+    bounds.check(contents, container.entries_of(arrays), arrays.__getitem__)
     read_model(contents, arrays, {type(model).__name__: type(model)})
     return contents, arrays
 
@@ -98,7 +99,7 @@ def _check_class(model: Any) -> None:
 
 def _encode_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     encoded = {
-        name: values.encode(value, f"parameter {name!r}")
+        name: json_values.encode(value, f"parameter {name!r}")
         for name, value in parameters.items()
         if name != "categorical"
     }
@@ -110,7 +111,7 @@ def _encode_categorical(categorical: Any) -> Any:
     if categorical is None:
         return None
     order = sorted(as_set(categorical), key=repr) if isinstance(categorical, set) else categorical
-    items = [values.encode(item, "a feature in 'categorical'") for item in order]
+    items = [json_values.encode(item, "a feature in 'categorical'") for item in order]
     return {"tuple": items} if isinstance(categorical, tuple) else items
 
 
@@ -123,22 +124,22 @@ def _pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Arrays]:
     check_codes(tree.engine, *known, indicators=encoder.indicators)
     contents = {
         "parameters": {
-            name: values.encode(getattr(tree.parameters, name), f"parameter {name!r}")
+            name: json_values.encode(getattr(tree.parameters, name), f"parameter {name!r}")
             for name in tree.parameters.__dataclass_fields__
         },
-        "categorical": [values.encode(item) for item in sorted(encoder.categorical, key=repr)],
-        "names": [values.encode(name, "a feature's name") for name in encoder.names],
+        "categorical": [json_values.encode(item) for item in sorted(encoder.categorical, key=repr)],
+        "names": [json_values.encode(name, "a feature's name") for name in encoder.names],
         "levels": [
             None
             if codes is None
-            else [values.encode(level, f"a level of feature {name!r}") for level in codes]
+            else [json_values.encode(level, f"a level of feature {name!r}") for level in codes]
             for name, codes in zip(encoder.names, encoder.levels, strict=True)
         ],
-        "labels": [values.encode(label, "a label") for label in encoder.labels],
+        "labels": [json_values.encode(label, "a label") for label in encoder.labels],
         "history": None,
     }
     if history is not None:
-        contents["history"], more = chronicle.pack(history)
+        contents["history"], more = histories.pack(history)
         arrays |= more
     return contents, arrays
 
@@ -168,11 +169,11 @@ def read_model(
     All that can be looked at without a tree is looked at here, when a model is read and when it is
     written.
     """
-    contents = values.members(contents, MODEL_KEYS, "the model")
+    contents = json_values.members(contents, MODEL_KEYS, "the model")
     kind: Any = classes.get(str(contents["class"]))
     if kind is None:
         raise ModelFileError(
-            f"the model is a {files.shown(contents['class'])}, which this driftree does not know: "
+            f"the model is a {quoted(contents['class'])}, which this driftree does not know: "
             "upgrade driftree"
         )
     with _as_file_error():
@@ -200,23 +201,31 @@ def _decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
     """Return the parameters by name; one that the file does not know yet has its default."""
     unknown = item.keys() - set(kind._get_param_names()) if type(item) is dict else {"no object"}
     if unknown:
-        raise ModelFileError(f"the parameters have {files.shown(sorted(unknown))}")
+        raise ModelFileError(f"the parameters have {quoted(sorted(unknown))}")
     categorical = item.get("categorical")
     is_list = type(categorical) is list
-    decoded = {name: values.decode(value) for name, value in item.items() if name != "categorical"}
-    chosen = [values.decode(one) for one in categorical] if is_list else values.decode(categorical)
+    decoded = {
+        name: json_values.decode(value) for name, value in item.items() if name != "categorical"
+    }
+    chosen = (
+        [json_values.decode(one) for one in categorical]
+        if is_list
+        else json_values.decode(categorical)
+    )
     if chosen is not None and not isinstance(chosen, (list, tuple)):
         raise ModelFileError("the parameter 'categorical' must be a sequence")
-    values.check_keys(chosen or (), "features in 'categorical'")
+    check_keys(chosen or (), "features in 'categorical'")
     return decoded | {"categorical": chosen}
 
 
 def _set_features(model: Any, n_features: Any, names: Any) -> None:
     """Give a model what scikit-learn remembers of the features."""
     if n_features is not None:
-        model.n_features_in_ = values.whole(n_features, "n_features_in")
+        model.n_features_in_ = json_values.whole(n_features, "n_features_in")
     if names is not None:
-        texts = [values.text(name, "feature_names_in") for name in values.items(names, "names")]
+        texts = [
+            json_values.text(name, "feature_names_in") for name in json_values.items(names, "names")
+        ]
         if len(texts) != n_features:
             raise ModelFileError("feature_names_in must have one name per feature")
         model.feature_names_in_ = np.array(texts, dtype=object)
@@ -224,7 +233,7 @@ def _set_features(model: Any, n_features: Any, names: Any) -> None:
 
 def _unpack_learnt(item: Any, arrays: Arrays, kind: Any) -> dict[str, Any]:
     """Return what a pickle holds, too."""
-    item = values.members(item, LEARNT_KEYS, "what was learnt")
+    item = json_values.members(item, LEARNT_KEYS, "what was learnt")
     _check_finite(arrays)
     parameters = kind(**_decode_parameters(item["parameters"], kind))._read_parameters()
     names, levels, labels = _unpack_codes(item, arrays)
@@ -237,7 +246,7 @@ def _unpack_learnt(item: Any, arrays: Arrays, kind: Any) -> dict[str, Any]:
             own.get(f"{place}_column", np.empty(0)) for place in ("value", "missing", "level")
         ]
         n_columns = 1 + sum(int((column >= 0).sum()) for column in columns)
-        limits = chronicle.Limits(
+        limits = histories.Limits(
             parameters.max_nodes,
             len(names),
             n_columns,
@@ -245,10 +254,12 @@ def _unpack_learnt(item: Any, arrays: Arrays, kind: Any) -> dict[str, Any]:
             _single(own, "n_steps"),
             _single(own, "n_rows"),
         )
-        history = chronicle.unpack(item["history"], arrays, limits)
-        _check_names(arrays, {*own, *chronicle.array_names()})
-    categorical = [values.decode(one) for one in values.items(item["categorical"], "categorical")]
-    values.check_keys(categorical, "features in 'categorical'")
+        history = histories.unpack(item["history"], arrays, limits)
+        _check_names(arrays, {*own, *histories.array_names()})
+    categorical = [
+        json_values.decode(one) for one in json_values.items(item["categorical"], "categorical")
+    ]
+    check_keys(categorical, "features in 'categorical'")
     return {
         "parameters": parameters,
         "categorical": categorical,
@@ -272,20 +283,18 @@ def _unpack_codes(
     """Return names, levels and labels; how many there are is known before one of them is a key."""
     n_features, n_classes = len(arrays.get("is_categorical", ())), _single(arrays, "n_classes")
     keys = ("names", "levels", "labels")
-    lists = {name: values.items(item[name], f"the {name}") for name in keys}
+    lists = {name: json_values.items(item[name], f"the {name}") for name in keys}
     if not len(lists["names"]) == len(lists["levels"]) == n_features:
         raise ModelFileError(f"the names and levels are not those of {n_features} features")
     if len(lists["labels"]) != n_classes:
         raise ModelFileError(f"the labels are not those of {n_classes} classes")
     for name, one in zip(lists["names"], lists["levels"], strict=True):
-        if one is not None and len(values.items(one, "the levels")) > MAX_LEVELS:
-            raise ModelFileError(
-                f"the levels of feature {files.shown(name)} are more than {MAX_LEVELS}"
-            )
+        if one is not None and len(json_values.items(one, "the levels")) > MAX_LEVELS:
+            raise ModelFileError(f"the levels of feature {quoted(name)} are more than {MAX_LEVELS}")
     return (
-        values.codes(lists["names"], "names"),
-        [None if one is None else values.codes(one, "levels") for one in lists["levels"]],
-        values.codes(lists["labels"], "labels"),
+        json_values.codes(lists["names"], "names"),
+        [None if one is None else json_values.codes(one, "levels") for one in lists["levels"]],
+        json_values.codes(lists["labels"], "labels"),
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from driftree.baselines.fimtdd_tree import FIMTDDTree
 from driftree.learn.encoding import Encoder
 from driftree.learn.faces import StreamClassifier
-from driftree.learn.fimtdd_tree import FIMTDDTree
 from driftree.learn.parameters import FIMTDDParameters
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class FIMTDDClassifier(StreamClassifier):
     ) -> tuple[FIMTDDTree, Encoder]:
         tree = FIMTDDTree(parameters, n_classes=1)
         encoder = Encoder(tree.engine, categorical, indicators=True)
-        tree.names = encoder
+        tree.encoder = encoder
         return tree, encoder
 
     def __sklearn_tags__(self) -> Any:

@@ -1,4 +1,4 @@
-"""Shape: looking at a tree that an engine holds as arrays, in the user's words."""
+"""Nodes: looking at a tree that an engine holds as arrays, in the user's words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from driftree.learn._kernels import _TreeEngine
 
 
-class Names(Protocol):
+class SaysConditions(Protocol):
     """Whoever can say a condition in the user's words."""
 
     def condition(
@@ -23,13 +23,13 @@ class Names(Protocol):
         """Return the condition in the user's names and units."""
 
 
-class TreeShape:
-    """Nodes, leaves and paths; `names` says conditions in the user's words once it is set."""
+class TreeNodes:
+    """Nodes, leaves and paths; `encoder` says conditions in the user's words once it is set."""
 
     engine: _TreeEngine
 
     def __init__(self, engine: _TreeEngine) -> None:
-        self.names: Names | None = None
+        self.encoder: SaysConditions | None = None
         # Views of the engine's arrays, which never move; making one costs more than reading it.
         self._alive, self._depth = engine.alive, engine.depth
         self._parent, self._left = engine.parent, engine.left
@@ -86,8 +86,8 @@ class TreeShape:
         self, feature: int, threshold: float, *, equality: bool, missing_left: bool
     ) -> Condition:
         """Say a split in the user's words."""
-        if self.names is None:
+        if self.encoder is None:
             return Condition(f"x{feature}", "==" if equality else "<=", threshold, missing_left)
-        return self.names.condition(
+        return self.encoder.condition(
             feature, threshold, equality=equality, missing_left=missing_left
         )

@@ -1,4 +1,4 @@
-"""The keeper: nothing acknowledged is lost, nothing is learnt twice, wherever the process ends."""
+"""The writer: nothing acknowledged is lost, nothing is learnt twice, wherever the process ends."""
 
 import errno
 import os
@@ -9,14 +9,14 @@ import threading
 import pytest
 
 from driftree import DynamicModelTreeClassifier, load
-from driftree.learn import durable
+from driftree.learn.storage import atomic
 from driftree.serve import journal as journal_module
+from driftree.serve.batches import REMEMBERED, LearnBatch, Learnt, LearntKeys
 from driftree.serve.journal import JournalError
-from driftree.serve.keeper import Keeper, Task
-from driftree.serve.lessons import REMEMBERED, Learnt, LearntKeys, Lesson
 from driftree.serve.limits import Limits, Refusal
 from driftree.serve.recovery import open_model
-from serving import draw_lessons, learn_offline, to_bytes
+from driftree.serve.writer import Task, Writer
+from serving import draw_batches, learn_offline, to_bytes
 
 CALLS = ("open", "write", "pwrite", "fsync", "ftruncate", "replace", "unlink")
 
@@ -47,24 +47,24 @@ class CrashingOs:
         return crash
 
 
-def commit(keeper, lessons):
-    """Let a keeper learn in this thread; return the tasks."""
-    tasks = [Task(lesson) for lesson in lessons]
-    keeper.commit(tasks)
-    keeper._save_if_due()
+def commit(writer, batches):
+    """Let a writer learn in this thread; return the tasks."""
+    tasks = [Task(batch) for batch in batches]
+    writer.commit(tasks)
+    writer._save_if_due()
     return tasks
 
 
 def release(recovered):
     """Let go of the files as the end of a process does."""
-    recovered.keeper.journal.close()
+    recovered.writer.journal.close()
     os.close(recovered.lock)
 
 
 def test_wherever_the_process_ends_what_was_acknowledged_is_there(tmp_path, monkeypatch):
-    lessons = draw_lessons(8, most_rows=4)
-    groups = [lessons[:1], lessons[1:4], lessons[4:7], lessons[7:]]
-    whole, n_crashes = to_bytes(learn_offline(lessons)), 0
+    batches = draw_batches(8, most_rows=4)
+    groups = [batches[:1], batches[1:4], batches[4:7], batches[7:]]
+    whole, n_crashes = to_bytes(learn_offline(batches)), 0
     for n in range(1, 1000):
         path = tmp_path / str(n) / "model.dmt"
         path.parent.mkdir()
@@ -73,26 +73,26 @@ def test_wherever_the_process_ends_what_was_acknowledged_is_there(tmp_path, monk
         with monkeypatch.context() as patch:
             crashing = CrashingOs(n)
             patch.setattr(journal_module, "os", crashing)
-            patch.setattr(durable, "os", crashing)
+            patch.setattr(atomic, "os", crashing)
             try:
                 for group in groups:
-                    tasks = [Task(lesson) for lesson in group]
+                    tasks = [Task(batch) for batch in group]
                     try:
-                        first.keeper.commit(tasks)
+                        first.writer.commit(tasks)
                     finally:
                         answers = [task.answer for task in tasks]
                         acknowledged += [a for a in answers if a.done() and not a.exception()]
-                    first.keeper._save_if_due()
+                    first.writer._save_if_due()
             except Crash:
                 ended, n_crashes = False, n_crashes + 1
         release(first)
         second = open_model(path, snapshot_every=8)
-        n_known = second.keeper.sequence
+        n_known = second.writer.sequence
         assert n_known >= len(acknowledged)
-        assert to_bytes(second.keeper.model) == to_bytes(learn_offline(lessons[:n_known]))
-        commit(second.keeper, lessons)  # all of them again, with the same keys
-        assert to_bytes(second.keeper.model) == whole
-        assert second.keeper.sequence == len(lessons)
+        assert to_bytes(second.writer.model) == to_bytes(learn_offline(batches[:n_known]))
+        commit(second.writer, batches)  # all of them again, with the same keys
+        assert to_bytes(second.writer.model) == whole
+        assert second.writer.sequence == len(batches)
         release(second)
         if ended:
             break
@@ -100,32 +100,32 @@ def test_wherever_the_process_ends_what_was_acknowledged_is_there(tmp_path, monk
 
 
 def test_wherever_it_ends_while_it_recovers_or_closes_nothing_is_lost(tmp_path, monkeypatch):
-    lessons = draw_lessons(4, most_rows=4)
-    whole, n_crashes = to_bytes(learn_offline(lessons)), 0
+    batches = draw_batches(4, most_rows=4)
+    whole, n_crashes = to_bytes(learn_offline(batches)), 0
     (tmp_path / "0").mkdir()
     first = open_model(tmp_path / "0" / "model.dmt", new=True)
-    commit(first.keeper, lessons[:3])
+    commit(first.writer, batches[:3])
     release(first)  # with all of it in the journal only
     for n in range(1, 1000):
         path = shutil.copytree(tmp_path / "0", tmp_path / str(n)) / "model.dmt"
         with monkeypatch.context() as patch:
             crashing = CrashingOs(n)
             patch.setattr(journal_module, "os", crashing)
-            patch.setattr(durable, "os", crashing)
+            patch.setattr(atomic, "os", crashing)
             recovered = None
             try:
                 recovered = open_model(path)
-                commit(recovered.keeper, lessons[3:])
-                recovered.keeper.close()
+                commit(recovered.writer, batches[3:])
+                recovered.writer.close()
             except Crash:
                 n_crashes += 1
         ended = crashing.n_left > 0
         if recovered is not None:
             release(recovered)
         again = open_model(path)
-        assert again.keeper.sequence in (3, 4)
-        commit(again.keeper, lessons)
-        assert to_bytes(again.keeper.model) == whole
+        assert again.writer.sequence in (3, 4)
+        commit(again.writer, batches)
+        assert to_bytes(again.writer.model) == whole
         release(again)
         if ended:
             break
@@ -133,23 +133,23 @@ def test_wherever_it_ends_while_it_recovers_or_closes_nothing_is_lost(tmp_path, 
 
 
 def test_a_refused_batch_changes_and_notes_nothing(tmp_path):
-    good = draw_lessons(3)
+    good = draw_batches(3)
     bad = [
-        Lesson([{"a": 1.0}, {"a": "text"}], ["up", "down"]),
-        Lesson([{"new": 1.0}], [None]),
-        Lesson([{"a": 1.0}], ["up", "down"]),
-        Lesson([{"a": 1.0}], ["up"], [-1.0]),
-        Lesson([{"a": 1.0, "another": 2.0}], ["third"], [float("nan")]),
+        LearnBatch([{"a": 1.0}, {"a": "text"}], ["up", "down"]),
+        LearnBatch([{"new": 1.0}], [None]),
+        LearnBatch([{"a": 1.0}], ["up", "down"]),
+        LearnBatch([{"a": 1.0}], ["up"], [-1.0]),
+        LearnBatch([{"a": 1.0, "another": 2.0}], ["third"], [float("nan")]),
     ]
     recovered = open_model(tmp_path / "model.dmt", new=True)
-    for lesson in good:
-        commit(recovered.keeper, [lesson])
-    before, size = to_bytes(recovered.keeper.model), recovered.keeper.journal.size
-    for lesson in bad[:4]:
-        [task] = commit(recovered.keeper, [lesson])
+    for batch in good:
+        commit(recovered.writer, [batch])
+    before, size = to_bytes(recovered.writer.model), recovered.writer.journal.size
+    for batch in bad[:4]:
+        [task] = commit(recovered.writer, [batch])
         assert task.answer.exception().status == 422
-    assert (to_bytes(recovered.keeper.model), recovered.keeper.journal.size) == (before, size)
-    tasks = commit(recovered.keeper, [bad[0], good[0], bad[1]])  # one group
+    assert (to_bytes(recovered.writer.model), recovered.writer.journal.size) == (before, size)
+    tasks = commit(recovered.writer, [bad[0], good[0], bad[1]])  # one group
     assert [task.answer.exception() is None for task in tasks] == [False, True, False]
     release(recovered)
 
@@ -163,10 +163,10 @@ def test_the_model_may_have_no_more_features_and_labels_than_allowed(tmp_path):
         ([{"a": 1}, {"a": 2}], ["y", "z"], "3 labels, more than the 2"),
         ([{"a": 1}], ["y"], None),
     ]:
-        [task] = commit(recovered.keeper, [Lesson(rows, labels)])
+        [task] = commit(recovered.writer, [LearnBatch(rows, labels)])
         error = task.answer.exception()
         assert error is None if words is None else re.search(words, error.words)
-    recovered.keeper.save()
+    recovered.writer.save()
     release(recovered)
     with pytest.raises(ValueError, match=r"the model has 2 features: start .* --max-features 2"):
         open_model(tmp_path / "model.dmt", limits=Limits(max_features=1))
@@ -174,21 +174,21 @@ def test_the_model_may_have_no_more_features_and_labels_than_allowed(tmp_path):
 
 def test_a_key_is_learnt_once_and_stands_for_one_batch(tmp_path):
     path = tmp_path / "model.dmt"
-    one, two = draw_lessons(2)
+    one, two = draw_batches(2)
     recovered = open_model(path, new=True)
-    tasks = commit(recovered.keeper, [one, one, two])
+    tasks = commit(recovered.writer, [one, one, two])
     assert [task.answer.result()[0].sequence for task in tasks] == [1, 1, 2]
     assert [task.answer.result()[1] for task in tasks] == [True, False, True]
-    [task] = commit(recovered.keeper, [Lesson(two.rows, two.labels, two.weights, one.key)])
+    [task] = commit(recovered.writer, [LearnBatch(two.rows, two.labels, two.weights, one.key)])
     assert "was used for another batch" in task.answer.exception().words
     for save in (True, False):  # the keys survive in the journal, and in the file
         release(recovered)
         recovered = open_model(path)
-        [task] = commit(recovered.keeper, [one])
+        [task] = commit(recovered.writer, [one])
         assert task.answer.result() == (tasks[0].answer.result()[0], False)
         if save:
-            recovered.keeper.save()
-    assert to_bytes(recovered.keeper.model) == to_bytes(learn_offline([one, two]))
+            recovered.writer.save()
+    assert to_bytes(recovered.writer.model) == to_bytes(learn_offline([one, two]))
     release(recovered)
 
 
@@ -202,87 +202,87 @@ def test_only_the_last_keys_are_remembered():
 
 
 def test_a_full_disk_stops_learning_and_keeps_what_was_acknowledged(tmp_path, monkeypatch):
-    lessons = draw_lessons(4)
+    batches = draw_batches(4)
     recovered = open_model(tmp_path / "model.dmt", new=True)
-    keeper = recovered.keeper
-    keeper.start()
-    keeper.submit(lessons[0]).result(10)
+    writer = recovered.writer
+    writer.start()
+    writer.submit(batches[0]).result(10)
 
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(keeper.journal, "append", fail)
-        answer = keeper.submit(lessons[1])
+        patch.setattr(writer.journal, "append", fail)
+        answer = writer.submit(batches[1])
         with pytest.raises(Refusal, match="503: the batch could not be made durable"):
             answer.result(10)
-        keeper._writer.join(10)
-    assert "learning has stopped (No space left on device)" in keeper.failure
+        writer._thread.join(10)
+    assert "learning has stopped (No space left on device)" in writer.failure
     with pytest.raises(Refusal, match="503: learning has stopped"):
-        keeper.submit(lessons[2])
+        writer.submit(batches[2])
     before = (tmp_path / "model.dmt").read_bytes()
-    keeper.close()
+    writer.close()
     assert (tmp_path / "model.dmt").read_bytes() == before
     os.close(recovered.lock)
     again = open_model(tmp_path / "model.dmt")
-    assert to_bytes(again.keeper.model) == to_bytes(learn_offline(lessons[:1]))
+    assert to_bytes(again.writer.model) == to_bytes(learn_offline(batches[:1]))
     release(again)
 
 
 def test_a_model_that_cannot_be_saved_goes_on_with_its_journal(tmp_path, monkeypatch):
-    lessons = draw_lessons(6)
+    batches = draw_batches(6)
     recovered = open_model(tmp_path / "model.dmt", new=True, snapshot_every=1)
 
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("driftree.learn.files.replace_file", fail)
-        for lesson in lessons:
-            commit(recovered.keeper, [lesson])
-    assert recovered.keeper.failed_snapshots > 1
+        patch.setattr("driftree.learn.storage.container.replace_file", fail)
+        for batch in batches:
+            commit(recovered.writer, [batch])
+    assert recovered.writer.failed_snapshots > 1
     release(recovered)
     again = open_model(tmp_path / "model.dmt")
-    assert again.n_batches == len(lessons)
-    assert to_bytes(again.keeper.model) == to_bytes(learn_offline(lessons))
+    assert again.n_batches == len(batches)
+    assert to_bytes(again.writer.model) == to_bytes(learn_offline(batches))
     release(again)
 
 
 def test_requests_wait_for_one_writer_and_too_many_are_turned_away(tmp_path):
-    lessons = draw_lessons(12)
+    batches = draw_batches(12)
     recovered = open_model(tmp_path / "model.dmt", new=True, limits=Limits(max_waiting=10))
-    keeper = recovered.keeper
-    answers = [keeper.submit(lesson) for lesson in lessons[:10]]
+    writer = recovered.writer
+    answers = [writer.submit(batch) for batch in batches[:10]]
     assert answers[3].cancel()  # the client has gone
     with pytest.raises(Refusal) as refusal:
-        keeper.submit(lessons[10])
+        writer.submit(batches[10])
     assert (refusal.value.status, refusal.value.headers) == (503, {"Retry-After": "1"})
-    keeper.start()
-    keeper.close()  # which learns what waits
-    done = [lesson for i, lesson in enumerate(lessons[:10]) if i != 3]
+    writer.start()
+    writer.close()  # which learns what waits
+    done = [batch for i, batch in enumerate(batches[:10]) if i != 3]
     assert [a.result()[0].sequence for a in answers if not a.cancelled()] == list(range(1, 10))
     with pytest.raises(Refusal, match="about to stop"):
-        keeper.submit(lessons[11])
+        writer.submit(batches[11])
     os.close(recovered.lock)
     assert to_bytes(load(tmp_path / "model.dmt")) == to_bytes(learn_offline(done))
 
 
 def test_many_threads_share_the_writer(tmp_path):
     recovered = open_model(tmp_path / "model.dmt", new=True, snapshot_every=100)
-    keeper, learnt = recovered.keeper, {}
-    keeper.start()
+    writer, learnt = recovered.writer, {}
+    writer.start()
 
     def send(seed):
-        for lesson in draw_lessons(20, seed=seed):
-            receipt, _ = keeper.submit(lesson).result(30)
-            learnt[receipt.sequence] = lesson
+        for batch in draw_batches(20, seed=seed):
+            receipt, _ = writer.submit(batch).result(30)
+            learnt[receipt.sequence] = batch
 
     threads = [threading.Thread(target=send, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    keeper.close()
+    writer.close()
     os.close(recovered.lock)
     assert sorted(learnt) == list(range(1, 81))
     in_order = [learnt[sequence] for sequence in sorted(learnt)]
@@ -297,9 +297,9 @@ def test_two_servers_never_share_a_model_but_readers_may_look(tmp_path):
     for name in ("model.dmt", "link.dmt"):
         with pytest.raises(ValueError, match="another server has this model"):
             open_model(tmp_path / name)
-    reader = open_model(path, read_only=True).keeper
+    reader = open_model(path, read_only=True).writer
     with pytest.raises(Refusal, match="403: this server is read-only"):
-        reader.submit(draw_lessons(1)[0])
+        reader.submit(draw_batches(1)[0])
     release(recovered)
 
 
@@ -307,9 +307,9 @@ def test_a_journal_is_never_taken_for_that_of_another_file(tmp_path):
     path = tmp_path / "model.dmt"
     recovered = open_model(path, new=True)
     old = path.read_bytes()
-    commit(recovered.keeper, draw_lessons(2))
-    recovered.keeper.save()
-    commit(recovered.keeper, draw_lessons(1, seed=2))
+    commit(recovered.writer, draw_batches(2))
+    recovered.writer.save()
+    commit(recovered.writer, draw_batches(1, seed=2))
     release(recovered)
     good = path.read_bytes()
     for content, words in [
@@ -324,7 +324,7 @@ def test_a_journal_is_never_taken_for_that_of_another_file(tmp_path):
             open_model(path, new=content is None)
     path.write_bytes(good)
     again = open_model(path)
-    assert (again.keeper.sequence, again.n_batches) == (3, 1)
+    assert (again.writer.sequence, again.n_batches) == (3, 1)
     release(again)
 
 
@@ -345,7 +345,7 @@ def test_what_json_cannot_name_is_not_served(tmp_path, rows, labels, words):
 
 def test_a_bug_while_refusing_stops_learning(tmp_path, monkeypatch):
     recovered = open_model(tmp_path / "model.dmt", new=True)
-    commit(recovered.keeper, draw_lessons(1))
+    commit(recovered.writer, draw_batches(1))
     learn = DynamicModelTreeClassifier.learn_many
 
     def change_then_fail(model, *arguments):
@@ -353,13 +353,13 @@ def test_a_bug_while_refusing_stops_learning(tmp_path, monkeypatch):
         raise ValueError("too late")
 
     monkeypatch.setattr(DynamicModelTreeClassifier, "learn_many", change_then_fail)
-    task = Task(draw_lessons(1, seed=2)[0])
+    task = Task(draw_batches(1, seed=2)[0])
     with pytest.raises(RuntimeError, match="changed while it refused"):
-        recovered.keeper.commit([task])
+        recovered.writer.commit([task])
     assert task.answer.exception().status == 503
     release(recovered)
 
 
-def test_a_keeper_of_nothing_to_write_closes(tmp_path):
-    Keeper(DynamicModelTreeClassifier(), tmp_path / "model.dmt", None).close()
+def test_a_writer_of_nothing_to_write_closes(tmp_path):
+    Writer(DynamicModelTreeClassifier(), tmp_path / "model.dmt", None).close()
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Values: names, levels, labels and figures as JSON, such that each comes back as it was.
+"""JSON values: names, levels, labels and figures as JSON, such that each comes back as it was.
 
 Text, truth values, None, whole numbers and finite floats are JSON's own, which tells 1 from 1.0 and
 gives all digits. The rest is an object with one key: ``{"float": "nan"}``, ``{"bytes": "6162"}``,
@@ -10,18 +10,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from driftree.learn.checks import plain
-from driftree.learn.files import ModelFileError, shown
+from driftree.learn.storage.container import ModelFileError
+from driftree.learn.validation import check_keys, plain
+from driftree.learn.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
 MAX_DEPTH = 16  # of tuples
 MAX_BITS = 4096  # of whole numbers
-# Python hashes text and bytes with a secret, but not numbers and tuples: who chooses them can make
-# them all collide, and n of them cost n * n / 2 comparisons, here about a second.
-MAX_NUMBERS = 10_000  # labels, or names, that are neither text nor bytes
-MAX_PARTS = 50_000  # of all of them: what is compared of long numbers and tuples
 # The one NaN that all use is equal to itself inside of tuples and records.
 FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -45,7 +42,7 @@ def encode(value: Any, what: str = "a value", depth: int = 0) -> Any:
     if kind is tuple and depth < MAX_DEPTH:
         return {"tuple": [encode(item, what, depth + 1) for item in value]}
     raise TypeError(
-        f"{what} is {shown(value)} of type {kind.__name__!r}, which is not for a model file: it "
+        f"{what} is {quoted(value)} of type {kind.__name__!r}, which is not for a model file: it "
         "holds text, numbers, truth values, None, bytes and tuples of these; pickle can"
     )
 
@@ -75,43 +72,10 @@ def decode(item: Any, depth: int = 0) -> Any:
                 pass
         if kind == "tuple" and type(inner) is list and depth < MAX_DEPTH:
             return tuple(decode(part, depth + 1) for part in inner)
-    raise ModelFileError(f"{shown(item)} is no value")
+    raise ModelFileError(f"{quoted(item)} is no value")
 
 
 # ---------------------------------------------------------------------- values as keys
-def check_keys(keys: Iterable[Hashable], what: str, kind: type[ValueError] = ValueError) -> None:
-    """Raise an error if there are more keys than may collide; text and bytes are free.
-
-    Examples
-    --------
-    >>> check_keys(map(str, range(100_000)), "labels")
-    >>> check_keys(range(100_000), "labels")
-    Traceback (most recent call last):
-    ValueError: 100,000 labels are neither text nor bytes, at most 10,000 may be: make them text
-    """
-    rest: list[Any] = [key for key in keys if not isinstance(key, (str, bytes))]
-    n_keys = n_parts = len(rest)
-    if n_keys > MAX_NUMBERS:
-        raise kind(
-            f"{n_keys:,} {what} are neither text nor bytes, at most {MAX_NUMBERS:,} may be: make "
-            "them text"
-        )
-    while rest and n_parts <= MAX_PARTS:
-        key = rest.pop()
-        if isinstance(key, tuple):
-            n_parts += len(key)
-            rest += key[:MAX_PARTS]
-        elif isinstance(key, int):
-            n_parts += key.bit_length() // 256
-        elif isinstance(key, (str, bytes)):
-            n_parts += len(key) // 256
-    if n_parts > MAX_PARTS:
-        raise kind(
-            f"{n_keys:,} {what} are long numbers or tuples of more than {MAX_PARTS:,} parts "
-            "together: make them text"
-        )
-
-
 def codes(item: Any, what: str) -> dict[Hashable, int]:
     """Return values by their places; all must differ."""
     found = [decode(one) for one in items(item, what)]
@@ -134,7 +98,7 @@ def members(item: Any, keys: Iterable[str], what: str) -> dict[str, Any]:
 def items(item: Any, what: str) -> list[Any]:
     """Return a list."""
     if type(item) is not list:
-        raise ModelFileError(f"{what} must be a list, got {shown(item)}")
+        raise ModelFileError(f"{what} must be a list, got {quoted(item)}")
     return item
 
 
@@ -142,7 +106,7 @@ def whole(item: Any, what: str, low: int = 0, high: int = 2**53) -> int:
     """Return a whole number in a range."""
     if type(item) is not int or not low <= item <= high:
         raise ModelFileError(
-            f"{what} must be a whole number from {low} to {high}, got {shown(item)}"
+            f"{what} must be a whole number from {low} to {high}, got {quoted(item)}"
         )
     return item
 
@@ -151,14 +115,14 @@ def number(item: Any, what: str) -> float:
     """Return a float of any kind."""
     value = decode(item)
     if type(value) is not float:
-        raise ModelFileError(f"{what} must be a float, got {shown(item)}")
+        raise ModelFileError(f"{what} must be a float, got {quoted(item)}")
     return value
 
 
 def text(item: Any, what: str) -> str:
     """Return a text."""
     if type(item) is not str:
-        raise ModelFileError(f"{what} must be text, got {shown(item)}")
+        raise ModelFileError(f"{what} must be text, got {quoted(item)}")
     return item
 
 

@@ -1,4 +1,4 @@
-"""Guard: who may come in. It stands before everything else, and counts who came."""
+"""Middleware: who may come in. It stands before everything else, and counts who came."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Guard:
+class AccessMiddleware:
     """Middleware that checks the token and the host, and measures.
 
     Parameters

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftree import FIMTDDClassifier
+from driftree.baselines.fimtdd_tree import SplitPoint, hoeffding_bound
 from driftree.learn._kernels import MAX_KEYS, FimtddEngine, page_hinkley
-from driftree.learn.fimtdd_tree import SplitPoint, hoeffding_bound
 
 NAN = math.nan
 

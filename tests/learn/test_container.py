@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from driftree import ModelFileError
-from driftree.learn import durable, files, zips
+from driftree.learn.storage import atomic, container, zips
 
 KIND = "driftree model"
 CONTENTS = {"text": "\ud800 ü", "number": 0.1, "list": [1, None, {"a": True}]}
@@ -26,15 +26,15 @@ ARRAYS = {
     "part.flags": np.array([0, 255], dtype=np.uint8),
     "part.lengths": np.array([2**40], dtype=np.int64),
 }
-SAVED = files.to_bytes(KIND, CONTENTS, ARRAYS)
+SAVED = container.to_bytes(KIND, CONTENTS, ARRAYS)
 
 
 # ---------------------------------------------------------------------- there and back
 def test_what_is_written_is_read(tmp_path):
     path = tmp_path / "model.dmt"
-    files.write(path, KIND, CONTENTS, ARRAYS)
+    container.write(path, KIND, CONTENTS, ARRAYS)
     assert path.read_bytes() == SAVED
-    for contents, arrays in (files.read(path, KIND), files.from_bytes(SAVED, KIND)):
+    for contents, arrays in (container.read(path, KIND), container.from_bytes(SAVED, KIND)):
         assert contents == CONTENTS
         assert arrays.keys() == ARRAYS.keys()
         for name, array in arrays.items():
@@ -46,7 +46,7 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_the_order_in_which_arrays_come_does_not_matter():
     turned = dict(reversed(ARRAYS.items()))
-    assert files.to_bytes(KIND, dict(reversed(CONTENTS.items())), turned) == SAVED
+    assert container.to_bytes(KIND, dict(reversed(CONTENTS.items())), turned) == SAVED
 
 
 def test_other_tools_read_it():
@@ -74,12 +74,12 @@ def test_other_tools_read_it():
 )
 def test_what_has_no_place_in_a_file_is_refused_when_it_is_written(name, array):
     with pytest.raises(TypeError, match="does not go into a file"):
-        files.to_bytes(KIND, {}, {name: array})
+        container.to_bytes(KIND, {}, {name: array})
 
 
 def test_a_manifest_has_a_limit():
     with pytest.raises(ValueError, match="shorter names"):
-        files.to_bytes(KIND, {"text": "a" * files.MAX_MANIFEST}, {})
+        container.to_bytes(KIND, {"text": "a" * container.MAX_MANIFEST}, {})
 
 
 # ---------------------------------------------------------------------- what is refused
@@ -88,7 +88,7 @@ def with_manifest(manifest, arrays=ARRAYS):
     text = (
         manifest if isinstance(manifest, bytes) else json.dumps(manifest, sort_keys=True).encode()
     )
-    first = zips.Member(files.MANIFEST, len(text), zlib.crc32(text))
+    first = zips.Member(container.MANIFEST, len(text), zlib.crc32(text))
     chunks, members = [first.local_header(), text], [first]
     for name in sorted(arrays):
         header = zips.npy_header_of(arrays[name].dtype.str, arrays[name].shape)
@@ -216,7 +216,7 @@ def other_ids():
 
 def huge_manifest(size):
     """A header that promises more than comes."""
-    return zips.Member(files.MANIFEST, size, 0).local_header() + b"{}"
+    return zips.Member(container.MANIFEST, size, 0).local_header() + b"{}"
 
 
 @pytest.mark.parametrize(("make", "words"), REFUSED.values(), ids=REFUSED)
@@ -224,7 +224,7 @@ def test_what_is_not_as_it_was_written_is_refused(make, words, tmp_path):
     path = tmp_path / "model.dmt"
     path.write_bytes(make())
     with pytest.raises(ModelFileError, match=words) as caught:
-        files.read(path, KIND)
+        container.read(path, KIND)
     assert str(caught.value).startswith(f"{path}: ")
     assert len(str(caught.value)) < 400
 
@@ -233,7 +233,7 @@ def test_a_newer_file_asks_for_an_upgrade():
     """Whatever else it holds: only the beginning of the manifest is promised to stay."""
     data = with_manifest({"format": KIND, "format_version": 7, "news": {}}, {})
     with pytest.raises(ModelFileError) as caught:
-        files.from_bytes(data, KIND)
+        container.from_bytes(data, KIND)
     assert str(caught.value) == (
         "the file was written by a newer driftree (format 7; this one reads 1): upgrade driftree"
     )
@@ -241,11 +241,11 @@ def test_a_newer_file_asks_for_an_upgrade():
 
 def test_what_is_no_file_is_not_read(tmp_path):
     with pytest.raises(FileNotFoundError):
-        files.read(tmp_path / "none.dmt", KIND)
+        container.read(tmp_path / "none.dmt", KIND)
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", "/dev/zero"):
         with pytest.raises(ModelFileError, match="no file"):
-            files.read(path, KIND)
+            container.read(path, KIND)
 
 
 # ---------------------------------------------------------------------- all or nothing
@@ -258,9 +258,9 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, n
     def fail(*_arguments, **_options):
         raise error
 
-    monkeypatch.setattr(durable.os, name, fail)
+    monkeypatch.setattr(atomic.os, name, fail)
     with pytest.raises(type(error)):
-        files.write(path, KIND, CONTENTS, ARRAYS)
+        container.write(path, KIND, CONTENTS, ARRAYS)
     monkeypatch.undo()
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["model.dmt"]
@@ -278,9 +278,9 @@ def test_file_and_directory_are_made_durable_in_this_order(tmp_path, monkeypatch
         calls.append("replace")
         replace(*arguments, **options)
 
-    monkeypatch.setattr(durable.os, "fsync", note_fsync)
-    monkeypatch.setattr(durable.os, "replace", note_replace)
-    files.write(tmp_path / "model.dmt", KIND, {}, {})
+    monkeypatch.setattr(atomic.os, "fsync", note_fsync)
+    monkeypatch.setattr(atomic.os, "replace", note_replace)
+    container.write(tmp_path / "model.dmt", KIND, {}, {})
     assert calls == ["file", "replace", "directory"]
 
 
@@ -289,9 +289,9 @@ def test_a_link_stays_a_link(tmp_path):
     link = tmp_path / "now.dmt"
     link.symlink_to("models/one.dmt")  # which is not there yet
     for contents in ({}, CONTENTS):
-        files.write(link, KIND, contents, {})
+        container.write(link, KIND, contents, {})
         assert link.is_symlink()
-        assert files.read(tmp_path / "models" / "one.dmt", KIND)[0] == contents
+        assert container.read(tmp_path / "models" / "one.dmt", KIND)[0] == contents
         assert os.listdir(tmp_path / "models") == ["one.dmt"]
 
 
@@ -299,10 +299,10 @@ def test_permissions_follow_the_umask_or_the_old_file(tmp_path):
     path = tmp_path / "model.dmt"
     before = os.umask(0o027)
     try:
-        files.write(path, KIND, {}, {})
+        container.write(path, KIND, {}, {})
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
         path.chmod(0o600)
-        files.write(path, KIND, {}, {})
+        container.write(path, KIND, {}, {})
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     finally:
         os.umask(before)
@@ -310,22 +310,22 @@ def test_permissions_follow_the_umask_or_the_old_file(tmp_path):
 
 def test_where_no_file_can_be(tmp_path):
     with pytest.raises(IsADirectoryError, match="the name of a file in it"):
-        files.write(tmp_path, KIND, {}, {})
+        container.write(tmp_path, KIND, {}, {})
     with pytest.raises(FileNotFoundError, match="no such directory, make it"):
-        files.write(tmp_path / "none" / "model.dmt", KIND, {}, {})
+        container.write(tmp_path / "none" / "model.dmt", KIND, {}, {})
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError):
-        files.write(tmp_path / "file" / "model.dmt", KIND, {}, {})
+        container.write(tmp_path / "file" / "model.dmt", KIND, {}, {})
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileExistsError, match="no file"):
-        files.write(tmp_path / "pipe", KIND, {}, {})
+        container.write(tmp_path / "pipe", KIND, {}, {})
     assert sorted(os.listdir(tmp_path)) == ["file", "pipe"]
 
 
 KILLED = """
 import os, random, resource, signal, sys, time
 import numpy as np
-from driftree.learn import durable, files
+from driftree.learn.storage import atomic, container
 
 path, n = sys.argv[1], int(sys.argv[2])
 folder = os.path.dirname(path)
@@ -342,12 +342,12 @@ def deadly(function, countdown):
     return call
 
 def half():
-    data = files.to_bytes(kind, *versions[1])
+    data = container.to_bytes(kind, *versions[1])
     yield data[: len(data) // 2]
     die()
 
 def in_child(work):
-    files.write(path, kind, *versions[0])
+    container.write(path, kind, *versions[0])
     child = os.fork()
     if child == 0:
         work()
@@ -357,16 +357,16 @@ def in_child(work):
 def kill_in_call():
     countdown = []
     for name in ("open", "fchmod", "fsync", "replace"):
-        setattr(durable.os, name, deadly(getattr(os, name), countdown))
-    files.write(path, kind, *versions[1])
+        setattr(atomic.os, name, deadly(getattr(os, name), countdown))
+    container.write(path, kind, *versions[1])
 
 def write_for_ever():
     while True:
         for version in versions:
-            files.write(path, kind, *version)
+            container.write(path, kind, *version)
 
 def found():
-    contents, arrays = files.read(path, kind)
+    contents, arrays = container.read(path, kind)
     assert (arrays["a"] == contents["n"]).all()
     assert len(arrays["a"]) == 1000 + 300_000 * contents["n"]
     return contents["n"]
@@ -375,7 +375,7 @@ outcomes = []
 for step in range(1, 8):  # two directories and files opened, permissions, three acts, and no kill
     os.waitpid(in_child(kill_in_call), 0)
     outcomes.append(found())
-os.waitpid(in_child(lambda: durable.replace_file(path, half())), 0)
+os.waitpid(in_child(lambda: atomic.replace_file(path, half())), 0)
 outcomes.append(found())
 print(*outcomes)
 
@@ -388,12 +388,12 @@ for _ in range(n):
     found()
 assert {name[-4:] for name in os.listdir(folder)} <= {".dmt", ".tmp"}
 
-files.write(path, kind, *versions[0])
+container.write(path, kind, *versions[0])
 names = set(os.listdir(folder))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))  # as if the disk were full
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 try:
-    files.write(path, kind, *versions[1])
+    container.write(path, kind, *versions[1])
 except OSError as error:
     print(type(error).__name__)
 assert found() == 0 and set(os.listdir(folder)) == names

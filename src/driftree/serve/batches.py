@@ -1,4 +1,4 @@
-"""Lessons: batches to learn, as the journal notes them, and which of them were learnt before."""
+"""Batches to learn, as the journal notes them, and which of them were learnt before."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from driftree.learn.files import ModelFileError
+from driftree.learn.storage.container import ModelFileError
 from driftree.serve.limits import UNLIMITED, Refusal
-from driftree.serve.reading import check_key, check_lesson, check_rows
+from driftree.serve.requests import check_batch, check_key, check_rows
 
 REMEMBERED = 10_000  # idempotency keys
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class LearnBatch:
     """A batch to learn, in one call of `learn_many`.
 
     Examples
     --------
-    >>> lesson = Lesson([{"age": 31}], ["old"], key="a1")
-    >>> Lesson.from_text(lesson.to_text()) == lesson
+    >>> batch = LearnBatch([{"age": 31}], ["old"], key="a1")
+    >>> LearnBatch.from_text(batch.to_text()) == batch
     True
     """
 
@@ -37,7 +37,7 @@ class Lesson:
         return json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
 
     @classmethod
-    def from_text(cls, text: bytes) -> Lesson:
+    def from_text(cls, text: bytes) -> LearnBatch:
         """Return the batch that was noted; raise `Refusal` if it is none that could have been."""
         try:
             data: Any = json.loads(text)
@@ -53,7 +53,7 @@ class Lesson:
         if not isinstance(key, str | None):
             raise Refusal(422, "its key is no text")
         check_rows(rows, UNLIMITED)
-        check_lesson(labels, weights)
+        check_batch(labels, weights)
         check_key(key)
         return cls(rows, labels, weights, key)
 

@@ -1,0 +1,1 @@
+"""Other learners than ours, to compare it with."""
