@@ -204,7 +204,7 @@ def weights_over_time(
     >>> y = (X[:, 0] > 0) ^ (np.arange(8000) > 4000)
     >>> course = weights_over_time(DynamicModelTreeClassifier().partial_fit(X, y))
     >>> [int(course.n_rows[place]) for place in course.flips["x0"]]
-    [5600]
+    [4600]
     """
     tree, encoder = inside(model)
     history = history_of(tree)
