@@ -189,40 +189,37 @@ def test_an_interrupted_change_is_told_once():
 # ---------------------------------------------------------------------- real signals
 def storm(model, n_signals, seed):
     """Learn rows that bring names and labels while a thread sends signals; return how many came."""
-    rng, came = np.random.default_rng(seed), 0
-    stop = threading.Event()
+    rng, came, stop = np.random.default_rng(seed), 0, threading.Event()
+    is_learning = False
 
     def send():
         while not stop.wait(float(rng.uniform(0, 2e-3))):
             os.kill(os.getpid(), signal.SIGUSR1)
 
     def interrupt(*_):
-        raise Interrupt
+        nonlocal is_learning
+        if is_learning:  # once, and only in the library
+            is_learning = False
+            raise Interrupt
 
     columns, y = stored.draw(4000, n_labels=3)
     before = signal.signal(signal.SIGUSR1, interrupt)
     thread = threading.Thread(target=send)
-    i = 0
-    try:
-        thread.start()
-        while came < n_signals and i < 4000:
-            try:
-                while i < 4000:
-                    row = {name: column[i] for name, column in columns.items()}
-                    row |= {f"name {i // 20}": float(i), "level": f"{i // 50}"}
-                    i += 1
-                    model.learn_one(row, y[i - 1] if i % 50 else f"label {i // 500}")
-            except Interrupt:
-                came += 1
-    finally:
-        while True:
-            try:
-                stop.set()
-                thread.join()
-                signal.signal(signal.SIGUSR1, before)
-                break
-            except Interrupt:
-                continue
+    thread.start()
+    for i, label in enumerate(y):
+        row = {name: column[i] for name, column in columns.items()}
+        row |= {f"name {i // 20}": float(i), "level": f"{i // 50}"}
+        try:
+            is_learning = True
+            model.learn_one(row, label if i % 50 else f"label {i // 500}")
+            is_learning = False
+        except Interrupt:
+            came += 1
+        if came == n_signals:
+            break
+    stop.set()
+    thread.join()
+    signal.signal(signal.SIGUSR1, before)
     return came
 
 
