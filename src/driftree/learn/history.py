@@ -241,8 +241,6 @@ class History:
         Rows at which the next sample is due.
     """
 
-    _n_text = -1  # of histories that were pickled before it was counted
-
     def __init__(self, distance: int) -> None:
         self.events: deque[Event] = deque()
         self.first_step = self.first_row = 0

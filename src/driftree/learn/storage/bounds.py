@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn._kernels import MAX_KEYS, MAX_LEVELS
 from driftree.learn.evidence import MAX_ENTRANTS, MeasuredTrials
 from driftree.learn.history import MAX_BYTES, MAX_NODES, MAX_SAMPLES
 from driftree.learn.memory import MOST_BYTES
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     Read = Callable[[str], NDArray[Any]]
 
 HEAD = 8  # numbers before the weights of a model
-MAX_KEYS = 256  # of one feature's search tree
 
 
 class _Size(NamedTuple):
