@@ -359,16 +359,18 @@ void newton_pass(Group& group, double memory, bool knows_first) {
 }
 
 // ---------------------------------------------------------------- the blend
-// Returns the most that a row cost.
+// Also how often the model is wrong lately; returns the most that a row cost.
 inline double learn_preference(const Rows& rows, const Lesson& lesson) {
     Head& head = *reinterpret_cast<Head*>(lesson.model);
     double most = 0.0;
     for (int i = 0; i < lesson.visit.n; i++) {
-        const double weight = rows.steps[lesson.visit.rows[i]];
-        const double fade = weight == 1.0 ? 0.998 : std::pow(0.998, weight);
+        const double weight = rows.steps[lesson.visit.rows[i]], loss = lesson.before.loss[i];
+        const bool is_whole = weight == 1.0;
+        const double fade = is_whole ? 0.998 : std::pow(0.998, weight), keep = is_whole ? 0.98 : std::pow(0.98, weight);
         const double d = fade * head.preference + weight * lesson.before.advantage[i];
         head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);
-        most = lesson.before.loss[i] > most ? lesson.before.loss[i] : most;
+        head.wrong = keep * head.wrong + (loss > kEvenOdds ? 1.0 - keep : 0.0);
+        most = loss > most ? loss : most;
     }
     return most;
 }
@@ -398,9 +400,10 @@ void learn_floors(const Rows& rows, const Lesson& lesson) {
     }
 }
 
-// Without noise weights grow as long as rows come, and other labels would first have to undo all of that. A model that was
-// too sure of a wrong label becomes less sure of everything, as if it had learnt less: Adagrad's weights grow like the
-// root of its squares. One factor for all weights changes no decision.
+// Without noise weights grow as long as rows come, and other labels would first have to undo all of that. A model that is
+// mostly wrong, and was too sure of it, becomes less sure of everything, as if it had learnt less: Adagrad's weights grow
+// like the root of its squares. One factor for all weights changes no decision. Labels that are wrong now and then are
+// left to the floor.
 void limit_sureness(const Shape& s, const Rows& rows, const Lesson& lesson) {
     double factor = 1.0;
     for (int i = 0; i < lesson.visit.n; i++) {
@@ -428,7 +431,7 @@ void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n,
         Group group(s, rows), again(s, rows);
         bool knows_first = true;  // what the forward pass left in the scratch
         for (int l = begin; l < end; l++) {
-            if (learn_preference(rows, lessons[l]) > kMostSure) {
+            if (learn_preference(rows, lessons[l]) > kMostSure && head_of(lessons[l]).wrong > 0.5) {
                 limit_sureness(s, rows, lessons[l]);
                 knows_first = false;
             }

@@ -40,7 +40,7 @@ struct Head {
     double floor[2];      // rho: share of labels that are noise, per class
     double has_floor;     // 0 or 1
     double floor_rows;    // rows that the floor has learnt from
-    double unused;        // makes it a whole vector
+    double wrong;         // share of the last rows (some 50) whose label had less than even odds
 };
 constexpr int kHead = sizeof(Head) / sizeof(double);
 
@@ -196,6 +196,7 @@ constexpr double kInitialCurvatureInverse = 10.0;
 constexpr double kInitialFloor = 0.1;
 constexpr double kLeastFloor = 1e-6;
 constexpr double kMostFloored = 13.815510557964274;  // nats: -log(kLeastFloor), which no row costs more with a floor
-constexpr double kMostSure = 20.0;                   // nats: what a row may cost before its model has to be less sure
+constexpr double kEvenOdds = 0.6931471805599453;     // nats: log 2
+constexpr double kMostSure = 20.0;                   // nats: what a row may cost a model that is mostly wrong
 
 }  // namespace driftree

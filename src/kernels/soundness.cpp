@@ -148,7 +148,8 @@ void check_clock(double clock, std::int64_t n_rows) {
 
 // ---------------------------------------------------------------- parts of the Dynamic Model Tree
 void check_head(const Head& head, bool may_have_floor) {
-    need(std::abs(head.preference) <= 8.0 && head.scale > 0.0 && head.floor_rows >= 0.0 && head.unused == 0.0,
+    need(std::abs(head.preference) <= 8.0 && head.scale > 0.0 && head.floor_rows >= 0.0 &&
+             head.wrong >= 0.0 && head.wrong <= 1.0,
          "model.memory", "has a head that is none");
     need(head.floor[0] >= 0.0 && head.floor[1] >= 0.0 && head.floor[0] + head.floor[1] <= 1.0, "model.memory",
          "has a noise floor that is none");

@@ -292,6 +292,24 @@ def test_a_long_past_without_noise_is_soon_unlearnt(past, step_rows):
     assert model.score(X[-1000:], y[-1000:]) > 0.85
 
 
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_noise_after_a_long_past_without_it_spoils_little(share):
+    """Labels that are wrong now and then are noise, not a reason to forget what was learnt."""
+    n_past = 100_000
+    X = np.random.default_rng(2).uniform(-1, 1, size=(n_past + 5000, 2))
+    truth = two_sides(X)
+    is_noise = draw(len(X)) < share
+    is_noise[:n_past] = False
+    model = DynamicModelTreeClassifier()
+    learn_in_steps(model, X[:n_past], truth[:n_past], 20_000)
+    right = []
+    for start in range(n_past, len(X), BATCH_ROWS):
+        rows = slice(start, start + BATCH_ROWS)
+        right.append(model.score(X[rows], truth[rows]))
+        model.partial_fit(X[rows], np.where(is_noise, 1 - truth, truth)[rows])
+    assert np.mean(right) > 0.985
+
+
 def test_a_replacement_follows_a_moved_boundary():
     """Inner nodes go on looking for better splits."""
     X = uniform(30_000)

@@ -173,7 +173,7 @@ class BlendModel:
     FLOOR_LEAST, MOST_SURE = 1e-6, 20.0
 
     def __init__(self, shape, memory, floor=False):
-        self.memory, self.A, self.D = memory, 10.0 * np.eye(shape[1]), 0.0
+        self.memory, self.A, self.D, self.wrong = memory, 10.0 * np.eye(shape[1]), 0.0, 0.0
         self.Wa, self.Ga, self.Wb = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         self.set_floor(floor)
 
@@ -207,9 +207,11 @@ class BlendModel:
                 self.expect_noise(math.exp(-loss), y, w)
 
     def humility(self, steps):
-        """Spec, SURENESS: as if less had been learnt, no row costs more than MOST_SURE."""
+        """Spec, SURENESS: a row costs who is mostly wrong no more than MOST_SURE."""
+        for loss, w in zip(self.loss, steps, strict=True):
+            self.wrong = 0.98**w * self.wrong + (1 - 0.98**w) * (loss > math.log(2))
         factors = self.MOST_SURE / np.maximum(self.loss, self.MOST_SURE)
-        return (factors**steps).min(initial=1.0)
+        return (factors**steps).min(initial=1.0) if self.wrong > 0.5 else 1.0
 
     def shrink(self, factor):
         self.Wa, self.Ga, self.Wb = factor * self.Wa, factor**2 * self.Ga, factor * self.Wb
