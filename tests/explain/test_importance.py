@@ -22,7 +22,7 @@ def make_nested(n_rows, seed):
 
 @pytest.fixture(scope="module")
 def nested():
-    return DynamicModelTreeClassifier(memory=20_000).partial_fit(*make_nested(40_000, 1))
+    return DynamicModelTreeClassifier(model_window=20_000).partial_fit(*make_nested(40_000, 1))
 
 
 def log_loss(logits, y):

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
 from driftree.learn import history as history_module
 from driftree.learn._kernels import MAX_KEYS, MAX_LEVELS
-from quick import PARAMETERS, examples
+from quick import examples, of_setting
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
 
-RASH = {**PARAMETERS, "epsilon": 1.0, "gain_step": 2.0}
+RASH = {"epsilon": 1.0, "gain_step": 2.0}
 FIMTDD = {"grace_period": 10, "delta": 0.9, "tie_threshold": 1.0, "drift_threshold": 2.0}
 BUILDERS = {
-    "measured": lambda p: DynamicModelTreeClassifier(**RASH | p),
-    "paper": lambda p: DynamicModelTreeClassifier.paper(**RASH | p),
+    "measured": lambda p: DynamicModelTreeClassifier(**of_setting("measured", **RASH | p)),
+    "paper": lambda p: DynamicModelTreeClassifier(**of_setting("paper", **RASH | p)),
     "fimtdd": lambda p: FIMTDDClassifier(
         **FIMTDD, **{name: p[name] for name in ("max_nodes", "max_depth")}
     ),

@@ -127,7 +127,7 @@ def deciding(kind):
     before = None
     for i, row in enumerate(rows):
         before = stored.to_bytes(model) if i % 10 == 0 else before
-        n_nodes = model.n_nodes_
+        n_nodes = getattr(model, "n_nodes_", 1)
         model.learn_one(row, y[i])
         change = np.sign(model.n_nodes_ - n_nodes)
         if kind != "FIMT-DD" and model.events_ and model.events_[-1].n_rows == i + 1:

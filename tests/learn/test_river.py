@@ -63,7 +63,7 @@ def test_pipeline_and_progressive_validation():
 
 def test_bagging():
     bagging = ensemble.ADWINBaggingClassifier(
-        DynamicModelTreeClassifier(memory=200), n_models=3, seed=1
+        DynamicModelTreeClassifier(model_window=200), n_models=3, seed=1
     )
     metric = metrics.Accuracy()
     evaluate.progressive_val_score(datasets.Phishing().take(500), bagging, metric)

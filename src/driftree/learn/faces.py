@@ -186,9 +186,8 @@ class StreamClassifier(LearntState, ClassifierMixin, BaseEstimator, MiniBatchCla
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels, in the order of the columns of `predict_proba`."""
-        if self._encoder is None:
-            raise AttributeError("classes_ is known once something was learnt")
-        return self._encoder.classes
+        classes: NDArray[Any] = self._fitted.encoder.classes
+        return classes
 
     # ------------------------------------------------------------------ River: rows
     def learn_one(self, x: Mapping[Hashable, Any], y: Hashable, w: float = 1.0) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from driftree.learn.memory import Size
     from driftree.learn.tables import Table
 
-STATE_VERSION = 1  # of what is pickled: to be raised with every change of it
+STATE_VERSION = 2  # of what is pickled: to be raised with every change of it
 State = TypeVar("State", bound="HasTree")
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -270,10 +270,21 @@ class LearntState(Unsaved):
 
     # ------------------------------------------------------------------ what it knows
     @property
+    def _fitted(self) -> LearningTree:
+        """The tree, for attributes that are there once something was learnt."""
+        tree = self._tree
+        if tree is None:
+            raise AttributeError(
+                f"this {type(self).__name__} has learnt nothing yet: such attributes come with "
+                "the first rows"
+            )
+        return tree
+
+    @property
     @undisturbed
     def n_nodes_(self) -> int:
         """Number of nodes."""
-        return 1 if self._tree is None else self._tree.n_nodes
+        return self._fitted.n_nodes
 
     @property
     def n_leaves_(self) -> int:
@@ -284,30 +295,29 @@ class LearntState(Unsaved):
     @undisturbed
     def depth_(self) -> int:
         """Number of conditions on the longest path."""
-        if self._tree is None:
-            return 0
-        return max(int(self._tree.engine.depth[leaf]) for leaf in self._tree.leaves())
+        tree = self._fitted
+        return max(int(tree.engine.depth[leaf]) for leaf in tree.leaves())
 
     @property
+    @undisturbed
     def n_splits_(self) -> int:
         """Splits as the paper counts them: inner nodes, plus 1 (two classes) or c per leaf."""
-        n_classes = 0 if self._encoder is None else len(self._encoder.labels)
+        n_classes = len(self._fitted.encoder.labels)
         per_leaf = n_classes if n_classes > 2 else 1
         return self.n_leaves_ - 1 + self.n_leaves_ * per_leaf
 
     @property
+    @undisturbed
     def n_parameters_(self) -> int:
         """Parameters as the paper counts them: inner nodes, plus the weights of each leaf model."""
-        if self._tree is None:
-            return 0
-        engine = self._tree.engine
+        engine = self._fitted.engine
         weights = (engine.n_columns - 1) * max(1, engine.n_classes - 1)
         return self.n_leaves_ - 1 + self.n_leaves_ * int(weights)
 
     @property
     def n_rows_seen_(self) -> int:
         """Rows learnt so far; a weight counts as the rows it was turned into, at most 8."""
-        return 0 if self._tree is None else int(self._tree.engine.n_rows)
+        return int(self._fitted.engine.n_rows)
 
     @undisturbed
     def memory_usage(self) -> int:
