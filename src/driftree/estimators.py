@@ -9,11 +9,10 @@ import numpy as np
 from driftree.baselines.fimtdd import FIMTDDClassifier
 from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
-from driftree.learn.encoding import Encoder
 from driftree.learn.evidence import MeasuredTrials
 from driftree.learn.faces import StreamClassifier
 from driftree.learn.parameters import Parameters, read_parameters
-from driftree.learn.state import undisturbed
+from driftree.learn.state import connect, undisturbed
 from driftree.learn.storage import models
 from driftree.learn.tree import Tree
 
@@ -176,6 +175,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         return cls(setting="paper", **parameters)
 
     # ------------------------------------------------------------------ behind the faces
+    FIT_ROWS = MeasuredTrials.STEP_ROWS
     _is_stored = True  # in model files; a subclass is not
     _tree: Tree | None = None
     if TYPE_CHECKING:
@@ -187,17 +187,10 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         return read_parameters(self)
 
     @staticmethod
-    def _new_parts(
-        parameters: Parameters, categorical: Sequence[Hashable] | None
-    ) -> tuple[Tree, Encoder]:
+    def _new_tree(parameters: Parameters, categorical: Sequence[Hashable] | None) -> Tree:
         tree = Tree(parameters, n_classes=1)
-        encoder = Encoder(tree.engine, categorical, indicators=parameters.setting != "paper")
-        tree.encoder = encoder
-        return tree, encoder
-
-    @staticmethod
-    def _fit_step_rows() -> int | None:
-        return MeasuredTrials.STEP_ROWS
+        connect(tree, categorical, indicators=parameters.setting != "paper")
+        return tree
 
     @property
     def events_(self) -> list[Event]:

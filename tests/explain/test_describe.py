@@ -107,8 +107,8 @@ def test_effects_are_the_weights_of_inputs_on_one_scale(make):
     """Whatever a unit is, its effect is that of two standard deviations, or the whole range."""
     model = make()
     engine = model._tree.engine
-    units = dict.fromkeys(model._encoder.column_names(), 1.0)
-    units |= dict(zip(model._encoder.display_names, 1 / engine.scale_factor, strict=True))
+    units = dict.fromkeys(model._tree.encoder.column_names(), 1.0)
+    units |= dict(zip(model._tree.encoder.display_names, 1 / engine.scale_factor, strict=True))
     for leaf in leaf_models(model):
         for label, weights in leaf.weights.items():
             effects = leaf.effects[label]

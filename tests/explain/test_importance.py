@@ -66,7 +66,7 @@ def test_all_that_is_earned_is_what_the_tree_saves_against_one_model(make):
     total = 1000 * (engine.own_loss[0] - engine.subtree_loss[0]) / engine.evidence[0]
     importance = feature_importance(make())
     assert sum(own.earned for own in importance.values()) == pytest.approx(total, abs=1e-9)
-    assert set(importance) == set(make()._encoder.display_names)
+    assert set(importance) == set(make()._tree.encoder.display_names)
 
 
 def test_weight_is_the_mean_effect_over_the_leaves(nested):

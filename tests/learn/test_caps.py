@@ -57,7 +57,7 @@ def check_caps(model, limits):
     n_nodes = int(engine.alive.sum())
     assert model.n_nodes_ == n_nodes <= limits["max_nodes"]
     assert model.depth_ <= limits["max_depth"]
-    assert all(codes is None or len(codes) <= MAX_LEVELS for codes in model._encoder.levels)
+    assert all(codes is None or len(codes) <= MAX_LEVELS for codes in model._tree.encoder.levels)
     nodes = np.flatnonzero(engine.alive).tolist()
     if isinstance(model, FIMTDDClassifier):
         for leaf in model._tree.leaves():

@@ -56,8 +56,9 @@ class AtLine:
 def check_whole(model, *, explains=True):
     """The model looks sound, saves and loads, and its twin goes on as it does."""
     if model._tree is not None:
-        engine, encoder = model._tree.engine, model._encoder
-        assert engine.n_classes == max(1, len(encoder.labels)) == max(1, len(encoder.label_list))
+        engine, encoder = model._tree.engine, model._tree.encoder
+        target = model._tree.target
+        assert engine.n_classes == max(1, len(target.labels)) == max(1, len(target.label_list))
         assert engine.n_features == len(encoder.names) == len(encoder.levels)
     if explains:
         stored.explain(model)

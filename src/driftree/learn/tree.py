@@ -91,14 +91,13 @@ class Tree(TreeNodes):
 
     # ------------------------------------------------------------------ one time step
     def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
-        """Learn rows: one step in the paper's setting, steps of at most 200 rows in ours."""
-        size = self.step_rows
-        for start in range(0, len(X), size):
-            rows = slice(start, start + size)
-            with self.engine.writing():  # nobody looks between the sums and the decisions
-                self.engine.learn(X[rows], y[rows], w[rows])
-                if self.engine.has_due:
-                    self.decide()
+        """Take one step with at most `step_rows` rows.
+
+        Who calls has the engine's turn: nobody looks between the sums and the decisions.
+        """
+        self.engine.learn(X, y, w)
+        if self.engine.has_due:
+            self.decide()
 
     @property
     def step_rows(self) -> int:
