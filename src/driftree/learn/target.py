@@ -137,7 +137,8 @@ class Labels:
     # ------------------------------------------------------------------ reading predictions off
     def predict(self, matrix: NDArray[np.float64]) -> NDArray[Any]:
         """Return the most probable label of each row."""
-        return np.asarray(self.classes[self.engine.most_probable(matrix)])
+        codes = self.engine.most_probable(matrix)  # first: another thread may bring a label
+        return np.asarray(self.classes[codes])
 
     def probabilities_of(self, matrix: NDArray[np.float64]) -> dict[Any, float]:
         """Return the probability of each label for the only row."""
