@@ -75,7 +75,7 @@ ABLATIONS = (
     Ablation("present-split-on-trial", "default", (
         Edit("driftree/learn/evidence.py", "and (p[1], p[2]) != present", ""),)),
     Ablation("one-trial", "default", (
-        Edit("driftree/estimators.py", "trials: int = 3", "trials: int = 1"),)),
+        Edit("driftree/learn/parameters.py", "trials: int = 3", "trials: int = 1"),)),
     Ablation("ten-bins", "default", (
         Edit("driftree/learn/parameters.py", "bins: int = 64", "bins: int = 10"),)),
     Ablation("newton-alone", "default", (
