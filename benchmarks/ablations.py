@@ -75,9 +75,9 @@ ABLATIONS = (
     Ablation("present-split-on-trial", "default", (
         Edit("driftree/learn/evidence.py", "and (p[1], p[2]) != present", ""),)),
     Ablation("one-trial", "default", (
-        Edit("driftree/estimators.py", "trials: int = 3", "trials: int = 1"),)),
+        Edit("driftree/learn/parameters.py", "trials: int = 3", "trials: int = 1"),)),
     Ablation("ten-bins", "default", (
-        Edit("driftree/estimators.py", "bins: int = 64", "bins: int = 10"),)),
+        Edit("driftree/learn/parameters.py", "bins: int = 64", "bins: int = 10"),)),
     Ablation("newton-alone", "default", (
         Edit("kernels/blend.hpp", "head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);",
              "head.preference = d > 8.0 ? 8.0 : 8.0;"),)),
@@ -89,14 +89,14 @@ ABLATIONS = (
     Ablation("nothing-spared", "default", (
         Edit("driftree/learn/evidence.py", "RESTLESS_SHARE = 0.5", "RESTLESS_SHARE = 1e300"),)),
     Ablation("tau-16", "default", (
-        Edit("driftree/estimators.py", "epsilon: float = 1e-14", "epsilon: float = 1e-7"),)),
+        Edit("driftree/learn/parameters.py", "epsilon: float = 1e-14", "epsilon: float = 1e-7"),)),
     Ablation("no-fading", "default", (
-        Edit("driftree/estimators.py", "evidence_window: float = 20000", "evidence_window: float = 1e12"),)),
+        Edit("driftree/learn/parameters.py", "evidence_window: float = 20000", "evidence_window: float = 1e12"),)),
     Ablation("none", "paper", ()),
     Ablation("arrival-order", "paper", (
         Edit("kernels/rows.hpp", "if (n == 1) return;", "for (int i = 0; i < n; i++) order_[i] = {0, i};\n        if (n > 0) return;"),)),
     Ablation("gain-step-0.5", "paper", (
-        Edit("driftree/learn/tree.py", "gain_step=p.learning_rate if p.gain_step is None else p.gain_step", "gain_step=0.5"),)),
+        Edit("driftree/learn/tree.py", "\"gain_step\": p.gain_step", "\"gain_step\": 0.5"),)),
 )
 # fmt: on
 

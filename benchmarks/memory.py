@@ -79,7 +79,8 @@ def formula(model: DynamicModelTreeClassifier) -> int:
     p = model._tree.parameters
     engine = model._tree.engine
     size = engine.n_outputs * engine.stride
-    fixed = p.max_nodes * (NODE_BYTES + TRIAL_BYTES * p.trials) + FEATURE_BYTES * engine.n_features
+    n_trials = 0 if p.setting == "paper" else p.trials
+    fixed = p.max_nodes * (NODE_BYTES + TRIAL_BYTES * n_trials) + FEATURE_BYTES * engine.n_features
     if p.setting == "paper":
         candidate = 52 + 16 * size
         node = 8 * (8 + size) + 8 * engine.n_classes + 8 * size

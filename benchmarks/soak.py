@@ -89,8 +89,8 @@ def soak(
     """Let a model learn so many rows; return the curve."""
     model, batches, points = SETTINGS[setting](), draw(), []
     for i in range(1, n_points + 1):
-        n_before, seconds = model.n_rows_seen_, 0.0
-        while model.n_rows_seen_ < i * n_rows // n_points:
+        n_before, seconds = getattr(model, "n_rows_seen_", 0), 0.0
+        while getattr(model, "n_rows_seen_", 0) < i * n_rows // n_points:
             columns, y = next(batches)
             since = time.perf_counter()
             model.learn_many(columns, y)

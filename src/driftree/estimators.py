@@ -9,11 +9,10 @@ import numpy as np
 from driftree.baselines.fimtdd import FIMTDDClassifier
 from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
-from driftree.learn.encoding import Encoder
 from driftree.learn.evidence import MeasuredTrials
 from driftree.learn.faces import StreamClassifier
-from driftree.learn.parameters import Parameters
-from driftree.learn.state import undisturbed
+from driftree.learn.parameters import Parameters, read_parameters
+from driftree.learn.state import connect, undisturbed
 from driftree.learn.storage import models
 from driftree.learn.tree import Tree
 
@@ -40,14 +39,9 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
 
     Parameters
     ----------
-    epsilon : float, default=1e-14
-        The risk of a change that was only luck. Smaller: fewer splits, later.
-    evidence_window : float, default=20000
-        Rows of the stream that evidence for or against a split remembers. Larger: surer decisions,
-        slower to forget.
-    memory : float, default=1000
-        Rows that the simple models remember (at least 20 per input). Smaller: follows drift faster,
-        noisier weights.
+    epsilon : float or None, default=None
+        The risk of a change that was only luck. Smaller: fewer splits, later. None is 1e-14, in the
+        paper's setting 1e-7, its "10e-8" for the confidence test (11).
     categorical : sequence of names or positions, default=None
         Features whose values are categories although they look like numbers. Text, truth values and
         categorical columns of data frames are found by themselves. A position counts the columns of
@@ -56,27 +50,36 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         Hard cap on the number of nodes.
     max_depth : int, default=20
         Hard cap on the depth; 0 is a single linear model.
-    bins : int, default=64
-        Thresholds considered per numeric feature and node. Fewer: less memory, coarser splits.
-    trials : int, default=3
-        Candidate splits that a leaf trains at the same time. One is faster, and finds
-        splits later.
-    setting : {"measured", "paper"}, default="measured"
-        Which of the two settings; see `paper`.
-    learning_rate : float, default=0.05
-        Paper's setting: step of the simple models' gradient descent.
-    gain_step : float or None, default=None
-        Paper's setting: lambda in (6) and (7); None is the learning rate. Larger: gains look
-        larger, more splits.
-    candidates : int, default=3
-        Paper's setting: split candidates stored per node and feature.
-    replacement_rate : float, default=0.5
-        Paper's setting: share of the stored candidates that one step may replace.
     seed : int, default=1
         Order in which the rows of a batch are visited. Same seed, same rows: same tree.
     keep_history : bool, default=True
         Whether to remember why the tree changed, and how its models went; it learns the same
         without.
+    setting : {"measured", "paper"}, default="measured"
+        Which of the two settings; see `paper`. Each has parameters of its own: None is what the
+        setting has by default, and to give one of the other setting is an error when learning
+        starts.
+    evidence_window : float or None, default=None
+        Measured setting: rows of the stream that evidence for or against a split remembers. Larger:
+        surer decisions, slower to forget. None is 20,000.
+    model_window : float or None, default=None
+        Measured setting: rows that the simple models remember (at least 20 per input). Smaller:
+        follows drift faster, noisier weights. None is 1,000.
+    bins : int or None, default=None
+        Measured setting: thresholds considered per numeric feature and node. Fewer: less memory,
+        coarser splits. None is 64.
+    trials : int or None, default=None
+        Measured setting: candidate splits that a leaf trains at the same time. One is faster, and
+        finds splits later. None is 3.
+    learning_rate : float or None, default=None
+        Paper's setting: step of the simple models' gradient descent. None is 0.05.
+    gain_step : float or None, default=None
+        Paper's setting: lambda in (6) and (7). Larger: gains look larger, more splits. None is the
+        learning rate.
+    candidates : int or None, default=None
+        Paper's setting: split candidates stored per node and feature. None is 3.
+    replacement_rate : float or None, default=None
+        Paper's setting: share of the stored candidates that one step may replace. None is 0.5.
 
     Attributes
     ----------
@@ -125,80 +128,74 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
     def __init__(
         self,
         *,
-        epsilon: float = 1e-14,
-        evidence_window: float = 20000,
-        memory: float = 1000,
+        epsilon: float | None = None,
         categorical: Sequence[Hashable] | None = None,
         max_nodes: int = 255,
         max_depth: int = 20,
-        bins: int = 64,
-        trials: int = 3,
-        setting: str = "measured",
-        learning_rate: float = 0.05,
-        gain_step: float | None = None,
-        candidates: int = 3,
-        replacement_rate: float = 0.5,
         seed: int = 1,
         keep_history: bool = True,
+        setting: str = "measured",
+        evidence_window: float | None = None,
+        model_window: float | None = None,
+        bins: int | None = None,
+        trials: int | None = None,
+        learning_rate: float | None = None,
+        gain_step: float | None = None,
+        candidates: int | None = None,
+        replacement_rate: float | None = None,
     ) -> None:
         self.epsilon = epsilon
-        self.evidence_window = evidence_window
-        self.memory = memory
         self.categorical = categorical
         self.max_nodes = max_nodes
         self.max_depth = max_depth
+        self.seed = seed
+        self.keep_history = keep_history
+        self.setting = setting
+        self.evidence_window = evidence_window
+        self.model_window = model_window
         self.bins = bins
         self.trials = trials
-        self.setting = setting
         self.learning_rate = learning_rate
         self.gain_step = gain_step
         self.candidates = candidates
         self.replacement_rate = replacement_rate
-        self.seed = seed
-        self.keep_history = keep_history
 
     @classmethod
-    def paper(cls, *, epsilon: float = 1e-7, **parameters: Any) -> Self:
+    def paper(cls, **parameters: Any) -> Self:
         """Return a learner in the paper's setting, with the paper's defaults.
 
-        Parameters
-        ----------
-        epsilon : float, default=1e-7
-            Threshold of the confidence test (11), the paper's "10e-8".
-        **parameters
-            Any other parameter of the class.
+        It is short for `setting="paper"`, and takes all other parameters but those of the measured
+        setting.
 
         Examples
         --------
         >>> DynamicModelTreeClassifier.paper(candidates=5)
-        DynamicModelTreeClassifier(candidates=5, epsilon=1e-07, setting='paper')
+        DynamicModelTreeClassifier(candidates=5, setting='paper')
         """
-        return cls(setting="paper", epsilon=epsilon, **parameters)
+        return cls(setting="paper", **parameters)
 
     # ------------------------------------------------------------------ behind the faces
+    FIT_ROWS = MeasuredTrials.STEP_ROWS
     _is_stored = True  # in model files; a subclass is not
     _tree: Tree | None = None
+    if TYPE_CHECKING:
+
+        @property
+        def _fitted(self) -> Tree: ...
 
     def _read_parameters(self) -> Parameters:
-        return Parameters.of(self)
+        return read_parameters(self)
 
     @staticmethod
-    def _new_parts(
-        parameters: Parameters, categorical: Sequence[Hashable] | None
-    ) -> tuple[Tree, Encoder]:
+    def _new_tree(parameters: Parameters, categorical: Sequence[Hashable] | None) -> Tree:
         tree = Tree(parameters, n_classes=1)
-        encoder = Encoder(tree.engine, categorical, indicators=parameters.setting != "paper")
-        tree.encoder = encoder
-        return tree, encoder
-
-    @staticmethod
-    def _fit_step_rows() -> int | None:
-        return MeasuredTrials.STEP_ROWS
+        connect(tree, categorical, indicators=parameters.setting != "paper")
+        return tree
 
     @property
     def events_(self) -> list[Event]:
         """Changes of the tree, oldest first."""
-        history = None if self._tree is None else self._tree.history
+        history = self._fitted.history
         return [] if history is None else list(history.events)
 
     @undisturbed
@@ -229,7 +226,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {}
-        yield {"setting": "paper", "epsilon": 1e-7}
+        yield {"setting": "paper"}
 
     def _unit_test_skips(self) -> set[str]:
         # A batch is ONE time step (a set of rows) in the paper, so learning rows one at a time,

@@ -222,7 +222,7 @@ def test_an_evaluation_goes_on_as_if_it_had_never_been_interrupted(tmp_path, opt
     ("change", "words"),
     [
         ({"model": "dmt-paper"}, "name was 'dmt', is 'dmt-paper'"),
-        ({"model": DynamicModelTreeClassifier(bins=8)}, "bins of the learner was '64', is '8'"),
+        ({"model": DynamicModelTreeClassifier(bins=8)}, "bins of the learner was 'None', is '8'"),
         ({"delay": 3}, "delay was 0, is 3"),
         ({"stream": sea(100, batch_rows=50)}, "does not have the 200 rows"),
         ({"stream": sea(1000, batch_rows=150)}, "does not have the 200 rows"),

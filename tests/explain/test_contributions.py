@@ -16,7 +16,7 @@ from driftree import DynamicModelTreeClassifier
 from driftree.explain.contributions import explain, explain_one
 from driftree.explain.text import percent
 
-PAPER = {"setting": "paper", "epsilon": 1e-7}
+PAPER = {"setting": "paper"}
 NAMES = ["age", "income", "car", "owner"]
 
 

@@ -160,7 +160,7 @@ def test_json_holds_all_leaves_without_nan(make):
     data = json.loads(json.dumps(to_dict(model), allow_nan=False))
     assert (data["format"], data["version"]) == ("driftree.tree", 1)
     assert (data["rows"], data["setting"]) == (model.n_rows_seen_, model.setting)
-    assert data["features"] == model._encoder.display_names
+    assert data["features"] == model._tree.encoder.display_names
     leaves, rest = [], [data["tree"]]
     while rest:
         node = rest.pop()

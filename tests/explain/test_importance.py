@@ -22,7 +22,7 @@ def make_nested(n_rows, seed):
 
 @pytest.fixture(scope="module")
 def nested():
-    return DynamicModelTreeClassifier(memory=20_000).partial_fit(*make_nested(40_000, 1))
+    return DynamicModelTreeClassifier(model_window=20_000).partial_fit(*make_nested(40_000, 1))
 
 
 def log_loss(logits, y):
@@ -66,7 +66,7 @@ def test_all_that_is_earned_is_what_the_tree_saves_against_one_model(make):
     total = 1000 * (engine.own_loss[0] - engine.subtree_loss[0]) / engine.evidence[0]
     importance = feature_importance(make())
     assert sum(own.earned for own in importance.values()) == pytest.approx(total, abs=1e-9)
-    assert set(importance) == set(make()._encoder.display_names)
+    assert set(importance) == set(make()._tree.encoder.display_names)
 
 
 def test_weight_is_the_mean_effect_over_the_leaves(nested):

@@ -106,7 +106,7 @@ def test_with_many_labels_one_is_chosen():
     leaf = model.leaf_models()[3].leaf
     course = weights_over_time(model, leaf)
     shares = model._tree.engine.class_rows(leaf)
-    assert course.label == list(model._encoder.labels)[int(shares.argmax())]
+    assert course.label == list(model._tree.target.labels)[int(shares.argmax())]
     other = weights_over_time(model, leaf, label='"></b> label\\l 7')
     assert other.label != course.label or course.label == '"></b> label\\l 7'
 

@@ -46,7 +46,7 @@ def test_probabilities_are_the_labels_of_the_rows_that_reached_the_leaf():
     model = DynamicModelTreeClassifier(evidence_window=1e12)
     labels = {}
     for row, label in zip(X, y, strict=True):
-        if model.n_rows_seen_ and (n := len(model.events_)) == 1:
+        if (n := len(getattr(model, "events_", []))) == 1:
             labels.setdefault(int(model.apply(row[None])[0]), []).append(label)
         model.partial_fit(row[None], [label])
     assert n == 1

@@ -21,7 +21,7 @@ def test_same_text_from_dicts_arrays_and_frames():
     assert "(x2 == " in text
 
 
-@pytest.mark.parametrize("settings", [{}, {"setting": "paper", "epsilon": 1e-7}])
+@pytest.mark.parametrize("settings", [{}, {"setting": "paper"}])
 @pytest.mark.parametrize(
     ("mean", "spread"),
     [

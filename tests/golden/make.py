@@ -65,7 +65,7 @@ def arrays():
 
 def never_learnt():
     return DynamicModelTreeClassifier(
-        categorical=("a", 2, (b"c", 1.5)), evidence_window=math.inf, gain_step=0.25
+        categorical=("a", 2, (b"c", 1.5)), evidence_window=math.inf, bins=32
     )
 
 
@@ -82,9 +82,9 @@ def path_of(make):
 
 def note(model):
     """What a model says, as JSON."""
-    noted = {"model": repr(model), "n_rows": model.n_rows_seen_, "n_nodes": model.n_nodes_}
     if model._tree is None:
-        return noted
+        return {"model": repr(model)}
+    noted = {"model": repr(model), "n_rows": model.n_rows_seen_, "n_nodes": model.n_nodes_}
     columns, _ = stored.draw(30, start=7000)
     rows = [{name: column[i] for name, column in columns.items()} for i in range(30)]
     rows += [{}, {f"x{j}": value for j, value in enumerate((0.5, -1.0, 2.0))}]

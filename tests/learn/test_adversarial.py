@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quick import PARAMETERS, examples
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from quick import examples, of_setting
 from states import MODELS, check_probabilities, infinite_arrays
 
 quickly = pytest.mark.usefixtures("quick_pace")  # from the first test of this kind to the last one
@@ -19,14 +20,15 @@ EXTREMES = np.array(
     ]
 )
 RASH = {
-    "measured": {**PARAMETERS, "epsilon": 1.0},
-    "paper": {**PARAMETERS, "epsilon": 1.0, "gain_step": 2.0},
+    "measured": of_setting("measured", epsilon=1.0),
+    "paper": of_setting("paper", epsilon=1.0, gain_step=2.0),
     "FIMT-DD": {"grace_period": 20, "delta": 1.0, "drift_threshold": 1.0, "max_nodes": 9},
 }
 
 
 def make_model(name, **parameters):
-    return MODELS[name](**{**RASH[name], **parameters})
+    kind = FIMTDDClassifier if name == "FIMT-DD" else DynamicModelTreeClassifier
+    return kind(**{**RASH[name], **parameters})
 
 
 def xor(X):
@@ -232,7 +234,7 @@ anything = st.fixed_dictionaries(
 )
 # As far as parameters may go
 BOUNDS = {
-    "measured": {"evidence_window": [1, 200, np.inf], "memory": [1, 60, np.inf]},
+    "measured": {"evidence_window": [1, 200, np.inf], "model_window": [1, 60, np.inf]},
     "paper": {"learning_rate": [1e-300, 0.05, 1e6], "gain_step": [1e-300, 0.5, 1e6]},
     "FIMT-DD": {"learning_rate": [1e-300, 0.01, 1e6]},
 }

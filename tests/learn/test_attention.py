@@ -8,7 +8,7 @@ import pytest
 
 from driftree.learn.evidence import MeasuredTrials
 from naive import BlendModel, mix64, visiting_order
-from quick import PARAMETERS, make_engine, make_tree, part_of, pieces
+from quick import PARAMETERS, make_engine, make_tree, of_setting, part_of, pieces
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
 
@@ -108,7 +108,7 @@ def rows_at(engine, X):
 @pytest.mark.parametrize("size", [1, 20])
 def test_a_node_rests_as_long_as_its_branch_earns_enough(size):
     """It falls asleep, and wakes when the branch is worth less; leaves never sleep."""
-    tree, rng = make_tree(**PARAMETERS), np.random.default_rng(3)
+    tree, rng = make_tree(**of_setting("measured")), np.random.default_rng(3)
     engine, window = tree.engine, PARAMETERS["evidence_window"]
     stay_calm(engine)
     for _ in range(2):

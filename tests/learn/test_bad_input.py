@@ -9,9 +9,9 @@ import pytest
 
 from bad_input import CASES, COLUMNS, LABELS, MANY, N_ROWS, NAMES, Sent, X
 from doors import DOORS, ERRORS, LEARN, PAGE, PREDICT, TABLE
-from driftree.learn import memory
+from driftree.learn import growth, memory
 from driftree.learn.memory import Size
-from driftree.learn.validation import MAX_WEIGHT
+from driftree.learn.weights import MAX_WEIGHT
 from states import MODELS, check_probabilities, infinite_arrays, state_hash
 
 
@@ -96,10 +96,10 @@ def check_reception(name, case, door, sent):
 def without_names(model):
     """The state of a model whose levels and labels have their numbers for names."""
     model = copy.copy(model)
-    encoder = model._encoder
+    encoder = model._tree.encoder
     levels = [codes and {k: k for k in codes.values()} for codes in encoder.levels]
-    labels = {k: k for k in encoder.labels.values()}
-    encoder.restore(encoder.names, levels, labels)
+    labels = {k: k for k in model._tree.target.labels.values()}
+    growth.restore(model._tree, {"names": encoder.names, "levels": levels, "labels": labels})
     return state_hash(model)
 
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
 from driftree.learn import history as history_module
 from driftree.learn._kernels import MAX_KEYS, MAX_LEVELS
-from quick import PARAMETERS, examples
+from quick import examples, of_setting
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
 
-RASH = {**PARAMETERS, "epsilon": 1.0, "gain_step": 2.0}
+RASH = {"epsilon": 1.0, "gain_step": 2.0}
 FIMTDD = {"grace_period": 10, "delta": 0.9, "tie_threshold": 1.0, "drift_threshold": 2.0}
 BUILDERS = {
-    "measured": lambda p: DynamicModelTreeClassifier(**RASH | p),
-    "paper": lambda p: DynamicModelTreeClassifier.paper(**RASH | p),
+    "measured": lambda p: DynamicModelTreeClassifier(**of_setting("measured", **RASH | p)),
+    "paper": lambda p: DynamicModelTreeClassifier(**of_setting("paper", **RASH | p)),
     "fimtdd": lambda p: FIMTDDClassifier(
         **FIMTDD, **{name: p[name] for name in ("max_nodes", "max_depth")}
     ),
@@ -57,7 +57,7 @@ def check_caps(model, limits):
     n_nodes = int(engine.alive.sum())
     assert model.n_nodes_ == n_nodes <= limits["max_nodes"]
     assert model.depth_ <= limits["max_depth"]
-    assert all(codes is None or len(codes) <= MAX_LEVELS for codes in model._encoder.levels)
+    assert all(codes is None or len(codes) <= MAX_LEVELS for codes in model._tree.encoder.levels)
     nodes = np.flatnonzero(engine.alive).tolist()
     if isinstance(model, FIMTDDClassifier):
         for leaf in model._tree.leaves():

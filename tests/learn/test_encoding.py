@@ -28,7 +28,7 @@ def state_of(model):
 
 
 def levels_of(model):
-    encoder = model._encoder
+    encoder = model._tree.encoder
     return dict(zip(encoder.names, encoder.levels, strict=True))
 
 
@@ -159,7 +159,7 @@ def test_categorical_columns_of_frames_are_found(frame, method):
     levels = levels_of(model)["c"]
     assert list(levels.values()) == [0, 1]
     assert next(iter(levels)) in (3, "u", True)
-    assert len(model._encoder.column_names()) == 4  # intercept, two levels, missing
+    assert len(model._tree.encoder.column_names()) == 4  # intercept, two levels, missing
     assert model.predict(frame).tolist() == [1, 0, 1, 1]
 
 
@@ -238,7 +238,7 @@ def test_a_missing_value_has_a_meaning_of_its_own():
     X[y, 0] = np.nan
     model = DynamicModelTreeClassifier().fit(X, y)
     assert model.score(X, y) == 1
-    assert "x0 is missing" in model._encoder.column_names()
+    assert "x0 is missing" in model._tree.encoder.column_names()
 
 
 def test_features_that_appear_and_vanish():
@@ -250,7 +250,7 @@ def test_features_that_appear_and_vanish():
         model.learn_one(x, a > 0 if i < 600 else b > 0)
     assert model.predict_one({"b": 2.0}) is True
     assert model.predict_one({"b": -2.0}) is False
-    assert model._encoder.column_names() == ["intercept", "a", "b", "a is missing"]
+    assert model._tree.encoder.column_names() == ["intercept", "a", "b", "a is missing"]
 
 
 # ---------------------------------------------------------------------- many levels, fast
@@ -267,8 +267,8 @@ def test_levels_beyond_the_last_share_one(make):
     assert len(levels_of(many)["c"]) == MAX_LEVELS
     assert levels_of(one) == levels_of(many)
     if make is DynamicModelTreeClassifier:
-        assert "c == 'any other level'" in one._encoder.column_names()
-        assert sorted(one._encoder.column_names()) == sorted(many._encoder.column_names())
+        assert "c == 'any other level'" in one._tree.encoder.column_names()
+        assert sorted(one._tree.encoder.column_names()) == sorted(many._tree.encoder.column_names())
     for model in (one, many):
         model.learn_one({"c": names[0], "a": 0.0}, 0)
         assert model.predict_proba_one({"c": names[-1]}) == model.predict_proba_one({"c": "new"})
@@ -321,7 +321,7 @@ def test_a_row_without_features():
     proba = model.predict_proba_one({"unknown": 1})
     assert math.isclose(sum(proba.values()), 1)
     model.learn_one({"b": 1.0}, "a")
-    assert model._encoder.feature_names == ["b"]
+    assert model._tree.encoder.feature_names == ["b"]
 
 
 # ---------------------------------------------------------------------- always missing, then text
@@ -360,7 +360,7 @@ def test_names_that_look_alike_stay_apart():
         x["code"] = (0.12345, 0.12346)[i % 2]
         x["age"] = None if i % 3 else x["age"]
         model.learn_one(x, (x[1] > 0) ^ (x["1"] > 0))
-    encoder = model._encoder
+    encoder = model._tree.encoder
     assert encoder.display_names == ["1", "'1'", *names[2:]]
     assert {condition.feature for event in model.events_ for condition in [event.condition]} <= {
         "1",
@@ -376,5 +376,5 @@ def test_names_that_look_alike_stay_apart():
 def test_names_that_would_break_or_turn_a_line_are_shown_as_python_writes_them():
     model = DynamicModelTreeClassifier()
     model.learn_one({"two\nlines": 1.0, "\u202eturned": 2.0, "größe": 3.0}, "yes")
-    assert model._encoder.display_names == ["two\\nlines", "\\u202eturned", "größe"]
+    assert model._tree.encoder.display_names == ["two\\nlines", "\\u202eturned", "größe"]
     assert model.predict_one({"two\nlines": 1.0}) == "yes"

@@ -41,8 +41,7 @@ def many_samples(model):
 
 
 def many_labels(model):
-    encoder = model._tree.encoder
-    encoder.labels.update((i, i) for i in range(2, MAX_NUMBERS + 5))
+    model._tree.target.labels.update((i, i) for i in range(2, MAX_NUMBERS + 5))
 
 
 WRONG = {
@@ -57,7 +56,7 @@ WRONG = {
     "more samples than are kept": many_samples,
     "a distance of no rows": lambda model: setattr(model._tree.history, "_distance", 0),
     "a first row to come": lambda model: setattr(model._tree.history, "first_row", 10**6),
-    "a label more": lambda model: model._tree.encoder.labels.update(more=2),
+    "a label more": lambda model: model._tree.target.labels.update(more=2),
     "many labels": many_labels,
     "a name less": lambda model: model._tree.encoder.names.popitem(),
     "levels of a number": lambda model: model._tree.encoder.levels.__setitem__(0, {"x": 0}),

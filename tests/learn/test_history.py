@@ -13,14 +13,14 @@ from driftree import DynamicModelTreeClassifier
 from driftree.learn import history as history_module
 from driftree.learn.evidence import GradientApproximation, MeasuredTrials
 from driftree.learn.history import Structure
-from quick import PARAMETERS, SETTINGS, examples, make_stream, moods, streams
+from quick import SETTINGS, examples, make_stream, moods, of_setting, streams
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
 
 
 def learn(setting="measured", *, seed=1, repeat=1, **parameters):
     """Learn streams, one after another, that make the quick tree change often."""
-    model = DynamicModelTreeClassifier(**PARAMETERS | {"setting": setting} | parameters)
+    model = DynamicModelTreeClassifier(**of_setting(setting, **parameters))
     for i in range(repeat):
         X, y = make_stream(seed=seed + i, n_features=3, n_classes=2)
         for start in range(0, len(X), 20):
@@ -57,7 +57,7 @@ def shape_in(structure):
 def test_the_tree_of_every_step_is_built_again(setting, stream, mood):
     X, y = make_stream(**stream)
     categorical = (1,) if stream["categorical"] else ()
-    parameters = {**PARAMETERS, **mood, "setting": setting, "categorical": categorical}
+    parameters = of_setting(setting, **mood, categorical=categorical)
     model = DynamicModelTreeClassifier(**parameters)
     shapes = {}
     for start in range(0, len(X), 20):

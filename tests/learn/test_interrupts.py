@@ -56,8 +56,9 @@ class AtLine:
 def check_whole(model, *, explains=True):
     """The model looks sound, saves and loads, and its twin goes on as it does."""
     if model._tree is not None:
-        engine, encoder = model._tree.engine, model._encoder
-        assert engine.n_classes == max(1, len(encoder.labels)) == max(1, len(encoder.label_list))
+        engine, encoder = model._tree.engine, model._tree.encoder
+        target = model._tree.target
+        assert engine.n_classes == max(1, len(target.labels)) == max(1, len(target.label_list))
         assert engine.n_features == len(encoder.names) == len(encoder.levels)
     if explains:
         stored.explain(model)
@@ -127,7 +128,7 @@ def deciding(kind):
     before = None
     for i, row in enumerate(rows):
         before = stored.to_bytes(model) if i % 10 == 0 else before
-        n_nodes = model.n_nodes_
+        n_nodes = getattr(model, "n_nodes_", 1)
         model.learn_one(row, y[i])
         change = np.sign(model.n_nodes_ - n_nodes)
         if kind != "FIMT-DD" and model.events_ and model.events_[-1].n_rows == i + 1:

@@ -15,13 +15,13 @@ from driftree.learn.events import LinkChange, Prune
 from driftree.learn.evidence import MeasuredTrials
 from quick import (
     N_ROWS,
-    PARAMETERS,
     SETTINGS,
     engine_of,
     examples,
     make_stream,
     make_weights,
     moods,
+    of_setting,
     split_of,
     streams,
     structure,
@@ -40,8 +40,8 @@ plain_streams = st.fixed_dictionaries(
 
 def make_model(setting, stream=None, **parameters):
     categorical = (1,) if (stream or {}).get("categorical") else ()
-    parameters = {**PARAMETERS, "categorical": categorical, "setting": setting, **parameters}
-    return DynamicModelTreeClassifier(**parameters)
+    parameters = {"categorical": categorical, **parameters}
+    return DynamicModelTreeClassifier(**of_setting(setting, **parameters))
 
 
 def learn(model, X, y, size, *, classes=None, weights=None):
@@ -106,7 +106,7 @@ def check_partition(before, engine, weight):
 
 def thresholds(model, engine, node):
     """What the gains (3), (4) and (5) must reach, from the paper's (11) or the specification."""
-    margin = -math.log(model.epsilon)
+    margin = -math.log(model._tree.parameters.epsilon)
     k = engine.n_columns * max(1, engine.n_classes - 1)
     if model.setting == "measured":
         tau = margin + 0.1 * k
@@ -454,7 +454,7 @@ def test_outliers_are_safe(setting, value):
 
 def overdue(model):
     """Trials of leaves that have proved their worth, and are not splits yet."""
-    engine, trials = engine_of(model), model.trials
+    engine, trials = engine_of(model), getattr(model._tree.parameters, "trials", 0)
     for leaf in model._tree.leaves():
         for trial in range(leaf * trials, (leaf + 1) * trials):
             gain = engine.trial_node_loss[trial] - engine.trial_trial_loss[trial]

@@ -59,7 +59,9 @@ class Pair:
     def __init__(self, setting, kinds, n_classes, **parameters):
         self.kinds = kinds
         levels = [j for j, kind in enumerate(kinds) if kind == "levels"]
-        parameters = {"setting": setting, "max_nodes": 1, "memory": 60, "bins": 6, **parameters}
+        parameters = {"setting": setting, "max_nodes": 1, **parameters}
+        if setting == "measured":
+            parameters = {"model_window": 60, "bins": 6, **parameters}
         self.oracle = OneNode(len(kinds), n_classes, categorical=levels, **parameters)
         self.tree = make_tree(n_classes, **parameters)
         self.engine = self.tree.engine
@@ -136,7 +138,7 @@ def test_who_was_too_sure_shrinks_as_the_oracle_does(n_classes, size):
     y = (X > 0).sum(axis=1) if n_classes == 3 else (X[:, 0] > 0).astype(int)
     y[n_past:] = (y[n_past:] + 1) % n_classes
     w = np.where(rng.random(n_rows) < 0.2, 0.5, 1.0)
-    pair = Pair("measured", ["normal", "normal"], n_classes, memory=1000)
+    pair = Pair("measured", ["normal", "normal"], n_classes, model_window=1000)
     model = pair.oracle.root.model
     factors = []
     humility = model.humility
@@ -445,7 +447,7 @@ LONG_STREAMS = {
 @pytest.mark.parametrize("name", LONG_STREAMS)
 def test_curvature_inverse_stays_symmetric_and_positive_definite(name, n_classes):
     kinds, scale = LONG_STREAMS[name]
-    engine = make_engine(3, n_classes, memory=1000)
+    engine = make_engine(3, n_classes, model_window=1000)
     for j in range(3):
         engine.add_missing(j)
     X, y, w = make_rows(7, kinds, n_classes, n_rows=100_000)
@@ -478,7 +480,10 @@ for setting in ("measured", "paper"):
         y = np.where(rng.random(4000) < 0.1, rng.integers(0, n_classes, 4000), y)
         X[rng.random(X.shape) < 0.01] = np.nan
         model = DynamicModelTreeClassifier(
-            setting=setting, categorical=(n_features - 1,), epsilon=1e-3, gain_step=0.5
+            setting=setting,
+            categorical=(n_features - 1,),
+            epsilon=1e-3,
+            gain_step=0.5 if setting == "paper" else None,
         )
         for start in range(0, 4000, 500):
             model.partial_fit(X[start : start + 500], y[start : start + 500])
@@ -517,7 +522,8 @@ def test_restored_engine_goes_on_as_if_nothing_happened(setting, n_classes):
     X, _, w = make_rows(11, ["normal", "normal", "missing"], n_classes, n_rows=600)
     y = ((X[:, 0] > 0) ^ (X[:, 1] > 0)).astype(np.int32)
     y[::50] = n_classes - 1
-    parameters = {"setting": setting, "epsilon": 0.5, "gain_step": 2.0, "bins": 8}
+    own = {"measured": {"bins": 8}, "paper": {"gain_step": 2.0}}[setting]
+    parameters = {"setting": setting, "epsilon": 0.5, **own}
     model = DynamicModelTreeClassifier(**parameters).partial_fit(X[:300], y[:300])
     tree = model._tree
     arrays = tree.engine.arrays()

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
-from driftree.learn.parameters import FIMTDDParameters, Parameters
+from driftree.learn.parameters import (
+    SETTINGS,
+    FIMTDDParameters,
+    MeasuredParameters,
+    PaperParameters,
+)
 
 X, Y = [[0.0, 1.0], [1.0, 0.0]], [0, 1]
 
@@ -16,13 +21,13 @@ X, Y = [[0.0, 1.0], [1.0, 0.0]], [0, 1]
 NUMBERS = {
     "epsilon": ("above 0 and at most 1", [1e-300, 1.0, 1], [0.0, -0.1, 1.5, math.nan, math.inf]),
     "evidence_window": ("at least 1", [1, 1.0, 1e12, math.inf], [0, 0.5, -1, math.nan]),
-    "memory": ("at least 1", [1, 2.5, 1e12, math.inf], [0, 0.5, -1, math.nan]),
+    "model_window": ("at least 1", [1, 2.5, 1e12, math.inf], [0, 0.5, -1, math.nan]),
     "max_nodes": ("from 1 to 65535", [1, 65535], [0, -1, 65536, 10**30]),
     "max_depth": ("from 0 to 1000", [0, 1000], [-1, 1001]),
     "bins": ("from 2 to 1024", [2, 1024], [1, 0, -5, 1025]),
     "trials": ("from 1 to 64", [1, 64], [0, -1, 65]),
     "learning_rate": ("above 0", [1e-300, 1.0], [0.0, -0.05, math.nan]),
-    "gain_step": ("above 0", [1e-300, 10.0, None], [0.0, -0.05, math.nan]),
+    "gain_step": ("above 0", [1e-300, 10.0, None], [0.0, -0.05, math.nan, math.inf]),
     "candidates": ("from 1 to 1024", [1, 1024], [0, -3, 1025]),
     "replacement_rate": ("from 0 to 1", [0, 0.0, 1.0], [-0.1, 1.1, math.nan, math.inf]),
     "seed": ("from 0 to 2**64 - 1", [0, 2**63], [-1, 2**64, 10**30]),
@@ -40,6 +45,14 @@ FIMTDD_NUMBERS = {
 TABLES = {DynamicModelTreeClassifier: NUMBERS, FIMTDDClassifier: FIMTDD_NUMBERS}
 WHOLE = ["max_nodes", "max_depth", "bins", "trials", "candidates", "seed", "grace_period"]
 NOT_NUMBERS = ["5", [5], True, 1j]
+MEASURED = ["evidence_window", "model_window", "bins", "trials"]
+PAPER = ["learning_rate", "gain_step", "candidates", "replacement_rate"]
+
+
+def make(kind, name, value):
+    """A learner with this parameter, in its setting."""
+    is_papers = kind is DynamicModelTreeClassifier and name in PAPER
+    return kind(**{name: value}, **({"setting": "paper"} if is_papers else {}))
 
 
 every_number = pytest.mark.parametrize(
@@ -58,21 +71,19 @@ def every(place):
 
 @pytest.mark.parametrize(("kind", "name", "value"), every(1))
 def test_values_at_the_edges_are_fine(kind, name, value):
-    model = kind(**{name: value})
-    if hasattr(kind, "paper") and name in ("learning_rate", "gain_step", "candidates"):
-        model.setting = "paper"
+    model = make(kind, name, value)
     assert np.isfinite(model.partial_fit(X, Y).predict_proba(X)).all()
 
 
 @pytest.mark.parametrize(("kind", "name", "value"), every(2))
 def test_an_error_names_the_parameter_the_range_and_the_value(kind, name, value):
-    model = kind(**{name: value})  # scikit-learn: nothing is checked here
+    model = make(kind, name, value)  # scikit-learn: nothing is checked here
     words = f"{name} must be .*{re.escape(TABLES[kind][name][0])}.*{re.escape(repr(value))}"
     with pytest.raises(ValueError, match=words):
         model.partial_fit(X, Y)
     with pytest.raises(ValueError, match=words):
         model.learn_one({"a": 1.0}, 1)
-    assert model.n_rows_seen_ == 0
+    assert not hasattr(model, "n_rows_seen_")
 
 
 @every_number
@@ -80,20 +91,20 @@ def test_an_error_names_the_parameter_the_range_and_the_value(kind, name, value)
 def test_a_value_of_another_type_is_refused(kind, name, value):
     words = f"{name} must be a (whole )?number .*{re.escape(TABLES[kind][name][0])}"
     with pytest.raises(TypeError, match=words):
-        kind(**{name: value}).partial_fit(X, Y)
+        make(kind, name, value).partial_fit(X, Y)
 
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_whole_number_is_needed_for_counts(kind):
     for name in set(WHOLE) & TABLES[kind].keys():
         with pytest.raises(TypeError, match=f"{name} must be a whole number"):
-            kind(**{name: 2.5}).partial_fit(X, Y)
+            make(kind, name, 2.5).partial_fit(X, Y)
 
 
 @every_number
 def test_numbers_of_numpy_are_numbers(kind, name):
     value = np.int64(3) if name in WHOLE else np.float32(0.5 if "rate" in name else 1.0)
-    assert kind(**{name: value}).partial_fit(X, Y).n_rows_seen_ == 2
+    assert make(kind, name, value).partial_fit(X, Y).n_rows_seen_ == 2
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "gain_step"])
@@ -106,9 +117,9 @@ def test_the_largest_seed_is_a_seed():
     DynamicModelTreeClassifier(seed=2**64 - 1).partial_fit(X, Y)
 
 
-@pytest.mark.parametrize("value", ["Paper", "", None, 1])
+@pytest.mark.parametrize("value", ["Paper", "", None, 1, ["paper"]])
 def test_an_unknown_setting_is_refused(value):
-    with pytest.raises(ValueError, match=f"'measured' or 'paper', got {value!r}"):
+    with pytest.raises(ValueError, match=f"'measured' or 'paper', got {re.escape(repr(value))}"):
         DynamicModelTreeClassifier(setting=value).partial_fit(X, Y)
 
 
@@ -116,8 +127,75 @@ def test_paper_is_the_same_class_with_the_papers_defaults():
     paper = DynamicModelTreeClassifier.paper().get_params()
     ours = DynamicModelTreeClassifier().get_params()
     changed = {name: value for name, value in paper.items() if value != ours[name]}
-    assert changed == {"setting": "paper", "epsilon": 1e-7}
+    assert changed == {"setting": "paper"}
+    assert repr(DynamicModelTreeClassifier.paper()) == "DynamicModelTreeClassifier(setting='paper')"
     assert DynamicModelTreeClassifier.paper(candidates=7, epsilon=0.5).candidates == 7
+
+
+# ---------------------------------------------------------------------- settings
+DEFAULTS = {
+    "measured": {
+        "epsilon": 1e-14,
+        "evidence_window": 20000,
+        "model_window": 1000,
+        "bins": 64,
+        "trials": 3,
+    },
+    "paper": {
+        "epsilon": 1e-7,
+        "learning_rate": 0.05,
+        "gain_step": 0.05,
+        "candidates": 3,
+        "replacement_rate": 0.5,
+    },
+}
+
+
+def resolved(**parameters):
+    return DynamicModelTreeClassifier(**parameters).partial_fit(X, Y)._tree.parameters
+
+
+@pytest.mark.parametrize("setting", DEFAULTS)
+def test_none_is_the_settings_own_default(setting):
+    found = resolved(setting=setting)
+    assert {name: getattr(found, name) for name in DEFAULTS[setting]} == DEFAULTS[setting]
+    explicit = resolved(setting=setting, **DEFAULTS[setting])
+    assert explicit == found
+
+
+def test_the_documentation_states_these_defaults():
+    text = " ".join(DynamicModelTreeClassifier.__doc__.split())
+    for name, value in DEFAULTS["measured"].items() | DEFAULTS["paper"].items():
+        if name not in ("epsilon", "gain_step"):
+            stated = text.split(f"{name} : ")[1].split("None is ")[1].split(". ")[0]
+            assert float(stated.rstrip(".").replace(",", "")) == value, name
+    assert "None is 1e-14, in the paper's setting 1e-7" in text
+    assert resolved(setting="paper", learning_rate=0.3).gain_step == 0.3
+
+
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [*(("paper", name) for name in MEASURED), *(("measured", name) for name in PAPER)],
+)
+def test_a_parameter_of_the_other_setting_is_refused_when_learning_starts(setting, name):
+    other = "measured" if setting == "paper" else "paper"
+    value = DEFAULTS[other][name]
+    model = DynamicModelTreeClassifier(**{name: value}, setting=setting)
+    words = f"{name}={value} belongs to setting='{other}', but the setting is '{setting}'"
+    for learn in (lambda: model.partial_fit(X, Y), lambda: model.learn_one({"a": 1.0}, 1)):
+        with pytest.raises(ValueError, match=re.escape(words)):
+            learn()
+    assert not hasattr(model, "classes_")
+
+
+def test_set_params_changes_the_setting_as_a_whole():
+    model = DynamicModelTreeClassifier().fit(X, Y).set_params(setting="paper").fit(X, Y)
+    assert model._tree.parameters == DynamicModelTreeClassifier.paper().fit(X, Y)._tree.parameters
+
+
+def test_a_setting_reads_nothing_of_the_other():
+    assert not {*PAPER} & MeasuredParameters.__dataclass_fields__.keys()
+    assert not {*MEASURED} & PaperParameters.__dataclass_fields__.keys()
 
 
 # ---------------------------------------------------------------------- documentation
@@ -137,14 +215,15 @@ def test_documented_parameters_equal_the_signature(kind):
         default = parameter.default
         text = f'"{default}"' if isinstance(default, str) else repr(default)
         stated = docs[name].split("default=")[1]
-        assert stated == text or float(stated) == float(default), name
+        assert stated == text or (default is not None and float(stated) == float(default)), name
         assert parameter.kind is parameter.KEYWORD_ONLY
 
 
 def test_every_parameter_is_checked_and_has_a_row_in_this_file():
     parameters = set(inspect.signature(DynamicModelTreeClassifier).parameters)
     assert parameters == {*NUMBERS, "setting", "keep_history", "categorical"}
-    assert set(Parameters.__dataclass_fields__) == {*NUMBERS, "setting", "keep_history"}
+    fields = {name for kind in SETTINGS.values() for name in kind.__dataclass_fields__}
+    assert fields == {*NUMBERS, "setting", "keep_history"}
     parameters = set(inspect.signature(FIMTDDClassifier).parameters)
     assert parameters == {*FIMTDD_NUMBERS, "categorical"}
     assert set(FIMTDDParameters.__dataclass_fields__) == {*FIMTDD_NUMBERS}

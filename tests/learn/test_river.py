@@ -11,7 +11,7 @@ from river import checks, compose, datasets, ensemble, evaluate, metrics, prepro
 from river.base import Classifier, MiniBatchClassifier
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
-from driftree.learn.encoding import Encoder
+from driftree.learn.columns import ColumnReader
 
 MODELS = {
     "measured": DynamicModelTreeClassifier,
@@ -63,7 +63,7 @@ def test_pipeline_and_progressive_validation():
 
 def test_bagging():
     bagging = ensemble.ADWINBaggingClassifier(
-        DynamicModelTreeClassifier(memory=200), n_models=3, seed=1
+        DynamicModelTreeClassifier(model_window=200), n_models=3, seed=1
     )
     metric = metrics.Accuracy()
     evaluate.progressive_val_score(datasets.Phishing().take(500), bagging, metric)
@@ -110,7 +110,7 @@ def test_a_known_row_never_leaves_the_kernels(make, monkeypatch):
     def fail(*_, **__):
         raise AssertionError("read by Python")
 
-    monkeypatch.setattr(Encoder, "_read", fail)
+    monkeypatch.setattr(ColumnReader, "_read_columns", fail)
     for x in [*rows, {}, {"a": np.float64("nan")}, {"a": np.int32(3), "b": np.str_("red")}]:
         model.learn_one(x, 1)
         assert model.predict_one(x) in (0, 1, 2)
@@ -259,7 +259,7 @@ def test_features_come_and_go(build, frame_type, series_type):
     model.learn_many(build({"income": data["income"]}), y)
     assert model.n_parameters_ == 1
     model.learn_many(build({"colour": data["colour"], "age": data["age"]}), y)
-    assert list(model._encoder.names) == ["income", "colour", "age"]
+    assert list(model._tree.encoder.names) == ["income", "colour", "age"]
     model.learn_one({"owner": True}, "rich")
     assert len(model.predict_many(build({"owner": data["owner"]}))) == 200
     assert len(model.predict_many(build({"unheard of": data["owner"]}))) == 200

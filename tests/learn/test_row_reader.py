@@ -56,7 +56,7 @@ def test_the_order_and_identity_of_keys_do_not_matter(way, make):
         )
     arrays, others = engine_of(fast).arrays(), engine_of(slow).arrays()
     assert all(np.array_equal(arrays[k], others[k], equal_nan=True) for k in arrays)
-    assert fast._encoder.names == slow._encoder.names
+    assert fast._tree.encoder.names == slow._tree.encoder.names
 
 
 def test_a_key_that_is_gone_is_not_taken_for_the_next_at_its_place():

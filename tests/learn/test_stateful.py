@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from bad_input import CASES
 from doors import DOORS, ERRORS, LEARN, TABLE
-from quick import PARAMETERS
+from quick import of_setting
 from states import MODELS, check_probabilities, infinite_arrays, reborn, state_hash
 
 LARGEST = np.finfo(float).max
@@ -33,8 +33,8 @@ REFUSED = [
     if outcome in ERRORS and "10,000" not in line
 ]
 OWN = {
-    "measured": {**PARAMETERS, "epsilon": 1.0},
-    "paper": {**PARAMETERS, "epsilon": 1.0, "setting": "paper"},
+    "measured": of_setting("measured", epsilon=1.0),
+    "paper": of_setting("paper", epsilon=1.0),
     "FIMT-DD": {"grace_period": 10, "delta": 1.0, "drift_threshold": 0.5, "max_nodes": 7},
 }
 

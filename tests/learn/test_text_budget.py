@@ -73,7 +73,7 @@ def test_text_that_no_file_could_hold_is_refused_whatever_brings_it(kind, face, 
     else:
         pytest.fail("nothing was refused")
     assert to_bytes(model) == before
-    assert written(model) <= model._encoder.known.n_text <= LEAST
+    assert written(model) <= model._tree.encoder.known.n_text <= LEAST
     learn(model, face, {"car": "van"}, "a")  # what is known is still learnt
 
 
@@ -90,15 +90,15 @@ def test_the_count_covers_what_is_written_and_survives_every_copy(tmp_path_facto
     model = DynamicModelTreeClassifier(categorical=None)
     for row in rows:
         model.learn_one(row, labels.draw(VALUES))
-    if model._encoder is None:
+    if model._tree is None:
         return
-    count = model._encoder.known.n_text
+    count = model._tree.encoder.known.n_text
     assert written(model) <= count + 100  # brackets
     path = tmp_path_factory.mktemp("files") / "model.dmt"
     model.save(path)
     copies = [driftree.load(path), pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
     copies.append(model.clone(include_attributes=True))
-    assert [one._encoder.known.n_text for one in copies] == [count] * 4
+    assert [one._tree.encoder.known.n_text for one in copies] == [count] * 4
 
 
 def test_a_quarter_of_a_file_is_for_names_and_a_quarter_for_the_history():

@@ -156,7 +156,7 @@ def test_a_turn_inside_a_turn_waits_for_nobody():
 def test_whatever_happens_in_a_decision_the_turn_ends(monkeypatch, by_rows):
     X, y = next(agrawal(2000, seed=1, function=1, batch_rows=2000))
     model = DynamicModelTreeClassifier().fit(X[:100], y[:100])
-    row = dict(zip(model._encoder.names, X[0].tolist(), strict=True))
+    row = dict(zip(model._tree.encoder.names, X[0].tolist(), strict=True))
     monkeypatch.setattr(Tree, "decide", lambda _: 1 / 0)
 
     def learn():
@@ -193,8 +193,8 @@ def test_calls_of_two_threads_that_learn_come_one_after_the_other(build):
                 list(pool.map(partial(teach, model), range(2)))
             assert model.n_rows_seen_ == 70
             assert set(model.classes_.tolist()) == {0, 1, 5, 6}
-            assert list(model._encoder.names.values()) == list(range(6))
-            assert set(model._encoder.levels[model._encoder.names["c"]]) == {
+            assert list(model._tree.encoder.names.values()) == list(range(6))
+            assert set(model._tree.encoder.levels[model._tree.encoder.names["c"]]) == {
                 "level 0",
                 "level 1",
                 "common",

@@ -85,7 +85,7 @@ def test_tree_has_conditions_shares_labels_and_effects():
 @pytest.mark.parametrize("model", [learn, changing, noisy])
 def test_label_bars_divide_the_card_by_the_shares_of_labels(model):
     ax = plot_tree(model())
-    colours = dict(zip(model()._encoder.labels, (DOWN, UP), strict=True))  # the second is for
+    colours = dict(zip(model()._tree.target.labels, (DOWN, UP), strict=True))  # the second is for
     bars = [bar for bar in rectangles(ax) if bar.get_height() == pytest.approx(0.16)]
     bars = iter([bar for bar in bars if bar.get_width() or colour_of(bar) != OTHERS])
     for leaf in shown_leaves(model()):
@@ -104,7 +104,7 @@ def test_labels_have_their_colours_in_the_order_of_the_model():
         assert [colour_of(bar) for bar in swatches] == [c.lower() for c in (*PALETTE, OTHERS)]
         names = [text_at(ax, bar.get_x() + 0.17, bar.get_y() + 0.05) for bar in swatches[:-1]]
         numbers = [int(name.get_text().split()[-1]) for name in names]
-        known = [int(label.split()[-1]) for label in model._encoder.labels]
+        known = [int(label.split()[-1]) for label in model._tree.target.labels]
         assert numbers == sorted(numbers, key=known.index)
     assert not {UP, DOWN} & set(PALETTE)  # these say more and less likely
 

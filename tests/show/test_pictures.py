@@ -214,7 +214,7 @@ def alike():
 
 def test_long_names_stay_distinct():
     model = alike()
-    names = model._encoder.feature_names
+    names = model._tree.encoder.feature_names
     contributions = plot_contributions(model.explain_one(dict.fromkeys(names, 0.5)))
     assert len({text.get_text() for text in contributions.get_yticklabels()}) == 2 + len(names)
     weights = plot_weights_over_time(model)

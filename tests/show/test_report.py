@@ -231,7 +231,7 @@ def test_splits_are_inner_nodes_and_scores_are_rounded_once(models, reports):
 
 
 def test_new_leaves_have_no_shares_of_their_own(tmp_path):
-    model = DynamicModelTreeClassifier(**quick.PARAMETERS)
+    model = DynamicModelTreeClassifier(**quick.of_setting("measured"))
     rng = np.random.default_rng(1)
     for a, b in rng.normal(size=(5000, 2)).tolist():
         model.learn_one({"a": a, "b": b}, (a > 0) ^ (b > 0))

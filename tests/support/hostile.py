@@ -20,8 +20,8 @@ N_ROWS = 6000
 def learn(n_rows=N_ROWS, **parameters):
     """A rash learner of a stream whose rule changes: it splits, replaces, prunes and restarts."""
     rng = np.random.default_rng(1)
-    parameters = {**quick.PARAMETERS, "epsilon": 1.0, "max_nodes": 15, **parameters}
-    model = DynamicModelTreeClassifier(**parameters)
+    parameters = {"setting": "measured", "epsilon": 1.0, "max_nodes": 15, **parameters}
+    model = DynamicModelTreeClassifier(**quick.of_setting(**parameters))
     for start in range(0, n_rows, 50):
         rule = start * 6 // N_ROWS
         a, b = rng.normal(size=(2, 50))
@@ -37,7 +37,7 @@ def learn(n_rows=N_ROWS, **parameters):
 def learn_shift():
     """One leaf of twelve inputs: six matter at first, and bit by bit the other six."""
     rng = np.random.default_rng(1)
-    model = DynamicModelTreeClassifier(**{**quick.PARAMETERS, "max_nodes": 1})
+    model = DynamicModelTreeClassifier(**quick.of_setting("measured", max_nodes=1))
     for share in np.linspace(0, 0.8, 100):
         X = rng.normal(size=(50, 12))
         y = np.array(LABELS, dtype=object)[(X @ np.repeat([1 - share, share], 6) > 0).astype(int)]

@@ -358,13 +358,14 @@ class NaiveTree:
     RECENT, ALARM, RESTLESS = 16, 1.2, 0.5
 
     def __init__(self, n_features, n_classes=2, setting="measured", *, epsilon=None,
-                 evidence_window=20000, memory=1000, bins=64, trials=3, seed=1, max_nodes=None,
-                 max_depth=None, learning_rate=0.05, gain_step=None, candidates=3,
+                 evidence_window=20000, model_window=1000, bins=64, trials=3, seed=1,
+                 max_nodes=None, max_depth=None, learning_rate=0.05, gain_step=None, candidates=3,
                  replacement_rate=0.5, categorical=()):  # fmt: skip
         self.measured = {"measured": True, "paper": False}[setting]
         self.m, self.c, self.outputs = n_features, n_classes, 1 if n_classes <= 2 else n_classes
         self.epsilon = epsilon or (1e-14 if self.measured else 1e-7)
-        self.window, self.memory, self.bins, self.n_trials = evidence_window, memory, bins, trials
+        self.window, self.memory = evidence_window, model_window
+        self.bins, self.n_trials = bins, trials
         self.seed, self.learning_rate = seed, learning_rate
         self.gain_step = learning_rate if gain_step is None else gain_step
         self.max_nodes, self.max_depth = max_nodes or math.inf, max_depth
@@ -379,7 +380,7 @@ class NaiveTree:
         self.restless_until = self.RESTLESS * evidence_window
         self.root = Node((), self.new_model(), self.shape, 0.0)
         has_floor = self.measured and n_classes <= 2
-        self.challenger = BlendModel(self.shape, memory, floor=True) if has_floor else None
+        self.challenger = BlendModel(self.shape, model_window, floor=True) if has_floor else None
         self.tree_loss = self.challenger_loss = self.challenger_rows = 0.0
 
     @property

@@ -53,7 +53,7 @@ def turning():
 
 
 def explain_first(model):
-    names = model._encoder.feature_names
+    names = model._tree.encoder.feature_names
     return model.explain_one(dict(zip(names, np.linspace(-0.9, 0.9, len(names)), strict=True)))
 
 

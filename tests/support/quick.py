@@ -10,10 +10,10 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from driftree import DynamicModelTreeClassifier
+from driftree.learn import parameters as parameters_module
 from driftree.learn import tree as tree_module
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.evidence import MeasuredTrials
-from driftree.learn.parameters import Parameters
 from driftree.learn.tree import Tree
 from naive import NaiveTree
 
@@ -76,7 +76,7 @@ def set_pace(patch):
 
 PARAMETERS = {
     "epsilon": 0.05,
-    "memory": 60,
+    "model_window": 60,
     "bins": 8,
     "evidence_window": 200,
     "max_nodes": 9,
@@ -85,6 +85,13 @@ PARAMETERS = {
 }
 # From careful to rash: the rash ones replace and prune all the time.
 moods = st.sampled_from([{}, {"epsilon": 1.0}, {"epsilon": 1.0, "gain_step": 2.0}])
+
+
+def of_setting(setting, **parameters):
+    """`PARAMETERS` and these, without those that belong to the other setting."""
+    names = {"categorical", *parameters_module.SETTINGS[setting].__dataclass_fields__}
+    parameters = PARAMETERS | parameters | {"setting": setting}
+    return {name: value for name, value in parameters.items() if name in names}
 
 
 def examples(n):
@@ -141,14 +148,15 @@ def make_weights(seed, n_rows):
 
 def make_pair(setting, stream, **parameters):
     """A learner and its oracle for a stream."""
-    parameters = {**PARAMETERS, "setting": setting, **parameters}
+    parameters = of_setting(setting, **parameters)
     parameters["categorical"] = (1,) if stream["categorical"] else ()
     oracle = QuickNaiveTree(stream["n_features"], stream["n_classes"], **parameters)
     return DynamicModelTreeClassifier(**parameters), oracle
 
 
 def make_tree(n_classes=2, **parameters):
-    return Tree(Parameters.of(DynamicModelTreeClassifier(**parameters)), n_classes)
+    source = DynamicModelTreeClassifier(**parameters)
+    return Tree(parameters_module.read_parameters(source), n_classes)
 
 
 def make_engine(n_features, n_classes=2, **parameters):

@@ -28,15 +28,15 @@ def state_hash(model):
         digest.update(f"{name}={value!r};".encode(errors="backslashreplace"))
 
     for name, value in sorted(vars(model).items()):
-        if name not in ("_tree", "_encoder"):
+        if name not in ("_tree",):
             take(name, value.tolist() if isinstance(value, np.ndarray) else value)
     if model._tree is not None:
-        encoder = model._encoder
+        encoder = model._tree.encoder
         for name, array in model._tree.engine.arrays().items():
             take(name, array.dtype.str)
             digest.update(array.tobytes())
         for name in ("names", "levels", "labels", "feature_names", "label_list", "display_names"):
-            take(name, getattr(encoder, name))
+            take(name, getattr(encoder.known, name))
         take("categorical", sorted(encoder.categorical, key=repr))
         history = getattr(model._tree, "history", None)
         take("history", history and history._facts())

@@ -19,11 +19,11 @@ N_WATCHERS = 8
 N_STEPS = 120
 STEP_ROWS = 20
 LEVELS = np.array(["a", "b", "c", "d", "e", "f"], dtype=object)
-RASH = {**quick.PARAMETERS, "epsilon": 1.0, "max_nodes": 15, "gain_step": 2.0}
+RASH = {"epsilon": 1.0, "max_nodes": 15, "gain_step": 2.0}
 FIMTDD = {"grace_period": 20, "delta": 0.5, "drift_threshold": 5.0, "max_nodes": 15}
 LEARNERS = {
-    "measured": lambda: DynamicModelTreeClassifier(**RASH),
-    "paper": lambda: DynamicModelTreeClassifier.paper(**RASH),
+    "measured": lambda: DynamicModelTreeClassifier(**quick.of_setting("measured", **RASH)),
+    "paper": lambda: DynamicModelTreeClassifier(**quick.of_setting("paper", **RASH)),
     "fimtdd": lambda: FIMTDDClassifier(**FIMTDD),
 }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from driftree.baselines.fimtdd_tree import FIMTDDTree
-from driftree.learn.encoding import Encoder
 from driftree.learn.faces import StreamClassifier
 from driftree.learn.parameters import FIMTDDParameters
+from driftree.learn.state import connect
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -124,13 +124,12 @@ class FIMTDDClassifier(StreamClassifier):
         return FIMTDDParameters.of(self)
 
     @staticmethod
-    def _new_parts(
+    def _new_tree(
         parameters: FIMTDDParameters, categorical: Sequence[Hashable] | None
-    ) -> tuple[FIMTDDTree, Encoder]:
+    ) -> FIMTDDTree:
         tree = FIMTDDTree(parameters, n_classes=1)
-        encoder = Encoder(tree.engine, categorical, indicators=True)
-        tree.encoder = encoder
-        return tree, encoder
+        connect(tree, categorical, indicators=True)
+        return tree
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

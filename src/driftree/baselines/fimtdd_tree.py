@@ -73,14 +73,15 @@ class FIMTDDTree(TreeNodes):
 
     # ------------------------------------------------------------------ learning
     def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
-        """Learn rows in their order; a decision comes right after the row that calls for it."""
+        """Learn rows in their order; a decision comes right after the row that calls for it.
+
+        Who calls has the engine's turn: nobody looks between a row and its decisions.
+        """
         start = 0
         while start < len(X):
-            rows = slice(start, start + STEP_ROWS)
-            with self.engine.writing():  # nobody looks between a row and its decisions
-                start += self.engine.learn(X[rows], y[rows], w[rows])
-                if self.engine.has_due:
-                    self.decide()
+            start += self.engine.learn(X[start:], y[start:], w[start:])
+            if self.engine.has_due:
+                self.decide()
 
     @property
     def step_rows(self) -> int:

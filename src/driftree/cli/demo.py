@@ -163,7 +163,7 @@ def _show_live(console: Console, race: Race) -> None:
     with Live(console=console, refresh_per_second=8, transient=True) as live:
         for done in race.run():
             bar.update(task, completed=done)
-            changes = race.ours.events_
+            changes = getattr(race.ours, "events_", [])
             last = Text(f"last change: {changes[-1]}" if changes else "")
             live.update(Group(bar, _table(race), last))
 

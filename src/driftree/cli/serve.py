@@ -88,5 +88,5 @@ def _tell(recovered: Recovered, host: str, port: int) -> None:
     if recovered.n_batches:
         typer.echo(f"driftree: {recovered.n_batches} batches came back from the journal", err=True)
     name = f"[{host}]" if ":" in host else host
-    n_rows = recovered.writer.model.n_rows_seen_
+    n_rows = getattr(recovered.writer.model, "n_rows_seen_", 0)
     typer.echo(f"http://{name}:{port} serves {recovered.writer.path} ({n_rows:,} rows learnt)")

@@ -12,6 +12,7 @@ from driftree.evaluate.learners import make_learner as make_learner
 from driftree.evaluate.learners import measure_size as measure_size
 from driftree.evaluate.prequential import Evaluation as Evaluation
 from driftree.evaluate.prequential import prequential as prequential
+from driftree.evaluate.records import Figure as Figure
 from driftree.evaluate.records import Record as Record
 from driftree.evaluate.records import RecordFile as RecordFile
 from driftree.evaluate.records import Scores as Scores

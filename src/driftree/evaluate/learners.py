@@ -201,7 +201,7 @@ def make_learner(name: str, *, categorical: Categorical = (), seed: int = 1) -> 
     Examples
     --------
     >>> make_learner("dmt-paper")
-    DynamicModelTreeClassifier(epsilon=1e-07, setting='paper')
+    DynamicModelTreeClassifier(setting='paper')
     >>> make_learner("hoeffding")
     Traceback (most recent call last):
     ...
@@ -221,7 +221,9 @@ class Size(NamedTuple):
     depth: int
 
 
-def measure_size(model: Any, n_features: int, n_classes: int) -> Size | None:
+def measure_size(  # noqa: PLR0911 (a return for each kind of learner)
+    model: Any, n_features: int, n_classes: int
+) -> Size | None:
     """Return the size of a learner; of an ensemble the sum over its trees, and the largest depth.
 
     Parameters
@@ -246,7 +248,9 @@ def measure_size(model: Any, n_features: int, n_classes: int) -> Size | None:
     >>> measure_size(model, n_features=2, n_classes=2)
     Size(n_splits=3, n_parameters=5, n_nodes=3, depth=1)
     """
-    if hasattr(model, "n_splits_"):
+    if hasattr(type(model), "n_splits_"):
+        if not hasattr(model, "n_splits_"):  # it has learnt nothing yet
+            return Size(n_splits=1, n_parameters=0, n_nodes=1, depth=0)
         return Size(model.n_splits_, model.n_parameters_, model.n_nodes_, model.depth_)
     if hasattr(model, "_root"):
         return _measure_tree(model, n_features, n_classes)

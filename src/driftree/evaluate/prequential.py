@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from driftree.evaluate.learners import make_learner, measure_memory, measure_size
 from driftree.evaluate.records import Record, score
-from driftree.learn.validation import check_labels, distinct_labels
+from driftree.learn.target import check_labels, distinct_labels
 from driftree.streams.rows import Rows
 
 if TYPE_CHECKING:

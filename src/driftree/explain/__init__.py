@@ -1,7 +1,7 @@
 """What the tree knows, why it changed, why it predicts: as data and in words.
 
-The methods of the model give it (`readable`); here are the records that they return, and what is
-drawn in pictures.
+The methods of the model give it (`readable`); here are the records that they return, the events of
+`events_` and their conditions among them, and what is drawn in pictures.
 """
 
 from driftree.explain.changes import Diff as Diff
@@ -10,6 +10,7 @@ from driftree.explain.describe import Importance as Importance
 from driftree.explain.describe import LeafModel as LeafModel
 from driftree.explain.explanation import Explanation as Explanation
 from driftree.explain.explanation import Explanations as Explanations
+from driftree.explain.explanation import LeafFacts as LeafFacts
 from driftree.explain.losses import LossCourse as LossCourse
 from driftree.explain.losses import LossRise as LossRise
 from driftree.explain.losses import NodeLoss as NodeLoss
@@ -25,3 +26,12 @@ from driftree.explain.over_time import weights_over_time as weights_over_time
 from driftree.explain.rules import Rule as Rule
 from driftree.explain.rules import Weight as Weight
 from driftree.explain.text import export_text as export_text
+from driftree.learn.events import Condition as Condition
+from driftree.learn.events import Event as Event
+from driftree.learn.events import LinkChange as LinkChange
+from driftree.learn.events import Prune as Prune
+from driftree.learn.events import Replace as Replace
+from driftree.learn.events import RunnerUp as RunnerUp
+from driftree.learn.events import Split as Split
+from driftree.learn.events import Spot as Spot
+from driftree.learn.history import Structure as Structure

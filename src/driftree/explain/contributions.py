@@ -94,7 +94,7 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
         probabilities=engine.probabilities(matrix),
         deviations=deviations,
         feature_names=list(encoder.display_names),
-        labels=list(encoder.label_list),
+        labels=list(tree.target.label_list),
     )
 
 

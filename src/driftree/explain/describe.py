@@ -95,10 +95,9 @@ def inside(model: Readable) -> tuple[Tree, Encoder]:
             f"{type(model).__name__}"
         )
     check_is_fitted(model)
-    tree, encoder = model._tree, model._encoder
+    tree = model._tree
     assert tree is not None
-    assert encoder is not None
-    return tree, encoder
+    return tree, tree.encoder
 
 
 def row_shares(tree: Tree, *, unknown: float = math.nan) -> dict[int, float]:
@@ -145,7 +144,7 @@ def leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafMod
     weights: dict[Hashable, dict[str, float]] = {}
     effects: dict[Hashable, dict[str, float]] = {}
     scaled = centred_weights(tree, encoder, leaf)
-    for label, row in zip(outputs(encoder, engine.n_outputs), scaled, strict=True):
+    for label, row in zip(outputs(tree, engine.n_outputs), scaled, strict=True):
         own = row * factor
         intercept[label] = float(row[0] - own @ shift)
         strongest = strongest_inputs(row)
@@ -163,12 +162,12 @@ def leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafMod
     )
 
 
-def outputs(encoder: Encoder, n_outputs: int) -> list[Hashable]:
+def outputs(tree: Tree, n_outputs: int) -> list[Hashable]:
     """Return the labels that have a linear model: the second of two, each of more, none of one.
 
     Models of the past may have fewer outputs than there are labels by now.
     """
-    labels = list(encoder.labels)
+    labels = list(tree.target.labels)
     return labels[:n_outputs] if n_outputs > 1 else labels[1:2]
 
 
@@ -234,7 +233,7 @@ def possible_inputs(tree: Tree, encoder: Encoder, path: tuple[Condition, ...]) -
     return possible
 
 
-def class_shares(tree: Tree, encoder: Encoder, node: int) -> dict[Hashable, float]:
+def class_shares(tree: Tree, node: int) -> dict[Hashable, float]:
     """Return the share of each label among the rows that reached a node, faded like its losses.
 
     A node that no row has reached yet has the shares of the nearest node above that was reached;
@@ -246,7 +245,7 @@ def class_shares(tree: Tree, encoder: Encoder, node: int) -> dict[Hashable, floa
         counts = engine.class_rows(node)
     total = counts.sum()
     shares = counts / total if total > 0 else np.full(len(counts), 1 / len(counts))
-    return dict(zip(encoder.labels, shares.tolist(), strict=True))
+    return dict(zip(tree.target.labels, shares.tolist(), strict=True))
 
 
 def column_scales(tree: Tree) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

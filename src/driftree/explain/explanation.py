@@ -70,7 +70,7 @@ class Explanation:
     deviation : float or None
         Standard deviation of the log-odds (of each logit), from the model's Newton matrix; None in
         the paper's setting, which has none. It says how well the rows that the leaf remembers
-        (`memory`) pin down a linear model, as in a Bayesian logistic regression on them. A
+        (`model_window`) pin down a linear model, as in a Bayesian logistic regression on them. A
         young model may be less certain than it says; in a long steady stream it is more certain.
         It takes the rule, the noise floor and a linear relation for granted, and knows nothing of
         drift to come.

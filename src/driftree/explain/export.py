@@ -81,7 +81,7 @@ def to_dict(model: Readable) -> dict[str, Any]:
             "node": node,
             "rows": float(engine.rows[node]),
             "share": None if math.isnan(share) else share,
-            "probabilities": list(class_shares(tree, encoder, node).values()),
+            "probabilities": list(class_shares(tree, node).values()),
         }
         if engine.left[node] < 0:
             nodes[node] |= dict(zip(("since_step", "since_row"), since[node], strict=True))
@@ -98,7 +98,7 @@ def to_dict(model: Readable) -> dict[str, Any]:
         "rows": int(engine.n_rows),
         "steps": int(engine.n_steps),
         "setting": tree.parameters.setting,
-        "labels": [_to_json(label) for label in encoder.labels],
+        "labels": [_to_json(label) for label in tree.target.labels],
         "features": list(encoder.display_names),
         "inputs": _inputs_data(tree, encoder),
         "tree": nodes[0],
@@ -108,9 +108,9 @@ def to_dict(model: Readable) -> dict[str, Any]:
 def to_dot(model: Readable, *, max_weights: int = 3) -> str:
     """Return the tree in the language of Graphviz: see `Readable.to_dot`."""
     check_limits(max_weights)
-    tree, encoder = inside(model)
+    tree, _ = inside(model)
     engine = tree.engine
-    shares, names = row_shares(tree), label_texts(encoder.labels)
+    shares, names = row_shares(tree), label_texts(tree.target.labels)
     own_rules = {rule.leaf: rule for rule in rules(model, max_weights=max_weights)}
     lines = [
         "digraph driftree {",

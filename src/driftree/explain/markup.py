@@ -71,11 +71,11 @@ def tree_html(model: Readable) -> str:
     >>> "&lt;age&gt;" in tree_html(model)
     True
     """
-    tree, encoder = inside(model)
+    tree, _ = inside(model)
     engine = tree.engine
-    colours = _label_colours(class_shares(tree, encoder, 0))
+    colours = _label_colours(class_shares(tree, 0))
     own_rules = {rule.leaf: rule for rule in rules(model, max_weights=MAX_WEIGHTS)}
-    names = label_texts(encoder.labels)
+    names = label_texts(tree.target.labels)
     sketch = _Sketch(tree, own_rules, colours, names, row_shares(tree), _leaves_shown(own_rules))
     n_leaves, n_rows = len(own_rules), int(engine.n_rows)
     head = f"<b>{_text(type(model).__name__)}</b>: {_count(n_leaves, 'leaf', 'leaves')}"

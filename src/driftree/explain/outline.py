@@ -130,7 +130,7 @@ def effects_of(
     scaled = centre(np.asarray(weights, dtype=np.float64), possible, level_groups(tree))
     return {
         label: {names[column]: float(row[column]) for column in strongest_inputs(row)}
-        for label, row in zip(outputs(encoder, len(scaled)), scaled, strict=False)
+        for label, row in zip(outputs(tree, len(scaled)), scaled, strict=False)
     }
 
 
@@ -150,7 +150,7 @@ def _now(tree: Tree, encoder: Encoder) -> dict[int, OutlineNode]:
             left=left,
             right=right,
             share=shares[node],
-            probabilities=class_shares(tree, encoder, node) if engine.rows[node] > 0 else None,
+            probabilities=class_shares(tree, node) if engine.rows[node] > 0 else None,
             effects=effects_of(tree, encoder, engine.weights(node), tree.path(node)),
         )
     return found

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.explain.readable import Readable
-    from driftree.learn.encoding import Encoder
     from driftree.learn.events import Condition, Event
     from driftree.learn.history import Structure
     from driftree.learn.tree import Tree
@@ -215,7 +214,7 @@ def weights_over_time(
     if not history.now.nodes[leaf].is_leaf:
         known = ", ".join(map(str, sorted(history.now.leaves())))
         raise ValueError(f"node {leaf} is no leaf; the leaves are {known}")
-    label = _choose_label(tree, encoder, leaf, label)
+    label = _choose_label(tree, leaf, label)
     moments, births = replay(history)
     above = _way_to(history.now, leaf)
     nodes: list[int] = []
@@ -247,8 +246,8 @@ def weights_over_time(
     )
 
 
-def _choose_label(tree: Tree, encoder: Encoder, leaf: int, label: Hashable) -> Hashable:
-    labels = list(encoder.labels)
+def _choose_label(tree: Tree, leaf: int, label: Hashable) -> Hashable:
+    labels = list(tree.target.labels)
     if len(labels) < 2:
         raise ValueError(f"effects need at least two labels, the model has met {len(labels)}")
     known = labels if len(labels) > 2 else labels[1:]

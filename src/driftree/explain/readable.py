@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from driftree.explain.changes import Diff
     from driftree.explain.explanation import Explanation, Explanations
-    from driftree.learn.encoding import Encoder
     from driftree.learn.history import Structure
     from driftree.learn.tree import Tree
 
@@ -32,8 +31,6 @@ class Readable:
 
     if TYPE_CHECKING:  # the estimator's own, further on in its bases
 
-        @property
-        def _encoder(self) -> Encoder | None: ...
         def _matrix(self, X: Any) -> NDArray[np.float64]: ...
 
     # ------------------------------------------------------------------ why it changed

@@ -148,7 +148,7 @@ def rules(model: Readable, *, max_weights: int = 3) -> list[Rule]:
     return [
         make_rule(
             leaf_model(tree, encoder, leaf, shares[leaf]),
-            class_shares(tree, encoder, leaf),
+            class_shares(tree, leaf),
             numbers,
             since[leaf],
             max_weights,

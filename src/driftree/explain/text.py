@@ -75,7 +75,11 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
     check_limits(max_weights, digits)
     tree, encoder = inside(model)
     engine = tree.engine
-    shares, centres, names = row_shares(tree), _centres(tree, encoder), label_texts(encoder.labels)
+    shares, centres, names = (
+        row_shares(tree),
+        _centres(tree, encoder),
+        label_texts(tree.target.labels),
+    )
     lines = []
     for node in tree.walk():
         depth = int(engine.depth[node])
@@ -87,7 +91,7 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
             leaf = leaf_model(tree, encoder, node, shares[node])
             lines.append(f"{INDENT * depth}{BRANCH}{_describe_leaf(leaf)}")
             margin = INDENT * depth + " " * len(BRANCH)
-            frequent = class_shares(tree, encoder, node)
+            frequent = class_shares(tree, node)
             labels = sorted(leaf.weights, key=lambda label: -frequent[label])[:MAX_LABELS]
             for label in (label for label in leaf.weights if label in labels):
                 left_side = f"{'log-odds' if len(leaf.weights) == 1 else 'logit'} of {names[label]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,24 +12,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from driftree.learn._kernels import _TreeEngine
-
-
-class SaysConditions(Protocol):
-    """Whoever can say a condition in the user's words."""
-
-    def condition(
-        self, feature: int, threshold: float, *, equality: bool, missing_left: bool
-    ) -> Condition:
-        """Return the condition in the user's names and units."""
+    from driftree.learn.encoding import Encoder
+    from driftree.learn.target import Labels
 
 
 class TreeNodes:
-    """Nodes, leaves and paths; `encoder` says conditions in the user's words once it is set."""
+    """Nodes, leaves and paths.
+
+    A tree's encoder says conditions in the user's words, and its target what y means. Who makes the
+    tree sets both (`state.connect`); a tree that knows neither speaks of x0, x1, ...
+    """
 
     engine: _TreeEngine
+    encoder: Encoder
+    target: Labels
 
     def __init__(self, engine: _TreeEngine) -> None:
-        self.encoder: SaysConditions | None = None
         # Views of the engine's arrays, which never move; making one costs more than reading it.
         self._alive, self._depth = engine.alive, engine.depth
         self._parent, self._left = engine.parent, engine.left
@@ -86,7 +84,7 @@ class TreeNodes:
         self, feature: int, threshold: float, *, equality: bool, missing_left: bool
     ) -> Condition:
         """Say a split in the user's words."""
-        if self.encoder is None:
+        if not hasattr(self, "encoder"):
             return Condition(f"x{feature}", "==" if equality else "<=", threshold, missing_left)
         return self.encoder.condition(
             feature, threshold, equality=equality, missing_left=missing_left

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import dataclass, fields
-from typing import Self
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Self
 
 import numpy as np
-
-SETTINGS = ("measured", "paper")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +35,13 @@ class Range:
 RANGES = {
     "epsilon": Range(0, 1, "above 0 and at most 1", open_low=True),
     "evidence_window": Range(1, math.inf, "at least 1"),
-    "memory": Range(1, math.inf, "at least 1"),
+    "model_window": Range(1, math.inf, "at least 1"),
     "bins": Range(2, 1024, "from 2 to 1024", whole=True),
     "trials": Range(1, 64, "from 1 to 64", whole=True),
     "max_nodes": Range(1, 65535, "from 1 to 65535", whole=True),
     "max_depth": Range(0, 1000, "from 0 to 1000", whole=True),
     "learning_rate": Range(0, 1e6, "above 0 and at most 1e6", open_low=True),
-    "gain_step": Range(0, 1e6, "above 0 and at most 1e6, or None", open_low=True),
+    "gain_step": Range(0, 1e6, "above 0 and at most 1e6", open_low=True),
     "candidates": Range(1, 1024, "from 1 to 1024", whole=True),
     "replacement_rate": Range(0, 1, "from 0 to 1"),
     "delta": Range(0, 1, "above 0 and at most 1", open_low=True),
@@ -63,9 +61,8 @@ class CheckedParameters:
     def __post_init__(self) -> None:
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
-            if field.name not in RANGES or (field.name == "gain_step" and value is None):
-                continue
-            RANGES[field.name].check(field.name, value)
+            if field.name in RANGES:
+                RANGES[field.name].check(field.name, value)
 
     @classmethod
     def of(cls, source: object) -> Self:
@@ -73,31 +70,84 @@ class CheckedParameters:
         return cls(**{field.name: getattr(source, field.name) for field in fields(cls)})  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters(CheckedParameters):
-    """Checked parameters of a tree; `DynamicModelTreeClassifier` explains each of them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeParameters(CheckedParameters):
+    """What both settings share; `DynamicModelTreeClassifier` explains each parameter."""
 
     setting: str
     epsilon: float
-    evidence_window: float
-    memory: float
-    bins: int
-    trials: int
     max_nodes: int
     max_depth: int
-    learning_rate: float
-    gain_step: float | None
-    candidates: int
-    replacement_rate: float
     seed: int
     keep_history: bool
 
     def __post_init__(self) -> None:
-        if self.setting not in SETTINGS:
-            raise ValueError(f"setting must be 'measured' or 'paper', got {self.setting!r}")
         if not isinstance(self.keep_history, (bool, np.bool_)):
             raise TypeError(f"keep_history must be True or False, got {self.keep_history!r}")
         CheckedParameters.__post_init__(self)  # `super()` does not know a class with slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredParameters(TreeParameters):
+    """Checked parameters of a tree in our setting, with its defaults."""
+
+    epsilon: float = 1e-14
+    evidence_window: float = 20000
+    model_window: float = 1000
+    bins: int = 64
+    trials: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperParameters(TreeParameters):
+    """Checked parameters of a tree in the paper's setting, with its defaults."""
+
+    epsilon: float = 1e-7
+    learning_rate: float = 0.05
+    gain_step: float = 0.05  # `read_parameters` takes the learning rate, whatever that is
+    candidates: int = 3
+    replacement_rate: float = 0.5
+
+
+Parameters = MeasuredParameters | PaperParameters
+SETTINGS: dict[object, type[Parameters]] = {
+    "measured": MeasuredParameters,
+    "paper": PaperParameters,
+}
+
+
+def read_parameters(source: Any) -> Parameters:
+    """Read the parameters of a tree off an object; None is the default of the setting in use.
+
+    Examples
+    --------
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> read_parameters(DynamicModelTreeClassifier(trials=2)).epsilon
+    1e-14
+    >>> read_parameters(DynamicModelTreeClassifier(setting="paper", trials=2))
+    Traceback (most recent call last):
+    ValueError: trials=2 belongs to setting='measured', but the setting is 'paper': leave it None,
+    or change the setting
+    """
+    setting = source.setting
+    if not isinstance(setting, str) or setting not in SETTINGS:
+        raise ValueError(f"setting must be 'measured' or 'paper', got {setting!r}")
+    given: dict[str, Any] = {}
+    for field in fields(SETTINGS[setting]):
+        value = getattr(source, field.name)
+        if value is not None or field.default is MISSING:
+            given[field.name] = value
+    for other, kind in SETTINGS.items():
+        for name in (field.name for field in fields(kind)):
+            value = getattr(source, name)
+            if value is not None and name not in given:
+                raise ValueError(
+                    f"{name}={value!r} belongs to setting={other!r}, but the setting is "
+                    f"{setting!r}: leave it None, or change the setting"
+                )
+    if setting == "paper" and "learning_rate" in given:
+        given.setdefault("gain_step", given["learning_rate"])
+    return SETTINGS[setting](**given)
 
 
 @dataclass(frozen=True, slots=True)

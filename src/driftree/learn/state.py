@@ -1,33 +1,32 @@
-"""State: what an estimator has learnt (a tree and an encoder), its size, how it is kept, copied."""
+"""State: what an estimator has learnt, a tree with encoder and target; its size; copies of it."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
-import numpy as np
-
+from driftree.learn import growth
 from driftree.learn._kernels import Lock
-from driftree.learn.memory import bytes_of, check_budget
+from driftree.learn.encoding import Encoder
+from driftree.learn.memory import bytes_of
 from driftree.learn.storage import models
-from driftree.learn.tables import array_names
-from driftree.learn.validation import apply_weights, check_weights
+from driftree.learn.target import Labels
+from driftree.learn.vocabulary import Vocabulary
 from driftree.version import __version__
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    import numpy as np
+    from numpy.typing import NDArray
 
     from driftree.learn._kernels import Turn, _TreeEngine
-    from driftree.learn.encoding import Batch, Encoder
     from driftree.learn.memory import Size
-    from driftree.learn.tables import Table
+    from driftree.learn.nodes import TreeNodes
 
-STATE_VERSION = 1  # of what is pickled: to be raised with every change of it
+STATE_VERSION = 2  # of what is pickled: to be raised with every change of it
 State = TypeVar("State", bound="HasTree")
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -45,8 +44,12 @@ class LearningTree(Protocol):
         """The kernels that hold its arrays."""
 
     @property
-    def encoder(self) -> Any:
-        """The encoder: names, levels and labels."""
+    def encoder(self) -> Encoder:
+        """Features and levels: what X means."""
+
+    @property
+    def target(self) -> Labels:
+        """Labels: what y means."""
 
     @property
     def n_nodes(self) -> int:
@@ -57,7 +60,7 @@ class LearningTree(Protocol):
         """Rows of a batch that are learnt at a time, at most."""
 
     def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
-        """Learn rows."""
+        """Take one step with at most `step_rows` rows; who calls has the engine's turn."""
 
     def decide(self) -> None:
         """Decide the nodes that are due."""
@@ -87,6 +90,13 @@ class LearningTree(Protocol):
 
     def restore(self, knowledge: dict[str, Any]) -> None:
         """Take over the knowledge of another tree; raise ValueError if it is not sound."""
+
+
+def connect(tree: TreeNodes, categorical: Sequence[Hashable] | None, *, indicators: bool) -> None:
+    """Give a new tree its encoder and its target, which share one vocabulary."""
+    row_face = tree.engine.row_face(Vocabulary.of({}, [], {}))
+    tree.encoder = Encoder(row_face, tree.engine, categorical, indicators=indicators)
+    tree.target = Labels(row_face, tree.engine)
 
 
 class HasTree(Protocol):
@@ -143,137 +153,32 @@ class LearntState(Unsaved):
     categorical: Sequence[Hashable] | None
     _tree: LearningTree | None = None
 
-    @property
-    def _encoder(self) -> Encoder | None:
-        return None if self._tree is None else self._tree.encoder
-
     def _read_parameters(self) -> Any:
         """Return the parameters, checked."""
         raise NotImplementedError
 
     @staticmethod
-    def _new_parts(
-        parameters: Any, categorical: Sequence[Hashable] | None
-    ) -> tuple[LearningTree, Encoder]:
-        """Return a new tree and its encoder."""
+    def _new_tree(parameters: Any, categorical: Sequence[Hashable] | None) -> LearningTree:
+        """Return a new tree that is connected with its encoder and its target."""
         raise NotImplementedError
 
-    # ------------------------------------------------------------------ learning
-    def _parts(self, *, afresh: bool = False) -> tuple[LearningTree, Encoder]:
-        """Return tree and encoder, or new ones; `_learn` keeps them when nothing can fail."""
-        if self._tree is not None and not afresh:
-            return self._tree, self._tree.encoder
-        return self._new_parts(self._read_parameters(), self.categorical)
-
-    def _learn(
-        self,
-        parts: tuple[LearningTree, Encoder],
-        batch: Batch,
-        labels: tuple[NDArray[np.int32], list[Hashable]],
-        weights: NDArray[np.float64] | None,
-        step_rows: int | None = None,
-    ) -> None:
-        """Learn what has been read and checked."""
-        tree, encoder = parts
-        codes, new_labels = labels
-        if new_labels or batch.brings_columns:
-            check_budget(tree, encoder.size_with(batch, new_labels))
-        X, y, w = apply_weights(batch.matrix, codes, weights)
-        with tree.engine.writing():  # what is new comes with the step that brings it
-            tree.expect_classes([*encoder.labels, *new_labels])
-            encoder.commit(batch, new_labels)
-            tree.finish()
-            size = min(step_rows or tree.step_rows, tree.step_rows)
-            tree.learn(X[:size], y[:size], w[:size])
-            self._keep(tree)
-        for start in range(size, len(X), size):
-            rows = slice(start, start + size)
-            tree.learn(X[rows], y[rows], w[rows])
-
-    def _keep(self, tree: LearningTree) -> None:
-        """Let a tree be the model's, while nobody looks at the one before it."""
-        before = self._tree
-        if before is tree:
-            return
-        with contextlib.nullcontext() if before is None else before.engine.writing():
-            self._tree = tree
-
-    def _learn_checked(
-        self,
-        X: Table,
-        names: list[Hashable] | None,
-        labels: Any,
-        sample_weight: ArrayLike | None,
-        *,
-        expected: Iterable[Any] | None = None,
-        is_first: bool = False,
-        afresh: bool = False,
-        step_rows: int | None = None,
-    ) -> None:
-        """Read rows, labels and weights; if all of them are right, learn."""
-        if len(labels) != len(X):
-            raise ValueError(
-                f"X has {len(X)} rows, but y has {len(labels)} labels: give one per row"
-            )
-        weights = check_weights(sample_weight, len(X))
-        rows = None
-        if weights is not None and not weights.all():
-            rows = np.flatnonzero(weights)
-            weights = weights[rows]
-            if is_first and not len(rows):
-                raise ValueError("Sample weights must contain at least one non-zero number.")
-        if len(X if rows is None else rows) == 0:
-            return
-        parts = self._parts(afresh=afresh)
-        encoder = parts[1]
-        if is_first:
-            own_names = array_names(X.shape[1]) if isinstance(X, np.ndarray) else X.columns
-            encoder.check_declared(names or own_names)
-        batch = encoder.read(X, names, learning=True, rows=rows)
-        codes = encoder.read_labels(labels, expected, rows=rows)
-        self._learn(parts, batch, codes, weights, step_rows)
-
-    def _is_ready(self, X: Any, tree: LearningTree | None) -> bool:
-        """Tell whether nothing in an array has to be read: as many plain numbers as always."""
-        known = self.__dict__
-        return (
-            type(X) is np.ndarray
-            and X.dtype == np.float64
-            and X.ndim == 2
-            and len(X) > 0
-            and known.get("n_features_in_") == X.shape[1]
-            and "feature_names_in_" not in known
-            and tree is not None
-            and tree.encoder.is_ready(X)
-        )
-
-    def _learn_ready(self, X: Any, y: Any) -> bool:
-        """Learn arrays in which nothing is new, and say so; otherwise do nothing."""
-        tree = self._tree
-        if type(y) is not np.ndarray or y.ndim != 1 or not self._is_ready(X, tree):
-            return False
-        assert tree is not None
-        codes = tree.encoder.known_codes(y) if len(y) == len(X) else None
-        if codes is None:
-            return False
-        tree.learn(X, codes, np.ones(len(codes)))
-        return True
-
-    @contextlib.contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        before = dict(self.__dict__)
-        try:
-            yield
-        except BaseException:
-            self.__dict__ = before
-            raise
-
     # ------------------------------------------------------------------ what it knows
+    @property
+    def _fitted(self) -> LearningTree:
+        """The tree, for attributes that are there once something was learnt."""
+        tree = self._tree
+        if tree is None:
+            raise AttributeError(
+                f"this {type(self).__name__} has learnt nothing yet: such attributes come with "
+                "the first rows"
+            )
+        return tree
+
     @property
     @undisturbed
     def n_nodes_(self) -> int:
         """Number of nodes."""
-        return 1 if self._tree is None else self._tree.n_nodes
+        return self._fitted.n_nodes
 
     @property
     def n_leaves_(self) -> int:
@@ -284,30 +189,29 @@ class LearntState(Unsaved):
     @undisturbed
     def depth_(self) -> int:
         """Number of conditions on the longest path."""
-        if self._tree is None:
-            return 0
-        return max(int(self._tree.engine.depth[leaf]) for leaf in self._tree.leaves())
+        tree = self._fitted
+        return max(int(tree.engine.depth[leaf]) for leaf in tree.leaves())
 
     @property
+    @undisturbed
     def n_splits_(self) -> int:
         """Splits as the paper counts them: inner nodes, plus 1 (two classes) or c per leaf."""
-        n_classes = 0 if self._encoder is None else len(self._encoder.labels)
+        n_classes = self._fitted.engine.n_classes
         per_leaf = n_classes if n_classes > 2 else 1
         return self.n_leaves_ - 1 + self.n_leaves_ * per_leaf
 
     @property
+    @undisturbed
     def n_parameters_(self) -> int:
         """Parameters as the paper counts them: inner nodes, plus the weights of each leaf model."""
-        if self._tree is None:
-            return 0
-        engine = self._tree.engine
+        engine = self._fitted.engine
         weights = (engine.n_columns - 1) * max(1, engine.n_classes - 1)
         return self.n_leaves_ - 1 + self.n_leaves_ * int(weights)
 
     @property
     def n_rows_seen_(self) -> int:
         """Rows learnt so far; a weight counts as the rows it was turned into, at most 8."""
-        return 0 if self._tree is None else int(self._tree.engine.n_rows)
+        return int(self._fitted.engine.n_rows)
 
     @undisturbed
     def memory_usage(self) -> int:
@@ -367,15 +271,15 @@ class LearntState(Unsaved):
         models.save(self, path)
 
     def _take_over(self, learnt: dict[str, Any]) -> None:
-        """Make tree and encoder of what another model has learnt, if that is sound."""
+        """Make a tree of what another model has learnt, if that is sound."""
         parameters, arrays = learnt["parameters"], learnt["arrays"]
         n_trials = parameters.max_nodes * getattr(parameters, "trials", 0)
         for name, n in (("parent", parameters.max_nodes), ("trial_feature", n_trials)):
             if len(arrays.get(name, ())) != n:  # before a tree of this size is made
                 raise ValueError(f"{name!r} must have a length of {n}, as the parameters say")
-        tree, encoder = self._new_parts(parameters, learnt["categorical"])
+        tree = self._new_tree(parameters, learnt["categorical"])
         tree.restore(learnt)
-        encoder.restore(learnt["names"], learnt["levels"], learnt["labels"])
+        growth.restore(tree, learnt)
         self._tree = tree
 
     # ------------------------------------------------------------------ copying
@@ -384,15 +288,12 @@ class LearntState(Unsaved):
         tree = state.pop("_tree", None)
         if tree is None:
             return state
-        encoder = tree.encoder
         with tree.engine.writing():
             state["_learnt"] = {
                 **tree.knowledge(),
-                "names": dict(encoder.names),
-                "levels": [None if codes is None else dict(codes) for codes in encoder.levels],
-                "labels": dict(encoder.labels),
+                **tree.encoder.knowledge(),
+                **tree.target.knowledge(),
                 "parameters": tree.parameters,
-                "categorical": sorted(encoder.categorical, key=repr),
             }
         return state
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import narwhals.stable.v2 as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
@@ -61,22 +62,6 @@ class Columns:
         """Names of the columns."""
         return list(self.arrays)
 
-    def check_names(self, estimator: Any, *, is_first: bool) -> None:
-        """Let an estimator remember the names, or compare them with those it remembers."""
-        if is_first:
-            estimator.n_features_in_ = len(self.arrays)
-            if all(isinstance(name, str) for name in self.arrays):  # as scikit-learn has it
-                estimator.feature_names_in_ = np.array(self.columns, dtype=object)
-            elif hasattr(estimator, "feature_names_in_"):
-                del estimator.feature_names_in_
-            return
-        known = getattr(estimator, "feature_names_in_", None)
-        if known is not None and known.tolist() != self.columns:
-            raise ValueError(
-                "The feature names should match those that were passed during fit: the columns "
-                f"were {known.tolist()}, now they are {self.columns}"
-            )
-
 
 Frame = nw.DataFrame[Any] | Columns
 Table = NDArray[Any] | Frame
@@ -87,39 +72,76 @@ def array_names(n: int) -> list[Hashable]:
     return [f"x{j}" for j in range(n)]
 
 
-def check_rows(X: Any, estimator: Any, *, is_first: bool) -> tuple[Table, list[Hashable] | None]:
-    """Return an array or a frame by scikit-learn's rules, and names if they are not its own.
+class Seen(BaseEstimator):
+    """What scikit-learn's estimators remember of features: `n_features_in_`, `feature_names_in_`.
+
+    Reading changes no estimator: it fills one of these, and what it holds is taken over when
+    everything was right.
+    """
+
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+
+
+class Rows(NamedTuple):
+    """A table by scikit-learn's rules."""
+
+    table: Table
+    names: list[Hashable] | None
+    """The columns' names, if they are not the table's own."""
+    seen: Seen | None
+    """What to remember of the first ones."""
+
+
+def check_rows(X: Any, estimator: Any, *, is_first: bool) -> Rows:
+    """Return an array or a frame by scikit-learn's rules.
 
     The features are those of the first call of `fit` or `partial_fit`. An estimator that knows only
     River's calls has features by name, and not all of them need be here.
     """
-    knows_river_only = not is_first and not hasattr(estimator, "n_features_in_")
     is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
     is_frame = not is_plain and (_is_columns(X) or nw.dependencies.is_into_dataframe(X))
-    checked: Table = X
+    table: Table = X
     if not is_plain:
-        checked = read_frame(X) if is_frame else _to_rectangle(X, estimator)
-    if is_frame and 0 in checked.shape:
-        what = "sample" if checked.shape[0] == 0 else "feature"
-        raise ValueError(f"X has 0 {what}(s) (shape={checked.shape}), but needs at least 1")
-    if knows_river_only:
-        return checked, None
-    width = checked.shape[1]
+        table = read_frame(X) if is_frame else _to_rectangle(X, estimator)
+    if is_frame and 0 in table.shape:
+        what = "sample" if table.shape[0] == 0 else "feature"
+        raise ValueError(f"X has 0 {what}(s) (shape={table.shape}), but needs at least 1")
+    if not is_first and not hasattr(estimator, "n_features_in_"):
+        return Rows(table, None, None)
+    width = table.shape[1]
     if not is_first and width != estimator.n_features_in_:
         raise ValueError(
             f"X has {width} features, but {type(estimator).__name__} is expecting "
             f"{estimator.n_features_in_} features as input: give the same columns as before, or "
             "use learn_many, learn_one, predict_many, predict_one when features come and go"
         )
-    names = getattr(estimator, "feature_names_in_", None)
-    if isinstance(checked, Columns):
-        checked.check_names(estimator, is_first=is_first)
+    seen = Seen() if is_first else None
+    known = estimator if seen is None else seen
+    names = getattr(known, "feature_names_in_", None)
+    if isinstance(table, Columns):
+        _check_names(table, known, is_first=is_first)
     elif is_first or is_frame or names is not None:
-        validate_data(estimator, X if is_frame else checked, reset=is_first, skip_check_array=True)
-    names = getattr(estimator, "feature_names_in_", None)
+        validate_data(known, X if is_frame else table, reset=is_first, skip_check_array=True)
+    names = getattr(known, "feature_names_in_", None)
     if is_frame:
-        return checked, array_names(width) if names is None else None
-    return checked, None if names is None else names.tolist()
+        return Rows(table, array_names(width) if names is None else None, seen)
+    return Rows(table, None if names is None else names.tolist(), seen)
+
+
+def _check_names(table: Columns, known: Any, *, is_first: bool) -> None:
+    """Remember the names of a dict's columns, or compare them with those that are known."""
+    if is_first:
+        known.n_features_in_ = len(table.columns)
+        if all(isinstance(name, str) for name in table.columns):  # as scikit-learn has it
+            known.feature_names_in_ = np.array(table.columns, dtype=object)
+        return
+    before = getattr(known, "feature_names_in_", None)
+    if before is not None and before.tolist() != table.columns:
+        raise ValueError(
+            "The feature names should match those that were passed during fit: the columns "
+            f"were {before.tolist()}, now they are {table.columns}"
+        )
 
 
 def read_frame(X: Any) -> Frame:

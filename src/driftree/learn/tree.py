@@ -26,6 +26,7 @@ from driftree.learn.evidence import (
 )
 from driftree.learn.history import History
 from driftree.learn.nodes import TreeNodes
+from driftree.learn.parameters import PaperParameters
 from driftree.learn.sampling import Sampler
 
 if TYPE_CHECKING:
@@ -61,22 +62,16 @@ class Tree(TreeNodes):
         self.parameters = p
         self.engine = Engine(
             n_classes,
-            by_gradient=p.setting == "paper",
-            evidence_window=p.evidence_window,
-            learning_rate=p.learning_rate,
-            memory=p.memory,
+            by_gradient=isinstance(p, PaperParameters),
             passes=ADAGRAD_PASSES,
             first_rows=MeasuredTrials.FIRST_ROWS,
-            gain_step=p.learning_rate if p.gain_step is None else p.gain_step,
-            candidates_per_feature=p.candidates,
-            replacement_rate=p.replacement_rate,
             seed=p.seed,
             max_nodes=p.max_nodes,
-            trials=p.trials,
+            **_own_settings(p),
         )
         self.evidence: Evidence = (
             GradientApproximation(self.engine, p.epsilon, p.candidates)
-            if p.setting == "paper"
+            if isinstance(p, PaperParameters)
             else MeasuredTrials(
                 self.engine,
                 epsilon=p.epsilon,
@@ -96,14 +91,13 @@ class Tree(TreeNodes):
 
     # ------------------------------------------------------------------ one time step
     def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
-        """Learn rows: one step in the paper's setting, steps of at most 200 rows in ours."""
-        size = self.step_rows
-        for start in range(0, len(X), size):
-            rows = slice(start, start + size)
-            with self.engine.writing():  # nobody looks between the sums and the decisions
-                self.engine.learn(X[rows], y[rows], w[rows])
-                if self.engine.has_due:
-                    self.decide()
+        """Take one step with at most `step_rows` rows.
+
+        Who calls has the engine's turn: nobody looks between the sums and the decisions.
+        """
+        self.engine.learn(X, y, w)
+        if self.engine.has_due:
+            self.decide()
 
     @property
     def step_rows(self) -> int:
@@ -391,3 +385,23 @@ class Tree(TreeNodes):
                 "right": int(self.engine.right[node]),
             }
         return change.kind(node=node, **change.figures, **children)  # type: ignore[arg-type]
+
+
+def _own_settings(p: Parameters) -> dict[str, Any]:
+    """Return what the engine needs for one setting, and nothing for the other, which it ignores."""
+    if isinstance(p, PaperParameters):
+        return {
+            "learning_rate": p.learning_rate,
+            "gain_step": p.gain_step,
+            "candidates_per_feature": p.candidates,
+            "replacement_rate": p.replacement_rate,
+            **dict.fromkeys(("evidence_window", "memory"), math.inf),
+            "trials": 0,
+        }
+    return {
+        "evidence_window": p.evidence_window,
+        "memory": p.model_window,
+        "trials": p.trials,
+        **dict.fromkeys(("learning_rate", "gain_step", "replacement_rate"), 0.0),
+        "candidates_per_feature": 0,
+    }

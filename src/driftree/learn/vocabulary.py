@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from driftree.learn.memory import text_bytes
 from driftree.learn.tables import array_names
-from driftree.learn.validation import label_array
+from driftree.learn.validation import as_objects
 from driftree.learn.words import distinct_texts, printable
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     Levels = Sequence[Mapping[Hashable, int] | None]
@@ -111,3 +112,21 @@ class Vocabulary:
             classes=label_array(label_list),
             n_text=self.n_text + text_bytes(labels),
         )
+
+
+def label_array(labels: list[Any]) -> NDArray[Any]:
+    r"""Return labels as an array that holds them unchanged.
+
+    Examples
+    --------
+    >>> label_array(["a", "b"]), label_array([1, "b"])
+    (array(['a', 'b'], dtype='<U1'), array([1, 'b'], dtype=object))
+    >>> label_array(["a", b"\x80"])
+    array(['a', b'\x80'], dtype=object)
+    """
+    is_plain = all(isinstance(label, (str, bytes, bool, int, float)) for label in labels)
+    if is_plain and len({isinstance(label, bytes) for label in labels}) < 2:  # bytes are no text
+        array = np.asarray(labels)
+        if array.tolist() == labels:
+            return array
+    return as_objects(labels)

@@ -9,6 +9,9 @@ from driftree.paper.figures import figure_drift as figure_drift
 from driftree.paper.figures import figure_tradeoff as figure_tradeoff
 from driftree.paper.six_tables import make_tables as make_tables
 from driftree.paper.table_formats import WRITERS as WRITERS
+from driftree.paper.table_formats import Cell as Cell
+from driftree.paper.table_formats import Head as Head
+from driftree.paper.table_formats import Table as Table
 from driftree.streams.multiflow import paper_agrawal as paper_agrawal
 from driftree.streams.multiflow import paper_hyperplane as paper_hyperplane
 from driftree.streams.multiflow import paper_sea as paper_sea

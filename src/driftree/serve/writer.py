@@ -297,12 +297,12 @@ class Writer:
 # ---------------------------------------------------------------------- looking at a model
 def feature_names(model: Any) -> list[Any]:
     """Return the names of the features that a model has met."""
-    return [] if model._encoder is None else list(model._encoder.names)
+    return [] if model._tree is None else list(model._tree.encoder.names)
 
 
 def labels_of(model: Any) -> list[Any]:
     """Return the labels that a model has met."""
-    return [] if model._encoder is None else list(model._encoder.labels)
+    return [] if model._tree is None else list(model._tree.target.labels)
 
 
 def _mark(model: Any) -> tuple[object, ...]:

@@ -246,7 +246,7 @@ def plot_weights_over_time(
         else f"; the strongest {len(names)} of {len(course.effects)} inputs"
     )
     words = say_path(course.path, 4.4 - measure(which, FONT_SIZE), FONT_SIZE) + which
-    label_text = label_texts(inside(model)[1].labels)[course.label]
+    label_text = label_texts(inside(model)[0].target.labels)[course.label]
     title = f"Leaf {course.leaf}: effects on {label_text}"
     add_heading(ax, title, words, width=4.4, lines=1 + n_lines)
     return ax

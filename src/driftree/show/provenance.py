@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from driftree.learn._kernels import instruction_set, instruction_sets
+from driftree.learn.parameters import read_parameters
 
 if TYPE_CHECKING:
     from driftree.estimators import DynamicModelTreeClassifier
@@ -81,7 +82,7 @@ def _environment() -> dict[str, str]:
 
 
 def parameters(model: DynamicModelTreeClassifier) -> list[dict[str, Any]]:
-    """Return each parameter of a model as text, and whether it is not the default.
+    """Return each parameter of a model's setting as text, and whether it is not the default.
 
     Examples
     --------
@@ -89,10 +90,16 @@ def parameters(model: DynamicModelTreeClassifier) -> list[dict[str, Any]]:
     >>> [row["name"] for row in parameters(DynamicModelTreeClassifier(bins=32)) if row["changed"]]
     ['bins']
     """
-    defaults = type(model)().get_params()
+    chosen, defaults = read_parameters(model), type(model)().get_params()
+    given = {name: value for name, value in model.get_params().items() if hasattr(chosen, name)}
+    given["categorical"] = model.categorical
     return [
-        {"name": name, "value": repr(value), "changed": repr(value) != repr(defaults[name])}
-        for name, value in model.get_params().items()
+        {
+            "name": name,
+            "value": repr(getattr(chosen, name, value)),
+            "changed": repr(value) != repr(defaults[name]),
+        }
+        for name, value in sorted(given.items())
     ]
 
 

@@ -86,7 +86,7 @@ def gather(
         "headline": _headline(model, history, measured),
         "labels": _labels(model),
         "inputs": encoder.column_names(),
-        "short_inputs": _shorten_names(encoder.column_names(), len(encoder.labels)),
+        "short_inputs": _shorten_names(encoder.column_names(), len(tree.target.labels)),
         "factors": [round_number(factor) for factor in column_scales(tree)[1].tolist()],
         "is_kept": history is not None,
         "first": {
@@ -123,7 +123,7 @@ def _show_controls(part: Any) -> Any:
 
 
 def _labels(model: DynamicModelTreeClassifier) -> list[str]:
-    return list(label_texts(inside(model)[1].labels, most=None).values())
+    return list(label_texts(inside(model)[0].target.labels, most=None).values())
 
 
 def _shorten_names(names: list[str], n_labels: int) -> list[str]:

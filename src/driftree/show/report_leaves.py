@@ -89,7 +89,7 @@ def present_leaves(model: DynamicModelTreeClassifier, words: Words) -> list[dict
     """
     tree, encoder = inside(model)
     is_reached = tree.engine.class_rows(0).sum() > 0
-    label_numbers = {label: number for number, label in enumerate(encoder.labels)}
+    label_numbers = {label: number for number, label in enumerate(tree.target.labels)}
     names = encoder.column_names()
     input_numbers = {name: number for number, name in reversed(list(enumerate(names)))}
     leaves = []
@@ -147,12 +147,12 @@ def leaves_over_time(model: DynamicModelTreeClassifier) -> dict[str, Any]:
     model : DynamicModelTreeClassifier
         A model that has learnt something.
     """
-    tree, encoder = inside(model)
+    tree, _ = inside(model)
     moments = [*_past(tree), _now(tree)]
-    labels = {label: number for number, label in enumerate(encoder.labels)}
+    labels = {label: number for number, label in enumerate(tree.target.labels)}
     frequent: dict[Pair, list[int]] = {}
     for leaf, sight in moments[-1][2].items():
-        found = _telling(class_shares(tree, encoder, leaf), outputs(encoder, tree.engine.n_outputs))
+        found = _telling(class_shares(tree, leaf), outputs(tree, tree.engine.n_outputs))
         frequent[leaf, sight.since_step] = [labels[label] for label in found]
     lives: dict[Pair, Life] = {}
     for place, (_, _, leaves) in enumerate(moments):

@@ -96,7 +96,7 @@ def plot_tree(
     """
     check_limits(max_weights)
     nodes = outline(model, step=step)
-    labels, names = colour_labels(nodes), label_texts(inside(model)[1].labels, most=None)
+    labels, names = colour_labels(nodes), label_texts(inside(model)[0].target.labels, most=None)
     hidden = hide_small(nodes)
     bars = {
         node.node: bars_of(node, max_weights)
@@ -177,7 +177,7 @@ def _explain(
         }
         one = " (where no rows came: ".join(words[each] for each in sorted(has_seen, reverse=True))
         one += ")" if len(has_seen) > 1 else ""
-        names = label_texts(inside(model)[1].labels)
+        names = label_texts(inside(model)[0].target.labels)
         whose = one if several else f"label {names[next(iter(effects))]}"
         inputs = len(next(iter(effects.values())))
         which = f"the strongest {max_weights} of {inputs}" if inputs > max_weights else "all"

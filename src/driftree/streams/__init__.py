@@ -2,7 +2,12 @@
 
 from driftree.streams.cache import cache_folder as cache_folder
 from driftree.streams.catalogue import DATA_SETS as DATA_SETS
+from driftree.streams.catalogue import ByHand as ByHand
+from driftree.streams.catalogue import Counts as Counts
+from driftree.streams.catalogue import CSVFile as CSVFile
 from driftree.streams.catalogue import DataSet as DataSet
+from driftree.streams.catalogue import Generated as Generated
+from driftree.streams.catalogue import OpenMLFile as OpenMLFile
 from driftree.streams.concepts import AGRAWAL_FEATURES as AGRAWAL_FEATURES
 from driftree.streams.concepts import STAGGER_FEATURES as STAGGER_FEATURES
 from driftree.streams.concepts import label_agrawal as label_agrawal
@@ -10,6 +15,7 @@ from driftree.streams.concepts import label_led as label_led
 from driftree.streams.concepts import label_sea as label_sea
 from driftree.streams.concepts import label_sine as label_sine
 from driftree.streams.concepts import label_stagger as label_stagger
+from driftree.streams.datasets import DataSetStatus as DataSetStatus
 from driftree.streams.datasets import DataSetUnavailable as DataSetUnavailable
 from driftree.streams.datasets import LoadedData as LoadedData
 from driftree.streams.datasets import fetch_data_set as fetch_data_set

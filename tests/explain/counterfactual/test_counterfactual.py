@@ -17,7 +17,7 @@ from driftree.explain.counterfactual import counterfactual, find_nearest
 from driftree.explain.explanation import zero_of
 
 LEVELS = ["bus", "car", "van", "walk"]
-PAPER = {"setting": "paper", "epsilon": 1e-7}
+PAPER = {"setting": "paper"}
 ROUNDING = 0.005  # what it may add to a distance here
 
 

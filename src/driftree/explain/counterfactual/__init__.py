@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from driftree.explain.readable import Readable
     from driftree.learn.encoding import Encoder
     from driftree.learn.events import Condition
+    from driftree.learn.target import Labels
     from driftree.learn.tree import Tree
 
 MAX_NODES = 1000  # of all searches together; then one way down each
@@ -126,7 +127,7 @@ def counterfactual(
         return hunt.result(note)
     return Counterfactual(
         exists=False,
-        target=None if hunt.target is None else encoder.label_list[hunt.target],
+        target=None if hunt.target is None else hunt.tree.target.label_list[hunt.target],
         exact=hunt.unsearched == math.inf,
         reason=_say_why(hunt),
         note=note,
@@ -145,9 +146,9 @@ def find_nearest(
     tree, encoder = inside(model)
     values = read_row(encoder, x)
     limits = read_constraints(encoder, x, values, fixed, ranges)
-    code = _read_target(encoder, target)
+    code = _read_target(tree.target, target)
     present = int(tree.engine.probabilities(values[None])[0].argmax())
-    if code is None and len(encoder.labels) == 2:
+    if code is None and len(tree.target.labels) == 2:
         code = 1 - present
     hunt = Hunt(tree, encoder, dict(x), values, present=present, target=code)
     hunt.run(limits)
@@ -199,7 +200,7 @@ class Hunt:
         if self.target == self.present and limits.allow(self.values):
             self.best, self.cost = self.values, 0.0
             return
-        if len(self.encoder.labels) < 2:
+        if len(self.tree.target.labels) < 2:
             return
         self.start = Start(self.tree, self.encoder, self.values, limits)
         regions = (reach(self.tree, self.start, limits, leaf) for leaf in self.tree.leaves())
@@ -330,7 +331,7 @@ class Hunt:
         leaf = int(self.tree.engine.leaves(values[None])[0])
         return Counterfactual(
             exists=True,
-            target=self.encoder.label_list[code],
+            target=self.tree.target.label_list[code],
             x=row,
             changes=self.changes(values),
             distance=math.sqrt(self.start.costs(values).sum()) if self.cost else 0.0,
@@ -342,15 +343,15 @@ class Hunt:
         )
 
 
-def _read_target(encoder: Encoder, target: Hashable) -> int | None:
+def _read_target(labels: Labels, target: Hashable) -> int | None:
     if target is None:
         return None
-    code = encoder.labels.get(plain(target)) if is_hashable(target) else None
+    code = labels.labels.get(plain(target)) if is_hashable(target) else None
     if code is None:
         raise ValueError(
             f"target must be a label that was learnt, got {target!r}"
-            f"{did_you_mean(target, encoder.label_list)}: choose from "
-            f"{list_names(encoder.label_list)}, or None for any other than now"
+            f"{did_you_mean(target, labels.label_list)}: choose from "
+            f"{list_names(labels.label_list)}, or None for any other than now"
         )
     return code
 
@@ -358,7 +359,7 @@ def _read_target(encoder: Encoder, target: Hashable) -> int | None:
 # ---------------------------------------------------------------------- words
 def _say_why(hunt: Hunt) -> str:
     """Say why there is no such row: the limits are too narrow, or the model has none."""
-    labels = hunt.encoder.label_list
+    labels = hunt.tree.target.label_list
     if len(labels) < 2:
         return f"{one_line(repr(labels[0]))} is the only label that was learnt"
     if hunt.unsearched < math.inf:

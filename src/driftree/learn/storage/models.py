@@ -120,7 +120,7 @@ def _pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Arrays]:
     arrays, history = knowledge["arrays"], knowledge.get("history")
     tree.engine.check()
     tree.check(history)
-    known = encoder.names, encoder.levels, encoder.labels
+    known = encoder.names, encoder.levels, tree.target.labels
     check_codes(tree.engine, *known, indicators=encoder.indicators)
     contents = {
         "parameters": {
@@ -135,7 +135,7 @@ def _pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Arrays]:
             else [json_values.encode(level, f"a level of feature {name!r}") for level in codes]
             for name, codes in zip(encoder.names, encoder.levels, strict=True)
         ],
-        "labels": [json_values.encode(label, "a label") for label in encoder.labels],
+        "labels": [json_values.encode(label, "a label") for label in tree.target.labels],
         "history": None,
     }
     if history is not None:

@@ -1,0 +1,319 @@
+"""Estimator: learning as every stream estimator of this library does it, whatever y means.
+
+A call that learns is one pipeline. Everything is read and checked first, which changes nothing;
+then what is new is committed, and the rows are learnt in steps. The first step and what it brings
+come in one turn, so that whoever looks sees the model before the call or after a whole step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Set
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from driftree.learn import growth
+from driftree.learn._kernels import LEARNED
+from driftree.learn.state import LearntState, undisturbed
+from driftree.learn.tables import Rows, check_rows, read_frame
+from driftree.learn.weights import read_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from driftree.learn.columns import Batch, News
+    from driftree.learn.state import LearningTree
+    from driftree.learn.tables import Seen
+    from driftree.learn.target import Answers
+    from driftree.learn.weights import Weights
+
+SEEN = ("n_features_in_", "feature_names_in_")
+
+
+class Lesson(NamedTuple):
+    """What a call brings to a tree, read and checked; nothing of it was learnt yet."""
+
+    tree: LearningTree
+    X: NDArray[np.float64]
+    answers: Answers
+    w: NDArray[np.float64]
+    news: News
+    """What is new among the features."""
+    seen: Seen | None = None
+    """What scikit-learn wants to be remembered, if this is the first batch."""
+    step_rows: int | None = None
+    """Rows of a step, at most; None is what the tree takes."""
+
+    @classmethod
+    def of(
+        cls,
+        tree: LearningTree,
+        batch: Batch,
+        answers: Answers,
+        weights: Weights,
+        *,
+        seen: Seen | None = None,
+        step_rows: int | None = None,
+    ) -> Lesson:
+        """Learn each row as often as its weight says."""
+        X, copies = batch.matrix, weights.copies
+        if copies is not None:
+            X, answers = X[copies], answers._replace(codes=answers.codes[copies])
+        return cls(tree, X, answers, weights.shares, batch.news, seen, step_rows)
+
+
+class StreamEstimator(LearntState):
+    """Learning, and finding leaves: all that does not depend on what y means."""
+
+    FIT_ROWS: int | None = None
+    """Rows that `fit` learns at a time; None is all of them."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._tree is not None
+
+    # ------------------------------------------------------------------ scikit-learn
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Forget everything, then learn the rows in their order.
+
+        Parameters
+        ----------
+        X : array, data frame or dict of columns, of shape (n_rows, n_features)
+            Numbers, text or truth values; None and NaN are missing.
+        y : array of shape (n_rows,)
+            Labels of any hashable type.
+        sample_weight : array of shape (n_rows,), optional
+            Weight 2 is the row twice, weight 0 is no row.
+
+        Returns
+        -------
+        self
+            If anything in the input is wrong, an error is raised and the model is what it was
+            before.
+        """
+        with self._learning(), self._all_or_nothing():
+            self._learn(self._read(X, y, sample_weight, is_first=True, afresh=True))
+        return self
+
+    def _learn_batch(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None, expected: Any = None
+    ) -> Self:
+        """Learn a batch by scikit-learn's rules."""
+        with self._learning():
+            if expected is None and sample_weight is None and self._learn_ready(X, y):
+                return self
+            if self._tree is not None and "n_features_in_" in self.__dict__:
+                if not (_is_empty(y) and _is_empty(X)):
+                    self._learn(self._read(X, y, sample_weight, expected))
+                return self
+            with self._all_or_nothing():
+                self._learn(self._read(X, y, sample_weight, expected, is_first=True))
+        return self
+
+    # ------------------------------------------------------------------ River
+    def learn_one(self, x: Mapping[Hashable, Any], y: Hashable, w: float = 1.0) -> None:
+        """Learn one row.
+
+        Parameters
+        ----------
+        x : dict
+            Feature names to values; what is absent, None or NaN is missing.
+        y : hashable
+            The label.
+        w : float, default=1.0
+            Weight; 2 is a batch of the row twice, 0 is no row.
+        """
+        tree = self._tree
+        if tree is not None and w == 1.0 and tree.encoder.row_face.learn(x, y, tree) == LEARNED:
+            return
+        with self._learning():
+            self._learn(self._read_one(x, y, w))  # something is new, wrong or weighted
+
+    def learn_many(self, X: Any, y: Any, w: ArrayLike | None = None) -> None:
+        """Learn a data frame (pandas, polars, pyarrow, ...); its columns may come and go.
+
+        Parameters
+        ----------
+        X : data frame or dict of columns
+            Columns are known by name, in any order.
+        y : series or sequence
+            Labels of any hashable type.
+        w : sequence of float, optional
+            Weight 2 is the row twice, weight 0 is no row.
+        """
+        with self._learning():
+            self._learn(self._read(X, y, w, by_name=True))
+
+    # ------------------------------------------------------------------ first, read
+    def _read(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None,
+        expected: Any = None,
+        *,
+        by_name: bool = False,
+        is_first: bool = False,
+        afresh: bool = False,
+    ) -> Lesson | None:
+        """Read rows, targets and weights; raise if any of them is wrong. Nothing changes.
+
+        Parameters
+        ----------
+        X, y, sample_weight : any
+            As they were given.
+        expected : sequence, optional
+            Targets to expect.
+        by_name : bool
+            River's rules: columns are known by name, and come and go.
+        is_first : bool
+            Whether these are the first rows that scikit-learn knows of.
+        afresh : bool
+            Whether what was learnt before does not count.
+        """
+        rows = (
+            Rows(read_frame(X), None, None) if by_name else check_rows(X, self, is_first=is_first)
+        )
+        n_rows = len(rows.table)
+        weights = read_weights(sample_weight, n_rows)
+        if is_first and not len(weights.shares):
+            raise ValueError("Sample weights must contain at least one non-zero number.")
+        tree = self._own_tree(afresh=afresh)
+        batch = tree.encoder.read(
+            rows.table, rows.names, learning=True, rows=weights.rows, is_first=is_first
+        )
+        answers = tree.target.read(
+            y, n_rows, strict=not by_name, expected=expected, rows=weights.rows
+        )
+        if not len(weights.shares):
+            return None
+        size = self.FIT_ROWS if afresh else None
+        return Lesson.of(tree, batch, answers, weights, seen=rows.seen, step_rows=size)
+
+    def _read_one(self, x: Mapping[Hashable, Any], y: Hashable, w: float) -> Lesson | None:
+        """Read one row."""
+        weights = read_weights([w], 1)
+        tree = self._own_tree()
+        if not len(weights.shares):
+            return None
+        batch = tree.encoder.read_dict(x, learning=True)
+        answers = tree.target.read([y], 1)
+        return Lesson.of(tree, batch, answers, weights)
+
+    def _own_tree(self, *, afresh: bool = False) -> LearningTree:
+        """Return the tree, or a new one; `_learn` keeps it when nothing can fail."""
+        if self._tree is not None and not afresh:
+            return self._tree
+        return self._new_tree(self._read_parameters(), self.categorical)
+
+    # ------------------------------------------------------------------ then commit, then steps
+    def _learn(self, lesson: Lesson | None) -> None:
+        """Learn what has been read and checked."""
+        if lesson is not None:
+            self._take_steps(lesson.tree, lesson.X, lesson.answers.codes, lesson.w, lesson)
+
+    def _take_steps(
+        self,
+        tree: LearningTree,
+        X: NDArray[np.float64],
+        y: NDArray[np.int32],
+        w: NDArray[np.float64],
+        lesson: Lesson | None = None,
+    ) -> None:
+        """Cut rows into steps and learn them; the first one brings what is new in a lesson."""
+        fresh, most = lesson, None if lesson is None else lesson.step_rows
+        start = 0
+        while start < len(X):
+            with tree.engine.writing():  # nobody looks between the sums and the decisions
+                if fresh is not None:
+                    growth.commit(tree, fresh.news, fresh.answers.new)
+                    tree.finish()
+                size = tree.step_rows if most is None else min(most, tree.step_rows)
+                rows = slice(start, start + size)
+                tree.learn(X[rows], y[rows], w[rows])
+                if fresh is not None:
+                    self._keep(tree, fresh.seen)
+                    fresh = None
+                start += size
+
+    def _keep(self, tree: LearningTree, seen: Seen | None) -> None:
+        """Let a tree be the model's, while nobody looks at the one before it; all in one move."""
+        before = self._tree
+        if before is tree and seen is None:
+            return
+        with contextlib.nullcontext() if before is None else before.engine.writing():
+            if seen is None:
+                self._tree = tree
+                return
+            kept = {name: value for name, value in vars(self).items() if name not in SEEN}
+            self.__dict__ = kept | vars(seen) | {"_tree": tree}  # works or does nothing
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Let the model be what it was if its first rows are not all learnt."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    # ------------------------------------------------------------------ known arrays
+    def _is_ready(self, X: Any, tree: LearningTree | None) -> bool:
+        """Tell whether nothing in an array has to be read: as many plain numbers as always."""
+        known = self.__dict__
+        return (
+            type(X) is np.ndarray
+            and X.dtype == np.float64
+            and X.ndim == 2
+            and len(X) > 0
+            and known.get("n_features_in_") == X.shape[1]
+            and "feature_names_in_" not in known
+            and tree is not None
+            and tree.encoder.is_ready(X)
+        )
+
+    def _learn_ready(self, X: Any, y: Any) -> bool:
+        """Learn arrays in which nothing is new, and say so; otherwise do nothing."""
+        tree = self._tree
+        if not self._is_ready(X, tree):
+            return False
+        assert tree is not None
+        codes = tree.target.known_codes(y, len(X))
+        if codes is None:
+            return False
+        self._take_steps(tree, X, codes, np.ones(len(X)))
+        return True
+
+    # ------------------------------------------------------------------ rows to leaves
+    def _matrix(self, X: Any) -> NDArray[np.float64]:
+        if self._is_ready(X, self._tree):
+            return X  # type: ignore[no-any-return]
+        check_is_fitted(self)
+        assert self._tree is not None
+        table, names, _ = check_rows(X, self, is_first=False)
+        return self._tree.encoder.read(table, names, learning=False).matrix
+
+    @undisturbed
+    def apply(self, X: Any) -> NDArray[np.int32]:
+        """Return the id of the leaf that each row reaches."""
+        matrix = self._matrix(X)
+        assert self._tree is not None
+        return self._tree.engine.leaves(matrix)
+
+
+def _is_empty(values: Any) -> bool:
+    """Tell a table or a sequence of no rows."""
+    shape = getattr(values, "shape", None)
+    if shape is not None:
+        return bool(shape[:1] == (0,))
+    has_order = hasattr(values, "__len__") and not isinstance(values, (str, bytes, Set, Mapping))
+    return has_order and len(values) == 0

@@ -1,0 +1,261 @@
+"""Target: what y means. A classifier's target are labels.
+
+It stands beside the encoder, which is for X: it reads y, knows what is new in it, and says a
+prediction in the user's words. What the estimators ask of a target is all here, so that another
+kind of y is another class of this kind, and no other learning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Set
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from river.utils import dataframe
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from driftree.learn.tables import Columns
+from driftree.learn.validation import (
+    as_objects,
+    check_keys,
+    is_missing,
+    plain,
+    row_of,
+    unhashable,
+)
+from driftree.learn.words import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from driftree.learn._kernels import _RowFace, _TreeEngine
+    from driftree.learn.tables import Frame
+    from driftree.learn.validation import Rows
+    from driftree.learn.vocabulary import Vocabulary
+
+SHORT = 64  # labels of so few rows are looked up one by one, which is faster than sorting them
+
+
+class Answers(NamedTuple):
+    """What was read of y: a code per row, and the labels that are new, in the order of codes."""
+
+    codes: NDArray[np.int32]
+    new: Sequence[Hashable] = ()
+
+
+class Labels:
+    """Labels of any hashable type.
+
+    Parameters
+    ----------
+    row_face : RowFace or FimtddRowFace
+        It holds the vocabulary, which the target shares with the encoder: both change at once.
+    engine : Engine or FimtddEngine
+        Whose predictions are said in labels.
+    """
+
+    def __init__(self, row_face: _RowFace, engine: _TreeEngine) -> None:
+        self.row_face = row_face
+        self.engine = engine
+
+    # ------------------------------------------------------------------ words
+    @property
+    def labels(self) -> dict[Hashable, int]:
+        """Labels to codes."""
+        return self._known.labels
+
+    @property
+    def label_list(self) -> list[Any]:
+        """Labels by code."""
+        return self._known.label_list
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """Labels by code, as an array."""
+        return self._known.classes
+
+    @property
+    def _known(self) -> Vocabulary:
+        return self.row_face.known  # type: ignore[no-any-return]
+
+    # ------------------------------------------------------------------ reading
+    def read(
+        self,
+        y: Any,
+        n_rows: int,
+        *,
+        strict: bool = False,
+        expected: Any = None,
+        rows: Rows = None,
+    ) -> Answers:
+        """Return the labels' codes, and the new labels, sorted where they can be.
+
+        Parameters
+        ----------
+        y : sequence
+            The labels.
+        n_rows : int
+            How many there must be.
+        strict : bool
+            Whether scikit-learn's rules hold: an array, in which real numbers are no classes.
+        expected : sequence, optional
+            Labels that get a code before those in `y`.
+        rows : array of int, optional
+            The rows that count.
+        """
+        given = check_labels(y) if strict else to_labels(y)
+        if len(given) != n_rows:
+            raise ValueError(
+                f"X has {n_rows} rows, but y has {len(given)} labels: give one per row"
+            )
+        first: list[Any] = []
+        if expected is not None:
+            first, _ = distinct_labels(to_labels(expected, "classes"), what="classes")
+        distinct, places = distinct_labels(given, rows)
+        codes = self.labels
+        new = [label for label in dict.fromkeys(first + distinct) if label not in codes]
+        if new:
+            check_keys([*codes, *new], "labels")
+            codes = codes | {label: len(codes) + i for i, label in enumerate(new)}
+        lookup = np.array([codes[label] for label in distinct], dtype=np.int32)
+        return Answers(lookup[places], new)
+
+    def known_codes(self, y: Any, n_rows: int) -> NDArray[np.int32] | None:
+        """Return the codes of an array of small whole numbers, all known; otherwise None."""
+        is_plain = type(y) is np.ndarray and y.dtype == np.int64 and y.shape == (n_rows,)
+        return self.row_face.codes(y) if is_plain and y.flags.c_contiguous else None
+
+    # ------------------------------------------------------------------ keeping
+    def knowledge(self) -> dict[str, Any]:
+        """Return a copy of the labels, for `growth.restore`."""
+        return {"labels": dict(self.labels)}
+
+    # ------------------------------------------------------------------ reading predictions off
+    def predict(self, matrix: NDArray[np.float64]) -> NDArray[Any]:
+        """Return the most probable label of each row."""
+        codes = self.engine.most_probable(matrix)  # first: another thread may bring a label
+        return np.asarray(self.classes[codes])
+
+    def probabilities_of(self, matrix: NDArray[np.float64]) -> dict[Any, float]:
+        """Return the probability of each label for the only row."""
+        proba = self.engine.probabilities(matrix)[0]
+        return dict(zip(self.label_list, proba.tolist(), strict=True))
+
+    def to_column(self, matrix: NDArray[np.float64], like: Frame) -> Any:
+        """Return the most probable labels as a series of the same kind as a frame, or an array."""
+        codes = self.engine.probabilities(matrix).argmax(axis=1)
+        if isinstance(like, Columns):
+            return self.classes[codes]
+        labels = self.label_list
+        if not like.implementation.is_pandas_like() and len(set(map(type, labels))) > 1:
+            raise TypeError(
+                f"labels of several types ({labels[:8]!r}, ...) fit into no column of "
+                f"{type(like.to_native())!r}: give a pandas data frame, or use predict_one or "
+                "predict"
+            )
+        return dataframe.to_native_series([labels[code] for code in codes], name=None, like=like)
+
+    def to_columns(self, matrix: NDArray[np.float64]) -> dict[Any, NDArray[np.float64]]:
+        """Return the probabilities of each label."""
+        proba = self.engine.probabilities(matrix)
+        return dict(zip(self.label_list, proba.T, strict=True))
+
+
+# ---------------------------------------------------------------------- what may be a label
+def check_labels(y: Any) -> NDArray[Any]:
+    """Return labels as an array by scikit-learn's rules: real numbers are no classes."""
+    if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "iub":
+        return y
+    if y is None:
+        raise ValueError("learning requires y to be passed, but the target y is None")
+    _check_sequence("y", y)
+    if isinstance(y, np.ma.MaskedArray):
+        y = y.tolist()
+    labels: NDArray[Any] = column_or_1d(_from_list(y) if isinstance(y, list) else y, warn=True)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        row = int(np.isfinite(labels).argmin())
+        raise _missing_label(labels[row].item(), row)
+    if labels.dtype.kind != "O":
+        check_classification_targets(labels)
+    return labels
+
+
+def _from_list(y: list[Any]) -> NDArray[Any]:
+    """Return the labels unchanged: NumPy would turn numbers beside text into text."""
+    kinds = {type(label) for label in y}
+    if len(kinds) <= 1 and tuple not in kinds:
+        with contextlib.suppress(ValueError):  # lists of several lengths
+            return np.asarray(y)
+    return as_objects(y)
+
+
+def to_labels(y: Any, what: str = "y") -> Any:
+    """Return the labels of a series of any data frame library, or the sequence that was given."""
+    for method in ("to_pylist", "to_list"):  # pyarrow's name, and everyone else's
+        if hasattr(y, method):
+            return getattr(y, method)()
+    _check_sequence(what, y)
+    return y.tolist() if isinstance(y, np.ma.MaskedArray) else y
+
+
+def _check_sequence(what: str, y: Any) -> None:
+    """Raise if labels have no order or no number: text and sets would be learnt as nonsense."""
+    has_length = hasattr(y, "__len__") or hasattr(y, "__array__")
+    if not has_length or isinstance(y, (str, bytes, Set, Mapping)):
+        raise TypeError(
+            f"{what} must hold labels in their order, got {shown(y)} of type {type(y).__name__!r}: "
+            "give a list, an array or a series"
+        )
+    if getattr(y, "shape", None) == ():
+        raise ValueError(f"{what} should be a 1d array, got an array of shape () instead.")
+
+
+def distinct_labels(
+    y: Iterable[Any], rows: Rows = None, what: str = "y"
+) -> tuple[list[Any], NDArray[np.intp]]:
+    """Return the distinct labels, sorted if they can be, and each row's place among them.
+
+    Examples
+    --------
+    >>> distinct_labels(["no", "yes", "no", "maybe"])
+    (['maybe', 'no', 'yes'], array([1, 2, 1, 0]))
+    """
+    if isinstance(y, np.ndarray):
+        if y.dtype.kind in "biuf" and len(y) > SHORT:
+            unique, places = np.unique(y if rows is None else y[rows], return_inverse=True)
+            if y.dtype.kind != "f" or np.isfinite(unique).all():
+                return unique.tolist(), places
+        y = list(y) if y.dtype.kind in "mM" else y.tolist()
+    items = list(y)
+    if any(issubclass(kind, np.generic) for kind in set(map(type, items))):
+        items = list(map(plain, items))
+    if rows is not None:
+        items = [items[i] for i in rows]
+    try:
+        labels = list(dict.fromkeys(items))
+    except TypeError:
+        raise unhashable(what, items, rows) from None
+    if any(map(_is_no_label, labels)):
+        i = next(i for i, label in enumerate(items) if _is_no_label(label))
+        raise _missing_label(items[i], row_of(i, rows), what)
+    try:
+        labels.sort()
+    except TypeError:  # of several kinds: in order of appearance
+        labels = list(dict.fromkeys(items))
+    order = {label: place for place, label in enumerate(labels)}
+    return labels, np.fromiter(map(order.__getitem__, items), np.intp, len(items))
+
+
+def _is_no_label(label: Any) -> bool:
+    return is_missing(label) or (isinstance(label, float) and math.isinf(label))
+
+
+def _missing_label(label: Any, row: int, what: str = "y") -> ValueError:
+    return ValueError(
+        f"Input {what} contains NaN, infinity or None: the label of row {row} is {label!r}; leave "
+        "the row out, or give such rows a label of their own"
+    )
