@@ -54,7 +54,7 @@ class CheckpointWarning(UserWarning):
     ...         warnings.simplefilter("always")
     ...         checkpointer.resume().position
     100
-    >>> print(str(caught[0].message).partition("zip; ")[2])
+    >>> print(str(caught[0].message).partition("file; ")[2])
     it was moved aside as checkpoint-000000000200.dmt.damaged; resuming from row 100
     """
 
@@ -313,7 +313,7 @@ def _lock(folder: Path) -> int:
     return fd
 
 
-def _look(contents: Any, entries: Mapping[str, container.Entry], read: Any) -> None:
+def _look(contents: Any, entries: Mapping[str, container.Sized], read: Any) -> None:
     """Raise if the model's arrays are larger than they may be."""
     own = {
         name.removeprefix("model."): entry
@@ -357,7 +357,7 @@ def _encode(value: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
     if isinstance(value, list):
         return [_encode(one, arrays, depth + 1) for one in value]
     if isinstance(value, np.ndarray):
-        if value.dtype.str not in container.DTYPES or value.ndim not in (1, 2):
+        if value.dtype.str not in container.NAMES or value.ndim not in (1, 2):
             raise TypeError(
                 f"the metrics have an array of {value.dtype} with {value.ndim} dimensions: give "
                 "float64, float32, int64, int32 or uint8 with one or two"

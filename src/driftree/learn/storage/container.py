@@ -1,57 +1,59 @@
-"""Container: one zip of a manifest and arrays, written whole or not at all, read with suspicion.
+"""Container: one safetensors file of a manifest and arrays, read with suspicion.
 
-What is in a file is up to others (`models`); here is only how it gets there and back. A file has
-exactly one form: its members are stored without compression, in a fixed order, with fixed headers,
-and the sizes of all of them follow from the manifest, which comes first. So the reader does not
-interpret a zip, it compares: what is not byte for byte as it would have been written is refused.
-Nothing in a file can make it take more memory than a small multiple of the file's size.
+What is in a file is up to others (`models`); here is only how it gets there and back. The arrays
+are the tensors of the file, and the manifest is JSON text in its metadata, under one key (several
+would come in any order). The manifest begins with the SHA-256 of all bytes of the file, taken with
+zeros in its own place: whatever was changed since, the sum does not fit any more. Splitting a file
+into tensors, and the check that these fill it without gaps, are the safetensors library's. What it
+does not know is looked at before: how long a header, how large a file may be.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
+import math
 import os
 import re
 import stat
-import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+from safetensors import SafetensorError, deserialize, safe_open
+from safetensors.numpy import save
 
 from driftree.learn.storage.atomic import replace_file
-from driftree.learn.storage.zips import (
-    CHECKSUM,
-    LOCAL,
-    LOCAL_EXTRA,
-    Member,
-    directory_of,
-    header_size,
-    npy_header_of,
-    size_of,
-)
 from driftree.learn.words import quoted
 from driftree.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from typing import BinaryIO
 
     from numpy.typing import NDArray
 
     Arrays = Mapping[str, NDArray[Any]]
-    Look = Callable[[dict[str, Any], Mapping[str, "Entry"], Callable[[str], NDArray[Any]]], None]
+    Look = Callable[[dict[str, Any], Mapping[str, "Sized"], Callable[[str], NDArray[Any]]], None]
 
 FORMAT_VERSION = 1
-MANIFEST = "manifest.json"
+KEY = "driftree"  # of the manifest in the metadata
+NO_DIGEST = "0" * 64
+LENGTH = 8  # bytes before the header, which say how long it is
+START = f'{{"__metadata__":{{"{KEY}":"{{\\"sha256\\":\\"'.encode("ascii")
+DIGEST = slice(LENGTH + len(START), LENGTH + len(START) + len(NO_DIGEST))
+MANIFEST_AT = START.index(b'"{\\"')  # in the header, its quotation mark included
 MAX_MANIFEST = 2**25  # bytes
 MANIFEST_ROOM = 2**25  # bytes that its values may take beyond eight times its length
-MAX_LENGTH = 2**40
-PIECE = 2**20  # bytes that are read at a time
-DTYPES = ("<f4", "<f8", "<i4", "<i8", "|u1")
-ARRAY_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
-MAX_NAME = 100
+MAX_ARRAYS = 10_000
+MAX_HEADER = 2 * MAX_MANIFEST + 2**22  # its quotation marks are written as two signs there
+SMALL = 2**24  # bytes of a file that is read before its lengths are looked at
+DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
+NUMPY = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+ARRAY_NAME = r"(?=.{1,100}(?:\n|\Z))[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*"
+ARRAY_NAMES = re.compile(rf"(?:{ARRAY_NAME}\n)*")
+MANIFEST_KEYS = {"sha256", "format", "format_version", "library_version", "empty", "contents"}
 
 Contents = dict[str, Any]
 
@@ -70,6 +72,30 @@ class ModelFileError(ValueError):
     Traceback (most recent call last):
     driftree.learn.storage.container.ModelFileError: ...model.dmt: the file is empty
     """
+
+
+class Sized(Protocol):
+    """What is known of an array before it is read; an array knows it, too."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its lengths."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the numbers."""
+
+
+class Entry(NamedTuple):
+    """What a header says of an array."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the numbers."""
+        return NUMPY[self.dtype].itemsize * math.prod(self.shape)
 
 
 # ---------------------------------------------------------------------- whole files
@@ -102,14 +128,21 @@ def read(
     kind : str
         What it must be.
     look : callable, optional
-        Is given the contents, what the file says of its arrays, and a function that reads one of
-        them. It raises if one cannot be so large, before memory is made for it.
+        Is given the contents, what is known of the arrays, and a function that reads one of them.
+        It raises if one cannot be so large: of a large file, before memory is made for it.
     """
     with name_errors(path):
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe might never end
             raise ModelFileError("this is no file")
         with open(path, "rb") as file:
-            return _read(file, os.fstat(file.fileno()).st_size, kind, look)
+            size = os.fstat(file.fileno()).st_size
+            if size > SMALL:
+                _look_ahead(path, file, size, kind, look)
+            try:
+                data = file.read(size)
+            except (MemoryError, OverflowError):
+                raise _too_large(size) from None
+        return from_bytes(data, kind, look)
 
 
 def to_bytes(kind: str, contents: Contents, arrays: Arrays) -> bytes:
@@ -128,7 +161,28 @@ def from_bytes(
     data: bytes, kind: str, look: Look | None = None
 ) -> tuple[Contents, dict[str, NDArray[Any]]]:
     """Return what `read` reads from a file with these bytes."""
-    return _read(io.BytesIO(data), len(data), kind, look)
+    manifest = _read_manifest(data, len(data), kind)
+    try:
+        tensors = deserialize(data)  # type: ignore[no-untyped-call]
+    except SafetensorError as error:
+        raise _wrong_header(error) from None
+    except MemoryError:
+        raise _too_large(len(data)) from None
+    if _digest(data) != data[DIGEST]:
+        raise ModelFileError("the file is damaged: its SHA-256 is not the one it was written with")
+    arrays = _empty_arrays(manifest["empty"])
+    n_names = len(arrays) + len(tensors)
+    for name, tensor in tensors:
+        dtype, shape = NUMPY.get(tensor["dtype"]), tensor["shape"]
+        if dtype is None or len(shape) not in (1, 2):
+            raise _wrong_tensor(name, tensor["dtype"])
+        array = np.frombuffer(tensor["data"], dtype)
+        arrays[name] = array if len(shape) == 1 else array.reshape(shape)
+    _check_names(arrays, n_names)
+    contents: Contents = manifest["contents"]
+    if look is not None:
+        look(contents, arrays, arrays.__getitem__)
+    return contents, arrays
 
 
 @contextlib.contextmanager
@@ -140,122 +194,124 @@ def name_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ModelFileError(f"{os.fsdecode(path)}: {error}") from error.__cause__
 
 
-# ---------------------------------------------------------------------- arrays
-def _bytes_of(array: NDArray[Any]) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
-
-
-def _sha256(header: bytes, data: memoryview) -> str:
-    digest = hashlib.sha256(header)
-    digest.update(data)
-    return digest.hexdigest()
-
-
 # ---------------------------------------------------------------------- writing
 def _serialise(kind: str, contents: Contents, arrays: Arrays) -> list[bytes | memoryview]:
-    entries: dict[str, Any] = {}
-    members: list[Member] = []
-    chunks: list[bytes | memoryview] = []
+    tensors: dict[str, NDArray[Any]] = {}
+    empty: dict[str, list[str]] = {}
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        dtype = array.dtype.str
-        if not _is_name(name) or dtype not in DTYPES or array.ndim not in (1, 2):
-            raise TypeError(f"an array {name!r}, {dtype}, {array.ndim}-d does not go into a file")
-        header, data = npy_header_of(dtype, array.shape), _bytes_of(array)
-        sha256 = _sha256(header, data)
-        entries[name] = {"dtype": dtype, "shape": list(array.shape), "sha256": sha256}
-        checksum = zlib.crc32(data, zlib.crc32(header))
-        members.append(Member(f"{name}.npy", len(header) + len(data), checksum))
-        chunks += [members[-1].local_header(), header, data]
-    manifest = {
+        array = arrays[name]
+        dtype = NAMES.get(array.dtype.str)
+        if dtype is None or array.ndim not in (1, 2) or not ARRAY_NAMES.fullmatch(f"{name}\n"):
+            words = f"{name!r}, {array.dtype.str}, {array.ndim}-d"
+            raise TypeError(f"an array {words} does not go into a file")
+        if array.shape == (0,):
+            empty.setdefault(dtype, []).append(name)
+        else:
+            tensors[name] = np.ascontiguousarray(array)
+    if len(arrays) > MAX_ARRAYS:
+        raise ValueError(f"{len(arrays):,} arrays are more than the {MAX_ARRAYS:,} of a file")
+    data = save(tensors, {KEY: _to_manifest(kind, contents, empty)})
+    assert data.startswith(START, LENGTH), "safetensors has another order than it had"
+    digest = hashlib.sha256(data).hexdigest().encode("ascii")
+    view = memoryview(data)
+    return [view[: DIGEST.start], digest, view[DIGEST.stop :]]
+
+
+def _to_manifest(kind: str, contents: Contents, empty: dict[str, list[str]]) -> str:
+    head = {
+        "sha256": NO_DIGEST,
         "format": kind,
         "format_version": FORMAT_VERSION,
         "library_version": __version__,
-        "contents": contents,
-        "arrays": entries,
+        "empty": empty,
     }
-    text = json.dumps(manifest, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    inside = json.dumps(contents, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    text = f'{json.dumps(head, separators=(",", ":"))[:-1]},"contents":{inside}}}'
     if len(text) > MAX_MANIFEST:
         raise ValueError(
             f"names, levels, labels and history take {len(text):,} bytes as text, more than the "
             f"{MAX_MANIFEST:,} of a model file: use shorter names, or pickle"
         )
-    encoded = text.encode("ascii")
-    if not _fits(encoded):
+    if not _fits(text.encode("ascii")):
         raise ValueError(f"the contents have too many values for {len(text):,} bytes: use pickle")
-    first = Member(MANIFEST, len(encoded), zlib.crc32(encoded))
-    start = [first.local_header(), encoded]
-    return [*start, *chunks, directory_of([first, *members])]
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and len(name) <= MAX_NAME and bool(ARRAY_NAME.fullmatch(name))
+    return text
 
 
 # ---------------------------------------------------------------------- reading
-def _read(
-    file: io.BufferedIOBase, size: int, kind: str, look: Look | None
-) -> tuple[Contents, dict[str, NDArray[Any]]]:
-    first, text = _read_manifest(file, size)
-    manifest = _parse(text)
-    del text
-    entries = _check_manifest(manifest, kind)
-    sizes = {f"{name}.npy": entry.header_size + entry.n_bytes for name, entry in entries.items()}
-    whole = size_of({MANIFEST: first.size, **sizes})
-    if size != whole:
-        raise ModelFileError(
-            f"the file is cut off or too long: {size:,} bytes instead of {whole:,}"
-        )
-    places, end = {}, header_size(MANIFEST) + first.size
-    for name in entries:
-        places[name] = end
-        end += header_size(f"{name}.npy") + sizes[f"{name}.npy"]
-    known: dict[str, tuple[NDArray[Any], Member]] = {}
-
-    def read_one(name: str) -> NDArray[Any]:
-        if name not in known:
-            file.seek(places[name])
-            known[name] = _read_array(file, name, entries[name])
-        return known[name][0]
-
-    if look is not None:
-        look(manifest["contents"], entries, read_one)
-    arrays = {name: read_one(name) for name in entries}
-    directory = directory_of([first, *(known[name][1] for name in entries)])
-    file.seek(end)
-    if file.read(len(directory) + 1) != directory:
-        raise ModelFileError("the directory of the zip does not fit its members")
-    return manifest["contents"], arrays
+def _look_ahead(
+    path: str | os.PathLike[str], file: BinaryIO, size: int, kind: str, look: Look | None
+) -> None:
+    """Look at a large file's lengths before memory is made for its arrays."""
+    start = file.read(LENGTH)
+    length = _header_length(start, size)
+    manifest = _read_manifest(start + file.read(length), size, kind)
+    file.seek(0)
+    if look is None:
+        return
+    arrays: dict[str, Sized] = {**_empty_arrays(manifest["empty"])}
+    try:
+        with safe_open(os.fsdecode(path), "numpy") as opened:
+            if not os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+                raise ModelFileError("the file was replaced while it was read: read it again")
+            names = opened.keys()
+            n_names = len(arrays) + len(names)
+            for name in names:
+                one = opened.get_slice(name)
+                if one.get_dtype() not in DTYPES or len(one.get_shape()) not in (1, 2):
+                    raise _wrong_tensor(name, one.get_dtype())
+                arrays[name] = Entry(one.get_dtype(), tuple(one.get_shape()))
+            _check_names(arrays, n_names)
+            look(manifest["contents"], arrays, opened.get_tensor)
+    except SafetensorError as error:
+        raise _wrong_header(error) from None
+    except (MemoryError, OSError):  # it has no place in memory, not even as a map
+        raise _too_large(size) from None
 
 
-def _read_manifest(file: io.BufferedIOBase, size: int) -> tuple[Member, bytes]:
+def _header_length(data: bytes, size: int) -> int:
+    """Return how long the header is, after a look at what the file is at all."""
     if size == 0:
         raise ModelFileError("the file is empty")
-    header = file.read(header_size(MANIFEST))
-    start = LOCAL.size
-    if not header.startswith(b"PK\3\4"):
-        raise ModelFileError("this is no model file: it does not begin like a zip")
-    if len(header) < header_size(MANIFEST):
-        raise ModelFileError("the file is cut off")
-    if header[start : start + len(MANIFEST)] != MANIFEST.encode("ascii"):
-        raise ModelFileError(f"this is no model file: its first member is not {MANIFEST!r}")
-    length, checksum = (
-        LOCAL_EXTRA.unpack(header[-LOCAL_EXTRA.size :])[2],
-        LOCAL.unpack(header[:start])[6],
-    )
-    member = Member(MANIFEST, length, checksum)
-    if member.local_header() != header:
-        raise ModelFileError("this zip is not as driftree writes them: was it packed anew?")
-    if length > MAX_MANIFEST:
+    if data.startswith(b"PK\3\4"):
         raise ModelFileError(
-            f"member {MANIFEST!r} has {length:,} bytes, more than the {MAX_MANIFEST:,} allowed"
+            "this is a zip: if it is a model of driftree, a version before the first release "
+            "wrote it, and only that version reads it"
         )
-    text = file.read(length)
-    if len(text) < length:
-        raise ModelFileError(f"the file is cut off in member {MANIFEST!r}")
-    if zlib.crc32(text) != checksum:
-        raise ModelFileError(f"member {MANIFEST!r} is damaged: it does not fit its checksum")
-    return member, text
+    if size < LENGTH:
+        raise ModelFileError("the file is cut off, or no model file")
+    length = int.from_bytes(data[:LENGTH], "little")
+    if length > MAX_HEADER:
+        raise ModelFileError(
+            f"this is no model file, or a damaged one: its header would have {length:,} bytes, "
+            f"more than the {MAX_HEADER:,} allowed"
+        )
+    return length
+
+
+def _read_manifest(data: bytes, size: int, kind: str) -> dict[str, Any]:
+    """Return the manifest of a file, of which at least the header is here."""
+    end = LENGTH + _header_length(data, size)
+    if not data.startswith(START, LENGTH):
+        is_cut = START.startswith(data[LENGTH : LENGTH + len(START)])
+        words = "this is no model file: it has no manifest of driftree's"
+        raise ModelFileError("the file is cut off" if is_cut else words)
+    if len(data) < end:
+        raise ModelFileError("the file is cut off in its header")
+    header = data[LENGTH:end]
+    try:
+        if not _fits(header):
+            raise ModelFileError(f"the header has too many values for its {len(header):,} bytes")
+        text, _ = json.JSONDecoder().raw_decode(header.decode("ascii"), MANIFEST_AT)
+        del header
+        manifest = _parse(text)
+    except RecursionError:
+        raise ModelFileError("the manifest is nested too deeply") from None
+    except ModelFileError:
+        raise
+    except ValueError as error:
+        raise ModelFileError(f"the manifest is no JSON: {error}") from None
+    _check_manifest(manifest, kind)
+    return manifest
 
 
 # What a value takes once it is read, at most: an object, a list, an item of either.
@@ -269,27 +325,25 @@ def _cost(text: bytes) -> int:
 
 
 def _fits(text: bytes) -> bool:
-    """Tell whether a manifest takes little memory for its length, before it is read."""
+    """Tell whether JSON takes little memory for its length, before it is read."""
     most = MANIFEST_ROOM + 8 * len(text)
+    if 200 * len(text) <= most:
+        return True
     cost = _cost(text)
     if cost > most:  # there may be such signs in names
         cost -= sum(_cost(found.group()) for found in STRING.finditer(text))
     return cost <= most
 
 
-def _parse(text: bytes) -> dict[str, Any]:
-    if not _fits(text):
-        raise ModelFileError(f"member {MANIFEST!r} has too many values for its {len(text):,} bytes")
-    try:
-        manifest = json.loads(
-            text.decode("ascii"), object_pairs_hook=_unique, parse_constant=_no_constant
+def _parse(text: str) -> dict[str, Any]:
+    if len(text) > MAX_MANIFEST:
+        raise ModelFileError(
+            f"the manifest has {len(text):,} bytes, more than the {MAX_MANIFEST:,} allowed"
         )
-    except RecursionError:
-        raise ModelFileError(f"member {MANIFEST!r} is nested too deeply") from None
-    except ValueError as error:
-        raise ModelFileError(f"member {MANIFEST!r} is no JSON: {error}") from None
-    if not isinstance(manifest, dict):
-        raise ModelFileError(f"member {MANIFEST!r} must hold an object")
+    if not _fits(text.encode("ascii")):
+        raise ModelFileError(f"the manifest has too many values for its {len(text):,} bytes")
+    manifest = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    assert isinstance(manifest, dict)  # it begins with a brace
     return manifest
 
 
@@ -304,34 +358,8 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def entries_of(arrays: Arrays) -> dict[str, Entry]:
-    """Return what a manifest would say of arrays, but for their sums."""
-    return {name: Entry(array.dtype.str, array.shape, "") for name, array in arrays.items()}
-
-
-class Entry(NamedTuple):
-    """What a manifest says of an array."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    sha256: str
-
-    @property
-    def header_size(self) -> int:
-        """Bytes before the numbers."""
-        return len(npy_header_of(self.dtype, self.shape))
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the numbers."""
-        n = np.dtype(self.dtype).itemsize
-        for length in self.shape:
-            n *= length
-        return n
-
-
-def _check_manifest(manifest: dict[str, Any], kind: str) -> dict[str, Entry]:
-    """Return the entries of the arrays, after a look at everything but the contents."""
+def _check_manifest(manifest: dict[str, Any], kind: str) -> None:
+    """Look at everything but the contents."""
     found, version = manifest.get("format"), manifest.get("format_version")
     if not isinstance(found, str) or not found.startswith("driftree "):
         raise ModelFileError("this is no file of driftree's")
@@ -346,53 +374,57 @@ def _check_manifest(manifest: dict[str, Any], kind: str) -> dict[str, Entry]:
         )
     if found != kind:
         raise ModelFileError(f"this is a {quoted(found)}, not a {kind!r}")
-    entries = manifest.get("arrays")
-    if manifest.keys() != {"format", "format_version", "library_version", "contents", "arrays"}:
-        raise ModelFileError(f"member {MANIFEST!r} has other keys than format {version} has")
-    if not isinstance(manifest["contents"], dict) or not isinstance(entries, dict):
-        raise ModelFileError(f"member {MANIFEST!r} must have contents and arrays as objects")
-    if list(entries) != sorted(entries):
-        raise ModelFileError("the arrays are not in order")
-    return {name: _check_entry(name, entry) for name, entry in entries.items()}
+    if manifest.keys() != MANIFEST_KEYS:
+        raise ModelFileError(f"the manifest has other keys than format {version} has")
+    if not isinstance(manifest["contents"], dict):
+        raise ModelFileError("the manifest must have contents as an object")
 
 
-def _check_entry(name: str, entry: Any) -> Entry:
-    if not _is_name(name):
-        raise ModelFileError(f"an array must not be named {quoted(name)}")
-    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "sha256"}:
-        raise ModelFileError(f"array {name!r} must have a dtype, a shape and a sha256")
-    shape = entry["shape"]
-    if entry["dtype"] not in DTYPES:
-        raise ModelFileError(f"array {name!r} must be one of {', '.join(DTYPES)}")
-    if not isinstance(shape, list) or len(shape) not in (1, 2):
-        raise ModelFileError(f"array {name!r} must have one or two dimensions")
-    if not all(type(length) is int and 0 <= length < MAX_LENGTH for length in shape):
-        raise ModelFileError(f"array {name!r} has a length out of range")
-    return Entry(entry["dtype"], tuple(shape), entry["sha256"])
+def _digest(data: bytes) -> bytes:
+    view = memoryview(data)
+    digest = hashlib.sha256(view[: DIGEST.start])
+    digest.update(NO_DIGEST.encode("ascii"))
+    digest.update(view[DIGEST.stop :])
+    return digest.hexdigest().encode("ascii")
 
 
-def _read_array(file: io.BufferedIOBase, name: str, entry: Entry) -> tuple[NDArray[Any], Member]:
-    header = file.read(header_size(f"{name}.npy"))
-    npy_header = file.read(entry.header_size)
-    said = int.from_bytes(header[CHECKSUM], "little")
-    member = Member(f"{name}.npy", len(npy_header) + entry.n_bytes, said)
-    if npy_header != npy_header_of(entry.dtype, entry.shape) or member.local_header() != header:
-        raise ModelFileError(f"member '{name}.npy' is damaged: its headers do not fit the manifest")
-    try:
-        array: NDArray[Any] = np.empty(entry.shape, dtype=entry.dtype)
-    except (MemoryError, ValueError):  # more than there is, or than can be
-        gib = entry.n_bytes / 2**30
-        raise ModelFileError(f"array {name!r} takes {gib:,.1f} GiB, more than there is") from None
-    data = _bytes_of(array)
-    checksum, digest = zlib.crc32(npy_header), hashlib.sha256(npy_header)
-    for start in range(0, len(data), PIECE):  # a file that was cut off takes no more than it has
-        piece = data[start : start + PIECE]
-        if file.readinto(piece) != len(piece):
-            raise ModelFileError(f"the file is cut off in member '{name}.npy'")
-        checksum = zlib.crc32(piece, checksum)
-        digest.update(piece)
-    if checksum != said:
-        raise ModelFileError(f"member '{name}.npy' is damaged: it does not fit its checksum")
-    if digest.hexdigest() != entry.sha256:
-        raise ModelFileError(f"member '{name}.npy' is damaged: its SHA-256 is not the manifest's")
-    return array, member
+def _empty_arrays(item: Any) -> dict[str, NDArray[Any]]:
+    """Return the arrays of no length, of which a file has only the names."""
+    if type(item) is not dict or not item.keys() <= NUMPY.keys():
+        raise ModelFileError("the manifest must have names of empty arrays by their types")
+    found: dict[str, NDArray[Any]] = {}
+    n_names = 0
+    for dtype, names in item.items():
+        if type(names) is not list or not all(type(name) is str for name in names):
+            raise ModelFileError("the names of empty arrays must be lists of texts")
+        found |= {name: np.empty(0, NUMPY[dtype]) for name in names}
+        n_names += len(names)
+    _check_names(found, n_names)
+    return found
+
+
+def _check_names(arrays: Mapping[str, object], n_names: int) -> None:
+    if n_names > MAX_ARRAYS:
+        raise ModelFileError(f"the file has {n_names:,} arrays, more than the {MAX_ARRAYS:,}")
+    if len(arrays) < n_names:
+        raise ModelFileError("an array is there twice")
+    if not ARRAY_NAMES.fullmatch("".join(f"{name}\n" for name in arrays)):
+        wrong = next(name for name in arrays if not ARRAY_NAMES.fullmatch(f"{name}\n"))
+        raise ModelFileError(f"an array must not be named {quoted(wrong)}")
+
+
+def _wrong_tensor(name: str, dtype: str) -> ModelFileError:
+    return ModelFileError(
+        f"array {quoted(name)} is {dtype}: arrays are one of {', '.join(DTYPES)}, and have one or "
+        "two dimensions"
+    )
+
+
+def _wrong_header(error: SafetensorError) -> ModelFileError:
+    if "IncompleteBuffer" in str(error) or "incomplete metadata" in str(error):
+        return ModelFileError("the file is cut off or too long: its arrays do not fill it")
+    return ModelFileError(f"the header is damaged: {str(error)[:100]}")
+
+
+def _too_large(size: int) -> ModelFileError:
+    return ModelFileError(f"the file takes {size / 2**30:,.1f} GiB, more than there is")

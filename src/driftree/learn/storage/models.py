@@ -77,7 +77,7 @@ def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
         return contents, {}
     with tree.engine.writing():  # a whole state, whoever learns meanwhile
         contents["learnt"], arrays = _pack_learnt(tree, tree.encoder)
-    bounds.check(contents, container.entries_of(arrays), arrays.__getitem__)
+    bounds.check(contents, arrays, arrays.__getitem__)
     read_model(contents, arrays, {type(model).__name__: type(model)})
     return contents, arrays
 
