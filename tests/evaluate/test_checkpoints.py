@@ -131,10 +131,10 @@ def test_where_none_is_whole_nothing_is_begun_anew(tmp_path):
 
 def test_one_process_at_a_time(tmp_path):
     first = Checkpointer(tmp_path)
-    with pytest.raises(BlockingIOError, match="used by another Checkpointer of this process"):
+    with pytest.raises(BlockingIOError, match="in use by this process already"):
         Checkpointer(tmp_path)
     (tmp_path / "lock").write_text("12345\n")
-    with pytest.raises(BlockingIOError, match="used by process 12345: close that"):
+    with pytest.raises(BlockingIOError, match="in use by process 12345: close that"):
         Checkpointer(tmp_path)
     first.close()
     Checkpointer(tmp_path)  # is gone at once, and its lock with it
@@ -347,4 +347,4 @@ def test_what_cannot_be_gone_on_with_is_not_begun(table):
     with Checkpointer(folder / "kept"):
         busy = run(table)
     assert busy.exit_code == 2
-    assert "kept is used by another Checkpointer of this process" in busy.output
+    assert "kept is in use by this process already" in busy.output

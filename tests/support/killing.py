@@ -70,8 +70,8 @@ class Killer:
 
         return do
 
-    def _open(self, *arguments):
-        file = open(*arguments)  # noqa: SIM115 (`Torn` closes it)
+    def _open(self, *arguments, **options):
+        file = open(*arguments, **options)  # noqa: SIM115 (`Torn` closes it)
         killer = self
 
         class Torn:
@@ -81,17 +81,20 @@ class Killer:
             def __exit__(self, *_):
                 file.close()
 
-            def flush(self):
-                file.flush()
+            def __getattr__(self, name):
+                return getattr(file, name)
 
             def writelines(self, chunks):
-                data = b"".join(chunks)
+                self.write(b"".join(chunks))
+
+            def write(self, data):
+                data = bytes(data)
                 rest = (killer.point or ("", 0))[1] - killer.seen.get("byte", 0)
                 if killer.pass_by("byte", len(data)):
                     file.write(data[:rest])
                     file.flush()
                     kill_self()
-                file.write(data)
+                return file.write(data)
 
         return Torn()
 

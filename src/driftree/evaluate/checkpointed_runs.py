@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from driftree.evaluate.checkpoints import TEMPORARY
 from driftree.evaluate.learners import LEARNERS, measure_memory
 from driftree.evaluate.records import RecordFile
 from driftree.evaluate.resuming import Course
@@ -22,6 +21,7 @@ from driftree.evaluate.runs import (
     open_source,
     tell_scores,
 )
+from driftree.learn.storage.atomic import TEMPORARY, whole_text
 from driftree.streams.cache import digest_of
 from driftree.streams.catalogue import DATA_SETS, Generated
 from driftree.streams.datasets import fetch_data_set
@@ -223,7 +223,7 @@ def write_costs(path: Path, records: Iterable[Record]) -> None:
     >>> path.read_text().splitlines()[0]
     'learner,step,n_rows,predict_seconds,learn_seconds,memory'
     """
-    with open(path, "w", encoding="utf-8", newline="") as file:
+    with whole_text(path) as file:
         writer = csv.writer(file)
         writer.writerow(("learner", "step", "n_rows", *COSTS))
         for record in records:

@@ -6,8 +6,6 @@ when all of it is on the disk, and is checked as a whole before anything of it i
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import re
 import warnings
@@ -19,7 +17,9 @@ import numpy as np
 
 from driftree.estimators import CLASSES
 from driftree.learn.storage import bounds, container, json_values, models
+from driftree.learn.storage.atomic import TEMPORARY
 from driftree.learn.storage.container import ModelFileError
+from driftree.learn.storage.locks import take_lock
 from driftree.learn.validation import check_keys
 from driftree.learn.words import quoted
 
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 KIND = "driftree checkpoint"
 NAME = re.compile(r"checkpoint-(\d{12,18})\.dmt")
-TEMPORARY = ".driftree-*.tmp"  # what `atomic.replace_file` leaves when it is killed
-LOCK = "lock"
+LOCK, BUSY = "lock", "close that, or give another folder"
 MAX_DEPTH = 32  # of metrics inside of metrics
 EVERY, KEEP = 50_000, 3
 
@@ -135,7 +134,7 @@ class Checkpointer:
         self.every = int(every)
         self.keep = int(keep)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._release = weakref.finalize(self, os.close, _lock(self.folder))
+        self._release = weakref.finalize(self, os.close, take_lock(self.folder / LOCK, BUSY))
         self._last: int | None = None
         self._has_looked = False
 
@@ -290,27 +289,6 @@ def check_learner(model: Any) -> None:
             f"a {type(model).__qualname__} cannot be in a checkpoint, which holds no code: only "
             f"driftree's own learners can ({', '.join(CLASSES)}), others would have to be pickled"
         )
-
-
-def _lock(folder: Path) -> int:
-    """Return a file that no other process can have in this way; the lock ends with the process."""
-    fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.read(fd, 20).decode("ascii", "replace").strip()
-        os.close(fd)
-        who = "another process"
-        if owner:
-            is_this = owner == str(os.getpid())
-            who = "another Checkpointer of this process" if is_this else f"process {owner}"
-        raise BlockingIOError(
-            f"{folder} is used by {who}: close that, or give another folder"
-        ) from None
-    with contextlib.suppress(OSError):  # on a full disk the lock holds all the same
-        os.ftruncate(fd, 0)
-        os.write(fd, f"{os.getpid()}\n".encode("ascii"))
-    return fd
 
 
 def _look(contents: Any, entries: Mapping[str, container.Sized], read: Any) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from driftree.learn.storage.atomic import whole_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
@@ -98,8 +100,7 @@ class RecordFile:
 
     def __init__(self, path: str | Path, *, keep: int = 0) -> None:
         self.path = Path(path)
-        if self.path.suffix not in (".csv", ".jsonl"):
-            raise ValueError(f"records go to .csv or .jsonl files, got {str(path)!r}")
+        _suffix_of(path)
         self._file: TextIO
         if keep:
             end = _end_of_record(self.path, keep)
@@ -108,23 +109,12 @@ class RecordFile:
             self._file.truncate()
             return
         self._file = open(self.path, "w", encoding="utf-8", newline="")  # noqa: SIM115
-        if self.path.suffix == ".csv":
-            csv.writer(self._file).writerow(FIELDS)
+        _begin(self._file, self.path.suffix)
         self._file.flush()
 
     def write(self, record: Record) -> None:
         """Append a record."""
-        values = asdict(record)
-        if self.path.suffix == ".csv":
-            csv.writer(self._file).writerow(
-                "" if values[name] is None else values[name] for name in FIELDS
-            )
-        else:
-            finite = {
-                name: None if isinstance(value, float) and math.isnan(value) else value
-                for name, value in values.items()
-            }
-            self._file.write(json.dumps(finite) + "\n")
+        _write(self._file, self.path.suffix, record)
         self._file.flush()
 
     def close(self) -> None:
@@ -141,6 +131,50 @@ class RecordFile:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def write_records(path: str | Path, records: Iterable[Record]) -> None:
+    """Write records that are all known, as a whole or not at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from driftree.evaluate import prequential
+    >>> from driftree.streams import sea
+    >>> path = Path(tempfile.mkdtemp()) / "records.jsonl"
+    >>> write_records(path, prequential("dmt", sea(3000)))
+    >>> len(read_records(path))
+    2
+    """
+    suffix = _suffix_of(path)
+    with whole_text(path) as file:
+        _begin(file, suffix)
+        for record in records:
+            _write(file, suffix, record)
+
+
+def _suffix_of(path: str | Path) -> str:
+    suffix = Path(path).suffix
+    if suffix not in (".csv", ".jsonl"):
+        raise ValueError(f"records go to .csv or .jsonl files, got {str(path)!r}")
+    return suffix
+
+
+def _begin(file: TextIO, suffix: str) -> None:
+    if suffix == ".csv":
+        csv.writer(file).writerow(FIELDS)
+
+
+def _write(file: TextIO, suffix: str, record: Record) -> None:
+    values = asdict(record)
+    if suffix == ".csv":
+        csv.writer(file).writerow("" if values[name] is None else values[name] for name in FIELDS)
+    else:
+        finite = {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in values.items()
+        }
+        file.write(json.dumps(finite) + "\n")
 
 
 def _end_of_record(path: Path, number: int) -> int:

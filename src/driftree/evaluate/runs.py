@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from driftree.evaluate.learners import make_learner, measure_memory
 from driftree.evaluate.prequential import Evaluation
-from driftree.evaluate.records import RecordFile, read_records
+from driftree.evaluate.records import RecordFile, read_records, write_records
 from driftree.streams.catalogue import DATA_SETS, check_name, hint
 from driftree.streams.datasets import load_data_set
 from driftree.streams.sources import BadRow, BadRowsWarning
@@ -294,6 +294,4 @@ def _load_state(task: RunTask) -> _State | None:
 def merge_records(paths: list[Path], into: Path) -> None:
     """Write the records of several files into one, step by step."""
     records = [record for path in paths for record in read_records(path)]
-    with RecordFile(into) as file:
-        for record in sorted(records, key=lambda record: record.step):
-            file.write(record)
+    write_records(into, sorted(records, key=lambda record: record.step))
