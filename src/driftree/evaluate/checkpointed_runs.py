@@ -80,7 +80,7 @@ def check_settings(settings: RunSettings) -> None:
     >>> check_settings(RunSettings(source="loans.csv", learners=("efdt",)))
     Traceback (most recent call last):
     ValueError: efdt cannot have checkpoints, which hold no code: only driftree's own learners can
-    (dmt, dmt-paper, fimtdd, logistic), others would have to be pickled
+    (dmt, dmt-paper, fimtdd, logistic); a run of others cannot be resumed
     """
     if len(settings.learners) != 1:
         names = ", ".join(settings.learners)
@@ -89,7 +89,7 @@ def check_settings(settings: RunSettings) -> None:
         ours = ", ".join(name for name, choice in LEARNERS.items() if choice.is_ours)
         raise ValueError(
             f"{settings.learners[0]} cannot have checkpoints, which hold no code: only driftree's "
-            f"own learners can ({ours}), others would have to be pickled"
+            f"own learners can ({ours}); a run of others cannot be resumed"
         )
     if settings.source == STANDARD_INPUT:
         raise ValueError(
@@ -169,7 +169,6 @@ def _facts(task: CheckpointedTask, stream: Stream) -> dict[str, Any]:
     facts = {
         **asdict(settings),
         "batch_rows": stream.batch_rows,
-        "out": str(task.records.parent.resolve()),
     }
     path = Path(settings.source)
     if not path.is_file():  # a data set

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 KIND = "driftree checkpoint"
 NAME = re.compile(r"checkpoint-(\d{12,18})\.dmt")
+DAMAGED = ".damaged"
 LOCK, BUSY = "lock", "close that, or give another folder"
 MAX_DEPTH = 32  # of metrics inside of metrics
 EVERY, KEEP = 50_000, 3
@@ -141,9 +142,7 @@ class Checkpointer:
     @property
     def positions(self) -> list[int]:
         """Rows at which there are checkpoints, the oldest first."""
-        names = {path.name for path in self.folder.iterdir()}
-        found = (int(match[1]) for name in names if (match := NAME.fullmatch(name)))
-        return sorted(position for position in found if self._path(position).name in names)
+        return positions_in(self.folder)
 
     def resume(self) -> Checkpoint | None:
         """Return the newest checkpoint that is whole; None if the folder holds none at all.
@@ -176,7 +175,7 @@ class Checkpointer:
             )
         for path, reason in damaged:
             assert found is not None
-            aside = path.with_name(f"{path.name}.damaged")
+            aside = path.with_name(path.name + DAMAGED)
             path.replace(aside)
             words = f"it was moved aside as {aside.name}; resuming from row {found.position:,}"
             warnings.warn(f"{reason}; {words}", CheckpointWarning, stacklevel=2)
@@ -244,7 +243,7 @@ class Checkpointer:
         self.close()
 
     def _path(self, position: int) -> Path:
-        return self.folder / f"checkpoint-{position:012d}.dmt"
+        return self.folder / _name(position)
 
     def _remove_old(self) -> None:
         for position in self.positions[: -self.keep]:
@@ -268,6 +267,30 @@ class Checkpointer:
                 f"position is {position:,}, but there is a checkpoint of row {self._last:,}: go on "
                 "from what resume() returns, or give another folder"
             )
+
+
+def positions_in(folder: Path) -> list[int]:
+    """Return the rows at which there are checkpoints in a folder, the oldest first."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    found = (int(match[1]) for name in names if (match := NAME.fullmatch(name)))
+    return sorted(position for position in found if _name(position) in names)
+
+
+def remove_all(folder: Path) -> None:
+    """Remove the checkpoints in a folder, the damaged ones, too, if nobody uses it."""
+    if not folder.is_dir():
+        return
+    fd = take_lock(folder / LOCK, BUSY)
+    try:
+        for path in folder.iterdir():
+            if NAME.fullmatch(path.name.removesuffix(DAMAGED)):
+                path.unlink()
+    finally:
+        os.close(fd)
+
+
+def _name(position: int) -> str:
+    return f"checkpoint-{position:012d}.dmt"
 
 
 def _is_whole(value: object) -> bool:

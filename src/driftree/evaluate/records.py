@@ -6,7 +6,6 @@ import csv
 import json
 import math
 from dataclasses import asdict, dataclass, fields
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -81,9 +80,6 @@ class RecordFile:
     ----------
     path : path
         Ends in .csv or .jsonl.
-    keep : int, default=0
-        How many records of the file to keep, for going on with an interrupted run. What stands
-        after them, such as half a line, is cut off.
 
     Examples
     --------
@@ -98,17 +94,10 @@ class RecordFile:
     [2000, 3000]
     """
 
-    def __init__(self, path: str | Path, *, keep: int = 0) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         _suffix_of(path)
-        self._file: TextIO
-        if keep:
-            end = _end_of_record(self.path, keep)
-            self._file = open(self.path, "r+", encoding="utf-8", newline="")  # noqa: SIM115
-            self._file.seek(end)
-            self._file.truncate()
-            return
-        self._file = open(self.path, "w", encoding="utf-8", newline="")  # noqa: SIM115
+        self._file: TextIO = open(self.path, "w", encoding="utf-8", newline="")  # noqa: SIM115
         _begin(self._file, self.path.suffix)
         self._file.flush()
 
@@ -175,17 +164,6 @@ def _write(file: TextIO, suffix: str, record: Record) -> None:
             for name, value in values.items()
         }
         file.write(json.dumps(finite) + "\n")
-
-
-def _end_of_record(path: Path, number: int) -> int:
-    """Return the place in a file behind a record, whose number counts from 1."""
-    n_lines = number + (path.suffix == ".csv")  # the header
-    with open(path, "rb") as file:
-        lines = [line for line in islice(file, n_lines) if line.endswith(b"\n")]
-    if len(lines) < n_lines:
-        n_found = max(0, len(lines) - n_lines + number)
-        raise ValueError(f"{path} holds {n_found} records, {number} were to be kept")
-    return sum(map(len, lines))
 
 
 def read_records(path: str | Path) -> list[Record]:
