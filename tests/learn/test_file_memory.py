@@ -84,9 +84,10 @@ def test_what_could_not_be_read_is_not_written():
 # ---------------------------------------------------------------------- arrays
 def write_sparse(path, contents, arrays, stretched):
     """Write a file in which some arrays are longer, by holes; its sum is that of no file."""
-    small = {
-        name: array if len(array) else np.zeros(1, array.dtype) for name, array in arrays.items()
-    }
+    small = dict(arrays)
+    for name in stretched:  # so that it is a tensor
+        small[name] = np.resize(arrays[name] if len(arrays[name]) else [0], 2 + len(arrays[name]))
+        small[name] = small[name].astype(arrays[name].dtype)
     data = container.to_bytes(KIND, contents, small)
     header, body = split(data)
     header = json.loads(header)

@@ -12,6 +12,8 @@ import functools
 from operator import gt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from driftree.learn._kernels import MAX_KEYS, MAX_LEVELS
 from driftree.learn.evidence import MAX_ENTRANTS, MeasuredTrials
 from driftree.learn.history import MAX_BYTES, MAX_NODES, MAX_SAMPLES
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     Read = Callable[[str], NDArray[Any]]
 
+LENGTHS = ".lengths"  # at the end of the name of a packed list's lengths
 HEAD = 8  # numbers before the weights of a model
 
 
@@ -73,11 +76,10 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
     _need("parent", size.n_nodes, int(RANGES["max_nodes"].high))
     _need("trial_feature", size.n_trials, size.n_nodes * int(RANGES["trials"].high))
     longest = {start: length(size) for start, length in LONGEST.items()}
-    parts = set()
+    parts = {name[: -len(LENGTHS)] for name in lengths if name.endswith(LENGTHS)}
+    parts &= lengths.keys()
     for name, length in lengths.items():
-        if f"{name}.lengths" in lengths:
-            parts.add(name)
-        elif length > longest[_rule(name)]:
+        if length > 1 and length > longest[_rule(name)] and name not in parts:
             _need(name, length, longest[_rule(name)])
     if parts:
         _check_parts(parts, size, entries, read)
@@ -86,9 +88,9 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
 def _need(name: str, length: int, longest: int) -> None:
     """Raise if an array is too long."""
     if length > longest:
-        what = "number of" if name.endswith(".lengths") else "length:"
+        what = "number of" if name.endswith(LENGTHS) else "length:"
         raise ModelFileError(
-            f"{name.removesuffix('.lengths')!r} has a wrong {what} {length:,}, and at most "
+            f"{name.removesuffix(LENGTHS)!r} has a wrong {what} {length:,}, and at most "
             f"{longest:,} follow from the rest of the file"
         )
 
@@ -119,7 +121,7 @@ def _rule(name: str) -> str:
 # ---------------------------------------------------------------------- packed parts
 def _check_parts(parts: set[str], size: _Size, entries: Mapping[str, Sized], read: Read) -> None:
     n_inputs = 1 + sum(
-        int((read(name) >= 0).sum())
+        int(np.count_nonzero(read(name) >= 0))
         for name in ("value_column", "missing_column", "level_column")
         if name in entries
     )
@@ -132,7 +134,7 @@ def _check_parts(parts: set[str], size: _Size, entries: Mapping[str, Sized], rea
     for name in parts:
         if name not in longest:
             raise ModelFileError(f"{name!r} is among arrays that this engine does not know")
-        lengths[name] = own = read(f"{name}.lengths").tolist()
+        lengths[name] = own = read(name + LENGTHS).tolist()
         if own and not (min(own) >= 0 and max(own) <= longest[name]):
             raise ModelFileError(f"{name!r} has wrong lengths: 0 to {longest[name]:,} may be")
         if sum(own) != entries[name].shape[0]:
@@ -142,7 +144,7 @@ def _check_parts(parts: set[str], size: _Size, entries: Mapping[str, Sized], rea
         own, places = lengths.get(name, []), lengths.get(of, [])
         if len(own) != len(places) or any(map(gt, own, (n * n_weights for n in places))):
             raise ModelFileError(f"{name!r} has a wrong length")
-    n_alive = int(read("alive").astype(bool).sum()) if "alive" in entries else 0
+    n_alive = int(np.count_nonzero(read("alive"))) if "alive" in entries else 0
     n_bytes = sum(entries[name].nbytes for name in parts)
     if n_bytes > 2 * MOST_BYTES * max(1, n_alive):  # twice: a stride may be a quarter too wide
         raise ModelFileError(f"{n_alive} nodes cannot take {n_bytes / 2**30:,.1f} GiB")

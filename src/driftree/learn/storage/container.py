@@ -1,11 +1,12 @@
 """Container: one safetensors file of a manifest and arrays, read with suspicion.
 
 What is in a file is up to others (`models`); here is only how it gets there and back. The arrays
-are the tensors of the file, and the manifest is JSON text in its metadata, under one key (several
-would come in any order). The manifest begins with the SHA-256 of all bytes of the file, taken with
-zeros in its own place: whatever was changed since, the sum does not fit any more. Splitting a file
-into tensors, and the check that these fill it without gaps, are the safetensors library's. What it
-does not know is looked at before: how long a header, how large a file may be.
+are the tensors of the file, but for those of one number or none, which are short enough for the
+manifest. That is JSON text in the metadata, under one key (several would come in any order). It
+begins with the SHA-256 of all bytes of the file, taken with zeros in its own place: whatever was
+changed since, the sum does not fit any more. Splitting a file into tensors, and the check that
+these fill it without gaps, are the safetensors library's. What it does not know is looked at
+before: how long a header, how large a file may be.
 """
 
 from __future__ import annotations
@@ -51,9 +52,11 @@ SMALL = 2**24  # bytes of a file that is read before its lengths are looked at
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
 NUMPY = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-ARRAY_NAME = r"(?=.{1,100}(?:\n|\Z))[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)*"
-ARRAY_NAMES = re.compile(rf"(?:{ARRAY_NAME}\n)*")
-MANIFEST_KEYS = {"sha256", "format", "format_version", "library_version", "empty", "contents"}
+NUMBERS = {"F64": float, "I32": int, "I64": int, "U8": int}  # what JSON holds with all its digits
+MAX_NAME = 100
+ARRAY_NAME = re.compile(rf"(?=.{{1,{MAX_NAME}}}\Z)[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+PLAIN = b"abcdefghijklmnopqrstuvwxyz0123456789_."  # the signs of all names
+MANIFEST_KEYS = {"sha256", "format", "format_version", "library_version", "short", "contents"}
 
 Contents = dict[str, Any]
 
@@ -170,15 +173,14 @@ def from_bytes(
         raise _too_large(len(data)) from None
     if _digest(data) != data[DIGEST]:
         raise ModelFileError("the file is damaged: its SHA-256 is not the one it was written with")
-    arrays = _empty_arrays(manifest["empty"])
-    n_names = len(arrays) + len(tensors)
+    arrays, n_names = _short_arrays(manifest["short"])
     for name, tensor in tensors:
         dtype, shape = NUMPY.get(tensor["dtype"]), tensor["shape"]
         if dtype is None or len(shape) not in (1, 2):
             raise _wrong_tensor(name, tensor["dtype"])
         array = np.frombuffer(tensor["data"], dtype)
         arrays[name] = array if len(shape) == 1 else array.reshape(shape)
-    _check_names(arrays, n_names)
+    _check_names(arrays, n_names + len(tensors))
     contents: Contents = manifest["contents"]
     if look is not None:
         look(contents, arrays, arrays.__getitem__)
@@ -197,33 +199,35 @@ def name_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 # ---------------------------------------------------------------------- writing
 def _serialise(kind: str, contents: Contents, arrays: Arrays) -> list[bytes | memoryview]:
     tensors: dict[str, NDArray[Any]] = {}
-    empty: dict[str, list[str]] = {}
+    short: dict[str, dict[str, float | None]] = {}
     for name in sorted(arrays):
         array = arrays[name]
         dtype = NAMES.get(array.dtype.str)
-        if dtype is None or array.ndim not in (1, 2) or not ARRAY_NAMES.fullmatch(f"{name}\n"):
+        if dtype is None or array.ndim not in (1, 2) or not ARRAY_NAME.fullmatch(name):
             words = f"{name!r}, {array.dtype.str}, {array.ndim}-d"
             raise TypeError(f"an array {words} does not go into a file")
         if array.shape == (0,):
-            empty.setdefault(dtype, []).append(name)
+            short.setdefault(dtype, {})[name] = None
+        elif array.shape == (1,) and dtype in NUMBERS and math.isfinite(array[0]):
+            short.setdefault(dtype, {})[name] = array[0].item()
         else:
             tensors[name] = np.ascontiguousarray(array)
     if len(arrays) > MAX_ARRAYS:
         raise ValueError(f"{len(arrays):,} arrays are more than the {MAX_ARRAYS:,} of a file")
-    data = save(tensors, {KEY: _to_manifest(kind, contents, empty)})
+    data = save(tensors, {KEY: _to_manifest(kind, contents, short)})
     assert data.startswith(START, LENGTH), "safetensors has another order than it had"
     digest = hashlib.sha256(data).hexdigest().encode("ascii")
     view = memoryview(data)
     return [view[: DIGEST.start], digest, view[DIGEST.stop :]]
 
 
-def _to_manifest(kind: str, contents: Contents, empty: dict[str, list[str]]) -> str:
+def _to_manifest(kind: str, contents: Contents, short: dict[str, Any]) -> str:
     head = {
         "sha256": NO_DIGEST,
         "format": kind,
         "format_version": FORMAT_VERSION,
         "library_version": __version__,
-        "empty": empty,
+        "short": short,
     }
     inside = json.dumps(contents, sort_keys=True, allow_nan=False, separators=(",", ":"))
     text = f'{json.dumps(head, separators=(",", ":"))[:-1]},"contents":{inside}}}'
@@ -248,20 +252,24 @@ def _look_ahead(
     file.seek(0)
     if look is None:
         return
-    arrays: dict[str, Sized] = {**_empty_arrays(manifest["empty"])}
+    short, n_names = _short_arrays(manifest["short"])
+    arrays: dict[str, Sized] = {**short}
     try:
         with safe_open(os.fsdecode(path), "numpy") as opened:
             if not os.path.samestat(os.stat(path), os.fstat(file.fileno())):
                 raise ModelFileError("the file was replaced while it was read: read it again")
             names = opened.keys()
-            n_names = len(arrays) + len(names)
             for name in names:
                 one = opened.get_slice(name)
                 if one.get_dtype() not in DTYPES or len(one.get_shape()) not in (1, 2):
                     raise _wrong_tensor(name, one.get_dtype())
                 arrays[name] = Entry(one.get_dtype(), tuple(one.get_shape()))
-            _check_names(arrays, n_names)
-            look(manifest["contents"], arrays, opened.get_tensor)
+            _check_names(arrays, n_names + len(names))
+
+            def read_one(name: str) -> NDArray[Any]:
+                return short[name] if name in short else opened.get_tensor(name)
+
+            look(manifest["contents"], arrays, read_one)
     except SafetensorError as error:
         raise _wrong_header(error) from None
     except (MemoryError, OSError):  # it has no place in memory, not even as a map
@@ -299,9 +307,9 @@ def _read_manifest(data: bytes, size: int, kind: str) -> dict[str, Any]:
         raise ModelFileError("the file is cut off in its header")
     header = data[LENGTH:end]
     try:
-        if not _fits(header):
+        if len(header) > SHORT and not _fits(header):
             raise ModelFileError(f"the header has too many values for its {len(header):,} bytes")
-        text, _ = json.JSONDecoder().raw_decode(header.decode("ascii"), MANIFEST_AT)
+        text, _ = DECODER.raw_decode(header.decode("ascii"), MANIFEST_AT)
         del header
         manifest = _parse(text)
     except RecursionError:
@@ -316,6 +324,7 @@ def _read_manifest(data: bytes, size: int, kind: str) -> dict[str, Any]:
 
 # What a value takes once it is read, at most: an object, a list, an item of either.
 COSTS = ((b"{", 200), (b"[", 100), (b",", 40))
+SHORT = MANIFEST_ROOM // 200  # bytes that can never take too much
 # A string, or what is left of one that does not end: so it is never looked for twice.
 STRING = re.compile(rb'"[^"\\]*+(?:\\(?:.|\Z)[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
 
@@ -327,8 +336,6 @@ def _cost(text: bytes) -> int:
 def _fits(text: bytes) -> bool:
     """Tell whether JSON takes little memory for its length, before it is read."""
     most = MANIFEST_ROOM + 8 * len(text)
-    if 200 * len(text) <= most:
-        return True
     cost = _cost(text)
     if cost > most:  # there may be such signs in names
         cost -= sum(_cost(found.group()) for found in STRING.finditer(text))
@@ -340,9 +347,9 @@ def _parse(text: str) -> dict[str, Any]:
         raise ModelFileError(
             f"the manifest has {len(text):,} bytes, more than the {MAX_MANIFEST:,} allowed"
         )
-    if not _fits(text.encode("ascii")):
+    if len(text) > SHORT and not _fits(text.encode("ascii")):
         raise ModelFileError(f"the manifest has too many values for its {len(text):,} bytes")
-    manifest = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    manifest = DECODER.decode(text)
     assert isinstance(manifest, dict)  # it begins with a brace
     return manifest
 
@@ -356,6 +363,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
 def _check_manifest(manifest: dict[str, Any], kind: str) -> None:
@@ -388,19 +398,26 @@ def _digest(data: bytes) -> bytes:
     return digest.hexdigest().encode("ascii")
 
 
-def _empty_arrays(item: Any) -> dict[str, NDArray[Any]]:
-    """Return the arrays of no length, of which a file has only the names."""
+def _short_arrays(item: Any) -> tuple[dict[str, NDArray[Any]], int]:
+    """Return the arrays of one number or none, which the manifest has; and how many it names."""
     if type(item) is not dict or not item.keys() <= NUMPY.keys():
-        raise ModelFileError("the manifest must have names of empty arrays by their types")
+        raise ModelFileError("the manifest must have short arrays by their types")
     found: dict[str, NDArray[Any]] = {}
     n_names = 0
-    for dtype, names in item.items():
-        if type(names) is not list or not all(type(name) is str for name in names):
-            raise ModelFileError("the names of empty arrays must be lists of texts")
-        found |= {name: np.empty(0, NUMPY[dtype]) for name in names}
-        n_names += len(names)
-    _check_names(found, n_names)
-    return found
+    for dtype, by_name in item.items():
+        kinds = {*map(type, by_name.values())} if type(by_name) is dict else {dict}
+        if not kinds <= {type(None), NUMBERS.get(dtype)}:
+            raise ModelFileError(f"short arrays must have a {dtype} or null by their names")
+        try:
+            all_of_them = np.array([n for n in by_name.values() if n is not None], NUMPY[dtype])
+        except OverflowError:
+            raise ModelFileError(f"short arrays have numbers that are no {dtype}") from None
+        place, n_names = 0, n_names + len(by_name)
+        for name, number in by_name.items():
+            end = place + (number is not None)
+            found[name] = all_of_them[place:end]
+            place = end
+    return found, n_names
 
 
 def _check_names(arrays: Mapping[str, object], n_names: int) -> None:
@@ -408,9 +425,13 @@ def _check_names(arrays: Mapping[str, object], n_names: int) -> None:
         raise ModelFileError(f"the file has {n_names:,} arrays, more than the {MAX_ARRAYS:,}")
     if len(arrays) < n_names:
         raise ModelFileError("an array is there twice")
-    if not ARRAY_NAMES.fullmatch("".join(f"{name}\n" for name in arrays)):
-        wrong = next(name for name in arrays if not ARRAY_NAMES.fullmatch(f"{name}\n"))
+    if not _is_plain("".join(arrays)) or max(map(len, arrays), default=0) > MAX_NAME:
+        wrong = next(name for name in arrays if not _is_plain(name) or len(name) > MAX_NAME)
         raise ModelFileError(f"an array must not be named {quoted(wrong)}")
+
+
+def _is_plain(text: str) -> bool:
+    return not text.encode("ascii", "replace").translate(None, PLAIN)
 
 
 def _wrong_tensor(name: str, dtype: str) -> ModelFileError:
