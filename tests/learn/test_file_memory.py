@@ -1,7 +1,6 @@
 """Files that are larger than they look: refused before memory is made for them."""
 
 import json
-import os
 import subprocess
 import sys
 import tracemalloc
@@ -180,21 +179,46 @@ def test_more_than_there_is_is_an_error_of_the_file(tmp_path):
     assert done.stdout == f"{path}: the file takes 8.0 GiB, more than there is\n" * 2
 
 
-def test_a_file_that_is_replaced_meanwhile_is_not_taken_for_the_one_that_was_looked_at(
-    tmp_path, monkeypatch
-):
-    path, other = tmp_path / "model.dmt", tmp_path / "other.dmt"
-    write_sparse(path, {}, {"a": np.zeros(1)}, {"a": LARGE})
-    container.write(other, KIND, {}, {})
-    opened = container.safe_open
+ENTRIES = {
+    "no object": 1,
+    "no type": {"shape": [1], "data_offsets": [0, 8]},
+    "another type": {"dtype": "F16", "shape": [4], "data_offsets": [0, 8]},
+    "a list as type": {"dtype": ["F64"], "shape": [1], "data_offsets": [0, 8]},
+    "no shape": {"dtype": "F64", "data_offsets": [0, 8]},
+    "a number": {"dtype": "F64", "shape": [], "data_offsets": [0, 8]},
+    "a cube": {"dtype": "F64", "shape": [1, 1, 1], "data_offsets": [0, 8]},
+    "a text": {"dtype": "F64", "shape": [1, "1"], "data_offsets": [0, 8]},
+    "true": {"dtype": "F64", "shape": [True], "data_offsets": [0, 8]},
+    "negative": {"dtype": "F64", "shape": [-1, -1], "data_offsets": [0, 8]},
+    "longer": {"dtype": "F64", "shape": [2**60], "data_offsets": [0, 8]},
+    "offsets of text": {"dtype": "F64", "shape": [1], "data_offsets": ["0", "8"]},
+    "three offsets": {"dtype": "F64", "shape": [1], "data_offsets": [0, 8, 16]},
+    "negative offsets": {"dtype": "F64", "shape": [1], "data_offsets": [-8, 0]},
+    "floats": {"dtype": "F64", "shape": [1], "data_offsets": [0.0, 8.0]},
+}
 
-    def replaced(*arguments):
-        os.replace(other, path)
-        return opened(*arguments)
 
-    monkeypatch.setattr(container, "safe_open", replaced)
-    with pytest.raises(ModelFileError, match="replaced while it was read"):
-        load(path)
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_a_large_file_that_says_nonsense_of_an_array_is_refused(tmp_path, monkeypatch, entry):
+    monkeypatch.setattr(container, "SMALL", 0)
+    header, _ = split(container.to_bytes(KIND, {}, {}))
+    path = tmp_path / "model.dmt"
+    path.write_bytes(with_header(json.loads(header) | {"ids": entry}, b"\0" * 8))
+    with pytest.raises(ModelFileError, match=r"array 'ids'"):
+        container.read(path, KIND)
+    path.write_bytes(with_header(header.rstrip()[:-1] + b',"ids":', b"\0" * 8))
+    with pytest.raises(ModelFileError, match="the header is damaged"):
+        container.read(path, KIND)
+
+
+def test_arrays_beyond_the_end_of_a_large_file_are_not_looked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(container, "SMALL", 0)
+    header, _ = split(container.to_bytes(KIND, {}, {}))
+    entry = {"dtype": "F64", "shape": [1], "data_offsets": [2**50, 2**50 + 8]}
+    path = tmp_path / "model.dmt"
+    path.write_bytes(with_header(json.loads(header) | {"ids": entry}))
+    with pytest.raises(ModelFileError, match="cut off: it ends before array 'ids' does"):
+        container.read(path, KIND, lambda _, __, read: read("ids"))
 
 
 @pytest.mark.parametrize("is_large", [False, True])

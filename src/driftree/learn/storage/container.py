@@ -21,7 +21,7 @@ import stat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-from safetensors import SafetensorError, deserialize, safe_open
+from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from driftree.learn.storage.atomic import replace_file
@@ -140,7 +140,7 @@ def read(
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > SMALL:
-                _look_ahead(path, file, size, kind, look)
+                _look_ahead(file, size, kind, look)
             try:
                 data = file.read(size)
             except (MemoryError, OverflowError):
@@ -215,7 +215,8 @@ def _serialise(kind: str, contents: Contents, arrays: Arrays) -> list[bytes | me
     if len(arrays) > MAX_ARRAYS:
         raise ValueError(f"{len(arrays):,} arrays are more than the {MAX_ARRAYS:,} of a file")
     data = save(tensors, {KEY: _to_manifest(kind, contents, short)})
-    assert data.startswith(START, LENGTH), "safetensors has another order than it had"
+    if not data.startswith(START, LENGTH):
+        raise RuntimeError("this version of safetensors does not write its metadata first")
     digest = hashlib.sha256(data).hexdigest().encode("ascii")
     view = memoryview(data)
     return [view[: DIGEST.start], digest, view[DIGEST.stop :]]
@@ -242,38 +243,47 @@ def _to_manifest(kind: str, contents: Contents, short: dict[str, Any]) -> str:
 
 
 # ---------------------------------------------------------------------- reading
-def _look_ahead(
-    path: str | os.PathLike[str], file: BinaryIO, size: int, kind: str, look: Look | None
-) -> None:
+def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None:
     """Look at a large file's lengths before memory is made for its arrays."""
     start = file.read(LENGTH)
-    length = _header_length(start, size)
-    manifest = _read_manifest(start + file.read(length), size, kind)
-    file.seek(0)
-    if look is None:
-        return
-    short, n_names = _short_arrays(manifest["short"])
-    arrays: dict[str, Sized] = {**short}
+    start += file.read(_header_length(start, size))
+    manifest = _read_manifest(start, size, kind)
+    arrays, n_names = _short_arrays(manifest["short"])
     try:
-        with safe_open(os.fsdecode(path), "numpy") as opened:
-            if not os.path.samestat(os.stat(path), os.fstat(file.fileno())):
-                raise ModelFileError("the file was replaced while it was read: read it again")
-            names = opened.keys()
-            for name in names:
-                one = opened.get_slice(name)
-                if one.get_dtype() not in DTYPES or len(one.get_shape()) not in (1, 2):
-                    raise _wrong_tensor(name, one.get_dtype())
-                arrays[name] = Entry(one.get_dtype(), tuple(one.get_shape()))
-            _check_names(arrays, n_names + len(names))
-
-            def read_one(name: str) -> NDArray[Any]:
-                return short[name] if name in short else opened.get_tensor(name)
-
-            look(manifest["contents"], arrays, read_one)
-    except SafetensorError as error:
+        header = DECODER.decode(start[LENGTH:].decode("ascii"))
+    except (ValueError, RecursionError) as error:
         raise _wrong_header(error) from None
-    except (MemoryError, OSError):  # it has no place in memory, not even as a map
-        raise _too_large(size) from None
+    del header["__metadata__"]
+    entries: dict[str, Sized] = {**arrays}
+    for name, item in header.items():
+        entries[name] = _read_entry(name, item, size - len(start))
+    _check_names(entries, n_names + len(header))
+
+    def read_one(name: str) -> NDArray[Any]:
+        if name not in arrays:
+            begin, end = header[name]["data_offsets"]
+            file.seek(len(start) + begin)
+            arrays[name] = np.frombuffer(file.read(end - begin), NUMPY[header[name]["dtype"]])
+        return arrays[name]
+
+    if look is not None:
+        look(manifest["contents"], entries, read_one)
+    file.seek(0)
+
+
+def _read_entry(name: str, item: Any, n_bytes: int) -> Entry:
+    """Return what a header says of an array; that all of them fit, safetensors looks at later."""
+    match item:
+        case {"dtype": str(dtype), "shape": [int(), *more] as shape, "data_offsets": [begin, end]}:
+            if dtype not in NUMPY or len(more) > 1:
+                raise _wrong_tensor(name, dtype)
+            entry = Entry(dtype, tuple(shape))
+            is_whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
+            if is_whole and end - begin == entry.nbytes:
+                if end > n_bytes:
+                    raise ModelFileError(f"the file is cut off: it ends before array {name!r} does")
+                return entry
+    raise ModelFileError(f"the header is damaged: it does not say where array {quoted(name)} is")
 
 
 def _header_length(data: bytes, size: int) -> int:
@@ -441,7 +451,7 @@ def _wrong_tensor(name: str, dtype: str) -> ModelFileError:
     )
 
 
-def _wrong_header(error: SafetensorError) -> ModelFileError:
+def _wrong_header(error: Exception) -> ModelFileError:
     if "IncompleteBuffer" in str(error) or "incomplete metadata" in str(error):
         return ModelFileError("the file is cut off or too long: its arrays do not fill it")
     return ModelFileError(f"the header is damaged: {str(error)[:100]}")
