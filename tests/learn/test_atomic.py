@@ -127,14 +127,21 @@ def test_a_failed_block_leaves_the_old_file(tmp_path, is_alone):
     assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"new", [path])
 
 
-def test_who_is_alone_writes_over_what_a_killed_process_left(tmp_path):
-    path = tmp_path / "a"
-    left = tmp_path / ".driftree-a.tmp"
-    left.write_bytes(b"much that was left")
-    assert left in tmp_path.glob(atomic.TEMPORARY)
+@pytest.mark.parametrize("is_link", [False, True])
+def test_who_is_alone_removes_what_a_killed_process_left(tmp_path, is_link):
+    path = tmp_path / "folder" / "a"
+    path.parent.mkdir()
+    left = path.with_name(".driftree-a.tmp")
+    (tmp_path / "other").write_bytes(b"not ours")
+    if is_link:
+        left.symlink_to(tmp_path / "other")
+    else:
+        left.write_bytes(b"much that was left")
+    assert left in path.parent.glob(atomic.TEMPORARY)
     with atomic.whole_file(path, is_alone=True) as file:
         file.write(b"new")
-    assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"new", [path])
+    assert (path.read_bytes(), list(path.parent.iterdir())) == (b"new", [path])
+    assert (tmp_path / "other").read_bytes() == b"not ours"
 
 
 def test_text_is_written_whole_or_not_at_all(tmp_path):

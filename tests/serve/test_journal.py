@@ -106,7 +106,7 @@ def test_a_new_segment_is_there_before_the_old_ones_go(tmp_path, monkeypatch):
         )
     journal.restart(2)
     journal.close()
-    assert calls == ["fsync", "fsync", "replace", "fsync", "unlink"]
+    assert calls == ["unlink", "fsync", "fsync", "replace", "fsync", "unlink"]
     assert read(tmp_path) == (ID, [], 0)
 
 

@@ -59,7 +59,7 @@ def whole_file(
         The file; a link stays a link.
     is_alone : bool, default=False
         Whether no other process can be writing this file, because a lock is held. Then the hidden
-        file always has the same name, and what a killed process left is written over.
+        file always has the same name, and what a killed process left under it goes first.
     """
     new = Unfinished(path, is_alone=is_alone)
     try:
@@ -105,7 +105,6 @@ class Unfinished:
         folder, self._name = os.path.split(target)
         tag = self._name if is_alone else secrets.token_hex(8)
         self._temporary: str | None = f".driftree-{tag}.tmp"
-        flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if is_alone else os.O_EXCL)
         with _named(path):
             old = _look_at(target)
             try:
@@ -115,6 +114,10 @@ class Unfinished:
                 raise FileNotFoundError(errno.ENOENT, words, folder) from None
             self.fd = -1
             try:
+                if is_alone:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(self._temporary, dir_fd=self._folder_fd)
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
                 # What replaces a file is nobody else's to read before it has that file's owner.
                 mode = 0o666 if old is None and not is_private else 0o600
                 self.fd = os.open(self._temporary, flags, mode, dir_fd=self._folder_fd)
