@@ -131,10 +131,10 @@ def test_where_none_is_whole_nothing_is_begun_anew(tmp_path):
 
 def test_one_process_at_a_time(tmp_path):
     first = Checkpointer(tmp_path)
-    with pytest.raises(BlockingIOError, match="used by another Checkpointer of this process"):
+    with pytest.raises(BlockingIOError, match="in use by this process already"):
         Checkpointer(tmp_path)
     (tmp_path / "lock").write_text("12345\n")
-    with pytest.raises(BlockingIOError, match="used by process 12345: close that"):
+    with pytest.raises(BlockingIOError, match="in use by process 12345: close that"):
         Checkpointer(tmp_path)
     first.close()
     Checkpointer(tmp_path)  # is gone at once, and its lock with it
@@ -265,7 +265,9 @@ def table(tmp_path):
 
 def run(table, *more):
     folder = table.parent
-    options = ["--batch", "50", "--checkpoint", str(folder / "kept"), "--out", str(folder / "out")]
+    options = ["--batch", "50", "--out", str(folder / "out")]
+    if "--overwrite" not in more:
+        more = (*more, "--resume")
     return CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, ["run", str(table), *options, *more])
 
 
@@ -274,7 +276,7 @@ def test_a_damaged_checkpoint_is_told_of_and_the_run_ends_as_it_should(table):
     out = table.parent / "out"
     names = ("model.dmt", "records.csv", "report.html", "summary.json")
     before = {name: (out / name).read_bytes() for name in names}
-    newest = sorted((table.parent / "kept").glob("*.dmt"))[-1]
+    newest = sorted((out / "checkpoints").glob("*.dmt"))[-1]
     damage(newest, "torn")
     (out / "report.html").write_bytes(b"half a page")
     with warnings.catch_warnings():
@@ -295,20 +297,58 @@ def test_a_damaged_checkpoint_is_told_of_and_the_run_ends_as_it_should(table):
         (["--batch", "20"], "batch was 50, is 20"),
         (["--model", "vfdt-nba"], "vfdt-nba cannot have checkpoints, which hold no code"),
         (["--model", "dmt,fimtdd"], "of one learner, not of dmt, fimtdd"),
-        (["--resume"], "the same command goes on by itself"),
         ([], "SHA-256 of"),
-        (["--overwrite"], "the same command goes on by itself"),
     ],
 )
 def test_another_run_is_not_gone_on_with(table, options, words):
     assert run(table).exit_code == 0
-    out = {path: path.read_bytes() for path in (table.parent / "out").iterdir()}
+    out = everything_in(table.parent / "out")
     if not options:
         table.write_text(table.read_text().replace("\n", "\n\n", 1))  # a blank line is no row
     again = run(table, *options)
     assert again.exit_code == 2
     assert words in again.output
-    assert {path: path.read_bytes() for path in (table.parent / "out").iterdir()} == out
+    assert everything_in(table.parent / "out") == out
+
+
+def everything_in(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_that_was_moved_is_gone_on_with(table):
+    assert run(table).exit_code == 0
+    (table.parent / "out").rename(table.parent / "moved")
+    again = run(table, "--out", str(table.parent / "moved"))
+    assert again.exit_code == 0, again.output
+
+
+def test_checkpoints_are_overwritten_only_when_asked(table):
+    folder = table.parent / "out" / "checkpoints"
+    runner = CliRunner(env={"COLUMNS": "200"})
+    begin = ["run", str(table), "--batch", "50", "--out", str(folder.parent)]
+    often = [*begin, "--checkpoint-every", "100"]
+    assert runner.invoke(cli.app, often).exit_code == 0
+    before = everything_in(folder.parent)
+    assert len(list(folder.glob("*.dmt"))) == 3
+    for other in (begin, often):
+        refused = runner.invoke(cli.app, other)
+        assert refused.exit_code == 2
+        assert "add --resume to go on, --overwrite to replace it" in refused.output
+    both = runner.invoke(cli.app, [*often, "--resume", "--overwrite"])
+    assert "give one" in both.output
+    with Checkpointer(folder):
+        busy = runner.invoke(cli.app, [*begin, "--overwrite"])
+        assert "is in use by this process already" in busy.output
+    lock = folder / "lock"
+    assert everything_in(folder.parent) | {lock: b""} == before | {lock: b""}
+    seven = runner.invoke(cli.app, [*often, "--overwrite", "--seed", "7"])
+    assert seven.exit_code == 0, seven.output
+    plain = runner.invoke(cli.app, [*begin, "--overwrite"])
+    assert plain.exit_code == 0, plain.output
+    assert not list(folder.glob("*.dmt"))
+    assert not (folder.parent / "model.dmt").exists()
+    without = runner.invoke(cli.app, [*begin, "--resume"])
+    assert "an earlier run without checkpoints, which cannot be resumed" in without.output
 
 
 def test_malformed_rows_are_counted_even_if_none_is_read_again(table):
@@ -336,15 +376,15 @@ def test_malformed_rows_are_counted_even_if_none_is_read_again(table):
 def test_what_cannot_be_gone_on_with_is_not_begun(table):
     folder = table.parent
     runner = CliRunner()
-    piped = ["run", "-", "--checkpoint", str(folder / "kept")]
+    piped = ["run", "-", "--resume", "--out", str(folder / "out")]
     assert "cannot be read again" in runner.invoke(cli.app, piped).output
-    no_folder = ["run", str(table), "--checkpoint-every", "5"]
-    assert "--checkpoint-every needs a folder" in runner.invoke(cli.app, no_folder).output
+    assert not (folder / "out").exists()
     (folder / "out").mkdir()
     (folder / "out" / "records.csv").write_text("of another run\n")
     assert "holds results of an earlier run" in run(table).output
     assert (folder / "out" / "records.csv").read_text() == "of another run\n"
-    with Checkpointer(folder / "kept"):
+    (folder / "out" / "records.csv").unlink()
+    with Checkpointer(folder / "out" / "checkpoints"):
         busy = run(table)
     assert busy.exit_code == 2
-    assert "kept is used by another Checkpointer of this process" in busy.output
+    assert "out/checkpoints is in use by this process already" in busy.output

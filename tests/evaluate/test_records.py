@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from driftree.evaluate import Record, RecordFile, prequential, read_records, slide, summarise
-from driftree.evaluate.records import FIELDS
+from driftree.evaluate.records import FIELDS, write_records
 from driftree.streams import sea
 
 
@@ -59,20 +59,23 @@ def test_half_a_line_is_no_record(tmp_path, suffix):
     for n_lost in range(1, len(text.splitlines()[-1])):
         path.write_text(text[:-n_lost])
         assert [record.step for record in read_records(path)] == [1]
-        with RecordFile(path, keep=1) as file:
-            file.write(make_record(2))
-        assert path.read_text() == text
 
 
-def test_what_is_not_there_cannot_be_kept(tmp_path):
-    path = tmp_path / "records.csv"
-    with RecordFile(path) as file:
-        file.write(make_record())
-    with pytest.raises(ValueError, match="holds 1 records, 2 were to be kept"):
-        RecordFile(path, keep=2)
-    assert len(read_records(path)) == 1  # and nothing is lost
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_records_written_at_once_are_those_written_one_by_one(tmp_path, suffix):
+    records = [make_record(1), make_record(2)]
+    with RecordFile(tmp_path / f"one.{suffix}") as file:
+        for record in records:
+            file.write(record)
+    write_records(tmp_path / f"all.{suffix}", iter(records))
+    one, at_once = (tmp_path / f"{name}.{suffix}" for name in ("one", "all"))
+    assert one.read_bytes() == at_once.read_bytes()
+
+
+@pytest.mark.parametrize("write", [RecordFile, lambda path: write_records(path, [])])
+def test_records_go_to_files_of_two_kinds(tmp_path, write):
     with pytest.raises(ValueError, match=r"\.csv or \.jsonl"):
-        RecordFile(tmp_path / "records.txt")
+        write(tmp_path / "records.txt")
 
 
 def test_summary_is_mean_and_standard_deviation_of_what_is_known():

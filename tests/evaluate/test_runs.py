@@ -1,11 +1,7 @@
-"""Runs on files and data sets, stopped and resumed."""
+"""Runs on files and data sets."""
 
 import csv
 import os
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -62,83 +58,15 @@ def test_a_file_is_run_and_recorded(loans, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-@pytest.mark.parametrize("stop_after", [1, 2, 7])
-def test_a_stopped_run_goes_on_as_if_nothing_had_happened(loans, tmp_path, stop_after, suffix):
-    settings = settings_for(loans, batch=250, delay=400)
-    whole = RunTask(settings, tmp_path / f"whole.{suffix}")
+def test_a_stopped_run_says_so_and_keeps_its_records(loans, tmp_path, suffix):
+    task = RunTask(settings_for(loans, batch=250), tmp_path / f"part.{suffix}")
+    assert not run(task, stop_after=7).is_complete
+    whole = RunTask(settings_for(loans, batch=250), tmp_path / f"whole.{suffix}")
     run(whole)
-    part = RunTask(settings, tmp_path / f"part.{suffix}")
-    assert not run(part, stop_after).is_complete
-    with open(part.records, "a") as file:
-        file.write("half a li")  # as a process that was killed would leave it
-    assert run(part._replace(resume=True)).is_complete
-    assert figures_in(part.records) == figures_in(whole.records)
-
-
-def test_records_that_no_state_knows_are_learnt_again(loans, tmp_path):
-    """A process killed between a record and the next state: the records after it are made anew."""
-    settings = settings_for(loans, batch=250)
-    task = RunTask(settings, tmp_path / "records.csv")
-    run(task, stop_after=3)
-    early = task.records.with_suffix(".state").read_bytes()
-    run(task._replace(resume=True), stop_after=4)
-    task.records.with_suffix(".state").write_bytes(early)
-    run(task._replace(resume=True))
-    whole = RunTask(settings, tmp_path / "whole.csv")
-    run(whole)
-    assert figures_in(task.records) == figures_in(whole.records)
-
-
-def test_a_killed_process_can_be_gone_on_with(loans, tmp_path, monkeypatch):
-    out = tmp_path / "out"
-    command = [sys.executable, "-c", "import sys; from driftree.cli import app; app(sys.argv[1:])"]
-    # One row at a time, so that there is time to kill it; states after every batch.
-    arguments = ["run", str(loans), "--row-by-row", "--batch", "50", "--out", str(out)]
-    code = command[2].replace(
-        "from driftree.cli",
-        "import driftree.evaluate.runs as r; r.SAVE_SECONDS = 0; from driftree.cli",
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    records = out / "records.csv"
-    while not records.exists() or len(read_records(records)) < 5:
-        assert process.poll() is None, "it ended before it could be killed"
-        time.sleep(0.005)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    n_before = len(read_records(records))
-    again = subprocess.run([*command, *arguments, "--resume"], capture_output=True, check=False)
-    assert again.returncode == 0, again.stderr
-    whole = RunTask(
-        settings_for(loans, learners=("dmt",), batch=50, step_rows=1), tmp_path / "whole.csv"
-    )
-    run(whole)
-    assert n_before < 59
-    assert figures_in(records) == figures_in(whole.records)
-
-
-def test_a_file_that_has_grown_is_gone_on_with(loans, tmp_path):
-    lines = loans.read_text().splitlines(keepends=True)
-    settings = settings_for(loans, batch=0.1)
-    loans.write_text("".join(lines[:2001]))
-    task = RunTask(settings, tmp_path / "records.csv")
-    run(task)
-    loans.write_text("".join(lines))
-    run(task._replace(resume=True))
-    assert [r.n_rows for r in read_records(task.records)][::2] == list(range(400, 3001, 200))
-
-
-def test_other_settings_cannot_be_gone_on_with(loans, tmp_path):
-    task = RunTask(settings_for(loans, batch=500), tmp_path / "records.csv")
-    run(task, stop_after=2)
-    before = task.records.read_bytes()
-    other = RunTask(settings_for(loans, batch=500, delay=7), task.records, resume=True)
-    with pytest.raises(ValueError, match="delay was 0, is 7"):
-        run(other)
-    assert task.records.read_bytes() == before
+    figures = figures_in(task.records)
+    assert len(figures) == 12
+    assert figures == figures_in(whole.records)[:12]
+    assert sorted(os.listdir(tmp_path)) == ["loans.csv", f"part.{suffix}", f"whole.{suffix}"]
 
 
 def test_malformed_rows_are_counted(loans, tmp_path):

@@ -4,10 +4,13 @@ import errno
 import os
 import stat
 import struct
+import subprocess
+import sys
+import threading
 
 import pytest
 
-from driftree.learn.storage import atomic
+from driftree.learn.storage import atomic, locks
 
 OTHER = 12345  # a user and a group that nobody is
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
@@ -105,6 +108,72 @@ def test_an_access_list_is_kept_or_gives_nothing_to_the_group(tmp_path, monkeypa
         assert look(path)[2] == 0o600
 
 
+# ---------------------------------------------------------------------- blocks
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_failed_block_leaves_the_old_file(tmp_path, is_alone):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+
+    def write(content):
+        with atomic.whole_file(path, is_alone=is_alone) as file:
+            file.write(content)
+            if content == b"half":
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(b"half")
+    assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"old", [path])
+    write(b"new")
+    assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"new", [path])
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_who_is_alone_removes_what_a_killed_process_left(tmp_path, is_link):
+    path = tmp_path / "folder" / "a"
+    path.parent.mkdir()
+    left = path.with_name(".driftree-a.tmp")
+    (tmp_path / "other").write_bytes(b"not ours")
+    if is_link:
+        left.symlink_to(tmp_path / "other")
+    else:
+        left.write_bytes(b"much that was left")
+    assert left in path.parent.glob(atomic.TEMPORARY)
+    with atomic.whole_file(path, is_alone=True) as file:
+        file.write(b"new")
+    assert (path.read_bytes(), list(path.parent.iterdir())) == (b"new", [path])
+    assert (tmp_path / "other").read_bytes() == b"not ours"
+
+
+def test_text_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "a.csv"
+
+    def write(text):
+        with atomic.whole_text(path) as file:
+            file.write(text)
+            if "half" in text:
+                raise KeyboardInterrupt
+
+    write("1\r\n2\nü")
+    with pytest.raises(KeyboardInterrupt):
+        write("half")
+    assert path.read_bytes() == "1\r\n2\nü".encode()
+    atomic.replace_text(path, "ü\ud800")
+    assert path.read_bytes() == "ü&#55296;".encode()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_block_does_elsewhere_keeps_its_own_name(tmp_path):
+    for error in (OSError(errno.EIO, "no", "other"), OSError("without a number")):
+        whole = atomic.whole_file(tmp_path / "a")
+        with pytest.raises(OSError, match=r"other|number") as caught, whole:
+            raise error
+        assert caught.value is error
+    with pytest.raises(OSError, match="full") as caught, atomic.whole_file(tmp_path / "a"):
+        raise OSError(errno.ENOSPC, "full")
+    assert caught.value.filename == str(tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
 # ---------------------------------------------------------------------- errors
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.EROFS])
 @pytest.mark.parametrize("name", ["open", "fsync", "replace", "fchmod"])
@@ -132,3 +201,49 @@ def test_a_folder_that_cannot_be_opened_is_an_error_that_names_the_path(tmp_path
     with pytest.raises(PermissionError) as caught:
         atomic.replace_file(tmp_path / "model.dmt", [b"new"])
     assert caught.value.filename == str(tmp_path / "model.dmt")
+
+
+# ---------------------------------------------------------------------- locks
+HOLDER = """
+import sys
+from driftree.learn.storage.locks import take_lock
+take_lock(sys.argv[1], "")
+print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_lock_names_its_process_and_ends_with_it(tmp_path):
+    path = tmp_path / "lock"
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"taken\n"
+        with pytest.raises(BlockingIOError) as caught:
+            locks.take_lock(path, "wait")
+        assert str(caught.value) == f"{tmp_path} is in use by process {holder.pid}: wait"
+        holder.kill()
+    os.close(locks.take_lock(path, "wait"))
+
+
+def test_who_waits_for_a_lock_gets_it_next(tmp_path):
+    path = tmp_path / "lock"
+    fd = locks.take_lock(path, "wait")
+    order = []
+
+    def work():
+        with locks.wait_for_lock(path):
+            order.append("waited")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(0.05)
+    order.append("closed")
+    os.close(fd)
+    thread.join()
+    assert order == ["closed", "waited"]
+
+
+def test_where_there_are_no_locks_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "fcntl", None)
+    with pytest.raises(OSError, match="as Linux and macOS have them"):
+        locks.take_lock(tmp_path / "lock", "wait")

@@ -9,19 +9,28 @@ import struct
 import subprocess
 import sys
 import zipfile
-import zlib
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from driftree import ModelFileError
-from driftree.learn.storage import atomic, container, zips
+from driftree.learn.storage import atomic, container
+from signing import begun, manifest_of, sign, split, with_header, with_manifest
 
 KIND = "driftree model"
 CONTENTS = {"text": "\ud800 ü", "number": 0.1, "list": [1, None, {"a": True}]}
 ARRAYS = {
     "ids": np.array([3, -1, 2], dtype=np.int32),
     "empty": np.empty(0),
+    "none.at.all": np.empty(0, dtype=np.float32),
+    "one": np.array([0.1]),
+    "minus_zero": np.array([-0.0]),
+    "infinite": np.array([-np.inf]),
+    "least": np.array([-(2**63)]),
+    "one.single": np.array([0.1], dtype=np.float32),
+    "one.flag": np.array([255], dtype=np.uint8),
+    "no_rows": np.empty((0, 3)),
     "table": np.arange(6, dtype=np.float32).reshape(2, 3),
     "part.flags": np.array([0, 255], dtype=np.uint8),
     "part.lengths": np.array([2**40], dtype=np.int64),
@@ -41,7 +50,8 @@ def test_what_is_written_is_read(tmp_path):
             assert array.dtype == ARRAYS[name].dtype
             assert array.flags.aligned
             assert array.flags.writeable
-            np.testing.assert_array_equal(array, ARRAYS[name])
+            assert array.shape == ARRAYS[name].shape
+            assert array.tobytes() == ARRAYS[name].tobytes()
 
 
 def test_the_order_in_which_arrays_come_does_not_matter():
@@ -49,16 +59,37 @@ def test_the_order_in_which_arrays_come_does_not_matter():
     assert container.to_bytes(KIND, dict(reversed(CONTENTS.items())), turned) == SAVED
 
 
-def test_other_tools_read_it():
-    archive = zipfile.ZipFile(io.BytesIO(SAVED))
-    assert archive.testzip() is None
-    assert archive.namelist() == ["manifest.json", *(f"{name}.npy" for name in sorted(ARRAYS))]
-    assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
-    assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
-    loaded = np.load(io.BytesIO(SAVED), allow_pickle=False)
-    for name, array in ARRAYS.items():
-        np.testing.assert_array_equal(loaded[name], array)
-    assert json.loads(archive.read("manifest.json"))["format_version"] == 1
+def test_the_layout_of_arrays_in_memory_does_not_matter():
+    turned = ARRAYS | {
+        "table": np.asfortranarray(ARRAYS["table"]),
+        "ids": np.array([3, 0, -1, 0, 2, 0], dtype=np.int32)[::2],
+    }
+    assert container.to_bytes(KIND, CONTENTS, turned) == SAVED
+
+
+def test_other_tools_read_it(tmp_path):
+    path = tmp_path / "model.dmt"
+    path.write_bytes(SAVED)
+    loaded = safetensors.numpy.load(SAVED)
+    short = {"empty", "none.at.all", "one", "minus_zero", "least", "one.flag", "part.lengths"}
+    assert loaded.keys() == ARRAYS.keys() - short
+    for name, array in loaded.items():
+        np.testing.assert_array_equal(array, ARRAYS[name])
+    with safetensors.safe_open(path, "numpy") as file:
+        manifest = json.loads(file.metadata()["driftree"])
+        assert manifest["format_version"] == 1
+        assert manifest["contents"] == CONTENTS
+        assert manifest["short"]["F64"] == {"empty": None, "minus_zero": -0.0, "one": 0.1}
+        assert file.get_slice("table")[1:].tolist() == [[3, 4, 5]]
+
+
+def test_little_is_said_beside_the_arrays():
+    arrays = {f"array_{i}": np.full(1, i, dtype=np.int32) for i in range(100)}
+    arrays |= {f"empty_{i}": np.empty(0) for i in range(100)}
+    size = len(container.to_bytes(KIND, {}, arrays))
+    assert size < 250 + 100 * 20 + 100 * 20
+    more = {f"long_{i}": np.zeros(100) for i in range(100)}
+    assert len(container.to_bytes(KIND, {}, arrays | more)) < size + 100 * 75 + 100 * 800
 
 
 @pytest.mark.parametrize(
@@ -83,50 +114,15 @@ def test_a_manifest_has_a_limit():
 
 
 # ---------------------------------------------------------------------- what is refused
-def with_manifest(manifest, arrays=ARRAYS):
-    """A file that is right in all but its manifest, which may be any text."""
-    text = (
-        manifest if isinstance(manifest, bytes) else json.dumps(manifest, sort_keys=True).encode()
-    )
-    first = zips.Member(container.MANIFEST, len(text), zlib.crc32(text))
-    chunks, members = [first.local_header(), text], [first]
-    for name in sorted(arrays):
-        header = zips.npy_header_of(arrays[name].dtype.str, arrays[name].shape)
-        data = header + arrays[name].tobytes()
-        members.append(zips.Member(f"{name}.npy", len(data), zlib.crc32(data)))
-        chunks += [members[-1].local_header(), data]
-    return b"".join([*chunks, zips.directory_of(members)])
-
-
-def manifest_of(data=SAVED):
-    return json.loads(zipfile.ZipFile(io.BytesIO(data)).read("manifest.json"))
-
-
 def changed(**changes):
-    return with_manifest({**manifest_of(), **changes})
+    return with_manifest({**manifest_of(SAVED), **changes}, SAVED)
 
 
 def changed_array(**changes):
-    manifest = manifest_of()
-    manifest["arrays"]["ids"].update(changes)
-    return with_manifest(manifest)
-
-
-def packed_anew(compression):
-    """The same members as another tool would write them."""
-    out, source = io.BytesIO(), zipfile.ZipFile(io.BytesIO(SAVED))
-    with zipfile.ZipFile(out, "w", compression) as archive:
-        for name in source.namelist():
-            archive.writestr(zipfile.ZipInfo(name), source.read(name), compression)
-    return out.getvalue()
-
-
-def twice():
-    """A second member of a name that is there, and in the directory, but not in the manifest."""
-    data = io.BytesIO(SAVED)
-    with zipfile.ZipFile(data, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
-        archive.writestr("ids.npy", b"other")
-    return data.getvalue()
+    header, body = split(SAVED)
+    header = json.loads(header)
+    header["ids"].update(changes)
+    return with_header(header, body)
 
 
 def patched(old, new):
@@ -134,72 +130,14 @@ def patched(old, new):
     return SAVED.replace(old, new)
 
 
-def patched_member(offset, new):
-    """Other bytes in the local header of a member."""
-    at = SAVED.index(b"ids.npy") - zips.LOCAL.size + offset
-    return SAVED[:at] + new + SAVED[at + len(new) :]
+def patched_header(old, new):
+    header, body = split(SAVED)
+    assert old in header
+    return with_header(header.replace(old, new), body)
 
 
 def ids(second):
     return struct.pack("<3i", 3, second, 2)
-
-
-def mode(kind):
-    return struct.pack("<I", (kind | 0o644) << 16)
-
-
-REFUSED = {
-    "nothing": (lambda: b"", "the file is empty"),
-    "text": (lambda: b"age,car\n31,van\n", "no model file: it does not begin like a zip"),
-    "pickle": (lambda: b"\x80\x04K\x01.", "no model file"),
-    "a cut header": (lambda: SAVED[:40], "cut off"),
-    "a cut manifest": (lambda: SAVED[:100], "cut off in member 'manifest.json'"),
-    "a cut member": (lambda: SAVED[: len(SAVED) // 2], "cut off or too long"),
-    "a cut end": (lambda: SAVED[:-1], "cut off or too long"),
-    "more at the end": (lambda: SAVED + b"\0", "cut off or too long"),
-    "more at the start": (lambda: b"\0" + SAVED, "does not begin like a zip"),
-    "two files": (lambda: SAVED + SAVED, "cut off or too long"),
-    "another zip": (lambda: zipped({"a.txt": b"a" * 200}), "first member is not 'manifest.json'"),
-    "packed anew": (lambda: packed_anew(zipfile.ZIP_STORED), "was it packed anew"),
-    "compressed": (lambda: packed_anew(zipfile.ZIP_DEFLATED), "was it packed anew"),
-    "a link": (lambda: patched(mode(stat.S_IFREG), mode(stat.S_IFLNK)), "directory"),
-    "a directory": (lambda: patched(mode(stat.S_IFREG), mode(stat.S_IFDIR)), "directory"),
-    "a path": (lambda: patched(b"ids.npy", b"../.npy"), "'ids.npy' is damaged"),
-    "a compressed member": (lambda: patched_member(8, b"\10"), "'ids.npy' is damaged"),
-    "an encrypted member": (lambda: patched_member(6, b"\1"), "'ids.npy' is damaged"),
-    "a member twice": (twice, "cut off or too long"),
-    "other disks": (lambda: patched(b"PK\6\7\0\0\0\0", b"PK\6\7\1\0\0\0"), "directory"),
-    "another directory": (lambda: SAVED[:-1] + b"\1", "directory"),
-    "other data": (lambda: patched(ids(-1), ids(-2)), "'ids.npy' is damaged"),
-    "bad data, good sum": (lambda: with_manifest(manifest_of(), other_ids()), "SHA-256"),
-    "no JSON": (lambda: with_manifest(b"{"), "no JSON"),
-    "a list": (lambda: with_manifest(b"[]"), "must hold an object"),
-    "deep": (lambda: with_manifest(b"[" * 10**5), "nested too deeply"),
-    "NaN": (lambda: with_manifest(b'{"format": NaN}'), "NaN is no JSON"),
-    "a key twice": (lambda: with_manifest(b'{"a": 1, "a": 2}'), "same key twice"),
-    "a long number": (lambda: with_manifest(b"1" * 10**5), "no JSON"),
-    "no ASCII": (lambda: with_manifest('{"ü": 1}'.encode()), "no JSON"),
-    "another format": (lambda: changed(format="numpy"), "no file of driftree's"),
-    "another kind": (lambda: changed(format="driftree checkpoint"), "is a 'driftree checkpoint'"),
-    "version 0": (lambda: changed(format_version=0), "whole number from 1, got 0"),
-    "no version": (lambda: changed(format_version="1"), "whole number from 1, got '1'"),
-    "more keys": (lambda: changed(more=1), "other keys"),
-    "no contents": (lambda: changed(contents=[]), "as objects"),
-    "objects": (lambda: changed_array(dtype="|O"), "must be one of <f4"),
-    "a big end": (lambda: changed_array(dtype=">f8"), "must be one of <f4"),
-    "a cube": (lambda: changed_array(shape=[1, 1, 3]), "one or two dimensions"),
-    "a number": (lambda: changed_array(shape=[]), "one or two dimensions"),
-    "a huge shape": (lambda: changed_array(shape=[2**60]), "out of range"),
-    "a large shape": (lambda: changed_array(shape=[2**39, 2**39]), "cut off or too long"),
-    "a negative shape": (lambda: changed_array(shape=[-3]), "out of range"),
-    "a true shape": (lambda: changed_array(shape=[True]), "out of range"),
-    "another shape": (lambda: changed_array(shape=[3, 1]), "cut off or too long|damaged"),
-    "another dtype": (lambda: changed_array(dtype="<f4"), "damaged"),
-    "another sum": (lambda: changed_array(sha256="0" * 64), "SHA-256"),
-    "a wrong entry": (lambda: changed(arrays={"ids": 1}), "a dtype, a shape and a sha256"),
-    "a wrong name": (lambda: changed(arrays={"../ids": 1}), "must not be named"),
-    "a huge manifest": (lambda: huge_manifest(2**60), "more than the"),
-}
 
 
 def zipped(members):
@@ -210,13 +148,91 @@ def zipped(members):
     return out.getvalue()
 
 
-def other_ids():
-    return ARRAYS | {"ids": np.array([3, -1, 7], dtype=np.int32)}
-
-
-def huge_manifest(size):
+def promised(length):
     """A header that promises more than comes."""
-    return zips.Member(container.MANIFEST, size, 0).local_header() + b"{}"
+    return struct.pack("<Q", length) + container.START + b"0" * 64
+
+
+def of_others():
+    return safetensors.numpy.save({"weight": np.zeros(3)}, {"format": "pt"})
+
+
+MAX_ARRAYS = container.MAX_ARRAYS
+REFUSED = {
+    "nothing": (lambda: b"", "the file is empty"),
+    "a byte": (lambda: b"a", "cut off, or no model file"),
+    "text": (lambda: b"age,car\n31,van\n", "no model file"),
+    "pickle": (lambda: b"\x80\x04K\x01.", "no model file"),
+    "a zip": (lambda: zipped({"manifest.json": b"{}"}), "a zip: .* before the first release"),
+    "no tensors of ours": (of_others, "no model file: it has no manifest of driftree's"),
+    "a cut length": (lambda: SAVED[:5], "cut off"),
+    "a cut start": (lambda: SAVED[:40], "cut off"),
+    "a cut header": (lambda: SAVED[:200], "cut off in its header"),
+    "a cut array": (lambda: SAVED[:-20], "cut off or too long"),
+    "a cut end": (lambda: SAVED[:-1], "cut off or too long"),
+    "more at the end": (lambda: SAVED + b"\0", "cut off or too long"),
+    "more at the start": (lambda: b"\0" + SAVED, "no model file"),
+    "two files": (lambda: SAVED + SAVED, "cut off or too long"),
+    "other data": (lambda: patched(ids(-1), ids(-2)), "damaged: its SHA-256"),
+    "another sum": (lambda: patched(SAVED[container.DIGEST], b"f" * 64), "damaged: its SHA-256"),
+    "another name": (lambda: patched(b'"ids"', b'"odd"'), "damaged: its SHA-256"),
+    "another text": (lambda: patched(b"number", b"lumber"), "damaged: its SHA-256"),
+    "another space": (lambda: patched(b"} ", b"}\t"), "damaged: its SHA-256"),
+    "no JSON": (lambda: with_manifest(begun("")), "no JSON"),
+    "no JSON in the header": (lambda: patched_header(b'"ids":', b'"ids";'), "header is damaged"),
+    "no text": (lambda: patched_header(b"text", b"\xfc\xfc\xfc\xfc"), "no JSON"),
+    "deep": (lambda: with_manifest(begun('"a":' + "[" * 10**5)), "nested too deeply"),
+    "NaN": (lambda: with_manifest(begun('"format":NaN}')), "NaN is no JSON"),
+    "a key twice": (lambda: with_manifest(begun('"a":1,"a":2}')), "same key twice"),
+    "a long number": (lambda: with_manifest(begun('"a":' + "1" * 10**5 + "}")), "no JSON"),
+    "another format": (lambda: changed(format="numpy"), "no file of driftree's"),
+    "another kind": (lambda: changed(format="driftree checkpoint"), "is a 'driftree checkpoint'"),
+    "version 0": (lambda: changed(format_version=0), "whole number from 1, got 0"),
+    "no version": (lambda: changed(format_version="1"), "whole number from 1, got '1'"),
+    "more keys": (lambda: changed(more=1), "other keys"),
+    "no contents": (lambda: changed(contents=[]), "contents as an object"),
+    "short is no object": (lambda: changed(short=[]), "short arrays by their types"),
+    "short of no type": (lambda: changed(short={"F65": {"a": 1.0}}), "by their types"),
+    "short is no list": (lambda: changed(short={"F64": ["a"]}), "a F64 or null by their names"),
+    "short is text": (lambda: changed(short={"F64": {"a": "1"}}), "a F64 or null"),
+    "short is whole": (lambda: changed(short={"F64": {"a": 1}}), "a F64 or null"),
+    "short is not whole": (lambda: changed(short={"I64": {"a": 1.0}}), "a I64 or null"),
+    "short is true": (lambda: changed(short={"U8": {"a": True}}), "a U8 or null"),
+    "short is single": (lambda: changed(short={"F32": {"a": 1e300}}), "a F32 or null"),
+    "short is large": (lambda: changed(short={"I32": {"a": 2**31}}), "no I32"),
+    "short is larger": (lambda: changed(short={"I64": {"a": 2**4000}}), "no I64"),
+    "short is negative": (lambda: changed(short={"U8": {"a": -1}}), "no U8"),
+    "short twice": (lambda: changed(short={"F64": {"a": 1.0}, "U8": {"a": 1}}), "there twice"),
+    "short and not": (lambda: changed(short={"F64": {"ids": 1.0}}), "there twice"),
+    "a wrong short name": (lambda: changed(short={"F64": {"A": None}}), "must not be named 'A'"),
+    "too many arrays": (
+        lambda: changed(short={"F64": {f"a{i}": None for i in range(MAX_ARRAYS)}}),
+        "more than the 10,000",
+    ),
+    "no type": (lambda: changed_array(dtype="O"), "header is damaged"),
+    "truth values": (lambda: changed_array(dtype="BOOL"), "header is damaged|one of F32"),
+    "half floats": (lambda: changed_array(dtype="F16", shape=[6]), "'ids' is F16: .* one of F32"),
+    "a cube": (lambda: changed_array(shape=[1, 1, 3]), "one or two dimensions"),
+    "a number": (lambda: changed_array(shape=[], dtype="I32"), "header is damaged"),
+    "a huge shape": (lambda: changed_array(shape=[2**60]), "header is damaged"),
+    "a large shape": (lambda: changed_array(shape=[2**39, 2**39]), "header is damaged"),
+    "a negative shape": (lambda: changed_array(shape=[-3]), "header is damaged"),
+    "a true shape": (lambda: changed_array(shape=[True]), "header is damaged"),
+    "a longer shape": (lambda: changed_array(shape=[4]), "header is damaged"),
+    "another type": (lambda: changed_array(dtype="F64"), "header is damaged"),
+    "other offsets": (lambda: changed_array(data_offsets=[0, 12]), "header is damaged"),
+    "no offsets": (lambda: changed_array(data_offsets=None), "header is damaged"),
+    "a wrong name": (lambda: patched_header(b'"ids"', b'"../s"'), "must not be named '../s'"),
+    "a long name": (lambda: patched_header(b'"ids"', b'"%s"' % (b"a" * 101)), "must not be named"),
+    "a huge header": (lambda: promised(2**60), "more than the"),
+    "a long header": (lambda: promised(container.MAX_HEADER), "cut off in its header"),
+}
+
+
+def test_signing_by_hand_is_signing():
+    assert sign(SAVED) == SAVED
+    assert with_manifest(manifest_of(SAVED), SAVED) != SAVED  # without spaces at its end,
+    assert container.from_bytes(with_manifest(manifest_of(SAVED), SAVED), KIND)[0] == CONTENTS
 
 
 @pytest.mark.parametrize(("make", "words"), REFUSED.values(), ids=REFUSED)
@@ -231,7 +247,7 @@ def test_what_is_not_as_it_was_written_is_refused(make, words, tmp_path):
 
 def test_a_newer_file_asks_for_an_upgrade():
     """Whatever else it holds: only the beginning of the manifest is promised to stay."""
-    data = with_manifest({"format": KIND, "format_version": 7, "news": {}}, {})
+    data = with_manifest({"format": KIND, "format_version": 7, "news": {}}, SAVED)
     with pytest.raises(ModelFileError) as caught:
         container.from_bytes(data, KIND)
     assert str(caught.value) == (

@@ -102,11 +102,11 @@ def test_a_new_segment_is_there_before_the_old_ones_go(tmp_path, monkeypatch):
     for name in ("replace", "fsync", "unlink"):
         call = getattr(os, name)
         monkeypatch.setattr(
-            os, name, lambda *a, name=name, call=call: (calls.append(name), call(*a))
+            os, name, lambda *a, name=name, call=call, **b: (calls.append(name), call(*a, **b))
         )
     journal.restart(2)
     journal.close()
-    assert calls == ["fsync", "replace", "fsync", "unlink"]
+    assert calls == ["unlink", "fsync", "fsync", "replace", "fsync", "unlink"]
     assert read(tmp_path) == (ID, [], 0)
 
 

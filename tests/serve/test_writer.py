@@ -295,7 +295,7 @@ def test_two_servers_never_share_a_model_but_readers_may_look(tmp_path):
     recovered = open_model(path, new=True)
     (tmp_path / "link.dmt").symlink_to(path)
     for name in ("model.dmt", "link.dmt"):
-        with pytest.raises(ValueError, match="another server has this model"):
+        with pytest.raises(BlockingIOError, match=r"in use by .*: stop that server"):
             open_model(tmp_path / name)
     reader = open_model(path, read_only=True).writer
     with pytest.raises(Refusal, match="403: this server is read-only"):

@@ -1,10 +1,10 @@
-"""The cache folder, and files that are whole or not there."""
+"""The cache folder."""
 
 import sys
 
 import pytest
 
-from driftree.streams.cache import cache_folder, write_whole
+from driftree.streams.cache import cache_folder
 
 
 @pytest.mark.parametrize(
@@ -26,20 +26,3 @@ def test_the_cache_is_where_the_platform_has_it(monkeypatch, tmp_path, platform,
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert cache_folder() == tmp_path / folder
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"old")
-
-    def write(content):
-        with write_whole(path) as file:
-            file.write(content)
-            if content == b"half":
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write(b"half")
-    assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"old", [path])
-    write(b"new")
-    assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"new", [path])

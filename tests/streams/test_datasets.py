@@ -329,8 +329,8 @@ load_data_set(record, progress={progress})
     ("patch", "progress"),
     [
         ("", "kill"),
-        ("import_module('driftree.streams.cache').put_in_place = kill", "None"),
-        ("import_module('driftree.streams.data_files').put_in_place = kill", "None"),
+        ("import_module('driftree.streams.data_files')._note_checksum = kill", "None"),
+        ("import_module('driftree.learn.storage.atomic').Unfinished.put_in_place = kill", "None"),
     ],
     ids=["downloading", "converting", "converted"],
 )
@@ -410,6 +410,8 @@ def test_conversion_gives_the_same_bytes(places):
     source = places / "tiny.arff"
     source.write_text(ARFF)
     files = [places / str(i) / "tiny.csv.gz" for i in range(2)]
+    for file in files:
+        file.parent.mkdir()
     packed = [convert(source, tiny(), file, target="class").read_bytes() for file in files]
     assert packed[0] == packed[1]
     header, first, *_ = gzip.decompress(packed[0]).splitlines()

@@ -1,4 +1,4 @@
-"""Runs of `driftree run --checkpoint` that are killed, in processes forked from one that knows all.
+"""Runs of `driftree run --resume` that are killed, in processes forked from one that knows all.
 
 As a script it reads a plan from standard input and writes what became of it to standard output.
 """
@@ -70,8 +70,8 @@ class Killer:
 
         return do
 
-    def _open(self, *arguments):
-        file = open(*arguments)  # noqa: SIM115 (`Torn` closes it)
+    def _open(self, *arguments, **options):
+        file = open(*arguments, **options)  # noqa: SIM115 (`Torn` closes it)
         killer = self
 
         class Torn:
@@ -81,17 +81,20 @@ class Killer:
             def __exit__(self, *_):
                 file.close()
 
-            def flush(self):
-                file.flush()
+            def __getattr__(self, name):
+                return getattr(file, name)
 
             def writelines(self, chunks):
-                data = b"".join(chunks)
+                self.write(b"".join(chunks))
+
+            def write(self, data):
+                data = bytes(data)
                 rest = (killer.point or ("", 0))[1] - killer.seen.get("byte", 0)
                 if killer.pass_by("byte", len(data)):
                     file.write(data[:rest])
                     file.flush()
                     kill_self()
-                file.write(data)
+                return file.write(data)
 
         return Torn()
 
@@ -138,7 +141,7 @@ def run_in(folder, options):
 
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
-    return lambda: app(["run", *options, "--checkpoint", "kept", "--out", "out"])
+    return lambda: app(["run", *options, "--resume", "--out", "out"])
 
 
 def run_chain(options, folder, points=()):
@@ -214,13 +217,17 @@ def run_out_of_room(plan):
     warm_up(plan, plan["options"])
     whole, full = Path(plan["folder"], "whole"), Path(plan["disk"])
     run_chain(plan["options"], whole)
+    sizes = [path.stat().st_size for path in (whole / "out" / "checkpoints").glob("*.dmt")]
+    if plan["is_disk"]:  # no room for a fourth checkpoint before the first one goes
+        subprocess.run(["mount", "-o", f"remount,size={sum(sizes)}", full], check=True)
     work = run_in(full, plan["options"])
-    code = in_child(work, Limit(plan["limit"]), whole, ends=(0, 2))
+    limit = Limit(None if plan["is_disk"] else max(sizes) - 1)
+    code = in_child(work, limit, whole, ends=(0, 2))
     words = (whole / "words.txt").read_text().splitlines()[-1]
-    left = sorted(path.name for path in (full / "kept").iterdir())
-    if plan["make_room"]:
-        subprocess.run(plan["make_room"], check=True)
-    with Checkpointer(full / "kept") as checkpointer:
+    left = sorted(path.name for path in (full / "out" / "checkpoints").iterdir())
+    if plan["is_disk"]:
+        subprocess.run(["mount", "-o", "remount,size=50m", full], check=True)
+    with Checkpointer(full / "out" / "checkpoints") as checkpointer:
         position = checkpointer.resume().position
     in_child(work, Limit(None), whole)
     return {"code": code, "words": words, "left": left, "position": position}

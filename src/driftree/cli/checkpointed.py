@@ -1,4 +1,4 @@
-"""`driftree run --checkpoint`: killed at any moment, the same command resumes."""
+"""`driftree run --resume`: killed at any moment, the same command goes on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from driftree.cli.run import conclude, prepare, read_settings, stem_of
+from driftree.cli.run import CHECKPOINTS, conclude, prepare, read_settings, stem_of
 from driftree.cli.screen import Progress, consoles, one_line
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def run_checkpointed(
     source: str,
     *,
-    checkpoint: Path | None,
     every: int | None,
     out: Path | None,
     resume: bool,
@@ -36,20 +35,13 @@ def run_checkpointed(
     from driftree.evaluate.checkpoints import EVERY, Checkpointer
 
     with one_line():
-        if checkpoint is None:
-            raise ValueError("--checkpoint-every needs a folder: add --checkpoint FOLDER")
-        if resume or overwrite:
-            raise ValueError(
-                "with --checkpoint, the same command goes on by itself: leave --resume and "
-                "--overwrite out; to start over, remove the folder of the checkpoints and that of "
-                "the results"
-            )
+        if resume and overwrite:
+            raise ValueError("--resume continues results, --overwrite replaces them: give one")
         settings = read_settings(source, **options)
         check_settings(settings)
         folder = out or Path("driftree-results") / stem_of(source)
-        with Checkpointer(checkpoint, every=every or EVERY) as checkpointer:
-            is_new = not checkpointer.positions
-            prepare(folder, settings, own_process=False, resume=not is_new, overwrite=False)
+        prepare(folder, settings, overwrite=overwrite, resume=resume)
+        with Checkpointer(folder / CHECKPOINTS, every=every or EVERY) as checkpointer:
             _run(CheckpointedTask(settings, folder / "records.csv", checkpointer))
 
 
@@ -71,16 +63,18 @@ def _run(task: CheckpointedTask) -> None:
         if not result.records:
             raise ValueError(
                 f"{task.settings.source} has no more rows than one batch, which only trains: give "
-                "more rows or a smaller --batch, and other folders"
+                "more rows or a smaller --batch, and --overwrite"
             )
         _conclude(console, task, result)
     except KeyboardInterrupt:
-        error_console.print("Stopped; the same command goes on from the last checkpoint")
+        error_console.print(
+            "Stopped; with --resume, the same command goes on from the last checkpoint"
+        )
         raise
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        raise OSError(f"{error}; make room, and the same command goes on") from error
+        raise OSError(f"{error}; make room, and with --resume the same command goes on") from error
 
 
 def _conclude(console: Console, task: CheckpointedTask, result: CheckpointedResult) -> None:

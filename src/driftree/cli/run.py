@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from driftree.evaluate.records import Record
     from driftree.evaluate.runs import RunResult, RunSettings
 
+CHECKPOINTS = "checkpoints"  # the folder of them, in that of the results
 COMPARED = "dmt,dmt-paper,fimtdd,vfdt-mc,vfdt-nba,ht-ada,efdt,majority"
 
 Source = Annotated[
@@ -63,7 +64,6 @@ Folder = Annotated[
     Path | None,
     typer.Option("--out", help="Folder of the results; driftree-results/NAME if not given."),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace the results that are in the folder.")
 ]
@@ -83,29 +83,33 @@ def run(
     row_by_row: RowByRow = False,
     seed: Seed = 1,
     out: Folder = None,
-    resume: Resume = False,
     overwrite: Overwrite = False,
-    checkpoint: Annotated[
-        Path | None,
+    resume: Annotated[
+        bool,
         typer.Option(
-            help="Folder of checkpoints: killed at any moment, the same command goes on from the "
-            "last one, and the results are those of a run that was not. OUT gets model.dmt, too."
+            "--resume",
+            help="Go on from the last checkpoint, or begin and keep checkpoints: killed at any "
+            "moment, the same command goes on, and the results are those of a run that was not.",
         ),
-    ] = None,
+    ] = False,
     checkpoint_every: Annotated[
-        int | None, typer.Option(min=1, help="Rows between two checkpoints; else 50,000.")
+        int | None,
+        typer.Option(
+            min=1, help="Keep checkpoints in OUT/checkpoints, one per so many rows; else 50,000."
+        ),
     ] = None,
 ) -> None:
     """Let a learner predict, then learn, a stream, batch by batch, and see how it does over time.
 
     The first batch only trains. Records go to OUT/records.csv as they come, a summary to
     OUT/summary.json, a plot to OUT/plot.png, the story of a Dynamic Model Tree to OUT/report.html.
+    With checkpoints, the model goes to OUT/model.dmt, and seconds and bytes to OUT/costs.csv.
     """
     from driftree.cli.checkpointed import run_checkpointed
 
     go: Callable[..., None] = compare
-    if checkpoint is not None or checkpoint_every is not None:
-        go = partial(run_checkpointed, checkpoint=checkpoint, every=checkpoint_every)
+    if resume or checkpoint_every is not None:
+        go = partial(run_checkpointed, every=checkpoint_every, resume=resume)
     go(
         source,
         models=model,
@@ -118,7 +122,6 @@ def run(
         row_by_row=row_by_row,
         seed=seed,
         out=out,
-        resume=resume,
         overwrite=overwrite,
     )
 
@@ -142,7 +145,6 @@ def compare(
     seed: Seed = 1,
     jobs: Annotated[int, typer.Option(min=1, help="Learners at a time, a process each.")] = 1,
     out: Folder = None,
-    resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Compare learners on the same rows: how good, how simple and how fast each is, over time.
@@ -163,12 +165,12 @@ def compare(
             row_by_row=row_by_row,
             seed=seed,
         )
-        if resume and overwrite:
-            raise ValueError("--resume continues results, --overwrite replaces them: give one")
         folder = out or Path("driftree-results") / stem_of(source)
         own_process = jobs > 1 and len(settings.learners) > 1
-        prepare(folder, settings, own_process=own_process, resume=resume, overwrite=overwrite)
-        _run(settings, folder, jobs=jobs if own_process else 1, resume=resume)
+        if own_process and source == "-":
+            raise ValueError("standard input can be read by one process only: leave --jobs out")
+        prepare(folder, settings, overwrite=overwrite)
+        _run(settings, folder, jobs=jobs if own_process else 1)
 
 
 def read_settings(
@@ -204,38 +206,38 @@ def stem_of(source: str) -> str:
 
 
 def prepare(
-    folder: Path, settings: RunSettings, *, own_process: bool, resume: bool, overwrite: bool
+    folder: Path, settings: RunSettings, *, overwrite: bool = False, resume: bool = False
 ) -> None:
     """Make the folder; never write over anything without being told to."""
     from driftree.evaluate import LEARNERS
-    from driftree.evaluate.runs import STANDARD_INPUT, open_source
+    from driftree.evaluate.checkpoints import positions_in, remove_all
+    from driftree.evaluate.runs import open_source
 
-    alone = [folder / f"records-{name}.{end}" for name in LEARNERS for end in ("csv", "state")]
-    together = [folder / "records.csv", folder / "records.state"]
-    results = [folder / name for name in ("summary.json", "plot.png", "report.html")]
-    ours = [*alone, *together, *results]
+    records = [folder / f"records-{name}.csv" for name in LEARNERS] + [folder / "records.csv"]
+    names = ("summary.json", "plot.png", "report.html", "model.dmt", "costs.csv")
+    ours = [*records, *(folder / name for name in names)]
     if Path(settings.source).resolve() in [path.resolve() for path in ours]:
         raise ValueError(
             f"{settings.source} would be written over by the results: choose another --out"
         )
-    if own_process and settings.source == STANDARD_INPUT:
-        raise ValueError("standard input can be read by one process only: leave --jobs out")
-    if not (resume or overwrite) and any(path.exists() for path in [*alone, *together]):
+    has_checkpoints = bool(positions_in(folder / CHECKPOINTS))
+    has_results = has_checkpoints or any(path.exists() for path in records)
+    if has_results and not (overwrite or (resume and has_checkpoints)):
+        how = "add --resume to go on, " if has_checkpoints else ""
+        what = "" if has_checkpoints else " without checkpoints, which cannot be resumed"
         raise ValueError(
-            f"{folder} holds results of an earlier run: add --resume to continue it, "
-            "--overwrite to replace it, or --out for another folder"
+            f"{folder} holds results of an earlier run{what}: {how}--overwrite to replace it, or "
+            "--out for another folder"
         )
-    if resume and any(path.exists() for path in ([together[1]] if own_process else alone)):
-        how = "without --jobs" if own_process else "with --jobs 2 or more"
-        raise ValueError(f"{folder} holds a run {how}: resume it in the same way")
     if overwrite:
         open_source(settings)  # which may fail, and then nothing is lost
+        remove_all(folder / CHECKPOINTS)
         for path in ours:
             path.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def _run(settings: RunSettings, folder: Path, *, jobs: int, resume: bool) -> None:
+def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
     """Run the learners, side by side or in processes of their own, and show what came out."""
     from driftree.evaluate import LEARNERS
     from driftree.evaluate.parallel import run_tasks
@@ -244,12 +246,12 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int, resume: bool) -> Non
 
     console, error_console = consoles()
     whole, names = folder / "records.csv", settings.learners
-    tasks, costs = [RunTask(settings, whole, resume)], None
+    tasks, costs = [RunTask(settings, whole)], None
     titles = [names[0] if len(names) == 1 else f"{len(names)} learners"]
     if jobs > 1:
         titles = list(names)
         tasks = [
-            RunTask(replace(settings, learners=(name,)), folder / f"records-{name}.csv", resume)
+            RunTask(replace(settings, learners=(name,)), folder / f"records-{name}.csv")
             for name in names
         ]
         costs = [LEARNERS[name].cost for name in names]
@@ -267,10 +269,10 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int, resume: bool) -> Non
                 words = "done" if result.is_complete else "stopped"
                 progress.finish(place, f"{words} after {result.n_rows:,} rows")
     except KeyboardInterrupt:
-        error_console.print(
-            f"Stopped. Results so far are in {folder}; resume with the same command and --resume",
-            soft_wrap=True,
-        )
+        words = f"Stopped. Results so far are in {folder}"
+        if len(names) == 1 and LEARNERS[names[0]].is_ours:
+            words += "; a run that begins with --resume can be resumed"
+        error_console.print(words, soft_wrap=True)
         raise
     finally:
         if jobs > 1:
@@ -279,7 +281,6 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int, resume: bool) -> Non
     if not records:
         for task in tasks:
             task.records.unlink(missing_ok=True)
-            task.state.unlink(missing_ok=True)
         whole.unlink(missing_ok=True)
         raise ValueError(
             f"{settings.source} has no more rows than one batch, which only trains: give more "

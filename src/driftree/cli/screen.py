@@ -197,6 +197,6 @@ def write_json(path: Path, what: object) -> None:
     """Write a file as a whole, or not at all."""
     import json
 
-    unfinished = path.with_suffix(".json.part")
-    unfinished.write_text(json.dumps(what, indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    from driftree.learn.storage.atomic import replace_text
+
+    replace_text(path, json.dumps(what, indent=1) + "\n")

@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from driftree.evaluate.checkpoints import TEMPORARY
 from driftree.evaluate.learners import LEARNERS, measure_memory
 from driftree.evaluate.records import RecordFile
 from driftree.evaluate.resuming import Course
@@ -22,6 +21,7 @@ from driftree.evaluate.runs import (
     open_source,
     tell_scores,
 )
+from driftree.learn.storage.atomic import TEMPORARY, whole_text
 from driftree.streams.cache import digest_of
 from driftree.streams.catalogue import DATA_SETS, Generated
 from driftree.streams.datasets import fetch_data_set
@@ -80,7 +80,7 @@ def check_settings(settings: RunSettings) -> None:
     >>> check_settings(RunSettings(source="loans.csv", learners=("efdt",)))
     Traceback (most recent call last):
     ValueError: efdt cannot have checkpoints, which hold no code: only driftree's own learners can
-    (dmt, dmt-paper, fimtdd, logistic), others would have to be pickled
+    (dmt, dmt-paper, fimtdd, logistic); a run of others cannot be resumed
     """
     if len(settings.learners) != 1:
         names = ", ".join(settings.learners)
@@ -89,7 +89,7 @@ def check_settings(settings: RunSettings) -> None:
         ours = ", ".join(name for name, choice in LEARNERS.items() if choice.is_ours)
         raise ValueError(
             f"{settings.learners[0]} cannot have checkpoints, which hold no code: only driftree's "
-            f"own learners can ({ours}), others would have to be pickled"
+            f"own learners can ({ours}); a run of others cannot be resumed"
         )
     if settings.source == STANDARD_INPUT:
         raise ValueError(
@@ -169,7 +169,6 @@ def _facts(task: CheckpointedTask, stream: Stream) -> dict[str, Any]:
     facts = {
         **asdict(settings),
         "batch_rows": stream.batch_rows,
-        "out": str(task.records.parent.resolve()),
     }
     path = Path(settings.source)
     if not path.is_file():  # a data set
@@ -223,7 +222,7 @@ def write_costs(path: Path, records: Iterable[Record]) -> None:
     >>> path.read_text().splitlines()[0]
     'learner,step,n_rows,predict_seconds,learn_seconds,memory'
     """
-    with open(path, "w", encoding="utf-8", newline="") as file:
+    with whole_text(path) as file:
         writer = csv.writer(file)
         writer.writerow(("learner", "step", "n_rows", *COSTS))
         for record in records:

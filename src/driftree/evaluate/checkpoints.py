@@ -6,8 +6,6 @@ when all of it is on the disk, and is checked as a whole before anything of it i
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import re
 import warnings
@@ -19,7 +17,9 @@ import numpy as np
 
 from driftree.estimators import CLASSES
 from driftree.learn.storage import bounds, container, json_values, models
+from driftree.learn.storage.atomic import TEMPORARY
 from driftree.learn.storage.container import ModelFileError
+from driftree.learn.storage.locks import take_lock
 from driftree.learn.validation import check_keys
 from driftree.learn.words import quoted
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 KIND = "driftree checkpoint"
 NAME = re.compile(r"checkpoint-(\d{12,18})\.dmt")
-TEMPORARY = ".driftree-*.tmp"  # what `atomic.replace_file` leaves when it is killed
-LOCK = "lock"
+DAMAGED = ".damaged"
+LOCK, BUSY = "lock", "close that, or give another folder"
 MAX_DEPTH = 32  # of metrics inside of metrics
 EVERY, KEEP = 50_000, 3
 
@@ -54,7 +54,7 @@ class CheckpointWarning(UserWarning):
     ...         warnings.simplefilter("always")
     ...         checkpointer.resume().position
     100
-    >>> print(str(caught[0].message).partition("zip; ")[2])
+    >>> print(str(caught[0].message).partition("file; ")[2])
     it was moved aside as checkpoint-000000000200.dmt.damaged; resuming from row 100
     """
 
@@ -135,16 +135,14 @@ class Checkpointer:
         self.every = int(every)
         self.keep = int(keep)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._release = weakref.finalize(self, os.close, _lock(self.folder))
+        self._release = weakref.finalize(self, os.close, take_lock(self.folder / LOCK, BUSY))
         self._last: int | None = None
         self._has_looked = False
 
     @property
     def positions(self) -> list[int]:
         """Rows at which there are checkpoints, the oldest first."""
-        names = {path.name for path in self.folder.iterdir()}
-        found = (int(match[1]) for name in names if (match := NAME.fullmatch(name)))
-        return sorted(position for position in found if self._path(position).name in names)
+        return positions_in(self.folder)
 
     def resume(self) -> Checkpoint | None:
         """Return the newest checkpoint that is whole; None if the folder holds none at all.
@@ -177,7 +175,7 @@ class Checkpointer:
             )
         for path, reason in damaged:
             assert found is not None
-            aside = path.with_name(f"{path.name}.damaged")
+            aside = path.with_name(path.name + DAMAGED)
             path.replace(aside)
             words = f"it was moved aside as {aside.name}; resuming from row {found.position:,}"
             warnings.warn(f"{reason}; {words}", CheckpointWarning, stacklevel=2)
@@ -245,7 +243,7 @@ class Checkpointer:
         self.close()
 
     def _path(self, position: int) -> Path:
-        return self.folder / f"checkpoint-{position:012d}.dmt"
+        return self.folder / _name(position)
 
     def _remove_old(self) -> None:
         for position in self.positions[: -self.keep]:
@@ -271,6 +269,30 @@ class Checkpointer:
             )
 
 
+def positions_in(folder: Path) -> list[int]:
+    """Return the rows at which there are checkpoints in a folder, the oldest first."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    found = (int(match[1]) for name in names if (match := NAME.fullmatch(name)))
+    return sorted(position for position in found if _name(position) in names)
+
+
+def remove_all(folder: Path) -> None:
+    """Remove the checkpoints in a folder, the damaged ones, too, if nobody uses it."""
+    if not folder.is_dir():
+        return
+    fd = take_lock(folder / LOCK, BUSY)
+    try:
+        for path in folder.iterdir():
+            if NAME.fullmatch(path.name.removesuffix(DAMAGED)):
+                path.unlink()
+    finally:
+        os.close(fd)
+
+
+def _name(position: int) -> str:
+    return f"checkpoint-{position:012d}.dmt"
+
+
 def _is_whole(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
@@ -292,28 +314,7 @@ def check_learner(model: Any) -> None:
         )
 
 
-def _lock(folder: Path) -> int:
-    """Return a file that no other process can have in this way; the lock ends with the process."""
-    fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.read(fd, 20).decode("ascii", "replace").strip()
-        os.close(fd)
-        who = "another process"
-        if owner:
-            is_this = owner == str(os.getpid())
-            who = "another Checkpointer of this process" if is_this else f"process {owner}"
-        raise BlockingIOError(
-            f"{folder} is used by {who}: close that, or give another folder"
-        ) from None
-    with contextlib.suppress(OSError):  # on a full disk the lock holds all the same
-        os.ftruncate(fd, 0)
-        os.write(fd, f"{os.getpid()}\n".encode("ascii"))
-    return fd
-
-
-def _look(contents: Any, entries: Mapping[str, container.Entry], read: Any) -> None:
+def _look(contents: Any, entries: Mapping[str, container.Sized], read: Any) -> None:
     """Raise if the model's arrays are larger than they may be."""
     own = {
         name.removeprefix("model."): entry
@@ -357,7 +358,7 @@ def _encode(value: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
     if isinstance(value, list):
         return [_encode(one, arrays, depth + 1) for one in value]
     if isinstance(value, np.ndarray):
-        if value.dtype.str not in container.DTYPES or value.ndim not in (1, 2):
+        if value.dtype.str not in container.NAMES or value.ndim not in (1, 2):
             raise TypeError(
                 f"the metrics have an array of {value.dtype} with {value.ndim} dimensions: give "
                 "float64, float32, int64, int32 or uint8 with one or two"

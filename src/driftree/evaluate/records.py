@@ -6,11 +6,12 @@ import csv
 import json
 import math
 from dataclasses import asdict, dataclass, fields
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
+
+from driftree.learn.storage.atomic import whole_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -79,9 +80,6 @@ class RecordFile:
     ----------
     path : path
         Ends in .csv or .jsonl.
-    keep : int, default=0
-        How many records of the file to keep, for going on with an interrupted run. What stands
-        after them, such as half a line, is cut off.
 
     Examples
     --------
@@ -96,35 +94,16 @@ class RecordFile:
     [2000, 3000]
     """
 
-    def __init__(self, path: str | Path, *, keep: int = 0) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        if self.path.suffix not in (".csv", ".jsonl"):
-            raise ValueError(f"records go to .csv or .jsonl files, got {str(path)!r}")
-        self._file: TextIO
-        if keep:
-            end = _end_of_record(self.path, keep)
-            self._file = open(self.path, "r+", encoding="utf-8", newline="")  # noqa: SIM115
-            self._file.seek(end)
-            self._file.truncate()
-            return
-        self._file = open(self.path, "w", encoding="utf-8", newline="")  # noqa: SIM115
-        if self.path.suffix == ".csv":
-            csv.writer(self._file).writerow(FIELDS)
+        _suffix_of(path)
+        self._file: TextIO = open(self.path, "w", encoding="utf-8", newline="")  # noqa: SIM115
+        _begin(self._file, self.path.suffix)
         self._file.flush()
 
     def write(self, record: Record) -> None:
         """Append a record."""
-        values = asdict(record)
-        if self.path.suffix == ".csv":
-            csv.writer(self._file).writerow(
-                "" if values[name] is None else values[name] for name in FIELDS
-            )
-        else:
-            finite = {
-                name: None if isinstance(value, float) and math.isnan(value) else value
-                for name, value in values.items()
-            }
-            self._file.write(json.dumps(finite) + "\n")
+        _write(self._file, self.path.suffix, record)
         self._file.flush()
 
     def close(self) -> None:
@@ -143,15 +122,48 @@ class RecordFile:
         self.close()
 
 
-def _end_of_record(path: Path, number: int) -> int:
-    """Return the place in a file behind a record, whose number counts from 1."""
-    n_lines = number + (path.suffix == ".csv")  # the header
-    with open(path, "rb") as file:
-        lines = [line for line in islice(file, n_lines) if line.endswith(b"\n")]
-    if len(lines) < n_lines:
-        n_found = max(0, len(lines) - n_lines + number)
-        raise ValueError(f"{path} holds {n_found} records, {number} were to be kept")
-    return sum(map(len, lines))
+def write_records(path: str | Path, records: Iterable[Record]) -> None:
+    """Write records that are all known, as a whole or not at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from driftree.evaluate import prequential
+    >>> from driftree.streams import sea
+    >>> path = Path(tempfile.mkdtemp()) / "records.jsonl"
+    >>> write_records(path, prequential("dmt", sea(3000)))
+    >>> len(read_records(path))
+    2
+    """
+    suffix = _suffix_of(path)
+    with whole_text(path) as file:
+        _begin(file, suffix)
+        for record in records:
+            _write(file, suffix, record)
+
+
+def _suffix_of(path: str | Path) -> str:
+    suffix = Path(path).suffix
+    if suffix not in (".csv", ".jsonl"):
+        raise ValueError(f"records go to .csv or .jsonl files, got {str(path)!r}")
+    return suffix
+
+
+def _begin(file: TextIO, suffix: str) -> None:
+    if suffix == ".csv":
+        csv.writer(file).writerow(FIELDS)
+
+
+def _write(file: TextIO, suffix: str, record: Record) -> None:
+    values = asdict(record)
+    if suffix == ".csv":
+        csv.writer(file).writerow("" if values[name] is None else values[name] for name in FIELDS)
+    else:
+        finite = {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in values.items()
+        }
+        file.write(json.dumps(finite) + "\n")
 
 
 def read_records(path: str | Path) -> list[Record]:

@@ -1,19 +1,19 @@
-"""Runs: learners on a stream by name or file, kept in a folder, which can be resumed later."""
+"""Runs: learners on a stream by name or file, whose records are kept in a folder.
+
+A run that can be resumed is in `checkpointed_runs`.
+"""
 
 from __future__ import annotations
 
-import os
-import pickle
-import time
 import warnings
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from driftree.evaluate.learners import make_learner, measure_memory
 from driftree.evaluate.prequential import Evaluation
-from driftree.evaluate.records import RecordFile, read_records
+from driftree.evaluate.records import RecordFile, read_records, write_records
 from driftree.streams.catalogue import DATA_SETS, check_name, hint
 from driftree.streams.datasets import load_data_set
 from driftree.streams.sources import BadRow, BadRowsWarning
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from driftree.evaluate.parallel import News
 
-SAVE_SECONDS = 10  # between two states of a run on the disk
 STANDARD_INPUT = "-"
 SMALLEST_BATCH, UNKNOWN_ROWS_BATCH = 100, 1000
 BATCH_SHARE = 0.001  # of the rows of a stream, in the paper
@@ -65,17 +64,9 @@ class RunSettings:
     seed: int = 1
 
 
-def open_source(settings: RunSettings, batch_rows: int | None = None) -> Stream:
-    """Open the file or data set that a run is about.
-
-    Parameters
-    ----------
-    settings : RunSettings
-        Its name, and how to read it.
-    batch_rows : int, optional
-        Rows per batch, if they are known from an earlier part of the run.
-    """
-    batch = batch_rows or settings.batch
+def open_source(settings: RunSettings) -> Stream:
+    """Open the file or data set that a run is about."""
+    batch = settings.batch
     if settings.source == STANDARD_INPUT:
         return _open(settings, batch or UNKNOWN_ROWS_BATCH)
     # As a share, because the rows are counted then, which progress needs to know.
@@ -145,37 +136,19 @@ class RunResult(NamedTuple):
     memory: dict[str, int | None]
 
 
-class _State(NamedTuple):
-    """A run between two batches, as it is kept on the disk."""
-
-    settings: RunSettings
-    evaluation: Evaluation
-    batch_rows: int
-    n_records: int = 0
-
-
 class RunTask(NamedTuple):
-    """Learners that go side by side through the stream, and the files they leave.
+    """Learners that go side by side through the stream, and the file they leave.
 
     Attributes
     ----------
     settings : RunSettings
         What to run.
     records : path
-        A .csv or .jsonl file for the records. Beside it lies, with the suffix .state, what is
-        needed to resume: a pickle, so resume only your own runs.
-    resume : bool
-        Whether to resume what is there.
+        A .csv or .jsonl file for the records.
     """
 
     settings: RunSettings
     records: Path
-    resume: bool = False
-
-    @property
-    def state(self) -> Path:
-        """The file with what is needed to resume."""
-        return self.records.with_suffix(".state")
 
 
 def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> RunResult:
@@ -188,40 +161,24 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
     news : callable
         Is told the rows done, the rows in all or None, and words.
     should_stop : callable
-        Asked after every batch. A stopped run can be resumed.
+        Asked after every batch.
     """
-    state = _load_state(task) if task.resume else None
-    stream = open_source(task.settings, None if state is None else state.batch_rows)
-    if state is None:
-        state = _State(task.settings, new_evaluation(task.settings), stream.batch_rows)
-        _save_state(task, state)  # so that what is there can be compared with what is asked for
-    evaluation = state.evaluation
+    stream = open_source(task.settings)
+    evaluation = new_evaluation(task.settings)
     recent: dict[str, deque[float]] = {name: deque(maxlen=20) for name in evaluation.learners}
-    saved, stopped = time.monotonic(), False
-    with RecordFile(task.records, keep=state.n_records) as file, warnings.catch_warnings():
+    is_complete = True
+    with RecordFile(task.records) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore", BadRowsWarning)  # they are in the result
-        batches = stream.batches(skip_rows=evaluation.n_rows)
-        while not stopped:
-            try:
-                X, y = next(batches, (None, None))
-            except (OSError, TypeError, ValueError):
-                _save_state(task, state)  # up to here all is well
-                raise
-            if y is None:
-                break
-            records = evaluation.take(X, y)
-            for record in records:
+        for X, y in stream.batches():
+            for record in evaluation.take(X, y):
                 file.write(record)
                 recent[record.learner].append(record.f1)
-            state = state._replace(n_records=state.n_records + len(records))
             news(evaluation.n_rows, stream.n_rows, tell_scores(recent))
-            stopped = should_stop()
-            if time.monotonic() - saved > SAVE_SECONDS:
-                _save_state(task, state)
-                saved = time.monotonic()
-        _save_state(task, state)
+            if should_stop():
+                is_complete = False
+                break
     return RunResult(
-        is_complete=not stopped,
+        is_complete=is_complete,
         n_rows=evaluation.n_rows,
         batch_rows=stream.batch_rows,
         n_bad_rows=stream.bad_rows.count,
@@ -247,53 +204,7 @@ def tell_scores(recent: dict[str, deque[float]]) -> str:
     return f"recent F1: {words}" if words else "training"
 
 
-# ---------------------------------------------------------------------- states on the disk
-def _save_state(task: RunTask, state: _State) -> None:
-    unfinished = task.state.with_suffix(f".{os.getpid()}.state")
-    try:
-        with open(unfinished, "wb") as file:
-            pickle.dump(state, file, protocol=pickle.HIGHEST_PROTOCOL)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(task.state)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _load_state(task: RunTask) -> _State | None:
-    """Return what was saved; None if nothing was run yet."""
-    if not task.state.exists():
-        if task.records.exists():
-            raise ValueError(
-                f"{task.records}: cannot resume, {task.state.name} is missing; "
-                "choose another --out, or --overwrite"
-            )
-        return None
-    try:
-        with open(task.state, "rb") as file:
-            state = pickle.load(file)
-    except Exception as error:
-        raise ValueError(
-            f"{task.state}: cannot resume, it is damaged or from another version "
-            f"({type(error).__name__}: {error}); choose another --out, or --overwrite"
-        ) from error
-    assert isinstance(state, _State)
-    now = task.settings
-    # More rows, or another way with malformed ones, change nothing in what was done so far.
-    then = replace(state.settings, n_rows=now.n_rows, on_bad_row=now.on_bad_row)
-    if now != then:
-        pairs = [(name, vars(then)[name], value) for name, value in vars(now).items()]
-        changes = ", ".join(f"{name} was {a!r}, is {b!r}" for name, a, b in pairs if a != b)
-        raise ValueError(
-            f"{task.state.parent} holds a run with other settings ({changes}): use the same ones "
-            "to go on, or another folder"
-        )
-    return state
-
-
 def merge_records(paths: list[Path], into: Path) -> None:
     """Write the records of several files into one, step by step."""
     records = [record for path in paths for record in read_records(path)]
-    with RecordFile(into) as file:
-        for record in sorted(records, key=lambda record: record.step):
-            file.write(record)
+    write_records(into, sorted(records, key=lambda record: record.step))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -22,7 +21,7 @@ import driftree.estimators
 import driftree.learn
 from driftree.evaluate.learners import LEARNERS, make_learner
 from driftree.evaluate.prequential import prequential
-from driftree.evaluate.records import Figure, Record, RecordFile, read_records, summarise
+from driftree.evaluate.records import Figure, Record, read_records, summarise, write_records
 from driftree.evaluate.runs import BATCH_SHARE
 from driftree.paper.published import TITLES
 from driftree.streams.datasets import LoadedData, load_data_set
@@ -126,18 +125,13 @@ def run_experiment(
     path = task.folder / experiment.data_set / f"{experiment.learner}-{key}.csv"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}.csv")
-        records = run_protocol({experiment.learner: model}, data, max_rows=experiment.max_rows)
-        try:
-            with RecordFile(unfinished) as file:
-                for record in records:
-                    file.write(record)
-                    news(record.n_rows, n_rows, f"F1 {record.f1:.3f}")
-                    if should_stop():
-                        return None
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        records = []
+        for record in run_protocol({experiment.learner: model}, data, max_rows=experiment.max_rows):
+            records.append(record)
+            news(record.n_rows, n_rows, f"F1 {record.f1:.3f}")
+            if should_stop():
+                return None
+        write_records(path, records)
     return read_records(path)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.evaluate.learners import LEARNERS
+from driftree.learn.storage.atomic import replace_text
 from driftree.paper.experiments import STAND_INS, Experiment, Findings, Results
 from driftree.paper.figures import TREES, figure_drift, figure_tradeoff
 from driftree.paper.six_tables import make_tables
@@ -86,7 +87,7 @@ def write_tables(
     for suffix, write in WRITERS.items():
         for table in tables:
             name = f"table{table.number}_{table.name}{suffix}"
-            (folder / name).write_text(write(table), encoding="utf-8")
+            replace_text(folder / name, write(table))
             written.append(name)
     return tables, written
 

@@ -24,6 +24,8 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from driftree.learn.storage.atomic import Unfinished
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -33,7 +35,7 @@ MAGIC = b"\x89dmt"
 HEADER = struct.Struct("<4sIQI")  # magic, bytes of the body, first sequence number, CRC-32
 COVERED = struct.Struct("<IQ")  # of the header, by the CRC
 SUFFIX = ".log"
-OWN_NAME = re.compile(r"[0-9]{20}\.log(\.tmp)?")
+OWN_NAME = re.compile(r"[0-9]{20}\.log|\.driftree-[0-9]{20}\.log\.tmp")
 COUNT_NAME = "acknowledged"
 COUNT = struct.Struct("<QI")  # last sequence number, CRC-32 of it and the journal's id
 MAX_GROUP = 64  # texts in a frame
@@ -256,8 +258,9 @@ class Journal:
         self.folder = folder
         self.journal_id = journal_id
         self.size = 0
-        self._fd = self._next_fd = self._count_fd = -1
-        self._next_path: Path | None = None
+        self._fd = self._count_fd = -1
+        self._next: Unfinished | None = None
+        self._next_path = folder
         self._next_size = 0
 
     # ------------------------------------------------------------------ segments
@@ -281,36 +284,28 @@ class Journal:
     def prepare(self, sequence: int) -> None:
         """Write a new segment, still without its name: if this fails, the old one stays."""
         path = self.folder / f"{sequence:020}{SUFFIX}"
-        temporary = path.with_name(path.name + ".tmp")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-        fd = os.open(temporary, flags, 0o600)
+        new = Unfinished(path, is_alone=True, is_private=True)
         try:
             head = json.dumps({"format": FORMAT, "journal": self.journal_id}).encode("ascii")
-            self._next_size = _write(fd, to_frame(sequence, [head]))
+            self._next_size = _write(new.fd, to_frame(sequence, [head]))
         except BaseException:
-            os.close(fd)
+            new.close()
             raise
-        self._next_fd, self._next_path = fd, path
+        self._next, self._next_path = new, path
 
     def switch(self) -> None:
         """Put the new segment in its place; then the old ones go."""
-        assert self._next_path is not None
-        path, self._next_path = self._next_path, None
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd, self._next_fd, self.size = self._next_fd, -1, self._next_size
-        os.replace(path.with_name(path.name + ".tmp"), path)
-        self._sync_folder()
+        assert self._next is not None
+        self._next.put_in_place()
+        fd, before = os.open(self._next_path, os.O_WRONLY | os.O_APPEND), self._fd
+        self._fd, self.size = fd, self._next_size
+        if before >= 0:
+            os.close(before)
+        self._next.close()
+        self._next = None
         for old in _own_files(self.folder):
-            if old != path:
+            if old != self._next_path:
                 os.unlink(old)
-
-    def _sync_folder(self) -> None:
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def _begin_count(self, sequence: int) -> None:
         path = self.folder / COUNT_NAME
@@ -333,10 +328,13 @@ class Journal:
 
     def close(self) -> None:
         """Close the files."""
-        for fd in (self._fd, self._next_fd, self._count_fd):
+        if self._next is not None:
+            self._next.close()
+            self._next = None
+        for fd in (self._fd, self._count_fd):
             if fd >= 0:
                 os.close(fd)
-        self._fd = self._next_fd = self._count_fd = -1
+        self._fd = self._count_fd = -1
 
 
 def _write(fd: int, data: bytes) -> int:

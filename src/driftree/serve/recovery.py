@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import secrets
@@ -13,6 +12,7 @@ from typing import Any
 from driftree.estimators import CLASSES, DynamicModelTreeClassifier
 from driftree.learn.storage import container, models
 from driftree.learn.storage.container import ModelFileError
+from driftree.learn.storage.locks import take_lock
 from driftree.serve.batches import LearnBatch, LearntKeys
 from driftree.serve.journal import (
     INSTEAD,
@@ -95,7 +95,7 @@ def open_model(
         return Recovered(Writer(model, path, None, limits=limits))
     folder = path.with_name(path.name + SUFFIX)
     folder.mkdir(mode=0o700, exist_ok=True)
-    lock = _lock(folder)
+    lock = take_lock(folder / "lock", "stop that server, or use --read-only")
     try:
         found = read_journal(folder)
         if without_journal and found.journal_id is not None:
@@ -147,19 +147,6 @@ def check_model(model: Any, limits: Limits) -> None:
     ):
         if n > most:
             raise ValueError(f"the model has {n:,} {what}: start the server with --max-{what} {n}")
-
-
-def _lock(folder: Path) -> int:
-    """Take the lock of a journal, which the system gives back when the process ends."""
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise ValueError(
-            f"another server has this model ({folder}): stop it, or use --read-only"
-        ) from None
-    return lock
 
 
 def _recover(

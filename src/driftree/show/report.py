@@ -16,6 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from driftree.learn.storage.atomic import replace_text
 from driftree.show.report_data import gather
 from driftree.show.report_text import visible
 
@@ -93,8 +94,8 @@ def report(
     heading = f"A tree after {model.n_rows_seen_:,} rows" if title is None else str(title)
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    # Half a character, as broken text may contain, has no place in UTF-8.
-    file.write_text(_page(data, heading), encoding="utf-8", errors="xmlcharrefreplace")
+    # Half a character, as broken text may contain, has no place in UTF-8: it becomes a reference.
+    replace_text(file, _page(data, heading))
     return file
 
 

@@ -18,6 +18,7 @@ from driftree.explain.changes import history_of
 from driftree.explain.describe import inside
 from driftree.explain.text import one_line, shorten_together
 from driftree.learn.events import join_path
+from driftree.learn.storage.atomic import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -324,5 +325,6 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
     # neither a date nor random names inside, so that the same results give the same file
     metadata = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[path.suffix]
-    with rc_context({"svg.hashsalt": "driftree"}):
-        figure.savefig(path, dpi=200, metadata=metadata)
+    kind = path.suffix.removeprefix(".")
+    with rc_context({"svg.hashsalt": "driftree"}), whole_file(path) as file:
+        figure.savefig(file, dpi=200, metadata=metadata, format=kind)

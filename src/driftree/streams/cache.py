@@ -1,4 +1,4 @@
-"""Where data are kept: the folders, and files that appear whole or not at all."""
+"""Where data are kept: the folders, and who may fill them."""
 
 import hashlib
 import os
@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+
+from driftree.learn.storage.locks import wait_for_lock
 
 
 def cache_folder() -> Path:
@@ -64,40 +65,8 @@ def data_folder() -> Path | None:
 def hold(path: Path) -> Iterator[None]:
     """Keep other processes from preparing the same file; the lock ends with the process."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f".{path.name}.lock").open("ab") as lock:
-        _wait_for(lock)
-        yield  # closing the file releases the lock
-
-
-@contextmanager
-def write_whole(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that gets its name only when it is complete and on the disk.
-
-    To be used under `hold`: the unfinished file has a fixed name, so that what a killed process
-    left is overwritten by the next one.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        put_in_place(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-
-
-def put_in_place(unfinished: Path, path: Path) -> None:
-    """Give a complete file its name, in one step that survives a loss of power."""
-    os.replace(unfinished, path)
-    if sys.platform != "win32":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    with wait_for_lock(path.with_name(f".{path.name}.lock")):
+        yield
 
 
 def digest_of(path: Path, algorithm: str) -> str:
@@ -106,19 +75,3 @@ def digest_of(path: Path, algorithm: str) -> str:
         return hashlib.file_digest(
             file, lambda: hashlib.new(algorithm, usedforsecurity=False)
         ).hexdigest()
-
-
-def _wait_for(lock: BinaryIO) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        while True:
-            try:
-                msvcrt.locking(lock.fileno(), msvcrt.LK_LOCK, 1)
-                return
-            except OSError:  # it gives up after ten seconds
-                continue
-    else:
-        import fcntl
-
-        fcntl.flock(lock, fcntl.LOCK_EX)

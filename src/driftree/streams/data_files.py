@@ -5,6 +5,7 @@ It is made from the format of its source, read as columns, and kept as arrays.
 
 import csv
 import gzip
+import hashlib
 import io
 import re
 import zipfile
@@ -18,7 +19,8 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from driftree.streams.cache import digest_of, put_in_place, write_whole
+from driftree.learn.storage.atomic import replace_text, whole_file
+from driftree.streams.cache import digest_of
 from driftree.streams.catalogue import Counts, CSVFile, DataSet
 from driftree.streams.concepts import Features, Labels
 from driftree.streams.rows import join
@@ -83,7 +85,7 @@ def keep_columns(path: Path, columns: Mapping[str, DataColumn], key: str) -> Non
         arrays[f"values{i}"] = _shrink(column.values)
         if column.levels is not None:
             arrays[f"levels{i}"] = column.levels
-    with write_whole(path) as file:
+    with whole_file(path, is_alone=True) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
@@ -188,22 +190,21 @@ def convert(source: Path, record: DataSet, path: Path, *, target: str | None = N
         if target is not None and target not in names:
             raise ValueError(f"it has no column {target} for the labels, only {', '.join(names)}")
         position = names.index(target) if target else len(names) - 1
-        checked = path.with_name(f".{path.name}.checked")
-        with write_whole(checked) as output:
+        with whole_file(path, is_alone=True) as output:
             found = _write_table(output, names, rows, position)
-    try:
-        record.check_counts(found, f"the file from {record.source}")
-        write_checksum(checked, path)
-        put_in_place(checked, path)
-    finally:
-        checked.unlink(missing_ok=True)
+            record.check_counts(found, f"the file from {record.source}")
+            output.seek(0)
+            _note_checksum(hashlib.file_digest(output, "sha256").hexdigest(), path)
     return path
 
 
 def write_checksum(file: Path, path: Path) -> None:
     """Keep the checksum of a verified file beside the place that it has, or is to get."""
-    with write_whole(checksum_file(path)) as output:
-        output.write(f"{digest_of(file, 'sha256')}  {path.name}\n".encode())
+    _note_checksum(digest_of(file, "sha256"), path)
+
+
+def _note_checksum(digest: str, path: Path) -> None:
+    replace_text(checksum_file(path), f"{digest}  {path.name}\n")
 
 
 def checksum_file(path: Path) -> Path:

@@ -17,7 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from driftree.streams.cache import cache_folder, data_folder, digest_of, hold, write_whole
+from driftree.learn.storage.atomic import whole_file
+from driftree.streams.cache import cache_folder, data_folder, digest_of, hold
 from driftree.streams.catalogue import (
     DATA_SETS,
     ByHand,
@@ -354,7 +355,7 @@ def _load_generated(
     else:
         X, y = origin.draw()
         try:
-            with hold(path), write_whole(path) as file:
+            with hold(path), whole_file(path, is_alone=True) as file:
                 np.savez(file, X=X, y=y)
         except OSError as error:
             _warn_not_kept(record, error)

@@ -14,7 +14,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from driftree.streams.cache import digest_of, hold, put_in_place
+from driftree.learn.storage.atomic import put_in_place, replace_text
+from driftree.streams.cache import digest_of, hold
 
 Progress = Callable[[int, int | None], object]
 
@@ -137,7 +138,7 @@ class _Part:
     def start(self, mark: Bookmark) -> None:
         """Start over: first no bytes, then their mark."""
         self.file.write_bytes(b"")
-        self.mark_file.write_text(json.dumps(mark._asdict()))
+        replace_text(self.mark_file, json.dumps(mark._asdict()))
 
     def discard(self) -> None:
         self.file.unlink(missing_ok=True)

@@ -8,6 +8,8 @@ these. Here are upper bounds only; the exact lengths are looked at by `Engine.re
 
 from __future__ import annotations
 
+import functools
+from operator import gt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,10 +27,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from driftree.learn.storage.container import Entry
+    from driftree.learn.storage.container import Sized
 
     Read = Callable[[str], NDArray[Any]]
 
+LENGTHS = ".lengths"  # at the end of the name of a packed list's lengths
 HEAD = 8  # numbers before the weights of a model
 
 
@@ -41,15 +44,15 @@ class _Size(NamedTuple):
     n_trials: int
 
 
-def check(contents: Any, entries: Mapping[str, Entry], read: Read) -> None:
+def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
     """Raise if an array is longer than it can be in such a model.
 
     Parameters
     ----------
     contents : object
         The model, as a file has it.
-    entries : mapping of str to Entry
-        What the file says of its arrays.
+    entries : mapping of str to Entry or ndarray
+        What is known of the arrays: their shapes and bytes.
     read : callable
         Reads one of them.
     """
@@ -58,11 +61,10 @@ def check(contents: Any, entries: Mapping[str, Entry], read: Read) -> None:
         if entries:
             raise ModelFileError(f"array {min(entries)!r} is not part of such a model")
         return
-    lengths = {}
-    for name, entry in entries.items():
-        if len(entry.shape) != 1:
-            raise ModelFileError(f"{name!r} is of a wrong shape, it must have one dimension")
-        lengths[name] = entry.shape[0]
+    lengths = {name: entry.shape[0] for name, entry in entries.items() if len(entry.shape) == 1}
+    if len(lengths) < len(entries):
+        wrong = min(entries.keys() - lengths.keys())
+        raise ModelFileError(f"{wrong!r} is of a wrong shape, it must have one dimension")
     size = _Size(
         len(json_values.items(learnt.get("names"), "the names")),
         len(json_values.items(learnt.get("labels"), "the labels")),
@@ -71,81 +73,89 @@ def check(contents: Any, entries: Mapping[str, Entry], read: Read) -> None:
     )
     if lengths.get("is_categorical", size.n_features) != size.n_features:
         raise ModelFileError(f"the names are not those of {lengths['is_categorical']} features")
-    need(lengths, "parent", int(RANGES["max_nodes"].high))
-    need(lengths, "trial_feature", size.n_nodes * int(RANGES["trials"].high))
-    parts = {name for name in lengths if f"{name}.lengths" in lengths}
-    for name in lengths.keys() - parts:
-        need(lengths, name, _longest(name, size))
+    _need("parent", size.n_nodes, int(RANGES["max_nodes"].high))
+    _need("trial_feature", size.n_trials, size.n_nodes * int(RANGES["trials"].high))
+    longest = {start: length(size) for start, length in LONGEST.items()}
+    parts = {name[: -len(LENGTHS)] for name in lengths if name.endswith(LENGTHS)}
+    parts &= lengths.keys()
+    for name, length in lengths.items():
+        if length > 1 and length > longest[_rule(name)] and name not in parts:
+            _need(name, length, longest[_rule(name)])
     if parts:
         _check_parts(parts, size, entries, read)
 
 
-def need(lengths: Mapping[str, int], name: str, longest: int) -> None:
+def _need(name: str, length: int, longest: int) -> None:
     """Raise if an array is too long."""
-    if lengths.get(name, 0) > longest:
-        what = "number of" if name.endswith(".lengths") else "length:"
+    if length > longest:
+        what = "number of" if name.endswith(LENGTHS) else "length:"
         raise ModelFileError(
-            f"{name.removesuffix('.lengths')!r} has a wrong {what} {lengths[name]:,}, and at most "
+            f"{name.removesuffix(LENGTHS)!r} has a wrong {what} {length:,}, and at most "
             f"{longest:,} follow from the rest of the file"
         )
 
 
-def _longest(name: str, size: _Size) -> int:
-    """Return how long an array may be that is not packed."""
-    n_sampled = max(MAX_NODES, size.n_nodes)
-    for start, longest in (
-        ("history.sample.", MAX_SAMPLES),
-        ("history.sampled.", MAX_BYTES // 4),
-        ("history.node.", n_sampled),
-        ("history.entrant.", n_sampled * MAX_ENTRANTS),
-        ("trial_", size.n_trials),
-        ("scale_", size.n_features),
-        ("is_categorical", size.n_features),
-        ("value_column", size.n_features),
-        ("missing_column", size.n_features),
-        ("level_column", size.n_features * (MAX_LEVELS + 1)),
-        ("place", size.n_labels),
-        ("model.memory.lengths", size.n_nodes + 2 * size.n_trials + 1),
-    ):
-        if name.startswith(start):
-            return longest
-    return max(1, size.n_nodes)  # of a node, or a single number
+# How long an array may be that is not packed, by what its name begins with.
+LONGEST: dict[str, Callable[[_Size], int]] = {
+    "history.sample.": lambda size: MAX_SAMPLES,
+    "history.sampled.": lambda size: MAX_BYTES // 4,
+    "history.node.": lambda size: max(MAX_NODES, size.n_nodes),
+    "history.entrant.": lambda size: max(MAX_NODES, size.n_nodes) * MAX_ENTRANTS,
+    "trial_": lambda size: size.n_trials,
+    "scale_": lambda size: size.n_features,
+    "is_categorical": lambda size: size.n_features,
+    "value_column": lambda size: size.n_features,
+    "missing_column": lambda size: size.n_features,
+    "level_column": lambda size: size.n_features * (MAX_LEVELS + 1),
+    "place": lambda size: size.n_labels,
+    "model.memory.lengths": lambda size: size.n_nodes + 2 * size.n_trials + 1,
+    "": lambda size: max(1, size.n_nodes),  # of a node, or a single number
+}
+
+
+@functools.lru_cache(1000)
+def _rule(name: str) -> str:
+    return next(start for start in LONGEST if name.startswith(start))
 
 
 # ---------------------------------------------------------------------- packed parts
-def _check_parts(parts: set[str], size: _Size, entries: Mapping[str, Entry], read: Read) -> None:
+def _check_parts(parts: set[str], size: _Size, entries: Mapping[str, Sized], read: Read) -> None:
     n_inputs = 1 + sum(
-        int((read(name) >= 0).sum())
+        int(np.count_nonzero(read(name) >= 0))
         for name in ("value_column", "missing_column", "level_column")
         if name in entries
     )
-    stride = int(read("stride")[0]) if entries.get("stride", ((), (0,)))[1] == (1,) else 0
+    has_stride = "stride" in entries and entries["stride"].shape == (1,)
+    stride = int(read("stride")[0]) if has_stride else 0
     if not 0 <= stride <= 2 * n_inputs + 16:  # it grows by a quarter when it has to
         raise ModelFileError(f"'stride' does not fit {n_inputs} inputs")
     longest = _longest_parts(size, stride)
-    lengths: dict[str, NDArray[Any]] = {}
+    lengths: dict[str, list[int]] = {}
     for name in parts:
         if name not in longest:
             raise ModelFileError(f"{name!r} is among arrays that this engine does not know")
-        lengths[name] = own = read(f"{name}.lengths")
-        if ((own < 0) | (own > longest[name])).any():
+        lengths[name] = own = read(name + LENGTHS).tolist()
+        if own and not (min(own) >= 0 and max(own) <= longest[name]):
             raise ModelFileError(f"{name!r} has wrong lengths: 0 to {longest[name]:,} may be")
-        if sum(own.tolist()) != entries[name].shape[0]:
+        if sum(own) != entries[name].shape[0]:
             raise ModelFileError(f"{name!r} has parts of no item")
     n_weights = (size.n_labels if size.n_labels > 2 else 1) * stride
-    for name, of in (
-        ("grid.gradients", "grid.edges"),
-        ("candidates.gradient_left", "candidates.feature"),
-        ("candidates.gradient_before", "candidates.feature"),
-    ):
-        none = np.zeros(0, dtype=np.int64)
-        own, places = lengths.get(name, none), lengths.get(of, none)
-        if len(own) != len(places) or (own > places * n_weights).any():
+    for name, of in PER_WEIGHT.items():
+        own, places = lengths.get(name, []), lengths.get(of, [])
+        if len(own) != len(places) or any(map(gt, own, (n * n_weights for n in places))):
             raise ModelFileError(f"{name!r} has a wrong length")
-    n_alive = int(read("alive").astype(bool).sum()) if "alive" in entries else 0
-    n_bytes = sum(entries[name].n_bytes for name in parts)
+    n_alive = int(np.count_nonzero(read("alive"))) if "alive" in entries else 0
+    n_bytes = sum(entries[name].nbytes for name in parts)
     if n_bytes > 2 * MOST_BYTES * max(1, n_alive):  # twice: a stride may be a quarter too wide
         raise ModelFileError(f"{n_alive} nodes cannot take {n_bytes / 2**30:,.1f} GiB")
+
+
+# What has so many numbers per weight as another has at all.
+PER_WEIGHT = {
+    "grid.gradients": "grid.edges",
+    "candidates.gradient_left": "candidates.feature",
+    "candidates.gradient_before": "candidates.feature",
+}
 
 
 def _longest_parts(size: _Size, stride: int) -> dict[str, int]:

@@ -1,57 +1,62 @@
-"""Container: one zip of a manifest and arrays, written whole or not at all, read with suspicion.
+"""Container: one safetensors file of a manifest and arrays, read with suspicion.
 
-What is in a file is up to others (`models`); here is only how it gets there and back. A file has
-exactly one form: its members are stored without compression, in a fixed order, with fixed headers,
-and the sizes of all of them follow from the manifest, which comes first. So the reader does not
-interpret a zip, it compares: what is not byte for byte as it would have been written is refused.
-Nothing in a file can make it take more memory than a small multiple of the file's size.
+What is in a file is up to others (`models`); here is only how it gets there and back. The arrays
+are the tensors of the file, but for those of one number or none, which are short enough for the
+manifest. That is JSON text in the metadata, under one key (several would come in any order). It
+begins with the SHA-256 of all bytes of the file, taken with zeros in its own place: whatever was
+changed since, the sum does not fit any more. Splitting a file into tensors, and the check that
+these fill it without gaps, are the safetensors library's. What it does not know is looked at
+before: how long a header, how large a file may be.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
+import math
 import os
 import re
 import stat
-import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
 
 from driftree.learn.storage.atomic import replace_file
-from driftree.learn.storage.zips import (
-    CHECKSUM,
-    LOCAL,
-    LOCAL_EXTRA,
-    Member,
-    directory_of,
-    header_size,
-    npy_header_of,
-    size_of,
-)
 from driftree.learn.words import quoted
 from driftree.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from typing import BinaryIO
 
     from numpy.typing import NDArray
 
     Arrays = Mapping[str, NDArray[Any]]
-    Look = Callable[[dict[str, Any], Mapping[str, "Entry"], Callable[[str], NDArray[Any]]], None]
+    Look = Callable[[dict[str, Any], Mapping[str, "Sized"], Callable[[str], NDArray[Any]]], None]
 
 FORMAT_VERSION = 1
-MANIFEST = "manifest.json"
+KEY = "driftree"  # of the manifest in the metadata
+NO_DIGEST = "0" * 64
+LENGTH = 8  # bytes before the header, which say how long it is
+START = f'{{"__metadata__":{{"{KEY}":"{{\\"sha256\\":\\"'.encode("ascii")
+DIGEST = slice(LENGTH + len(START), LENGTH + len(START) + len(NO_DIGEST))
+MANIFEST_AT = START.index(b'"{\\"')  # in the header, its quotation mark included
 MAX_MANIFEST = 2**25  # bytes
 MANIFEST_ROOM = 2**25  # bytes that its values may take beyond eight times its length
-MAX_LENGTH = 2**40
-PIECE = 2**20  # bytes that are read at a time
-DTYPES = ("<f4", "<f8", "<i4", "<i8", "|u1")
-ARRAY_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+MAX_ARRAYS = 10_000
+MAX_HEADER = 2 * MAX_MANIFEST + 2**22  # its quotation marks are written as two signs there
+SMALL = 2**24  # bytes of a file that is read before its lengths are looked at
+DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
+NUMPY = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+NUMBERS = {"F64": float, "I32": int, "I64": int, "U8": int}  # what JSON holds with all its digits
 MAX_NAME = 100
+ARRAY_NAME = re.compile(rf"(?=.{{1,{MAX_NAME}}}\Z)[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+PLAIN = b"abcdefghijklmnopqrstuvwxyz0123456789_."  # the signs of all names
+MANIFEST_KEYS = {"sha256", "format", "format_version", "library_version", "short", "contents"}
 
 Contents = dict[str, Any]
 
@@ -70,6 +75,30 @@ class ModelFileError(ValueError):
     Traceback (most recent call last):
     driftree.learn.storage.container.ModelFileError: ...model.dmt: the file is empty
     """
+
+
+class Sized(Protocol):
+    """What is known of an array before it is read; an array knows it, too."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its lengths."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the numbers."""
+
+
+class Entry(NamedTuple):
+    """What a header says of an array."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the numbers."""
+        return NUMPY[self.dtype].itemsize * math.prod(self.shape)
 
 
 # ---------------------------------------------------------------------- whole files
@@ -102,14 +131,21 @@ def read(
     kind : str
         What it must be.
     look : callable, optional
-        Is given the contents, what the file says of its arrays, and a function that reads one of
-        them. It raises if one cannot be so large, before memory is made for it.
+        Is given the contents, what is known of the arrays, and a function that reads one of them.
+        It raises if one cannot be so large: of a large file, before memory is made for it.
     """
     with name_errors(path):
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe might never end
             raise ModelFileError("this is no file")
         with open(path, "rb") as file:
-            return _read(file, os.fstat(file.fileno()).st_size, kind, look)
+            size = os.fstat(file.fileno()).st_size
+            if size > SMALL:
+                _look_ahead(file, size, kind, look)
+            try:
+                data = file.read(size)
+            except (MemoryError, OverflowError):
+                raise _too_large(size) from None
+        return from_bytes(data, kind, look)
 
 
 def to_bytes(kind: str, contents: Contents, arrays: Arrays) -> bytes:
@@ -128,7 +164,27 @@ def from_bytes(
     data: bytes, kind: str, look: Look | None = None
 ) -> tuple[Contents, dict[str, NDArray[Any]]]:
     """Return what `read` reads from a file with these bytes."""
-    return _read(io.BytesIO(data), len(data), kind, look)
+    manifest = _read_manifest(data, len(data), kind)
+    try:
+        tensors = deserialize(data)  # type: ignore[no-untyped-call]
+    except SafetensorError as error:
+        raise _wrong_header(error) from None
+    except MemoryError:
+        raise _too_large(len(data)) from None
+    if _digest(data) != data[DIGEST]:
+        raise ModelFileError("the file is damaged: its SHA-256 is not the one it was written with")
+    arrays, n_names = _short_arrays(manifest["short"])
+    for name, tensor in tensors:
+        dtype, shape = NUMPY.get(tensor["dtype"]), tensor["shape"]
+        if dtype is None or len(shape) not in (1, 2):
+            raise _wrong_tensor(name, tensor["dtype"])
+        array = np.frombuffer(tensor["data"], dtype)
+        arrays[name] = array if len(shape) == 1 else array.reshape(shape)
+    _check_names(arrays, n_names + len(tensors))
+    contents: Contents = manifest["contents"]
+    if look is not None:
+        look(contents, arrays, arrays.__getitem__)
+    return contents, arrays
 
 
 @contextlib.contextmanager
@@ -140,126 +196,145 @@ def name_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ModelFileError(f"{os.fsdecode(path)}: {error}") from error.__cause__
 
 
-# ---------------------------------------------------------------------- arrays
-def _bytes_of(array: NDArray[Any]) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
-
-
-def _sha256(header: bytes, data: memoryview) -> str:
-    digest = hashlib.sha256(header)
-    digest.update(data)
-    return digest.hexdigest()
-
-
 # ---------------------------------------------------------------------- writing
 def _serialise(kind: str, contents: Contents, arrays: Arrays) -> list[bytes | memoryview]:
-    entries: dict[str, Any] = {}
-    members: list[Member] = []
-    chunks: list[bytes | memoryview] = []
+    tensors: dict[str, NDArray[Any]] = {}
+    short: dict[str, dict[str, float | None]] = {}
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        dtype = array.dtype.str
-        if not _is_name(name) or dtype not in DTYPES or array.ndim not in (1, 2):
-            raise TypeError(f"an array {name!r}, {dtype}, {array.ndim}-d does not go into a file")
-        header, data = npy_header_of(dtype, array.shape), _bytes_of(array)
-        sha256 = _sha256(header, data)
-        entries[name] = {"dtype": dtype, "shape": list(array.shape), "sha256": sha256}
-        checksum = zlib.crc32(data, zlib.crc32(header))
-        members.append(Member(f"{name}.npy", len(header) + len(data), checksum))
-        chunks += [members[-1].local_header(), header, data]
-    manifest = {
+        array = arrays[name]
+        dtype = NAMES.get(array.dtype.str)
+        if dtype is None or array.ndim not in (1, 2) or not ARRAY_NAME.fullmatch(name):
+            words = f"{name!r}, {array.dtype.str}, {array.ndim}-d"
+            raise TypeError(f"an array {words} does not go into a file")
+        if array.shape == (0,):
+            short.setdefault(dtype, {})[name] = None
+        elif array.shape == (1,) and dtype in NUMBERS and math.isfinite(array[0]):
+            short.setdefault(dtype, {})[name] = array[0].item()
+        else:
+            tensors[name] = np.ascontiguousarray(array)
+    if len(arrays) > MAX_ARRAYS:
+        raise ValueError(f"{len(arrays):,} arrays are more than the {MAX_ARRAYS:,} of a file")
+    data = save(tensors, {KEY: _to_manifest(kind, contents, short)})
+    if not data.startswith(START, LENGTH):
+        raise RuntimeError("this version of safetensors does not write its metadata first")
+    digest = hashlib.sha256(data).hexdigest().encode("ascii")
+    view = memoryview(data)
+    return [view[: DIGEST.start], digest, view[DIGEST.stop :]]
+
+
+def _to_manifest(kind: str, contents: Contents, short: dict[str, Any]) -> str:
+    head = {
+        "sha256": NO_DIGEST,
         "format": kind,
         "format_version": FORMAT_VERSION,
         "library_version": __version__,
-        "contents": contents,
-        "arrays": entries,
+        "short": short,
     }
-    text = json.dumps(manifest, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    inside = json.dumps(contents, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    text = f'{json.dumps(head, separators=(",", ":"))[:-1]},"contents":{inside}}}'
     if len(text) > MAX_MANIFEST:
         raise ValueError(
             f"names, levels, labels and history take {len(text):,} bytes as text, more than the "
             f"{MAX_MANIFEST:,} of a model file: use shorter names, or pickle"
         )
-    encoded = text.encode("ascii")
-    if not _fits(encoded):
+    if not _fits(text.encode("ascii")):
         raise ValueError(f"the contents have too many values for {len(text):,} bytes: use pickle")
-    first = Member(MANIFEST, len(encoded), zlib.crc32(encoded))
-    start = [first.local_header(), encoded]
-    return [*start, *chunks, directory_of([first, *members])]
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and len(name) <= MAX_NAME and bool(ARRAY_NAME.fullmatch(name))
+    return text
 
 
 # ---------------------------------------------------------------------- reading
-def _read(
-    file: io.BufferedIOBase, size: int, kind: str, look: Look | None
-) -> tuple[Contents, dict[str, NDArray[Any]]]:
-    first, text = _read_manifest(file, size)
-    manifest = _parse(text)
-    del text
-    entries = _check_manifest(manifest, kind)
-    sizes = {f"{name}.npy": entry.header_size + entry.n_bytes for name, entry in entries.items()}
-    whole = size_of({MANIFEST: first.size, **sizes})
-    if size != whole:
-        raise ModelFileError(
-            f"the file is cut off or too long: {size:,} bytes instead of {whole:,}"
-        )
-    places, end = {}, header_size(MANIFEST) + first.size
-    for name in entries:
-        places[name] = end
-        end += header_size(f"{name}.npy") + sizes[f"{name}.npy"]
-    known: dict[str, tuple[NDArray[Any], Member]] = {}
+def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None:
+    """Look at a large file's lengths before memory is made for its arrays."""
+    start = file.read(LENGTH)
+    start += file.read(_header_length(start, size))
+    manifest = _read_manifest(start, size, kind)
+    arrays, n_names = _short_arrays(manifest["short"])
+    try:
+        header = DECODER.decode(start[LENGTH:].decode("ascii"))
+    except (ValueError, RecursionError) as error:
+        raise _wrong_header(error) from None
+    del header["__metadata__"]
+    entries: dict[str, Sized] = {**arrays}
+    for name, item in header.items():
+        entries[name] = _read_entry(name, item, size - len(start))
+    _check_names(entries, n_names + len(header))
 
     def read_one(name: str) -> NDArray[Any]:
-        if name not in known:
-            file.seek(places[name])
-            known[name] = _read_array(file, name, entries[name])
-        return known[name][0]
+        if name not in arrays:
+            begin, end = header[name]["data_offsets"]
+            file.seek(len(start) + begin)
+            arrays[name] = np.frombuffer(file.read(end - begin), NUMPY[header[name]["dtype"]])
+        return arrays[name]
 
     if look is not None:
         look(manifest["contents"], entries, read_one)
-    arrays = {name: read_one(name) for name in entries}
-    directory = directory_of([first, *(known[name][1] for name in entries)])
-    file.seek(end)
-    if file.read(len(directory) + 1) != directory:
-        raise ModelFileError("the directory of the zip does not fit its members")
-    return manifest["contents"], arrays
+    file.seek(0)
 
 
-def _read_manifest(file: io.BufferedIOBase, size: int) -> tuple[Member, bytes]:
+def _read_entry(name: str, item: Any, n_bytes: int) -> Entry:
+    """Return what a header says of an array; that all of them fit, safetensors looks at later."""
+    match item:
+        case {"dtype": str(dtype), "shape": [int(), *more] as shape, "data_offsets": [begin, end]}:
+            if dtype not in NUMPY or len(more) > 1:
+                raise _wrong_tensor(name, dtype)
+            entry = Entry(dtype, tuple(shape))
+            is_whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
+            if is_whole and end - begin == entry.nbytes:
+                if end > n_bytes:
+                    raise ModelFileError(f"the file is cut off: it ends before array {name!r} does")
+                return entry
+    raise ModelFileError(f"the header is damaged: it does not say where array {quoted(name)} is")
+
+
+def _header_length(data: bytes, size: int) -> int:
+    """Return how long the header is, after a look at what the file is at all."""
     if size == 0:
         raise ModelFileError("the file is empty")
-    header = file.read(header_size(MANIFEST))
-    start = LOCAL.size
-    if not header.startswith(b"PK\3\4"):
-        raise ModelFileError("this is no model file: it does not begin like a zip")
-    if len(header) < header_size(MANIFEST):
-        raise ModelFileError("the file is cut off")
-    if header[start : start + len(MANIFEST)] != MANIFEST.encode("ascii"):
-        raise ModelFileError(f"this is no model file: its first member is not {MANIFEST!r}")
-    length, checksum = (
-        LOCAL_EXTRA.unpack(header[-LOCAL_EXTRA.size :])[2],
-        LOCAL.unpack(header[:start])[6],
-    )
-    member = Member(MANIFEST, length, checksum)
-    if member.local_header() != header:
-        raise ModelFileError("this zip is not as driftree writes them: was it packed anew?")
-    if length > MAX_MANIFEST:
+    if data.startswith(b"PK\3\4"):
         raise ModelFileError(
-            f"member {MANIFEST!r} has {length:,} bytes, more than the {MAX_MANIFEST:,} allowed"
+            "this is a zip: if it is a model of driftree, a version before the first release "
+            "wrote it, and only that version reads it"
         )
-    text = file.read(length)
-    if len(text) < length:
-        raise ModelFileError(f"the file is cut off in member {MANIFEST!r}")
-    if zlib.crc32(text) != checksum:
-        raise ModelFileError(f"member {MANIFEST!r} is damaged: it does not fit its checksum")
-    return member, text
+    if size < LENGTH:
+        raise ModelFileError("the file is cut off, or no model file")
+    length = int.from_bytes(data[:LENGTH], "little")
+    if length > MAX_HEADER:
+        raise ModelFileError(
+            f"this is no model file, or a damaged one: its header would have {length:,} bytes, "
+            f"more than the {MAX_HEADER:,} allowed"
+        )
+    return length
+
+
+def _read_manifest(data: bytes, size: int, kind: str) -> dict[str, Any]:
+    """Return the manifest of a file, of which at least the header is here."""
+    end = LENGTH + _header_length(data, size)
+    if not data.startswith(START, LENGTH):
+        is_cut = START.startswith(data[LENGTH : LENGTH + len(START)])
+        words = "this is no model file: it has no manifest of driftree's"
+        raise ModelFileError("the file is cut off" if is_cut else words)
+    if len(data) < end:
+        raise ModelFileError("the file is cut off in its header")
+    header = data[LENGTH:end]
+    try:
+        if len(header) > SHORT and not _fits(header):
+            raise ModelFileError(f"the header has too many values for its {len(header):,} bytes")
+        text, _ = DECODER.raw_decode(header.decode("ascii"), MANIFEST_AT)
+        del header
+        manifest = _parse(text)
+    except RecursionError:
+        raise ModelFileError("the manifest is nested too deeply") from None
+    except ModelFileError:
+        raise
+    except ValueError as error:
+        raise ModelFileError(f"the manifest is no JSON: {error}") from None
+    _check_manifest(manifest, kind)
+    return manifest
 
 
 # What a value takes once it is read, at most: an object, a list, an item of either.
 COSTS = ((b"{", 200), (b"[", 100), (b",", 40))
+SHORT = MANIFEST_ROOM // 200  # bytes that can never take too much
 # A string, or what is left of one that does not end: so it is never looked for twice.
 STRING = re.compile(rb'"[^"\\]*+(?:\\(?:.|\Z)[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
 
@@ -269,7 +344,7 @@ def _cost(text: bytes) -> int:
 
 
 def _fits(text: bytes) -> bool:
-    """Tell whether a manifest takes little memory for its length, before it is read."""
+    """Tell whether JSON takes little memory for its length, before it is read."""
     most = MANIFEST_ROOM + 8 * len(text)
     cost = _cost(text)
     if cost > most:  # there may be such signs in names
@@ -277,19 +352,15 @@ def _fits(text: bytes) -> bool:
     return cost <= most
 
 
-def _parse(text: bytes) -> dict[str, Any]:
-    if not _fits(text):
-        raise ModelFileError(f"member {MANIFEST!r} has too many values for its {len(text):,} bytes")
-    try:
-        manifest = json.loads(
-            text.decode("ascii"), object_pairs_hook=_unique, parse_constant=_no_constant
+def _parse(text: str) -> dict[str, Any]:
+    if len(text) > MAX_MANIFEST:
+        raise ModelFileError(
+            f"the manifest has {len(text):,} bytes, more than the {MAX_MANIFEST:,} allowed"
         )
-    except RecursionError:
-        raise ModelFileError(f"member {MANIFEST!r} is nested too deeply") from None
-    except ValueError as error:
-        raise ModelFileError(f"member {MANIFEST!r} is no JSON: {error}") from None
-    if not isinstance(manifest, dict):
-        raise ModelFileError(f"member {MANIFEST!r} must hold an object")
+    if len(text) > SHORT and not _fits(text.encode("ascii")):
+        raise ModelFileError(f"the manifest has too many values for its {len(text):,} bytes")
+    manifest = DECODER.decode(text)
+    assert isinstance(manifest, dict)  # it begins with a brace
     return manifest
 
 
@@ -304,34 +375,11 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def entries_of(arrays: Arrays) -> dict[str, Entry]:
-    """Return what a manifest would say of arrays, but for their sums."""
-    return {name: Entry(array.dtype.str, array.shape, "") for name, array in arrays.items()}
+DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
-class Entry(NamedTuple):
-    """What a manifest says of an array."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    sha256: str
-
-    @property
-    def header_size(self) -> int:
-        """Bytes before the numbers."""
-        return len(npy_header_of(self.dtype, self.shape))
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the numbers."""
-        n = np.dtype(self.dtype).itemsize
-        for length in self.shape:
-            n *= length
-        return n
-
-
-def _check_manifest(manifest: dict[str, Any], kind: str) -> dict[str, Entry]:
-    """Return the entries of the arrays, after a look at everything but the contents."""
+def _check_manifest(manifest: dict[str, Any], kind: str) -> None:
+    """Look at everything but the contents."""
     found, version = manifest.get("format"), manifest.get("format_version")
     if not isinstance(found, str) or not found.startswith("driftree "):
         raise ModelFileError("this is no file of driftree's")
@@ -346,53 +394,68 @@ def _check_manifest(manifest: dict[str, Any], kind: str) -> dict[str, Entry]:
         )
     if found != kind:
         raise ModelFileError(f"this is a {quoted(found)}, not a {kind!r}")
-    entries = manifest.get("arrays")
-    if manifest.keys() != {"format", "format_version", "library_version", "contents", "arrays"}:
-        raise ModelFileError(f"member {MANIFEST!r} has other keys than format {version} has")
-    if not isinstance(manifest["contents"], dict) or not isinstance(entries, dict):
-        raise ModelFileError(f"member {MANIFEST!r} must have contents and arrays as objects")
-    if list(entries) != sorted(entries):
-        raise ModelFileError("the arrays are not in order")
-    return {name: _check_entry(name, entry) for name, entry in entries.items()}
+    if manifest.keys() != MANIFEST_KEYS:
+        raise ModelFileError(f"the manifest has other keys than format {version} has")
+    if not isinstance(manifest["contents"], dict):
+        raise ModelFileError("the manifest must have contents as an object")
 
 
-def _check_entry(name: str, entry: Any) -> Entry:
-    if not _is_name(name):
-        raise ModelFileError(f"an array must not be named {quoted(name)}")
-    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "sha256"}:
-        raise ModelFileError(f"array {name!r} must have a dtype, a shape and a sha256")
-    shape = entry["shape"]
-    if entry["dtype"] not in DTYPES:
-        raise ModelFileError(f"array {name!r} must be one of {', '.join(DTYPES)}")
-    if not isinstance(shape, list) or len(shape) not in (1, 2):
-        raise ModelFileError(f"array {name!r} must have one or two dimensions")
-    if not all(type(length) is int and 0 <= length < MAX_LENGTH for length in shape):
-        raise ModelFileError(f"array {name!r} has a length out of range")
-    return Entry(entry["dtype"], tuple(shape), entry["sha256"])
+def _digest(data: bytes) -> bytes:
+    view = memoryview(data)
+    digest = hashlib.sha256(view[: DIGEST.start])
+    digest.update(NO_DIGEST.encode("ascii"))
+    digest.update(view[DIGEST.stop :])
+    return digest.hexdigest().encode("ascii")
 
 
-def _read_array(file: io.BufferedIOBase, name: str, entry: Entry) -> tuple[NDArray[Any], Member]:
-    header = file.read(header_size(f"{name}.npy"))
-    npy_header = file.read(entry.header_size)
-    said = int.from_bytes(header[CHECKSUM], "little")
-    member = Member(f"{name}.npy", len(npy_header) + entry.n_bytes, said)
-    if npy_header != npy_header_of(entry.dtype, entry.shape) or member.local_header() != header:
-        raise ModelFileError(f"member '{name}.npy' is damaged: its headers do not fit the manifest")
-    try:
-        array: NDArray[Any] = np.empty(entry.shape, dtype=entry.dtype)
-    except (MemoryError, ValueError):  # more than there is, or than can be
-        gib = entry.n_bytes / 2**30
-        raise ModelFileError(f"array {name!r} takes {gib:,.1f} GiB, more than there is") from None
-    data = _bytes_of(array)
-    checksum, digest = zlib.crc32(npy_header), hashlib.sha256(npy_header)
-    for start in range(0, len(data), PIECE):  # a file that was cut off takes no more than it has
-        piece = data[start : start + PIECE]
-        if file.readinto(piece) != len(piece):
-            raise ModelFileError(f"the file is cut off in member '{name}.npy'")
-        checksum = zlib.crc32(piece, checksum)
-        digest.update(piece)
-    if checksum != said:
-        raise ModelFileError(f"member '{name}.npy' is damaged: it does not fit its checksum")
-    if digest.hexdigest() != entry.sha256:
-        raise ModelFileError(f"member '{name}.npy' is damaged: its SHA-256 is not the manifest's")
-    return array, member
+def _short_arrays(item: Any) -> tuple[dict[str, NDArray[Any]], int]:
+    """Return the arrays of one number or none, which the manifest has; and how many it names."""
+    if type(item) is not dict or not item.keys() <= NUMPY.keys():
+        raise ModelFileError("the manifest must have short arrays by their types")
+    found: dict[str, NDArray[Any]] = {}
+    n_names = 0
+    for dtype, by_name in item.items():
+        kinds = {*map(type, by_name.values())} if type(by_name) is dict else {dict}
+        if not kinds <= {type(None), NUMBERS.get(dtype)}:
+            raise ModelFileError(f"short arrays must have a {dtype} or null by their names")
+        try:
+            all_of_them = np.array([n for n in by_name.values() if n is not None], NUMPY[dtype])
+        except OverflowError:
+            raise ModelFileError(f"short arrays have numbers that are no {dtype}") from None
+        place, n_names = 0, n_names + len(by_name)
+        for name, number in by_name.items():
+            end = place + (number is not None)
+            found[name] = all_of_them[place:end]
+            place = end
+    return found, n_names
+
+
+def _check_names(arrays: Mapping[str, object], n_names: int) -> None:
+    if n_names > MAX_ARRAYS:
+        raise ModelFileError(f"the file has {n_names:,} arrays, more than the {MAX_ARRAYS:,}")
+    if len(arrays) < n_names:
+        raise ModelFileError("an array is there twice")
+    if not _is_plain("".join(arrays)) or max(map(len, arrays), default=0) > MAX_NAME:
+        wrong = next(name for name in arrays if not _is_plain(name) or len(name) > MAX_NAME)
+        raise ModelFileError(f"an array must not be named {quoted(wrong)}")
+
+
+def _is_plain(text: str) -> bool:
+    return not text.encode("ascii", "replace").translate(None, PLAIN)
+
+
+def _wrong_tensor(name: str, dtype: str) -> ModelFileError:
+    return ModelFileError(
+        f"array {quoted(name)} is {dtype}: arrays are one of {', '.join(DTYPES)}, and have one or "
+        "two dimensions"
+    )
+
+
+def _wrong_header(error: Exception) -> ModelFileError:
+    if "IncompleteBuffer" in str(error) or "incomplete metadata" in str(error):
+        return ModelFileError("the file is cut off or too long: its arrays do not fill it")
+    return ModelFileError(f"the header is damaged: {str(error)[:100]}")
+
+
+def _too_large(size: int) -> ModelFileError:
+    return ModelFileError(f"the file takes {size / 2**30:,.1f} GiB, more than there is")

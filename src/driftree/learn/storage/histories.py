@@ -252,7 +252,7 @@ def _from_columns(table: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
     found = {}
     for name, dtype in TABLES[table].items():
         array = arrays.get(f"history.{table}.{name}")
-        if array is None or array.dtype.str != dtype or array.ndim != 1:
+        if array is None or array.dtype != dtype or array.ndim != 1:
             raise ModelFileError(f"array 'history.{table}.{name}' must be there, 1-d and {dtype}")
         found[name] = array
     if len({len(column) for column in found.values()}) > 1:
@@ -325,6 +325,8 @@ def _check_samples(tables: dict[str, dict[str, NDArray[Any]]], limits: Limits) -
 
 def _unpack_samples(arrays: Arrays, limits: Limits) -> tuple[list[Sample], dict[int, Mark]]:
     tables = {name: _from_columns(name, arrays) for name in TABLES}
+    if not any(len(next(iter(table.values()))) for table in tables.values()):
+        return [], {}
     _check_samples(tables, limits)
     rows = {
         name: zip(*(c.tolist() for c in table.values()), strict=True)
@@ -360,9 +362,7 @@ def _unpack_samples(arrays: Arrays, limits: Limits) -> tuple[list[Sample], dict[
 KEYS = ("distance", "next_row", "first_step", "first_row", "first", "events")
 
 
-def array_names() -> list[str]:
-    """Return the names of all arrays that a history has."""
-    return [f"history.{table}.{name}" for table, columns in TABLES.items() for name in columns]
+ARRAY_NAMES = tuple(f"history.{table}.{name}" for table, row in TABLES.items() for name in row)
 
 
 def pack(history: History) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -11,6 +11,7 @@ nothing is written that would be refused later.
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -77,7 +78,7 @@ def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
         return contents, {}
     with tree.engine.writing():  # a whole state, whoever learns meanwhile
         contents["learnt"], arrays = _pack_learnt(tree, tree.encoder)
-    bounds.check(contents, container.entries_of(arrays), arrays.__getitem__)
+    bounds.check(contents, arrays, arrays.__getitem__)
     read_model(contents, arrays, {type(model).__name__: type(model)})
     return contents, arrays
 
@@ -178,12 +179,15 @@ def read_model(
         )
     with _as_file_error():
         model = kind(**_decode_parameters(contents["parameters"], kind))
-        model._read_parameters()
+        parameters = model._read_parameters()
         _set_features(model, contents["n_features_in"], contents["feature_names_in"])
         if contents["learnt"] is None:
             _check_names(arrays, ())
             return model, None
-        return model, _unpack_learnt(contents["learnt"], arrays, kind)
+        learnt = json_values.members(contents["learnt"], LEARNT_KEYS, "what was learnt")
+        if not _are_same(learnt["parameters"], contents["parameters"]):
+            parameters = kind(**_decode_parameters(learnt["parameters"], kind))._read_parameters()
+        return model, _unpack_learnt(learnt, arrays, parameters)
 
 
 @contextlib.contextmanager
@@ -199,7 +203,7 @@ def _as_file_error() -> Iterator[None]:
 
 def _decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
     """Return the parameters by name; one that the file does not know yet has its default."""
-    unknown = item.keys() - set(kind._get_param_names()) if type(item) is dict else {"no object"}
+    unknown = item.keys() - _parameter_names(kind) if type(item) is dict else {"no object"}
     if unknown:
         raise ModelFileError(f"the parameters have {quoted(sorted(unknown))}")
     categorical = item.get("categorical")
@@ -218,6 +222,11 @@ def _decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
     return decoded | {"categorical": chosen}
 
 
+@functools.cache
+def _parameter_names(kind: Any) -> frozenset[str]:
+    return frozenset(kind._get_param_names())  # which takes longer than all the rest of them
+
+
 def _set_features(model: Any, n_features: Any, names: Any) -> None:
     """Give a model what scikit-learn remembers of the features."""
     if n_features is not None:
@@ -231,14 +240,24 @@ def _set_features(model: Any, n_features: Any, names: Any) -> None:
         model.feature_names_in_ = np.array(texts, dtype=object)
 
 
-def _unpack_learnt(item: Any, arrays: Arrays, kind: Any) -> dict[str, Any]:
+def _are_same(parameters: Any, others: dict[str, Any]) -> bool:
+    """Tell whether a tree was made with a model's parameters, as it is unless they were changed."""
+    if type(parameters) is not dict or parameters.keys() != others.keys() - {"categorical"}:
+        return False
+    return all(
+        value == others[name] and type(value) is type(others[name])
+        for name, value in parameters.items()
+    )
+
+
+def _unpack_learnt(item: dict[str, Any], arrays: Arrays, parameters: Any) -> dict[str, Any]:
     """Return what a pickle holds, too."""
-    item = json_values.members(item, LEARNT_KEYS, "what was learnt")
     _check_finite(arrays)
-    parameters = kind(**_decode_parameters(item["parameters"], kind))._read_parameters()
     names, levels, labels = _unpack_codes(item, arrays)
     history = None
-    own = {name: array for name, array in arrays.items() if not name.startswith("history.")}
+    own = dict(arrays)
+    for name in histories.ARRAY_NAMES:
+        own.pop(name, None)
     if item["history"] is None:
         _check_names(arrays, own)
     else:
@@ -255,7 +274,6 @@ def _unpack_learnt(item: Any, arrays: Arrays, kind: Any) -> dict[str, Any]:
             _single(own, "n_rows"),
         )
         history = histories.unpack(item["history"], arrays, limits)
-        _check_names(arrays, {*own, *histories.array_names()})
     categorical = [
         json_values.decode(one) for one in json_values.items(item["categorical"], "categorical")
     ]
