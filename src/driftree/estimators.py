@@ -9,7 +9,7 @@ import numpy as np
 from driftree.baselines.fimtdd import FIMTDDClassifier
 from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
-from driftree.learn.evidence import MeasuredTrials
+from driftree.learn.constants import MEASURED
 from driftree.learn.faces import StreamClassifier
 from driftree.learn.parameters import Parameters, read_parameters
 from driftree.learn.state import connect, undisturbed
@@ -175,7 +175,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         return cls(setting="paper", **parameters)
 
     # ------------------------------------------------------------------ behind the faces
-    FIT_ROWS = MeasuredTrials.STEP_ROWS
+    FIT_ROWS = MEASURED.step_rows
     _is_stored = True  # in model files; a subclass is not
     _tree: Tree | None = None
     if TYPE_CHECKING:

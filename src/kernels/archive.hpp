@@ -1,4 +1,4 @@
-// Archives: one walk over an engine's state (Engine::visit) serves copying out, copying in and measuring.
+// Archives: one walk over a tree's state (visit) serves copying out, copying in, exchanging, checking and measuring.
 //
 // What the items of a list hold (models, grids, ...) is packed: one array per kind, the items' parts one behind the
 // other, and one array of their lengths. What follows from the rest of the state is `derived`: measured, not copied.
@@ -14,6 +14,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -46,7 +47,14 @@ public:
     }
     template <class T>
     void derived(T&) {}
-    void fixed(bool) {}
+    // One field of all items of a list.
+    template <class T, class Field>
+    void records(const std::string& name, std::vector<T>& items, Field T::* field) {
+        std::vector<Field> values;
+        values.reserve(items.size());
+        for (const T& item : items) values.push_back(item.*field);
+        (*this)(name, values);
+    }
     template <class T, class Each>
     void each(const std::string& name, std::vector<T>& items, Each&& each) {
         in_list_ = true;
@@ -85,6 +93,39 @@ private:
     std::map<std::string, Packed> parts_;
 };
 
+// The numbers of an array, by the buffer protocol: nanobind would ask for DLPack, which calls Python for each array.
+class View {
+public:
+    explicit View(PyObject* array) : is_held_(PyObject_GetBuffer(array, &buffer_, PyBUF_ND | PyBUF_FORMAT) == 0) {
+        if (!is_held_) PyErr_Clear();
+    }
+    ~View() {
+        if (is_held_) PyBuffer_Release(&buffer_);
+    }
+    View(const View&) = delete;
+    View& operator=(const View&) = delete;
+    // Whether it is one row of such numbers, in the byte order of this machine.
+    template <class T>
+    bool holds() const {
+        if (!is_held_ || buffer_.ndim != 1 || buffer_.itemsize != sizeof(T)) return false;
+        const std::string_view format = buffer_.format ? buffer_.format : "B";
+        const std::string_view kinds = std::is_same_v<T, bool>       ? "?"
+                                       : std::is_floating_point_v<T> ? "fd"
+                                       : std::is_signed_v<T>         ? "bhilq"
+                                                                     : "BHILQ";
+        return format.size() == 1 && kinds.find(format[0]) != std::string_view::npos;
+    }
+    template <class T>
+    const T* data() const {
+        return static_cast<const T*>(buffer_.buf);
+    }
+    std::size_t size() const { return static_cast<std::size_t>(buffer_.shape[0]); }
+
+private:
+    Py_buffer buffer_;
+    bool is_held_;
+};
+
 // {name: array} -> Engine. It trusts no length and no type; what the numbers say is the business of soundness.cpp.
 class Loader {
 public:
@@ -93,7 +134,6 @@ public:
     template <class T, class Allocator>
     void operator()(const std::string& name, std::vector<T, Allocator>& values) {
         const Part<T> part = next<T>(name, true);
-        if (is_fixed_ && !in_list_ && part.n != values.size()) refuse(name, "has a wrong length");
         values.assign(part.data, part.data + part.n);
     }
     template <class T>
@@ -105,20 +145,23 @@ public:
     }
     template <class T>
     void derived(T&) {}
-    // Python holds views of the arrays visited meanwhile: they must keep their length, and so their place. Lists keep
-    // their number of items.
-    void fixed(bool is_fixed) { is_fixed_ = is_fixed; }
+    template <class T, class Field>
+    void records(const std::string& name, std::vector<T>& items, Field T::* field) {
+        std::vector<Field> values;
+        (*this)(name, values);
+        items.resize(values.size());
+        for (std::size_t i = 0; i < values.size(); i++) items[i].*field = values[i];
+    }
     template <class T, class Each>
     void each(const std::string& name, std::vector<T>& items, Each&& each) {
         list_ = name + ".";
         in_list_ = true;
-        n_items_ = is_fixed_ ? static_cast<std::ptrdiff_t>(items.size()) : -1;
-        if (n_items_ < 0) {
-            items.resize(1);  // its parts tell how many there are
-            each(*this, items[0]);
-            items.resize(static_cast<std::size_t>(std::max<std::ptrdiff_t>(n_items_, 1)));
-        }
-        for (std::size_t i = is_fixed_ ? 0 : 1; i < items.size(); i++) each(*this, items[i]);
+        n_items_ = -1;
+        items.clear();
+        items.resize(1);  // its parts tell how many there are
+        each(*this, items[0]);
+        items.resize(static_cast<std::size_t>(std::max<std::ptrdiff_t>(n_items_, 1)));
+        for (std::size_t i = 1; i < items.size(); i++) each(*this, items[i]);
         for (const auto& [part, packed] : parts_)
             if (packed.next != packed.n || packed.item != packed.n_items) refuse(part, "has parts of no item");
         parts_.clear();
@@ -148,10 +191,10 @@ private:
     Part<T> find(const std::string& name) {
         PyObject* found = PyDict_GetItemString(arrays_.ptr(), (list_ + name).c_str());
         if (!found) throw std::invalid_argument("the state lacks '" + list_ + name + "'");
-        nb::ndarray<nb::numpy, const T, nb::ndim<1>, nb::c_contig, nb::device::cpu> array;
-        if (!nb::try_cast(nb::handle(found), array, false)) refuse(name, "is of a wrong type");
+        const View array(found);
+        if (!array.holds<T>()) refuse(name, "is of a wrong type");
         n_found_++;
-        return {array.data(), array.shape(0)};  // the dict keeps it
+        return {array.data<T>(), array.size()};  // the dict keeps it
     }
     template <class T>
     Part<T> next(const std::string& name, bool has_length) {
@@ -181,14 +224,14 @@ private:
     }
     nb::dict arrays_;
     std::string list_;
-    bool is_fixed_ = false, in_list_ = false;
+    bool in_list_ = false;
     std::ptrdiff_t n_items_ = -1;
     std::size_t n_found_ = 0;
     std::map<std::string, Packed> parts_;
 };
 
-// Engine <- another of the same settings, which is left with what the first one had. The other's fields are collected
-// first; to exchange them takes no memory, and so cannot fail. What Python holds views of keeps its place.
+// Tree <- another of the same settings, which is left with what the first one had. The other's fields are collected
+// first; to exchange them takes no memory, and so cannot fail.
 class Collector {
 public:
     static constexpr bool kReads = false, kMeasures = false;
@@ -201,7 +244,6 @@ public:
     void derived(T& value) {
         fields.push_back(&value);
     }
-    void fixed(bool) {}
     template <class T, class Each>
     void each(const char*, std::vector<T>& items, Each&&) {
         fields.push_back(&items);
@@ -214,20 +256,12 @@ public:
     explicit Exchanger(Collector&& collected) : fields_(std::move(collected.fields)) {}
     template <class T>
     void operator()(const char*, T& value) {
-        T& other = *static_cast<T*>(fields_[next_++]);
-        if constexpr (requires { value.begin(); }) {
-            if (is_fixed_) {
-                std::copy(other.begin(), other.end(), value.begin());
-                return;
-            }
-        }
-        std::swap(value, other);
+        std::swap(value, *static_cast<T*>(fields_[next_++]));
     }
     template <class T>
     void derived(T& value) {
         (*this)("", value);
     }
-    void fixed(bool is_fixed) { is_fixed_ = is_fixed; }
     template <class T, class Each>
     void each(const char*, std::vector<T>& items, Each&&) {
         items.swap(*static_cast<std::vector<T>*>(fields_[next_++]));
@@ -236,7 +270,6 @@ public:
 private:
     std::vector<void*> fields_;
     std::size_t next_ = 0;
-    bool is_fixed_ = false;
 };
 
 // Numbers that only sums and comparisons read: any finite number of at most `largest` will do, and learning leaves them
@@ -257,7 +290,6 @@ public:
     }
     template <class T>
     void derived(T&) {}
-    void fixed(bool) {}
     template <class T, class Each>
     void each(const std::string& name, std::vector<T>& items, Each&& each) {
         list_ = name + ".";
@@ -270,8 +302,8 @@ private:
     void look_at(const std::string& name, T& number) {
         if (std::abs(number) <= largest_) return;
         // Conditions and values of rows have rules of their own, and so have models; a scaler takes any number.
-        for (const char* other : {"threshold", "trial_threshold", "grid.edges", "grid.first_rows", "candidates.value",
-                                  "model.memory", "split_points.keys"})
+        for (const char* other : {"node.threshold", "trial.threshold", "grid.edges", "grid.first_rows", "candidates.value",
+                                  "model.numbers", "split_points.keys"})
             if (list_ + name == other) return;
         if (name.starts_with("scale_")) return;
         if constexpr (kHeals) {
@@ -301,11 +333,14 @@ public:
     void derived(T& value) {
         (*this)("", value);
     }
+    template <class T, class Field>
+    void records(const char* name, std::vector<T>& items, Field T::*) {
+        if (std::string_view(name) == "trial") add(items.capacity() * sizeof(T));  // once
+    }
     template <class T>
     void owned(const T&) {  // by a pointer
         add(sizeof(T));
     }
-    void fixed(bool) {}
     template <class Items, class Each>
     void each(const char*, Items& items, Each&& each) {
         if constexpr (requires { items.capacity(); }) {

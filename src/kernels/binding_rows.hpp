@@ -35,8 +35,8 @@ nb::object new_array(std::vector<T>&& values, std::initializer_list<std::size_t>
     return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size(), shape.begin(), owner));
 }
 
-template <class Engine, class Result, class... Arguments>
-auto writing(Result (Engine::*method)(Arguments...)) {
+template <class Engine, class Base, class Result, class... Arguments>
+auto writing(Result (Base::*method)(Arguments...)) {
     return [method](Engine& engine, Arguments... arguments) -> Result {
         const Writing lock(engine);
         return (engine.*method)(std::move(arguments)...);
@@ -54,14 +54,13 @@ auto reading(Get get) {
 
 template <class Engine>
 int checked_node(const Engine& engine, int node) {
-    if (node < 0 || node >= engine.settings.max_nodes || !engine.nodes.alive[node])
-        throw nb::index_error("there is no such node");
+    if (!engine.nodes.has(node)) throw nb::index_error("there is no such node");
     return node;
 }
 
 template <class Engine>
 void check_rows(const Engine& engine, const Matrix& X) {
-    if (static_cast<int>(X.shape(1)) != engine.schema.n_features)
+    if (static_cast<int>(X.shape(1)) != engine.table->n_features())
         throw nb::value_error("the rows must have one value per feature");
 }
 
@@ -70,25 +69,35 @@ template <class Engine>
 void check_levels(const Engine& engine, const Matrix& X) {
     const std::size_t m = X.shape(1);
     for (std::size_t j = 0; j < m; j++) {
-        if (engine.schema.value_column[j] >= 0) continue;
+        if (engine.schema().value_column[j] >= 0) continue;
         for (std::size_t i = 0; i < X.shape(0); i++) {
             const double code = X.data()[i * m + j];
-            if (!(std::isnan(code) || (code >= 0.0 && code < kLevels))) throw nb::value_error("a level's code is out of range");
+            if (!(std::isnan(code) || (code >= 0.0 && code < kLevels)))
+                throw nb::value_error("a level's code is out of range");
         }
     }
 }
 
+// Targets are codes of labels, which are places in arrays.
 template <class Engine>
-auto learn(Engine& engine, Matrix X, Codes y, Doubles weights) {
-    if (y.shape(0) != X.shape(0) || weights.shape(0) != X.shape(0))
-        throw nb::value_error("rows, labels and weights must have the same length");
+void check_step(const Engine& engine, const Matrix& X, const Doubles& targets, const Doubles& weights) {
+    if (targets.shape(0) != X.shape(0) || weights.shape(0) != X.shape(0))
+        throw nb::value_error("rows, targets and weights must have the same length");
+    check_rows(engine, X);
+    for (std::size_t i = 0; i < targets.shape(0); i++) {
+        const double code = targets.data()[i];
+        if (!(code >= 0.0 && code < engine.n_classes && code == std::floor(code)))
+            throw nb::value_error("a label code is out of range");
+    }
+    check_levels(engine, X);
+}
+
+template <class Engine>
+auto learn(Engine& engine, Matrix X, Doubles targets, Doubles weights) {
     const Writing turn(engine);
     nb::gil_scoped_release release;
-    check_rows(engine, X);
-    for (std::size_t i = 0; i < y.shape(0); i++)
-        if (y.data()[i] < 0 || y.data()[i] >= engine.n_classes) throw nb::value_error("a label code is out of range");
-    check_levels(engine, X);
-    return engine.learn(X.data(), y.data(), weights.data(), static_cast<int>(X.shape(0)));
+    check_step(engine, X, targets, weights);
+    return engine.learn(X.data(), targets.data(), weights.data(), static_cast<int>(X.shape(0)));
 }
 
 // Calls each(rows, n, places) for some rows at a time while nobody learns, without the GIL; [rows, width()] values of type
@@ -100,12 +109,13 @@ nb::object for_rows(const Engine& engine, const Matrix& X, Width&& width, Each&&
     {
         Reading turn(engine);
         nb::gil_scoped_release release;
-        const std::size_t n_features = engine.schema.n_features, given = X.shape(1), n_rows = X.shape(0);
+        const std::size_t n_features = engine.table->n_features(), given = X.shape(1), n_rows = X.shape(0);
         if (given > n_features) throw nb::value_error("the rows have more values than there are features");
         check_levels(engine, X);
         columns = static_cast<std::size_t>(width());
         out.resize(n_rows * columns);
-        std::vector<double> wide(given < n_features ? kRowsTogether * n_features : 0, std::numeric_limits<double>::quiet_NaN());
+        std::vector<double> wide(given < n_features ? kRowsTogether * n_features : 0,
+                                 std::numeric_limits<double>::quiet_NaN());
         for (std::size_t i = 0; i < n_rows; i += kRowsTogether) {
             const std::size_t n = std::min<std::size_t>(kRowsTogether, n_rows - i);
             const double* rows = X.data() + i * given;
@@ -118,44 +128,47 @@ nb::object for_rows(const Engine& engine, const Matrix& X, Width&& width, Each&&
     return new_array(std::move(out), {X.shape(0), columns});
 }
 
-// The same with each(leaf, logits, place) for every row.
+// The same with each(leaf, predictors, place) for every row.
 template <class T, class Engine, class Width, class Each>
-nb::object for_logits(const Engine& engine, const Matrix& X, Width&& width, Each&& each) {
+nb::object for_predictors(const Engine& engine, const Matrix& X, Width&& width, Each&& each) {
     const auto each_block = [&](const double* rows, int n, T* out) {
         const int outputs = engine.n_outputs();
         std::int32_t leaves[kRowsTogether];
-        Room logits(static_cast<std::size_t>(n) * outputs);
-        engine.logits_of(rows, n, leaves, logits.data());
-        for (int i = 0; i < n; i++) each(leaves[i], logits.data() + i * outputs, out + static_cast<long>(i) * width());
+        Room predictors(static_cast<std::size_t>(n) * outputs);
+        engine.predictors_of(rows, n, leaves, predictors.data());
+        for (int i = 0; i < n; i++) each(leaves[i], predictors.data() + i * outputs, out + static_cast<long>(i) * width());
     };
     return for_rows<T>(engine, X, width, each_block);
 }
 
 template <class Engine>
 nb::object probabilities(const Engine& engine, Matrix X) {
-    return for_logits<double>(engine, X, [&] { return engine.n_classes; },
-                              [&](int leaf, const double* logits, double* out) { engine.probabilities_of(leaf, logits, out); });
+    return for_predictors<double>(
+        engine, X, [&] { return engine.n_classes; },
+        [&](int leaf, const double* logits, double* out) { engine.probabilities_of(leaf, logits, out); });
 }
 
 // Codes of the most probable classes.
 template <class Engine>
 nb::object most_probable(const Engine& engine, Matrix X) {
     const auto answer = [&](int leaf, const double* logits, std::int64_t* out) { *out = engine.class_of(leaf, logits); };
-    return for_logits<std::int64_t>(engine, X, [] { return 1; }, answer).attr("reshape")(-1);
+    return for_predictors<std::int64_t>(engine, X, [] { return 1; }, answer).attr("reshape")(-1);
 }
 
 template <class Engine>
 nb::object logits(const Engine& engine, Matrix X) {
-    return for_rows<double>(engine, X, [&] { return engine.n_outputs(); }, [&](const double* rows, int n, double* out) {
-        std::int32_t leaves[kRowsTogether];
-        engine.logits_of(rows, n, leaves, out);
-    });
+    return for_rows<double>(
+        engine, X, [&] { return engine.n_outputs(); },
+        [&](const double* rows, int n, double* out) {
+            std::int32_t leaves[kRowsTogether];
+            engine.predictors_of(rows, n, leaves, out);
+        });
 }
 
 template <class Engine>
 nb::object leaves(const Engine& engine, Matrix X) {
     const auto each = [&](const double* rows, int n, std::int32_t* out) {
-        for (int i = 0; i < n; i++) out[i] = engine.leaf_of(rows + static_cast<long>(i) * engine.schema.n_features);
+        for (int i = 0; i < n; i++) out[i] = engine.nodes.leaf_of(rows + static_cast<long>(i) * engine.table->n_features());
     };
     return for_rows<std::int32_t>(engine, X, [] { return 1; }, each).attr("reshape")(-1);
 }
@@ -172,24 +185,8 @@ nb::object weights(const Engine& engine, int node) {
     return new_array(std::move(out), {outputs, columns});
 }
 
-// While the state is copied or checked every node that may be has its place.
-template <class Engine>
-class AllPlaces {
-public:
-    explicit AllPlaces(Engine& engine) : engine_(engine) {
-        if constexpr (requires { engine.make_all_places(); }) engine.make_all_places();
-    }
-    ~AllPlaces() {
-        if constexpr (requires { engine_.drop_places(); }) engine_.drop_places();
-    }
-
-private:
-    Engine& engine_;
-};
-
 template <class Engine>
 nb::dict arrays(Engine& engine) {
-    const AllPlaces<Engine> places(engine);
     engine.heal();
     Saver saver;
     engine.visit(saver);
@@ -199,13 +196,11 @@ nb::dict arrays(Engine& engine) {
 template <class Engine>
 void check(Engine& engine) {
     const Writing lock(engine);
-    const AllPlaces<Engine> places(engine);
     engine.check();
 }
 
 template <class Engine>
 void load(Engine& engine, const nb::dict& arrays) {
-    const AllPlaces<Engine> places(engine);
     Loader loader(arrays);
     engine.visit(loader);
     loader.finish();
@@ -226,17 +221,31 @@ void restore(Engine& engine, nb::dict arrays) {
     engine.derive();
 }
 
-template <class Engine, auto Group, auto Field>
-nb::object view(nb::handle_t<Engine> self) {
-    auto& values = (nb::inst_ptr<Engine>(self)->*Group).*Field;
-    using T = typename std::remove_reference_t<decltype(values)>::value_type;
-    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(values.data(), {values.size()}, self));
+// A copy of one field of all items of a list.
+template <class Engine, class Items, class Get>
+auto column(Items&& items_of, Get&& get) {
+    return [items_of, get](const Engine& engine) {
+        const Reading turn(engine);
+        const auto& items = items_of(engine);
+        std::vector<std::decay_t<decltype(get(items[0]))>> out;
+        out.reserve(items.size());
+        for (const auto& item : items) out.push_back(get(item));
+        const std::size_t n = out.size();
+        return new_array(std::move(out), {n});
+    };
+}
+template <class Engine, class Values>
+auto values(Values&& values_of) {
+    return column<Engine>(values_of, [](const auto& value) { return value; });
 }
 
-// A NumPy view of a vector in one of the engine's groups of arrays.
-#define NAMED_VIEW(name, group, field) \
-    .def_prop_ro(name, &view<Engine, &Engine::group, &std::decay_t<decltype(std::declval<Engine>().group)>::field>)
-#define VIEW(field, group) NAMED_VIEW(#field, group, field)
+#define NODE_COLUMN(name, field) \
+    .def_prop_ro(                \
+        name, column<Engine>([](const Engine& e) -> auto& { return e.nodes.all; }, [](const auto& n) { return n.field; }))
+#define RECORD_COLUMN(name, field) \
+    .def_prop_ro(name,             \
+                 column<Engine>([](const Engine& e) -> auto& { return e.records; }, [](const auto& r) { return r.field; }))
+#define TABLE_COLUMN(name, field) .def_prop_ro(name, values<Engine>([](const Engine& e) -> auto& { return e.table->field; }))
 
 // Codes of labels that are whole numbers, or None when Python must read them.
 template <class Engine>
@@ -259,14 +268,18 @@ template <class Engine>
 void bind_row_face(nb::module_& m, const char* name) {
     using Face = RowFace<Engine>;
     nb::class_<Face>(m, name)
-        .def("learn", &Face::learn, nb::arg().none(), nb::arg().none(), nb::arg())  // None is for Python to refuse
+        .def("learn", &Face::learn, nb::arg().none(), nb::arg().none())  // None is for Python to refuse
         .def("predict", &Face::predict, nb::arg().none())
         .def("probabilities", &Face::probabilities, nb::arg().none())
-        .def("commit", [](Face& face, nb::object known, nb::list features, nb::list categorical, nb::list levels,
-                          nb::list missing, int n_classes) {
-            face.commit(std::move(known), {items_of<std::pair<bool, bool>>(features), items_of<std::pair<int, bool>>(categorical),
-                                           items_of<std::pair<int, int>>(levels), items_of<int>(missing), n_classes});
-        }, "known"_a, nb::kw_only(), "features"_a, "categorical"_a, "levels"_a, "missing"_a, "n_classes"_a)
+        .def(
+            "commit",
+            [](Face& face, nb::object known, nb::list features, nb::list categorical, nb::list levels, nb::list missing,
+               int n_classes) {
+                face.commit(std::move(known),
+                            {items_of<std::pair<bool, bool>>(features), items_of<std::pair<int, bool>>(categorical),
+                             items_of<std::pair<int, int>>(levels), items_of<int>(missing), n_classes});
+            },
+            "known"_a, nb::kw_only(), "features"_a, "categorical"_a, "levels"_a, "missing"_a, "n_classes"_a)
         .def_prop_ro("known", [](const Face& face) { return face.known(); })
         .def("codes", &label_codes<Engine>, "labels"_a);
 }
@@ -274,17 +287,20 @@ void bind_row_face(nb::module_& m, const char* name) {
 // What every engine offers to the faces: columns, rows, predictions, and its state.
 template <class Engine>
 void bind_common(nb::class_<Engine>& bound) {
-    bound.def("add_feature", writing(&Engine::add_feature), "categorical"_a, "has_value"_a)
-        .def("add_level", writing(&Engine::add_level), "feature"_a, "code"_a)
-        .def("add_missing", writing(&Engine::add_missing), "feature"_a)
-        .def("make_categorical", writing(&Engine::make_categorical), "feature"_a, "has_value"_a)
-        .def("set_classes", writing(&Engine::set_classes), "n_classes"_a)
+    bound.def("add_feature", writing<Engine>(&Engine::add_feature), "categorical"_a, "has_value"_a)
+        .def("add_level", writing<Engine>(&Engine::add_level), "feature"_a, "code"_a)
+        .def("add_missing", writing<Engine>(&Engine::add_missing), "feature"_a)
+        .def("make_categorical", writing<Engine>(&Engine::make_categorical), "feature"_a, "has_value"_a)
+        .def("set_classes", writing<Engine>(&Engine::set_classes), "n_classes"_a)
         .def("reading", &hold<Engine, false>, nb::rv_policy::take_ownership)
         .def("writing", &hold<Engine, true>, nb::rv_policy::take_ownership)
-        .def("learn", &learn<Engine>, "X"_a, "y"_a, "weights"_a)
-        .def("row_face", [](nb::handle_t<Engine> self, nb::object known) {
-            return new RowFace<Engine>(nb::borrow(self), std::move(known));
-        }, nb::rv_policy::take_ownership, "known"_a)
+        .def("learn", &learn<Engine>, "X"_a, "targets"_a, "weights"_a)
+        .def(
+            "row_face",
+            [](nb::handle_t<Engine> self, nb::object known) {
+                return new RowFace<Engine>(nb::borrow(self), std::move(known));
+            },
+            nb::rv_policy::take_ownership, "known"_a)
         .def("most_probable", &most_probable<Engine>, "X"_a)
         .def("probabilities", &probabilities<Engine>, "X"_a)
         .def("logits", &logits<Engine>, "X"_a)
@@ -292,24 +308,46 @@ void bind_common(nb::class_<Engine>& bound) {
         .def("weights", &weights<Engine>, "node"_a)
         .def_prop_ro("due", reading<Engine>([](const Engine& e) { return e.due(); }))
         .def_prop_ro("has_due", reading<Engine>([](const Engine& e) { return e.has_due(); }))
-        .def("arrays", [](Engine& e) { const Writing lock(e); return arrays(e); })
+        .def("arrays",
+             [](Engine& e) {
+                 const Writing lock(e);
+                 return arrays(e);
+             })
         .def("restore", &restore<Engine>, "arrays"_a)
         .def("check", &check<Engine>)
-        .def("memory_usage", [](Engine& e) { const Reading lock(e); Sizer sizer; e.visit(sizer); return sizer.bytes + sizeof(Engine); })
+        .def("memory_usage",
+             [](Engine& e) {
+                 const Reading lock(e);
+                 Sizer sizer;
+                 e.visit(sizer);
+                 return sizer.bytes + sizeof(Engine);
+             })
         .def_prop_ro("n_classes", reading<Engine>([](const Engine& e) { return e.n_classes; }))
-        .def_prop_ro("n_features", reading<Engine>([](const Engine& e) { return e.schema.n_features; }))
+        .def_prop_ro("n_features", reading<Engine>([](const Engine& e) { return e.table->n_features(); }))
+        .def(
+            "has_node",
+            [](const Engine& e, int node) {
+                const Reading lock(e);
+                return e.nodes.has(node);
+            },
+            "node"_a)
+        .def_prop_ro("n_nodes", reading<Engine>([](const Engine& e) { return e.nodes.n_alive(); }))
         .def_prop_ro("n_columns", reading<Engine>([](const Engine& e) { return e.shape.columns; }))
         .def_prop_ro("n_outputs", reading<Engine>([](const Engine& e) { return e.n_outputs(); }))
         .def_prop_ro("stride", reading<Engine>([](const Engine& e) { return e.shape.stride; }))
         .def_prop_ro("n_rows", reading<Engine>([](const Engine& e) { return e.n_rows; }))
         .def_prop_ro("clock", reading<Engine>([](const Engine& e) { return e.clock; }))
         // clang-format off
-        VIEW(is_categorical, schema) VIEW(value_column, schema) VIEW(missing_column, schema) VIEW(level_column, schema)
-        NAMED_VIEW("scale_weight", scaler, weight) NAMED_VIEW("scale_shift", scaler, shift)
-        NAMED_VIEW("scale_mean", scaler, mean) NAMED_VIEW("scale_factor", scaler, factor)
-        VIEW(parent, nodes) VIEW(left, nodes) VIEW(right, nodes) VIEW(feature, nodes) VIEW(depth, nodes)
-        VIEW(equality, nodes) VIEW(missing_left, nodes) VIEW(alive, nodes) VIEW(threshold, nodes) VIEW(rows, nodes);
-        // clang-format on
+        TABLE_COLUMN("is_categorical", schema.is_categorical) TABLE_COLUMN("value_column", schema.value_column)
+        TABLE_COLUMN("missing_column", schema.missing_column) TABLE_COLUMN("level_column", schema.level_column)
+        TABLE_COLUMN("scale_weight", scaler.weight) TABLE_COLUMN("scale_shift", scaler.shift)
+        TABLE_COLUMN("scale_mean", scaler.mean) TABLE_COLUMN("scale_factor", scaler.factor)
+        TABLE_COLUMN("scale_is_indicator", scaler.is_indicator)
+        NODE_COLUMN("parent", parent) NODE_COLUMN("left", left) NODE_COLUMN("right", right) NODE_COLUMN("depth", depth)
+        NODE_COLUMN("model", model) NODE_COLUMN("alive", is_alive) NODE_COLUMN("feature", condition.feature)
+        NODE_COLUMN("threshold", condition.threshold) NODE_COLUMN("equality", condition.equality)
+        NODE_COLUMN("missing_left", condition.missing_left) NODE_COLUMN("rows", rows);
+    // clang-format on
 }
 
 }  // namespace driftree

@@ -3,7 +3,7 @@
 #include <tuple>
 
 #include "binding_rows.hpp"
-#include "engine.hpp"
+#include "model_tree.hpp"
 
 using namespace driftree;
 
@@ -13,36 +13,189 @@ void bind_fimtdd(nb::module_& m);  // fimtdd_bindings.cpp
 
 namespace {
 
+nb::tuple tuple_of(const Condition& c) {
+    return nb::make_tuple(c.feature, c.threshold, c.equality != 0, c.missing_left != 0);
+}
+
+// ---------------------------------------------------------------- what both settings have
+template <class Engine>
+nb::object inputs(const Engine& engine, Matrix X) {
+    return for_rows<double>(
+        engine, X, [&] { return engine.table->n_columns(); },
+        [&](const double* rows, int n, double* out) {
+            engine.table->fill_inputs(engine.f, rows, n, engine.table->n_columns(), out);
+        });
+}
+
+template <class Engine>
+nb::object class_rows(const Engine& engine, int node) {
+    const Reading lock(engine);
+    std::vector<double> counts = engine.records[checked_node(engine, node)].class_rows;
+    const std::size_t n = counts.size();
+    return new_array(std::move(counts), {n});
+}
+
+template <class Engine>
 int checked_model(const Engine& engine, int model) {
-    if (model < 0 || model >= static_cast<int>(engine.models.size()) || engine.models[model].empty())
-        throw nb::index_error("there is no such model");
+    if (!engine.models.has(model)) throw nb::index_error("there is no such model");
     return model;
 }
 
-const Grid& checked_grid(const Engine& engine, int node) {
-    checked_node(engine, node);
-    if (engine.settings.by_gradient) throw nb::value_error("nodes of the paper's setting have no grid");
-    return engine.grids[node];
+template <class Engine>
+std::tuple<double, double> noise_floor(const Engine& engine, int model) {
+    const Reading lock(engine);
+    const LossState& loss = engine.models[checked_model(engine, model)].loss;
+    return {loss.has_floor != 0.0 ? loss.floor[0] : 0.0, loss.has_floor != 0.0 ? loss.floor[1] : 0.0};
 }
 
-const Candidates& settled_candidates(Engine& engine, int node) {
-    checked_node(engine, node);
-    if (!engine.settings.by_gradient) throw nb::value_error("only nodes of the paper's setting store candidates");
-    engine.settle(node);
-    return engine.candidates[node];
+// What a tree asks of a node, or of a trial, when it decides: a copy.
+struct NodeState {
+    int parent, depth;
+    bool is_leaf;
+    Condition condition;
+    double rows, own_loss, subtree_loss, evidence, clock, refresh_at, split_level, prune_level, replace_level, rest_level;
+};
+struct TrialState {
+    int place;
+    Trial trial;
+};
+
+template <class Engine>
+NodeState node_state(const Engine& engine, int node) {
+    const Reading lock(engine);
+    const Node& links = engine.nodes[checked_node(engine, node)];
+    const NodeRecord& record = engine.records[node];
+    return {links.parent,       links.depth,         links.is_leaf(),      links.condition,  links.rows,
+            record.own_loss,    record.subtree_loss, record.evidence,      record.clock,     record.refresh_at,
+            record.split_level, record.prune_level,  record.replace_level, record.rest_level};
 }
 
-nb::list proposals(const Engine& engine, int node) {
+void bind_states(nb::module_& m) {
+    nb::class_<NodeState>(m, "NodeState")
+        .def_ro("parent", &NodeState::parent)
+        .def_ro("depth", &NodeState::depth)
+        .def_ro("is_leaf", &NodeState::is_leaf)
+        .def_prop_ro("condition", [](const NodeState& s) { return tuple_of(s.condition); })
+        .def_ro("rows", &NodeState::rows)
+        .def_ro("own_loss", &NodeState::own_loss)
+        .def_ro("subtree_loss", &NodeState::subtree_loss)
+        .def_ro("evidence", &NodeState::evidence)
+        .def_ro("clock", &NodeState::clock)
+        .def_ro("refresh_at", &NodeState::refresh_at)
+        .def_ro("split_level", &NodeState::split_level)
+        .def_ro("prune_level", &NodeState::prune_level)
+        .def_ro("replace_level", &NodeState::replace_level)
+        .def_ro("rest_level", &NodeState::rest_level);
+    nb::class_<TrialState>(m, "TrialState")
+        .def_ro("place", &TrialState::place)
+        .def_prop_ro("condition", [](const TrialState& s) { return tuple_of(s.trial.condition); })
+        .def_prop_ro("node_loss", [](const TrialState& s) { return s.trial.node_loss; })
+        .def_prop_ro("subtree_loss", [](const TrialState& s) { return s.trial.subtree_loss; })
+        .def_prop_ro("trial_loss", [](const TrialState& s) { return s.trial.trial_loss; })
+        .def_prop_ro("evidence", [](const TrialState& s) { return s.trial.evidence; })
+        .def_prop_ro("n_left", [](const TrialState& s) { return s.trial.n_left; })
+        .def_prop_ro("n_right", [](const TrialState& s) { return s.trial.n_right; })
+        .def_prop_ro("born", [](const TrialState& s) { return s.trial.born; })
+        .def_prop_ro("left_model", [](const TrialState& s) { return s.trial.left_model; })
+        .def_prop_ro("right_model", [](const TrialState& s) { return s.trial.right_model; });
+}
+
+template <class Engine>
+typename Engine::Sums accumulate(const Engine& engine, Matrix X, Doubles targets, Doubles weights) {
+    const Reading turn(engine);
+    nb::gil_scoped_release release;
+    check_step(engine, X, targets, weights);
+    return engine.accumulate(X.data(), targets.data(), weights.data(), static_cast<int>(X.shape(0)));
+}
+
+template <class Engine>
+void bind_sums(nb::module_& m, const char* name) {
+    using Sums = typename Engine::Sums;
+    nb::class_<Sums>(m, name)
+        .def(nb::init<>())
+        .def("__add__",
+             [](const Sums& a, const Sums& b) {
+                 Sums sum = a;
+                 return sum += b;
+             })
+        .def("arrays",
+             [](Sums& sums) {
+                 Saver saver;
+                 sums.visit(saver);
+                 return saver.arrays;
+             })
+        .def(
+            "restore",
+            [](Sums& sums, nb::dict arrays) {
+                Loader loader(arrays);
+                Sums loaded;
+                loaded.visit(loader);
+                loader.finish();
+                std::swap(sums, loaded);
+            },
+            "arrays"_a)
+        .def_ro("n_rows", &Sums::n_rows)
+        .def_ro("weight", &Sums::weight);
+}
+
+template <class Engine>
+void bind_model_tree(nb::class_<Engine>& bound) {
+    bound.def("split", writing<Engine>(&Engine::split), "node"_a, "place"_a)
+        .def("prune", writing<Engine>(&Engine::prune), "node"_a)
+        .def("set_levels", writing<Engine>(&Engine::set_levels), "node"_a, nb::kw_only(), "split"_a, "prune"_a, "replace"_a,
+             "rest"_a)
+        .def("node", &node_state<Engine>, "node"_a)
+        .def_prop_ro("link_is_due", reading<Engine>([](const Engine& e) { return e.evidence.is_link_due(); }))
+        .def("accumulate", &accumulate<Engine>, "X"_a, "targets"_a, "weights"_a)
+        .def(
+            "absorb",
+            [](Engine& e, const typename Engine::Sums& sums) {
+                const Writing lock(e);
+                e.absorb(sums);
+            },
+            "sums"_a)
+        .def("inputs", &inputs<Engine>, "X"_a)
+        .def("class_rows", &class_rows<Engine>, "node"_a)
+        .def("floor", &noise_floor<Engine>, "model"_a)
+        .def_prop_ro("n_steps", reading<Engine>([](const Engine& e) { return e.n_steps; }))
+        .def_prop_ro("n_changes", reading<Engine>([](const Engine& e) { return e.n_changes; }))
+        .def_prop_ro("n_growths", reading<Engine>([](const Engine& e) { return e.n_growths; }))
+        .def_rw("n_told", &Engine::n_told)
+        .def_rw("wake_at", &Engine::wake_at)
+        // clang-format off
+        RECORD_COLUMN("own_loss", own_loss) RECORD_COLUMN("subtree_loss", subtree_loss) RECORD_COLUMN("born", born)
+        RECORD_COLUMN("node_clock", clock) RECORD_COLUMN("evidence", evidence) RECORD_COLUMN("recent", recent);
+    // clang-format on
+    bind_common(bound);
+}
+
+// ---------------------------------------------------------------- ours
+const Grid& checked_grid(const MeasuredTree& engine, int node) { return engine.evidence.grids[checked_node(engine, node)]; }
+
+nb::list proposals(const MeasuredTree& engine, int node) {
     const Reading lock(engine);
     nb::list out;
     checked_grid(engine, node);
-    for (const Proposal& p : engine.proposals(node))
-        out.append(nb::make_tuple(p.score, p.condition.feature, p.condition.threshold, p.condition.equality,
-                                  p.condition.missing_left, p.slot, p.n_left));
+    for (const Proposal& p : engine.evidence.proposals(node))
+        out.append(nb::make_tuple(p.score, p.condition.feature, p.condition.threshold, p.condition.equality != 0,
+                                  p.condition.missing_left != 0, p.slot, p.n_left));
     return out;
 }
 
-void start_trial(Engine& engine, int trial, int feature, double threshold, bool equality, bool missing_left, int slot,
+// The trials of a node.
+nb::list trials(const MeasuredTree& engine, int node) {
+    const Reading lock(engine);
+    nb::list out;
+    const int n = engine.evidence.rates.per_node, first = checked_node(engine, node) * n;
+    for (int t = first; t < first + n; t++) {
+        const Trial& trial = engine.evidence.trials[t];
+        if (trial.is_free()) continue;
+        out.append(TrialState{t, trial});
+    }
+    return out;
+}
+
+void start_trial(MeasuredTree& engine, int trial, int feature, double threshold, bool equality, bool missing_left, int slot,
                  double left_share) {
     Proposal proposal;
     proposal.condition = {feature, threshold, equality, missing_left};
@@ -50,43 +203,43 @@ void start_trial(Engine& engine, int trial, int feature, double threshold, bool 
     proposal.n_left = left_share;
     proposal.n_right = 1.0 - left_share;
     const Writing lock(engine);
-    engine.start_trial(trial, proposal);
+    engine.evidence.start_trial(trial, proposal);
 }
 
-void choose_grid(Engine& engine, int node, Codes slots, Doubles edges) {
+void choose_grid(MeasuredTree& engine, int node, Codes slots, Doubles edges) {
     const Writing lock(engine);
-    engine.choose_grid(node, {slots.data(), slots.data() + slots.size()}, {edges.data(), edges.data() + edges.size()});
+    checked_grid(engine, node);
+    engine.evidence.choose_grid(node, {slots.data(), slots.data() + slots.size()},
+                                {edges.data(), edges.data() + edges.size()});
 }
 
-nb::object first_rows(const Engine& engine, int node) {
+nb::object first_rows(const MeasuredTree& engine, int node) {
     const Reading lock(engine);
     const Grid& grid = checked_grid(engine, node);
     std::vector<double> rows = grid.first_rows;
-    const std::size_t n = grid.n_first_rows, m = engine.schema.n_features;
+    const std::size_t n = grid.n_first_rows, m = engine.table->n_features();
     return new_array(std::move(rows), {n, m});
 }
 
-nb::object curvature_inverse(Engine& engine, int model) {
+nb::object curvature_inverse(const MeasuredTree& engine, int model) {
     const Reading lock(engine);
-    if (engine.settings.by_gradient) throw nb::value_error("models of the paper's setting have no such matrix");
-    checked_model(engine, model);
     const Shape& shape = engine.shape;
+    const BlendParts parts(shape, engine.models[checked_model(engine, model)].memory());
     const std::size_t columns = shape.columns;
     std::vector<double> out;
-    const double* matrix = newton_matrix(shape, engine.models[model].data());
     for (std::size_t r = 0; r < columns; r++)
-        for (std::size_t c = 0; c < columns; c++) out.push_back(engine.head(model).scale * matrix[r * shape.stride + c]);
+        for (std::size_t c = 0; c < columns; c++) out.push_back(parts.state->scale * parts.matrix[r * shape.stride + c]);
     return new_array(std::move(out), {columns, columns});
 }
 
-nb::tuple grid_sums(const Engine& engine, int node) {
+nb::tuple grid_sums(const MeasuredTree& engine, int node) {
     const Reading lock(engine);
     const Grid& grid = checked_grid(engine, node);
     const std::size_t slots = grid.n_slots(), outputs = engine.shape.outputs, columns = engine.shape.columns;
     std::vector<double> counts, gradients;
     const std::size_t stride = engine.shape.stride, size = outputs * stride;
     for (std::size_t j = 0; j + 1 < grid.first_slot.size(); j++) {
-        const std::vector<double> rest = grid.implied_gradient(choose_functions(), static_cast<int>(size), static_cast<int>(j));
+        const std::vector<double> rest = grid.implied_gradient(engine.f, static_cast<int>(size), static_cast<int>(j));
         for (int slot = grid.first_slot[j]; slot < grid.first_slot[j + 1]; slot++) {
             counts.push_back(grid.scale * grid.counts[slot]);
             for (std::size_t k = 0; k < outputs; k++)
@@ -98,47 +251,122 @@ nb::tuple grid_sums(const Engine& engine, int node) {
                           new_array(std::move(gradients), {slots, outputs, columns}));
 }
 
-nb::list stored_candidates(Engine& engine, int node) {
+void bind_measured(nb::module_& m) {
+    using Engine = MeasuredTree;
+    auto engine = nb::class_<Engine>(m, "MeasuredEngine");
+    const auto challenger = [](auto get) {
+        return reading<Engine>([get](const Engine& e) { return get(e.evidence.challenger); });
+    };
+    engine
+        .def(
+            "__init__",
+            [](Engine* self, int n_classes, int max_nodes, std::uint64_t seed, double evidence_window, int trials,
+               int first_rows, int rest_share, double rest_least, int recent_speed, double alarm_factor,
+               double restless_rows, double model_window, double rows_per_input, int passes, double clear_lead,
+               double most_sure, double floor_first, double floor_first_rows, double floor_rows, double floor_least,
+               double floor_most) {
+                const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
+                new (self) Engine({{model_window, rows_per_input, passes, clear_lead, most_sure, floor},
+                                   {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor,
+                                    restless_rows},
+                                   seed,
+                                   max_nodes},
+                                  n_classes);
+            },
+            "n_classes"_a, nb::kw_only(), "max_nodes"_a, "seed"_a, "evidence_window"_a, "trials"_a, "first_rows"_a,
+            "rest_share"_a, "rest_least"_a, "recent_speed"_a, "alarm_factor"_a, "restless_rows"_a, "model_window"_a,
+            "rows_per_input"_a, "passes"_a, "clear_lead"_a, "most_sure"_a, "floor_first"_a, "floor_first_rows"_a,
+            "floor_rows"_a, "floor_least"_a, "floor_most"_a)
+        .def("trials", &trials, "node"_a)
+        .def(
+            "refresh_at",
+            [](Engine& e, int node, double rows) {
+                const Writing lock(e);
+                e.records[checked_node(e, node)].refresh_at = rows;
+            },
+            "node"_a, "rows"_a)
+        .def("first_rows", &first_rows, "node"_a)
+        .def(
+            "grid_is_ready",
+            [](const Engine& e, int node) {
+                const Reading lock(e);
+                return checked_grid(e, node).is_ready();
+            },
+            "node"_a)
+        .def("choose_grid", &choose_grid, "node"_a, "slots"_a, "edges"_a)
+        .def("grid_sums", &grid_sums, "node"_a)
+        .def("proposals", &proposals, "node"_a)
+        .def("start_trial", &start_trial, "trial"_a, "feature"_a, "threshold"_a, "equality"_a, "missing_left"_a, "slot"_a,
+             "left_share"_a)
+        .def(
+            "drop_trial",
+            [](Engine& e, int trial, double barred_until) {
+                const Writing lock(e);
+                e.evidence.drop_trial(trial, barred_until);
+            },
+            "trial"_a, "barred_until"_a)
+        .def("adopt_challenger",
+             [](Engine& e) {
+                 const Writing lock(e);
+                 e.adopt_challenger();
+             })
+        .def("curvature_inverse", &curvature_inverse, "model"_a)
+        .def_prop_ro("challenger", challenger([](const auto& c) { return c.model; }))
+        .def_prop_ro("challenger_rows", challenger([](const auto& c) { return c.rows; }))
+        .def_prop_ro("challenger_loss", challenger([](const auto& c) { return c.loss; }))
+        .def_prop_ro("rival_loss", challenger([](const auto& c) { return c.rival_loss; }))
+        .def_prop_ro("challenger_gain", challenger([](const auto& c) { return c.gain(); }))
+        .def_prop_rw("challenger_level", challenger([](const auto& c) { return c.level; }),
+                     [](Engine& e, double level) {
+                         const Writing lock(e);
+                         e.evidence.challenger.level = level;
+                     })
+        .def_prop_ro("is_calm", reading<Engine>([](const Engine& e) { return e.evidence.is_calm(); }))
+        .def_prop_ro("restless_until", reading<Engine>([](const Engine& e) { return e.evidence.restless_until; }));
+    bind_model_tree(engine);
+    bind_sums<Engine>(m, "MeasuredSums");
+    bind_row_face<Engine>(m, "MeasuredRowFace");
+}
+
+// ---------------------------------------------------------------- the paper's
+const Candidates& settled(PaperTree& engine, int node) {
+    checked_node(engine, node);
+    engine.evidence.settle(node);
+    return engine.evidence.stores[node];
+}
+
+nb::list stored_candidates(PaperTree& engine, int node) {
     const Writing lock(engine);
     nb::list out;
-    const Candidates& store = settled_candidates(engine, node);
+    const Candidates& store = settled(engine, node);
     for (int k = 0; k < store.n(); k++) {
-        double rows = engine.nodes.rows[node] - store.n_before[k];
+        double rows = engine.nodes[node].rows - store.n_before[k];
         if (rows - store.n_left[k] < 1e-9 * rows) rows = store.n_left[k];  // only rounding is left of the right side
-        out.append(nb::make_tuple(store.gain[k], store.feature[k], store.value[k], store.n_left[k],
-                                  rows - store.n_left[k], engine.nodes.own_loss[node] - store.loss_before[k]));
+        out.append(nb::make_tuple(store.gain[k], store.feature[k], store.value[k], store.n_left[k], rows - store.n_left[k],
+                                  engine.records[node].own_loss - store.loss_before[k]));
     }
     return out;
 }
 
-nb::list leading_candidates(Engine& engine, int node, int most) {
-    const Writing lock(engine);
-    const Candidates& store = settled_candidates(engine, node);
-    std::vector<int> order;
-    for (int k = 0; k < store.n(); k++)
-        if (store.n_left[k] > 0.0 && engine.nodes.rows[node] - store.n_before[k] - store.n_left[k] > 0.0) order.push_back(k);
-    const auto end = order.begin() + std::clamp<std::ptrdiff_t>(most, 0, std::ssize(order));
-    std::partial_sort(order.begin(), end, order.end(), [&](int a, int b) { return store.gain[a] > store.gain[b]; });
-    nb::list out;
-    for (auto k = order.begin(); k != end; ++k) out.append(nb::make_tuple(store.gain[*k], store.feature[*k], store.value[*k]));
-    return out;
+void bind_paper(nb::module_& m) {
+    using Engine = PaperTree;
+    auto engine = nb::class_<Engine>(m, "PaperEngine");
+    engine
+        .def(
+            "__init__",
+            [](Engine* self, int n_classes, int max_nodes, std::uint64_t seed, double learning_rate, double gain_step,
+               int candidates, double replacement_rate) {
+                new (self) Engine({{learning_rate}, {gain_step, candidates, replacement_rate}, seed, max_nodes}, n_classes);
+            },
+            "n_classes"_a, nb::kw_only(), "max_nodes"_a, "seed"_a, "learning_rate"_a, "gain_step"_a, "candidates"_a,
+            "replacement_rate"_a)
+        .def("stored_candidates", &stored_candidates, "node"_a);
+    bind_model_tree(engine);
+    bind_sums<Engine>(m, "PaperSums");
+    bind_row_face<Engine>(m, "PaperRowFace");
 }
 
-nb::object inputs(const Engine& engine, Matrix X) {
-    const Schema& schema = engine.schema;
-    return for_rows<double>(engine, X, [&] { return schema.n_columns; }, [&](const double* rows, int n, double* out) {
-        Chunk::fill_inputs(choose_functions(), schema, engine.scaler, rows, n, schema.n_columns, out);
-    });
-}
-
-nb::object class_rows(const Engine& engine, int node) {
-    const Reading lock(engine);
-    std::vector<double> counts = engine.class_rows[checked_node(engine, node)];
-    const std::size_t n = counts.size();
-    return new_array(std::move(counts), {n});
-}
-
-// Codes of the labels, or None when Python must read them.
+// Are all numbers finite?
 bool all_finite(Matrix X) {
     double sum[8] = {};  // of zeros, or of what is not a number
     const std::size_t n = X.size();
@@ -148,94 +376,28 @@ bool all_finite(Matrix X) {
     return std::all_of(sum, sum + 8, [](double lane) { return lane == 0.0; });
 }
 
-#define TRIAL_VIEW(name) NAMED_VIEW("trial_" #name, trials, name)
-
 }  // namespace
 
 NB_MODULE(_kernels, m) {
     nb::set_leak_warnings(false);
     Turn::survive_forks();
-    m.attr("LEARNED") = static_cast<int>(kLearned);
-    m.attr("UNKNOWN") = static_cast<int>(kUnknown);
     m.attr("MAX_LEVELS") = kLevels - 1;
+    m.attr("LANES") = kLanes;
     m.def("instruction_set", [] { return std::string(choose_functions().name); });
     m.def("instruction_sets", [] {
         std::vector<std::string> names;
         for (const Functions* functions : all_functions()) names.emplace_back(functions->name);
         return names;
     });
-
     m.def("all_finite", &all_finite, "X"_a);
-
     nb::class_<Held>(m, "Turn")
         .def("__enter__", &Held::begin)
-        .def("__exit__", [](Held& held, nb::handle, nb::handle, nb::handle) { held.end(); }, "kind"_a.none(), "error"_a.none(),
-             "traceback"_a.none());
-
-    nb::class_<Lock>(m, "Lock").def(nb::init<>()).def("hold", &hold<Lock, true>, nb::rv_policy::take_ownership);
-
-    auto engine = nb::class_<Engine>(m, "Engine");
-    engine
         .def(
-            "__init__",
-            [](Engine* self, int n_classes, bool by_gradient, double evidence_window, double learning_rate, double memory,
-               int passes, int first_rows, double gain_step, int candidates_per_feature, double replacement_rate,
-               std::uint64_t seed, int max_nodes, int trials) {
-                Settings s{by_gradient, evidence_window, learning_rate, memory, passes, first_rows, gain_step,
-                           candidates_per_feature, replacement_rate, seed, max_nodes, trials};
-                new (self) Engine(s, n_classes);
-            },
-            "n_classes"_a, nb::kw_only(), "by_gradient"_a, "evidence_window"_a, "learning_rate"_a, "memory"_a, "passes"_a,
-            "first_rows"_a, "gain_step"_a, "candidates_per_feature"_a, "replacement_rate"_a, "seed"_a, "max_nodes"_a,
-            "trials"_a)
-        .def("split_by_trial", writing(&Engine::split_by_trial), "node"_a, "trial"_a)
-        .def("split_by_candidate", writing(&Engine::split_by_candidate), "node"_a, "candidate"_a)
-        .def("prune", writing(&Engine::prune), "node"_a)
-        .def("first_rows", &first_rows, "node"_a)
-        .def("grid_is_ready", [](const Engine& e, int node) { const Reading lock(e); return !e.settings.by_gradient && checked_grid(e, node).is_ready(); }, "node"_a)
-        .def("choose_grid", &choose_grid, "node"_a, "slots"_a, "edges"_a)
-        .def("grid_sums", &grid_sums, "node"_a)
-        .def("proposals", &proposals, "node"_a)
-        .def("start_trial", &start_trial, "trial"_a, "feature"_a, "threshold"_a, "equality"_a, "missing_left"_a, "slot"_a,
-             "left_share"_a)
-        .def("drop_trial", writing(&Engine::drop_trial), "trial"_a, "barred_until"_a)
-        .def("stored_candidates", &stored_candidates, "node"_a)
-        .def("leading_candidates", &leading_candidates, "node"_a, "most"_a)
-        .def("adopt_challenger", writing(&Engine::adopt_challenger))
-        .def("inputs", &inputs, "X"_a)
-        .def("class_rows", &class_rows, "node"_a)
-        .def("curvature_inverse", &curvature_inverse, "model"_a)
-        .def("floor",
-             [](Engine& e, int model) {
-                 const Reading lock(e);
-                 const Head& head = e.head(checked_model(e, model));
-                 return std::make_tuple(head.has_floor != 0.0 ? head.floor[0] : 0.0, head.has_floor != 0.0 ? head.floor[1] : 0.0);
-             }, "model"_a)
-        .def_prop_ro("n_steps", reading<Engine>([](const Engine& e) { return e.n_steps; }))
-        .def_prop_ro("challenger", reading<Engine>([](const Engine& e) { return e.challenger; }))
-        .def_prop_ro("challenger_rows", reading<Engine>([](const Engine& e) { return e.challenger_rows; }))
-        .def_prop_ro("challenger_loss", reading<Engine>([](const Engine& e) { return e.challenger_loss; }))
-        .def_prop_ro("rival_loss", reading<Engine>([](const Engine& e) { return e.rival_loss; }))
-        .def_prop_ro("challenger_gain", reading<Engine>([](const Engine& e) { return e.challenger_gain(); }))
-        .def_prop_ro("is_calm", reading<Engine>([](const Engine& e) { return e.is_calm(); }))
-        .def_rw("restless_until", &Engine::restless_until)
-        .def_rw("restless_rows", &Engine::restless_rows)
-        .def_rw("alarm_level", &Engine::alarm_level)
-        .def_rw("challenger_level", &Engine::challenger_level)
-        .def_rw("wake_at", &Engine::wake_at)
-        .def_prop_ro("n_changes", reading<Engine>([](const Engine& e) { return e.n_changes; }))
-        .def_prop_ro("n_growths", reading<Engine>([](const Engine& e) { return e.n_growths; }))
-        .def_rw("n_told", &Engine::n_told)
-        // clang-format off
-        VIEW(model, nodes) VIEW(own_loss, nodes) VIEW(subtree_loss, nodes) VIEW(born, nodes) VIEW(refresh_at, nodes)
-        NAMED_VIEW("node_clock", nodes, clock) NAMED_VIEW("scale_is_indicator", scaler, is_indicator)
-        VIEW(evidence, nodes) VIEW(split_level, nodes) VIEW(prune_level, nodes) VIEW(replace_level, nodes)
-        VIEW(rest_level, nodes) VIEW(recent, nodes)
-        TRIAL_VIEW(feature) TRIAL_VIEW(threshold) TRIAL_VIEW(equality) TRIAL_VIEW(missing_left) TRIAL_VIEW(slot)
-        TRIAL_VIEW(node_loss) TRIAL_VIEW(subtree_loss) TRIAL_VIEW(trial_loss) TRIAL_VIEW(n_left) TRIAL_VIEW(n_right)
-        TRIAL_VIEW(born) TRIAL_VIEW(evidence) TRIAL_VIEW(left_model) TRIAL_VIEW(right_model);
-        // clang-format on
-    bind_common(engine);
-    bind_row_face<Engine>(m, "RowFace");
+            "__exit__", [](Held& held, nb::handle, nb::handle, nb::handle) { held.end(); }, "kind"_a.none(),
+            "error"_a.none(), "traceback"_a.none());
+    nb::class_<Lock>(m, "Lock").def(nb::init<>()).def("hold", &hold<Lock, true>, nb::rv_policy::take_ownership);
+    bind_states(m);
+    bind_measured(m);
+    bind_paper(m);
     bind_fimtdd(m);
 }

@@ -1,27 +1,28 @@
-// The measured setting's simple model: Adagrad and online Newton learn the same rows, and their logits are blended.
+// Blend: our simple model. Adagrad and online Newton learn the same rows, and their predictors are blended.
 #pragma once
+#include <cmath>
 #include <type_traits>
 
-#include "links.hpp"
+#include "blend_parts.hpp"
+#include "losses.hpp"
 
 namespace driftree {
 namespace {
 
-inline void logits_of(const Shape& s, const double* weights, const double* inputs, double* logits) {
-    for (int k = 0; k < s.outputs; k++) logits[k] = dot(weights + k * s.stride, inputs, s.stride);
-}
+constexpr double kEvenOdds = 0.6931471805599453;  // nats: log 2
 
-inline const Head& head_of(const Lesson& lesson) { return *reinterpret_cast<const Head*>(lesson.model); }
+inline void predictors_of(const Shape& s, const double* weights, const double* inputs, double* predictors) {
+    for (int k = 0; k < s.outputs; k++) predictors[k] = dot(weights + k * s.stride, inputs, s.stride);
+}
 
 // A model's memory for one row. After the forward pass it holds what both learners said of the first row, which is what
 // they still think when they begin to learn it.
 struct Scratch {
-    double *product, *square;  // Newton's: A x of this row; what the row before has yet to take from A
+    double *product, *square;                      // Newton's: A x of this row; what the row before has yet to take from A
     double *adagrad, *newton, *blend, *curvature;  // residuals of the learners; Newton's curvature
     Scratch(const Shape& s, const Lesson& lesson)
         : product(lesson.before.scratch), square(product + s.stride), adagrad(square + s.stride),
-          newton(adagrad + padded(s.outputs)),
-          blend(newton + padded(s.outputs)), curvature(blend + padded(s.outputs)) {}
+          newton(adagrad + padded(s.outputs)), blend(newton + padded(s.outputs)), curvature(blend + padded(s.outputs)) {}
 };
 
 // ---------------------------------------------------------------- what the models say before they learn
@@ -50,15 +51,16 @@ inline Vector newton_share(const Vector& preference) {
     return choose(is_negative, e, 1.0) / (1.0 + e);
 }
 
-void forward_logit(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
+template <class Loss>
+void forward_lanes(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
     Lanes lanes;
-    LogOdds odds;
+    typename Loss::Lanes given;
     alignas(64) double a[kLanes], b[kLanes], preference[kLanes];
     at(a) = at(b) = at(preference) = all(0.0);
     const auto finish = [&] {
         const Vector share = newton_share(at(preference));
-        const Slopes slopes_a = odds.slopes(at(a)), slopes_b = odds.slopes(at(b));
-        const Slopes slopes = odds.slopes((1.0 - share) * at(a) + share * at(b));
+        const Slopes slopes_a = given.slopes(at(a)), slopes_b = given.slopes(at(b));
+        const Slopes slopes = given.slopes((1.0 - share) * at(a) + share * at(b));
         for (int lane = 0; lane < lanes.n; lane++) {
             lanes.lesson[lane]->before.residual[lanes.place[lane]] = slopes.residual[lane];
             if (lanes.place[lane] > 0) continue;
@@ -72,11 +74,12 @@ void forward_logit(const Shape& s, const Rows& rows, const Lesson* lessons, int 
     for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
         for (int i = 0; i < lesson->visit.n; i++) {
             const int row = lesson->visit.rows[i], lane = lanes.n;
-            a[lane] = dot(adagrad_weights(s, lesson->model), rows.input(s, row), s.stride);
-            b[lane] = dot(newton_weights(s, lesson->model), rows.input(s, row), s.stride);
-            preference[lane] = head_of(*lesson).preference;
-            odds.label[lane] = rows.labels[row];
-            odds.set_floor(lane, head_of(*lesson));
+            const BlendParts model(s, lesson->model);
+            a[lane] = dot(model.adagrad, rows.input(s, row), s.stride);
+            b[lane] = dot(model.newton, rows.input(s, row), s.stride);
+            preference[lane] = model.state->preference;
+            given.target[lane] = rows.targets[row];
+            given.set_state(lane, *lesson->model.loss);
             lanes.add(*lesson, i);
             if (lanes.n == kLanes) finish();
         }
@@ -84,22 +87,27 @@ void forward_logit(const Shape& s, const Rows& rows, const Lesson* lessons, int 
     if (lanes.n > 0) finish();
 }
 
-void forward_softmax(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
+template <class Loss>
+void forward_joint(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
     Lanes lanes;
     alignas(64) double hinge[kLanes], hinge_gap[kLanes], ratio[kLanes], ratio_gap[kLanes];
     at(hinge) = at(hinge_gap) = at(ratio) = at(ratio_gap) = all(1.0);
-    const auto finish = [&] { lanes.write(log_positive(at(ratio)) + at(hinge), log_positive(at(ratio_gap)) + at(hinge_gap)); };
+    const auto finish = [&] {
+        lanes.write(log_positive(at(ratio)) + at(hinge), log_positive(at(ratio_gap)) + at(hinge_gap));
+    };
     for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
-        const double share = newton_share(all(head_of(*lesson).preference))[0];
+        const BlendParts model(s, lesson->model);
+        const double share = newton_share(all(model.state->preference))[0];
         const Scratch scratch(s, *lesson);
         double *a = scratch.adagrad, *b = scratch.newton, *blend = scratch.blend;
         for (int i = lesson->visit.n - 1; i >= 0; i--) {  // backwards: the scratch keeps the first row
-            const int row = lesson->visit.rows[i], label = rows.labels[row], lane = lanes.n;
-            logits_of(s, adagrad_weights(s, lesson->model), rows.input(s, row), a);
-            logits_of(s, newton_weights(s, lesson->model), rows.input(s, row), b);
+            const int row = lesson->visit.rows[i], lane = lanes.n;
+            const double target = rows.targets[row];
+            predictors_of(s, model.adagrad, rows.input(s, row), a);
+            predictors_of(s, model.newton, rows.input(s, row), b);
             for (int k = 0; k < s.outputs; k++) blend[k] = (1.0 - share) * a[k] + share * b[k];
-            const Softmax own = softmax_slope(blend, s.outputs, label);
-            const Softmax of_a = softmax_slope(a, s.outputs, label), of_b = softmax_slope(b, s.outputs, label);
+            const auto own = Loss::slope(blend, s.outputs, target);
+            const auto of_a = Loss::slope(a, s.outputs, target), of_b = Loss::slope(b, s.outputs, target);
             ratio[lane] = own.ratio;
             hinge[lane] = own.hinge;
             ratio_gap[lane] = of_a.ratio / of_b.ratio;
@@ -113,26 +121,33 @@ void forward_softmax(const Shape& s, const Rows& rows, const Lesson* lessons, in
     if (lanes.n > 0) finish();
 }
 
+template <class Loss>
 void blend_forward(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
-    (s.outputs == 1 ? forward_logit : forward_softmax)(s, rows, lessons, n);
+    if constexpr (Loss::kIsJoint) {
+        forward_joint<Loss>(s, rows, lessons, n);
+    } else {
+        forward_lanes<Loss>(s, rows, lessons, n);
+    }
 }
 
 // ---------------------------------------------------------------- one row each of several models
 // Up to eight models learn side by side, each its own i-th row: while one waits for its exponential the others compute.
+template <class Loss>
 struct Group {
     Shape s;
     Rows rows;
     const Lesson* lessons[kLanes];  // longest first
+    const BlendParts* models[kLanes];
     int n = 0;
-    LogOdds odds;
+    typename Loss::Lanes given;
 
-    Group(const Shape& shape, const Rows& given) : s(shape), rows(given) {}
-    void add(const Lesson& lesson) {
-        odds.set_floor(n, head_of(lesson));
+    Group(const Shape& shape, const Rows& all_rows) : s(shape), rows(all_rows) {}
+    void add(const Lesson& lesson, const BlendParts& model) {
+        given.set_state(n, *lesson.model.loss);
+        models[n] = &model;
         lessons[n++] = &lesson;
     }
     int row(int l, int i) const { return lessons[l]->visit.rows[i]; }
-    double* model(int l) const { return lessons[l]->model; }
     Scratch scratch(int l) const { return Scratch(s, *lessons[l]); }
 
     // Calls each(i) for all i that have an i-th row; models that have no more rows leave the group.
@@ -146,25 +161,25 @@ struct Group {
         n = all_models;
     }
     // Residuals and curvatures of the i-th rows, by the weights of one of the two learners.
-    template <double* (*weights_of)(const Shape&, double*), double* Scratch::*residual_of>
+    template <double* BlendParts::* weights_of, double* Scratch::* residual_of>
     void ask(int i) {
-        if (s.outputs > 1) {
+        if constexpr (Loss::kIsJoint) {
             for (int l = 0; l < n; l++) {
                 double* residual = scratch(l).*residual_of;
-                logits_of(s, weights_of(s, model(l)), rows.input(s, row(l, i)), residual);
-                const Softmax slope = softmax_slope(residual, s.outputs, rows.labels[row(l, i)]);
+                predictors_of(s, models[l]->*weights_of, rows.input(s, row(l, i)), residual);
+                const auto slope = Loss::slope(residual, s.outputs, rows.targets[row(l, i)]);
                 if (residual_of == &Scratch::newton) *scratch(l).curvature = slope.curvature;
             }
-            return;
-        }
-        for (int l = 0; l < n; l++) {
-            odds.logit[l] = dot(weights_of(s, model(l)), rows.input(s, row(l, i)), s.stride);
-            odds.label[l] = rows.labels[row(l, i)];
-        }
-        const Slopes slopes = odds.slopes(at(odds.logit));
-        for (int l = 0; l < n; l++) {
-            *(scratch(l).*residual_of) = slopes.residual[l];
-            if (residual_of == &Scratch::newton) *scratch(l).curvature = slopes.curvature[l];
+        } else {
+            for (int l = 0; l < n; l++) {
+                given.predictor[l] = dot(models[l]->*weights_of, rows.input(s, row(l, i)), s.stride);
+                given.target[l] = rows.targets[row(l, i)];
+            }
+            const auto slopes = given.slopes(at(given.predictor));
+            for (int l = 0; l < n; l++) {
+                *(scratch(l).*residual_of) = slopes.residual[l];
+                if (residual_of == &Scratch::newton) *scratch(l).curvature = slopes.curvature[l];
+            }
         }
     }
 };
@@ -172,13 +187,13 @@ struct Group {
 // ---------------------------------------------------------------- Adagrad
 inline bool is_sparse(const Shape& s, int n_active) { return 8 * n_active < s.stride; }
 
-inline void adagrad_row(const Shape& s, double* model, const Rows& rows, int row, const double* residual) {
+inline void adagrad_row(const Shape& s, const BlendParts& model, const Rows& rows, int row, const double* residual) {
     const double* z = rows.input(s, row);
     const double weight = rows.steps[row];
     const std::int32_t* active = rows.active + static_cast<long>(row) * s.stride;
     for (int k = 0; k < s.outputs; k++) {
-        double* w = adagrad_weights(s, model) + k * s.stride;
-        double* squares = adagrad_squares(s, model) + k * s.stride;
+        double* w = model.adagrad + k * s.stride;
+        double* squares = model.squares + k * s.stride;
         if (is_sparse(s, rows.n_active[row])) {
             for (int i = 0; i < rows.n_active[row]; i++) {
                 const double g = residual[k] * z[active[i]];
@@ -195,38 +210,39 @@ inline void adagrad_row(const Shape& s, double* model, const Rows& rows, int row
     }
 }
 
-void adagrad_pass(Group& group, bool knows_first) {
+template <class Loss>
+void adagrad_pass(Group<Loss>& group, bool knows_first) {
     group.for_rows([&](int i) {
-        if (i > 0 || !knows_first) group.ask<adagrad_weights, &Scratch::adagrad>(i);
+        if (i > 0 || !knows_first) group.template ask<&BlendParts::adagrad, &Scratch::adagrad>(i);
         for (int l = 0; l < group.n; l++)
-            adagrad_row(group.s, group.model(l), group.rows, group.row(l, i), group.scratch(l).adagrad);
+            adagrad_row(group.s, *group.models[l], group.rows, group.row(l, i), group.scratch(l).adagrad);
     });
 }
 
 // ---------------------------------------------------------------- online Newton
-void reset_matrix(const Shape& s, double* matrix, Head& head) {
+void reset_matrix(const Shape& s, double* matrix, BlendState& state) {
     for (long i = 0; i < static_cast<long>(s.stride) * s.stride; i++) matrix[i] = 0.0;
     for (int c = 0; c < s.columns; c++) matrix[static_cast<long>(c) * s.stride + c] = kInitialCurvatureInverse;
-    head.scale = 1.0;
-    head.trace = kInitialCurvatureInverse * s.columns;
+    state.scale = 1.0;
+    state.trace = kInitialCurvatureInverse * s.columns;
 }
 
 // Multiplies the scale into the matrix, so that neither overflows in a long life.
-void fold_scale(const Shape& s, double* matrix, Head& head) {
-    const double scale = head.scale;
-    head.scale = 1.0;
-    head.trace = 0.0;
+void fold_scale(const Shape& s, double* matrix, BlendState& state) {
+    const double scale = state.scale;
+    state.scale = 1.0;
+    state.trace = 0.0;
     for (int r = 0; r < s.columns; r++) {
         double* line = matrix + static_cast<long>(r) * s.stride;
         for (int c = 0; c < s.stride; c++) line[c] *= scale;
-        head.trace += line[r];
+        state.trace += line[r];
     }
 }
 
 // Forgetting makes A grow where no rows inform it (columns that stay zero). When A as a whole is twice what it was at
 // the start, no input may stay less certain than it was then. Line and column shrink together, which keeps A symmetric and positive definite.
-void limit_diagonal(const Shape& s, double* matrix, Head& head) {
-    fold_scale(s, matrix, head);
+void limit_diagonal(const Shape& s, double* matrix, BlendState& state) {
+    fold_scale(s, matrix, state);
     for (int r = 0; r < s.columns; r++) {
         double* line = matrix + static_cast<long>(r) * s.stride;
         const double own = line[r];
@@ -238,7 +254,7 @@ void limit_diagonal(const Shape& s, double* matrix, Head& head) {
             matrix[static_cast<long>(c) * s.stride + r] = line[c];
         }
         line[r] = kInitialCurvatureInverse;
-        head.trace -= own - kInitialCurvatureInverse;
+        state.trace -= own - kInitialCurvatureInverse;
     }
 }
 
@@ -302,10 +318,10 @@ inline void subtract_square_and_times(const Shape& s, double* matrix, const doub
 // One row of online Newton:  u = A x;  q = f + h x'u;  A <- (A - h u u' / q) / f;  W -= residual u' / q,
 // with A = scale * matrix. What is to be subtracted waits in `scratch.square`: the next row of the model, which reads
 // all of the matrix anyway, does it on the way.
-inline void newton_row(const Shape& s, double* model, const Rows& rows, int row, double keep, const Scratch& scratch,
-                       bool& waits) {
-    Head& head = *reinterpret_cast<Head*>(model);
-    double* matrix = newton_matrix(s, model);
+inline void newton_row(const Shape& s, const BlendParts& model, const Rows& rows, int row, double keep,
+                       const Scratch& scratch, bool& waits) {
+    BlendState& state = *model.state;
+    double* matrix = model.matrix;
     const double* z = rows.input(s, row);
     const std::int32_t* active = rows.active + static_cast<long>(row) * s.stride;
     const int n_active = rows.n_active[row];
@@ -321,139 +337,128 @@ inline void newton_row(const Shape& s, double* model, const Rows& rows, int row,
     }
     double leverage = dot(z, u, s.stride);
     if (!(leverage >= 0.0 && leverage < 1e300)) {  // rounding has cost A its positive definiteness
-        reset_matrix(s, matrix, head);
+        reset_matrix(s, matrix, state);
         times(s, matrix, z, active, n_active, u);
         leverage = dot(z, u, s.stride);
     }
-    const double q = fade + curvature * head.scale * leverage;
-    const double step = weight * head.scale / q;
+    const double q = fade + curvature * state.scale * leverage;
+    const double step = weight * state.scale / q;
     for (int k = 0; k < s.outputs; k++) {
-        double* w = newton_weights(s, model) + k * s.stride;
+        double* w = model.newton + k * s.stride;
         const double r = step * scratch.newton[k];
         for (int c = 0; c < s.stride; c += kLanes) at(w + c) -= r * at(u + c);
     }
-    const double shrink = curvature * head.scale / q;
-    head.trace = (head.trace - shrink * head.scale * dot(u, u, s.stride)) / fade;
-    head.scale /= fade;
+    const double shrink = curvature * state.scale / q;
+    state.trace = (state.trace - shrink * state.scale * dot(u, u, s.stride)) / fade;
+    state.scale /= fade;
     const double root = std::sqrt(shrink);
     for (int c = 0; c < s.stride; c += kLanes) at(scratch.square + c) = at(u + c) * root;
-    const bool is_large = head.trace > 2.0 * kInitialCurvatureInverse * s.columns;
-    const bool is_off = head.scale > 1e3 || head.scale < 1e-3;
+    const bool is_large = state.trace > 2.0 * kInitialCurvatureInverse * s.columns;
+    const bool is_off = state.scale > 1e3 || state.scale < 1e-3;
     waits = !is_large && !is_off;
     if (waits) return;
     subtract_square(s, matrix, scratch.square);
-    if (is_large) limit_diagonal(s, matrix, head);
-    if (head.scale > 1e3 || head.scale < 1e-3) fold_scale(s, matrix, head);
+    if (is_large) limit_diagonal(s, matrix, state);
+    if (state.scale > 1e3 || state.scale < 1e-3) fold_scale(s, matrix, state);
 }
 
-void newton_pass(Group& group, double memory, bool knows_first) {
-    const double least = 20.0 * group.s.columns, keep = 1.0 - 1.0 / (memory > least ? memory : least);
+template <class Loss>
+void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first) {
+    const double least = rates.rows_per_column * group.s.columns,
+                 keep = 1.0 - 1.0 / (rates.rows > least ? rates.rows : least);
     bool waits[kLanes] = {};
     group.for_rows([&](int i) {
-        if (i > 0 || !knows_first) group.ask<newton_weights, &Scratch::newton>(i);
+        if (i > 0 || !knows_first) group.template ask<&BlendParts::newton, &Scratch::newton>(i);
         for (int l = 0; l < group.n; l++)
-            newton_row(group.s, group.model(l), group.rows, group.row(l, i), keep, group.scratch(l), waits[l]);
+            newton_row(group.s, *group.models[l], group.rows, group.row(l, i), keep, group.scratch(l), waits[l]);
     });
     for (int l = 0; l < group.n; l++)
-        if (waits[l]) subtract_square(group.s, newton_matrix(group.s, group.model(l)), group.scratch(l).square);
+        if (waits[l]) subtract_square(group.s, group.models[l]->matrix, group.scratch(l).square);
 }
 
 // ---------------------------------------------------------------- the blend
 // Also how often the model is wrong lately; returns the most that a row cost.
 inline double learn_preference(const Rows& rows, const Lesson& lesson) {
-    Head& head = *reinterpret_cast<Head*>(lesson.model);
+    BlendState& state = *lesson.model.blend;
     double most = 0.0;
     for (int i = 0; i < lesson.visit.n; i++) {
         const double weight = rows.steps[lesson.visit.rows[i]], loss = lesson.before.loss[i];
         const bool is_whole = weight == 1.0;
         const double fade = is_whole ? 0.998 : std::pow(0.998, weight), keep = is_whole ? 0.98 : std::pow(0.98, weight);
-        const double d = fade * head.preference + weight * lesson.before.advantage[i];
-        head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);
-        head.wrong = keep * head.wrong + (loss > kEvenOdds ? 1.0 - keep : 0.0);
+        const double d = fade * state.preference + weight * lesson.before.advantage[i];
+        state.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);
+        state.wrong = keep * state.wrong + (loss > kEvenOdds ? 1.0 - keep : 0.0);
         most = loss > most ? loss : most;
     }
     return most;
-}
-
-// Online EM: how probably was this label drawn from the floor? Fast at first, then with a memory of 10,000 rows.
-void learn_floor(Head& head, double loss, int label, double weight) {
-    head.floor_rows += weight;
-    const double rate = weight / (head.floor_rows < 9000.0 ? 1000.0 + head.floor_rows : 10000.0);
-    const double blame = head.floor[label] / std::exp(-loss);
-    for (int k = 0; k < 2; k++) {
-        const double share = head.floor[k] + rate * ((k == label ? blame : 0.0) - head.floor[k]);
-        head.floor[k] = share > kLeastFloor ? share : kLeastFloor;  // never 0: no label may become impossible
-    }
-    const double sum = head.floor[0] + head.floor[1];
-    if (sum > 0.5) {
-        head.floor[0] *= 0.5 / sum;
-        head.floor[1] *= 0.5 / sum;
-    }
-}
-
-void learn_floors(const Rows& rows, const Lesson& lesson) {
-    Head& head = *reinterpret_cast<Head*>(lesson.model);
-    if (head.has_floor == 0.0) return;
-    for (int i = 0; i < lesson.visit.n; i++) {
-        const int row = lesson.visit.rows[i];
-        learn_floor(head, lesson.before.loss[i], rows.labels[row], rows.steps[row]);
-    }
 }
 
 // Without noise weights grow as long as rows come, and other labels would first have to undo all of that. A model that is
 // mostly wrong, and was too sure of it, becomes less sure of everything, as if it had learnt less: Adagrad's weights grow
 // like the root of its squares. One factor for all weights changes no decision. Labels that are wrong now and then are
 // left to the floor.
-void limit_sureness(const Shape& s, const Rows& rows, const Lesson& lesson) {
+void limit_sureness(const Shape& s, const Rows& rows, const Lesson& lesson, double most_sure) {
+    const BlendParts model(s, lesson.model);
     double factor = 1.0;
     for (int i = 0; i < lesson.visit.n; i++) {
-        if (!(lesson.before.loss[i] > kMostSure)) continue;
-        const double own = std::pow(kMostSure / lesson.before.loss[i], rows.steps[lesson.visit.rows[i]]);
+        if (!(lesson.before.loss[i] > most_sure)) continue;
+        const double own = std::pow(most_sure / lesson.before.loss[i], rows.steps[lesson.visit.rows[i]]);
         factor = own < factor ? own : factor;
     }
-    for (int c = 0; c < s.outputs * s.stride; c++) {
-        adagrad_weights(s, lesson.model)[c] *= factor;
-        adagrad_squares(s, lesson.model)[c] *= factor * factor;
-        newton_weights(s, lesson.model)[c] *= factor;
+    for (int c = 0; c < s.size(); c++) {
+        model.adagrad[c] *= factor;
+        model.squares[c] *= factor * factor;
+        model.newton[c] *= factor;
     }
 }
 
-// In calm times more than one pass of Adagrad pays where it leads; over a single row, unless it is clearly behind.
-inline bool needs_more_passes(const Lesson& lesson, const Learning& learning) {
-    return !learning.spares || head_of(lesson).preference <= (lesson.visit.n == 1 ? 2.0 : 0.0);
+template <class Loss>
+void learn_loss(const Rows& rows, const Lesson& lesson, const FloorRates& rates) {
+    if (!Loss::learns(*lesson.model.loss)) return;
+    for (int i = 0; i < lesson.visit.n; i++) {
+        const int row = lesson.visit.rows[i];
+        Loss::learn(*lesson.model.loss, lesson.before.loss[i], rows.targets[row], rows.steps[row], rates);
+    }
 }
 
-void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const Learning& learning) {
+// More than one pass of Adagrad pays where it leads; over a single row, unless it is clearly behind.
+inline bool needs_more_passes(const Lesson& lesson, const BlendRates& rates, bool spares) {
+    return !spares || lesson.model.blend->preference <= (lesson.visit.n == 1 ? rates.clear_lead : 0.0);
+}
+
+template <class Loss>
+void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, bool spares) {
     const long size = 8L * s.stride * s.stride;  // bytes of Newton's matrix; a group of them should stay in the first cache
     const int together = size < 2048 ? kLanes : (size < 8192 ? 2 : 1);
     for (int begin = 0; begin < n; begin += kLanes) {
         const int end = n < begin + kLanes ? n : begin + kLanes;
-        Group group(s, rows), again(s, rows);
+        Group<Loss> group(s, rows), again(s, rows);
+        BlendParts models[kLanes];
         bool knows_first = true;  // what the forward pass left in the scratch
         for (int l = begin; l < end; l++) {
-            if (learn_preference(rows, lessons[l]) > kMostSure && head_of(lessons[l]).wrong > 0.5) {
-                limit_sureness(s, rows, lessons[l]);
+            if (learn_preference(rows, lessons[l]) > rates.most_sure && lessons[l].model.blend->wrong > 0.5) {
+                limit_sureness(s, rows, lessons[l], rates.most_sure);
                 knows_first = false;
             }
-            group.add(lessons[l]);
-            if (needs_more_passes(lessons[l], learning)) again.add(lessons[l]);
+            const BlendParts& model = models[l - begin] = BlendParts(s, lessons[l].model);
+            group.add(lessons[l], model);
+            if (needs_more_passes(lessons[l], rates, spares)) again.add(lessons[l], model);
         }
         adagrad_pass(group, knows_first);
-        for (int pass = 1; pass < learning.passes; pass++) adagrad_pass(again, false);
+        for (int pass = 1; pass < rates.passes; pass++) adagrad_pass(again, false);
         for (int l = begin; l < end; l += together) {
-            Group part(s, rows);
-            for (int i = l; i < end && i < l + together; i++) part.add(lessons[i]);
-            newton_pass(part, learning.memory, knows_first);
+            Group<Loss> part(s, rows);
+            for (int i = l; i < end && i < l + together; i++) part.add(lessons[i], models[i - begin]);
+            newton_pass(part, rates, knows_first);
         }
-        for (int l = begin; l < end; l++) learn_floors(rows, lessons[l]);
+        for (int l = begin; l < end; l++) learn_loss<Loss>(rows, lessons[l], rates.floor);
     }
 }
 
-void blend_weights(const Shape& s, const double* model, double* weights) {
-    double* memory = const_cast<double*>(model);
-    const double share = newton_share(all(reinterpret_cast<const Head*>(model)->preference))[0];
-    for (int c = 0; c < s.outputs * s.stride; c++)
-        weights[c] = (1.0 - share) * adagrad_weights(s, memory)[c] + share * newton_weights(s, memory)[c];
+void blend_weights(const Shape& s, const ModelMemory& memory, double* weights) {
+    const BlendParts model(s, memory);
+    const double share = newton_share(all(model.state->preference))[0];
+    for (int c = 0; c < s.size(); c++) weights[c] = (1.0 - share) * model.adagrad[c] + share * model.newton[c];
 }
 
 }  // namespace

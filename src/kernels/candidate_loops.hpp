@@ -73,13 +73,29 @@ void add_gradients(const Shape& s, const Gradients& g, const std::int32_t* place
         for (; c + 64 <= s.stride; c += 64) add_block<8>(s, g, places, n, k, c, sum + k * s.stride + c);
         double* rest = sum + k * s.stride + c;
         switch ((s.stride - c) / 8) {
-            case 1: add_block<1>(s, g, places, n, k, c, rest); break;
-            case 2: add_block<2>(s, g, places, n, k, c, rest); break;
-            case 3: add_block<3>(s, g, places, n, k, c, rest); break;
-            case 4: add_block<4>(s, g, places, n, k, c, rest); break;
-            case 5: add_block<5>(s, g, places, n, k, c, rest); break;
-            case 6: add_block<6>(s, g, places, n, k, c, rest); break;
-            case 7: add_block<7>(s, g, places, n, k, c, rest); break;
+            case 1:
+                add_block<1>(s, g, places, n, k, c, rest);
+                break;
+            case 2:
+                add_block<2>(s, g, places, n, k, c, rest);
+                break;
+            case 3:
+                add_block<3>(s, g, places, n, k, c, rest);
+                break;
+            case 4:
+                add_block<4>(s, g, places, n, k, c, rest);
+                break;
+            case 5:
+                add_block<5>(s, g, places, n, k, c, rest);
+                break;
+            case 6:
+                add_block<6>(s, g, places, n, k, c, rest);
+                break;
+            case 7:
+                add_block<7>(s, g, places, n, k, c, rest);
+                break;
+            default:
+                break;  // nothing is left
         }
     }
 }
@@ -209,8 +225,8 @@ void sum_buckets(const Shape& s, const Gradients& g, const double* whole, double
 }
 
 // ---------------------------------------------------------------- row by row
-void settle(double* left, const double* before, const double* whole, int size, const double* waiting,
-            std::uint64_t bits, double* norms) {
+void settle(double* left, const double* before, const double* whole, int size, const double* waiting, std::uint64_t bits,
+            double* norms) {
     Vector l = all(0.0), r = all(0.0);
     for (int c = 0; c < size; c += 8) {
         Vector a = at(left + c);
@@ -243,8 +259,8 @@ inline void mark(std::uint64_t* to, bool where, std::uint64_t bit) { *to |= wher
 // Eight candidates (Number is Vector) or one (double) from k on: on which side the row lies, and (7) with the shortest
 // and the longest gradients that are possible now.
 template <class Number>
-inline void add_row_to(const CandidateColumns& s, int k, const CandidateRow& row, double n, double gain_step,
-                       Number& lowest, Number& highest) {
+inline void add_row_to(const CandidateColumns& s, int k, const CandidateRow& row, double n, double gain_step, Number& lowest,
+                       Number& highest) {
     const auto get = [&](const double* from) {
         Number v;
         read(from + k, v);

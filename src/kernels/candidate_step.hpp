@@ -14,17 +14,49 @@
 #include <vector>
 
 #include "candidates.hpp"
+#include "chunk.hpp"
 #include "column.hpp"
-#include "rows.hpp"
 #include "simple_models.hpp"
+#include "table.hpp"
 
 namespace driftree {
 
-class CandidateStep {  // kept between steps for its memory
+// What the rows of a step add to a node's store: to the node itself, and to the left of each candidate. Additive over rows.
+// Which values of the rows become candidates is not: see CandidateStep::renew.
+struct CandidateSums {
+    Lines<double> gradient;  // [outputs, stride] of all rows
+    std::vector<double> n_left, loss_left;
+    Lines<double> gradient_left;         // [candidates, outputs, stride]
+    std::vector<std::uint8_t> has_left;  // 0: no row is to the left, and the gradient above is not set
+    std::vector<double> row;             // a single row waits: its values, instead of what is to the left of whom,
+    double length = 0.0;                 // and the length of its gradient
+
+    CandidateSums& operator+=(const CandidateSums& other) {
+        for (std::size_t i = 0; i < gradient.size(); i++) gradient[i] += other.gradient[i];
+        for (std::size_t k = 0; k < n_left.size(); k++) {
+            if (!other.has_left[k]) continue;
+            const std::size_t size = gradient.size(), begin = k * size;
+            for (std::size_t i = begin; i < begin + size; i++)
+                gradient_left[i] = (has_left[k] ? gradient_left[i] : 0.0) + other.gradient_left[i];
+            n_left[k] += other.n_left[k];
+            loss_left[k] += other.loss_left[k];
+            has_left[k] = 1;
+        }
+        return *this;
+    }
+    template <class Archive>
+    void visit(Archive& a) {
+        a("gradient", gradient), a("n_left", n_left), a("loss_left", loss_left), a("gradient_left", gradient_left);
+        a("has_left", has_left), a("row", row), a("length", length);
+    }
+};
+
+// The work on one node; kept between steps for its memory.
+class CandidateStep {
 public:
     void begin(const Functions& f, const Shape& shape, const Schema& schema, const Chunk& chunk, const Visit& visit,
                const Forward& before, double gain_step) {
-        rule_ = {&f, shape.outputs * shape.stride, gain_step};
+        rule_ = {&f, shape.size(), gain_step};
         shape_ = shape;
         schema_ = &schema;
         n_ = visit.n;
@@ -36,22 +68,36 @@ public:
         gradients_ = {chunk.inputs.data(), visit.rows, residual_.data(), sums_.data()};
         f.add_gradients(shape, gradients_, nullptr, n_, all_.data());
     }
-    // Adds the rows to the sums of the node itself (lines 1 to 3).
-    void add_all(double* gradient) const {
-        for (int c = 0; c < rule_.size; c++) gradient[c] += all_[c];
+    // What the rows add; a single one is told by its values, if it may wait.
+    void accumulate(const Candidates& store, bool may_wait, CandidateSums& sums) {
+        sums.gradient = all_;
+        if (may_wait && n_ == 1) {
+            const double* x = row();
+            double nothing;
+            sums.row.assign(x, x + schema_->n_features);
+            rule_.f->norms(all_.data(), all_.data(), rule_.size, &norm_, &nothing);
+            sums.length = std::sqrt(norm_);
+            return;
+        }
+        sums.row.clear();
+        for (auto* values : {&sums.n_left, &sums.loss_left}) values->assign(store.n(), 0.0);
+        sums.has_left.assign(store.n(), 0);
+        sums.gradient_left.resize(static_cast<std::size_t>(store.n()) * rule_.size);
+        double n = 0.0;
+        for (const RowSums& one : sums_) n += one.n;
+        sum_left(store, n, sums);
     }
-    // `then`, `now`: the node's sums without and with the step's rows.
-    void learn(Candidates& store, const NodeSums& then, const NodeSums& now, int budget, int replacements) {
+    // Values of the step's rows become candidates where they promise more than what is stored. Not additive: that takes
+    // the rows themselves. `then`, `now`: the node's sums without and with them.
+    void renew(Candidates& store, const LifeSums& then, const LifeSums& now, int budget, int replacements) {
         budget_ = budget;
         room_ = std::max(0, budget - store.n());
         replacements = std::min(replacements, store.n());
         fresh_.clear();
         worst_.clear();
         if (n_ == 1) {
-            learn_row(store, then, now, replacements);
+            propose_row(store, now, replacements);
         } else {
-            store.settle_all(rule_, then);
-            update(store, now, now.n - then.n);
             find_worst(store, replacements);
             propose(store, now.n - then.n);
         }
@@ -77,15 +123,13 @@ private:
         }
     };
 
+    const double* row() const { return raw_ + static_cast<long>(gradients_.rows[0]) * schema_->n_features; }
+
     // ---------------------------------------------------------------- one row
     // A single row has the same gain for every feature: all of its length.
-    void learn_row(Candidates& store, const NodeSums& then, const NodeSums& now, int replacements) {
-        const double* x = raw_ + static_cast<long>(gradients_.rows[0]) * schema_->n_features;
-        std::copy(all_.begin(), all_.end(), store.next_waiting(rule_, *schema_, then));
-        double norm, nothing;
-        rule_.f->norms(all_.data(), all_.data(), rule_.size, &norm, &nothing);
-        store.add_waiting(rule_, x, sums_[0].n, sums_[0].loss, std::sqrt(norm), now);
-        const double score = rank(rule_.gain(norm, 0.0, sums_[0].n, sums_[0].n));
+    void propose_row(Candidates& store, const LifeSums& now, int replacements) {
+        const double* x = row();
+        const double score = rank(rule_.gain(norm_, 0.0, sums_[0].n, sums_[0].n));
         if (room_ == 0 && score <= store.waiting.lowest) return;
         is_stored_.assign(schema_->n_features, 0);
         for (int k = 0; k < store.n(); k++) is_stored_[store.feature[k]] |= store.value[k] == x[store.feature[k]];
@@ -97,7 +141,7 @@ private:
     }
     // Who is worse than the score, at most as many as are wanted; their order does not matter, as all that replace them
     // have the same score.
-    void find_worse(Candidates& store, const NodeSums& now, double score, int wanted) {
+    void find_worse(Candidates& store, const LifeSums& now, double score, int wanted) {
         const WaitingRows& waiting = store.waiting;
         int n_near = 0;
         for (int k = 0; k < store.n(); k++) n_near += waiting.least[k] < score;
@@ -115,8 +159,25 @@ private:
         std::sort(worst_.begin(), worst_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     }
 
+    // Calls of take(k, sums, gradient) with what the rows add to the left of candidate k.
+    auto into(CandidateSums& sums) const {
+        return [this, &sums](int k, const RowSums& left, const double* gradient) {
+            sums.n_left[k] = left.n;
+            sums.loss_left[k] = left.loss;
+            sums.has_left[k] = 1;
+            std::copy_n(gradient, rule_.size, sums.gradient_left.data() + static_cast<long>(k) * rule_.size);
+        };
+    }
+    auto into(Candidates& store) const {
+        return [this, &store](int k, const RowSums& left, const double* gradient) {
+            store.n_left[k] += left.n;
+            store.loss_left[k] += left.loss;
+            double* sum = store.gradient_left.data() + static_cast<long>(k) * rule_.size;
+            for (int c = 0; c < rule_.size; c++) sum[c] += gradient[c];
+        };
+    }
     // ---------------------------------------------------------------- a batch: stored candidates
-    void update(Candidates& store, const NodeSums& now, double n) {
+    void sum_left(const Candidates& store, double n, CandidateSums& sums) {
         rule_.f->measure(shape_, gradients_, all_.data(), n, n_, sums_.data());
         group_by_feature(store);
         buckets_.resize(schema_->n_features);
@@ -125,19 +186,16 @@ private:
             const std::int32_t *begin = order_.data() + group_[j], *end = order_.data() + group_[j + 1];
             load(j);
             if (schema_->is_categorical[j]) {
-                add_equal_to_all(store, begin, end);
+                sum_equal_to_all(store, begin, end, into(sums));
             } else {
                 rule_.f->sum_buckets(shape_, gradients_, all_.data(), n, rule_.step, column_.places.data(), buckets_[j],
                                      prefix_.data());
-                add_left_of_all(store, buckets_[j], begin, end, prefix_.data());
+                sum_left_of_all(store, buckets_[j], begin, end, prefix_.data(), into(sums));
             }
         }
-        for (int k = 0; k < store.n(); k++) store.settle(rule_, k, now);
     }
     // Reads a feature's values; all of them in columns would fill the cache that the inputs need.
-    void load(int j) {
-        column_.fill(*rule_.f, raw_, schema_->n_features, gradients_.rows, n_, j, buckets_[j]);
-    }
+    void load(int j) { column_.fill(*rule_.f, raw_, schema_->n_features, gradients_.rows, n_, j, buckets_[j]); }
     // order_[group_[j] .. group_[j + 1]): the candidates of feature j by value.
     void group_by_feature(const Candidates& store) {
         group_.assign(schema_->n_features + 2, 0);
@@ -149,10 +207,11 @@ private:
             std::sort(order_.begin() + group_[j], order_.begin() + group_[j + 1],
                       [&](int a, int b) { return store.value[a] < store.value[b]; });
     }
-    // Adds the rows to the left sides of candidates of the loaded feature, given by ascending value; `prefix` has the
-    // sums before each bucket, if they are known.
-    void add_left_of_all(Candidates& store, const Buckets& buckets, const std::int32_t* first, const std::int32_t* last,
-                         const double* prefix) {
+    // Sums the rows to the left of candidates of the loaded feature, given by ascending value; `prefix` has the sums before
+    // each bucket, if they are known.
+    template <class Take>
+    void sum_left_of_all(const Candidates& store, const Buckets& buckets, const std::int32_t* first,
+                         const std::int32_t* last, const double* prefix, Take&& take) {
         int bucket = -1, next = 0;
         RowSums sums = {};
         left_.assign(rule_.size, 0.0);
@@ -177,11 +236,12 @@ private:
                 sums.loss += sums_[column_.places[next]].loss;
             }
             add_places(begin, next, left_.data());
-            add_left(store, *k, sums, left_.data());
+            take(*k, sums, left_.data());
         }
     }
     // The same for a categorical feature.
-    void add_equal_to_all(Candidates& store, const std::int32_t* first, const std::int32_t* last) {
+    template <class Take>
+    void sum_equal_to_all(const Candidates& store, const std::int32_t* first, const std::int32_t* last, Take&& take) {
         for (const std::int32_t* k = first; k < last; k++) {
             RowSums sums = {};
             passing_.clear();
@@ -194,14 +254,8 @@ private:
             left_.assign(rule_.size, 0.0);
             const int n_passing = static_cast<int>(passing_.size());
             rule_.f->add_gradients(shape_, gradients_, passing_.data(), n_passing, left_.data());
-            add_left(store, *k, sums, left_.data());
+            take(*k, sums, left_.data());
         }
-    }
-    void add_left(Candidates& store, int k, const RowSums& sums, const double* gradient) const {
-        store.n_left[k] += sums.n;
-        store.loss_left[k] += sums.loss;
-        double* sum = store.gradient_left.data() + static_cast<long>(k) * rule_.size;
-        for (int c = 0; c < rule_.size; c++) sum[c] += gradient[c];
     }
     void add_places(int begin, int end, double* sum) const {
         rule_.f->add_gradients(shape_, gradients_, column_.places.data() + begin, end - begin, sum);
@@ -298,8 +352,7 @@ private:
 
     // ---------------------------------------------------------------- who gets in
     void find_worst(const Candidates& store, int wanted) {
-        for (int k = 0; k < store.n(); k++)
-            worst_.push_back({{rank(store.gain[k]), store.feature[k], store.value[k]}, k});
+        for (int k = 0; k < store.n(); k++) worst_.push_back({{rank(store.gain[k]), store.feature[k], store.value[k]}, k});
         std::partial_sort(worst_.begin(), worst_.begin() + wanted, worst_.end(),
                           [](const auto& a, const auto& b) { return b.first < a.first; });
         worst_.resize(wanted);
@@ -324,14 +377,14 @@ private:
                                             [&](int k, double value) { return store.value[k] < value; });
         return place != end && store.value[*place] == own.value;
     }
-    void admit(Candidates& store, const NodeSums& then, const NodeSums& now) {
+    void admit(Candidates& store, const LifeSums& then, const LifeSums& now) {
         admitted_.clear();
         for (std::size_t i = 0; i < fresh_.size(); i++) {
             const bool is_free = i < static_cast<std::size_t>(room_);
             const int k = is_free ? store.append(rule_.size, budget_) : worst_[i - room_].second;
             const std::int32_t feature = fresh_[i].feature;
             store.start(k, feature, fresh_[i].value, schema_->is_categorical[feature], then, rule_.size);
-            if (n_ == 1) add_left(store, k, sums_[0], all_.data());
+            if (n_ == 1) into(store)(k, sums_[0], all_.data());
             admitted_.push_back(k);
         }
         if (n_ > 1) add_left_of_admitted(store);
@@ -347,9 +400,9 @@ private:
             last = std::find_if(first, end, [&](int k) { return store.feature[k] != j; });
             load(j);
             if (schema_->is_categorical[j]) {
-                add_equal_to_all(store, first, last);
+                sum_equal_to_all(store, first, last, into(store));
             } else {
-                add_left_of_all(store, buckets_[j], first, last, nullptr);
+                sum_left_of_all(store, buckets_[j], first, last, nullptr, into(store));
             }
         }
     }
@@ -360,6 +413,7 @@ private:
     const double* raw_ = nullptr;  // the chunk's rows
     Gradients gradients_ = {};
     int n_ = 0, room_ = 0, budget_ = 0;
+    double norm_ = 0.0;  // of a single row's gradient, squared
     std::vector<RowSums> sums_;
     Lines<double> all_, left_, right_, prefix_;
     std::vector<double> residual_, left_norms_, right_norms_;

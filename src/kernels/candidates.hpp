@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "memory.hpp"
-#include "rows.hpp"
 #include "simple_models.hpp"
+#include "table.hpp"
 
 namespace driftree {
 
-// The node's own sums over its life.
-struct NodeSums {
+// A node's own sums over its life.
+struct LifeSums {
     double n, loss;
     const double* gradient;  // [outputs, stride]
 };
@@ -31,7 +31,7 @@ struct GainRule {
     }
 };
 
-inline double rank(double gain) {  // 12 significant digits: rounding cannot decide a tie
+inline double rank(double gain) {   // 12 significant digits: rounding cannot decide a tie
     if (gain != gain) return -1.0;  // sorting needs an order
     return std::bit_cast<double>((std::bit_cast<std::uint64_t>(gain) + 0x800) & ~std::uint64_t{0xFFF});
 }
@@ -43,10 +43,10 @@ inline double rank(double gain) {  // 12 significant digits: rounding cannot dec
 struct WaitingRows {
     static constexpr int kMost = 32;
     int n = 0;
-    bool is_open = false;                // the rest is only kept while rows come one by one
-    Lines<double> gradients;             // [kMost, outputs, stride]
-    std::vector<double> low;             // per candidate: a row goes left if low <= x <= value
-    std::vector<std::uint64_t> is_left;  // bit i: waiting row i went left, and is not in the candidate's sum yet
+    bool is_open = false;                           // the rest is only kept while rows come one by one
+    Lines<double> gradients;                        // [kMost, outputs, stride]
+    std::vector<double> low;                        // per candidate: a row goes left if low <= x <= value
+    std::vector<std::uint64_t> is_left;             // bit i: waiting row i went left, and is not in the candidate's sum yet
     std::vector<double> left_length, right_length;  // |g_left| and |g_right| when last settled
     std::vector<double> left_reach, right_reach;    // by how much they may have changed since
     std::vector<double> least, most;                // bounds of the gain
@@ -81,8 +81,8 @@ struct Candidates {
     std::vector<double> n_before, loss_before;  // the node's own sums when the candidate was stored
     Lines<double> gradient_left;                // [n, outputs, stride]
     Lines<double> gradient_before;
-    std::vector<double> gain;                   // (7): lambda (|g_left|^2 / n_left + |g_right|^2 / n_right)
-    WaitingRows waiting;                        // not saved: settled before
+    std::vector<double> gain;  // (7): lambda (|g_left|^2 / n_left + |g_right|^2 / n_right)
+    WaitingRows waiting;       // not saved: settled before
 
     int n() const { return static_cast<int>(feature.size()); }
     void clear() { *this = Candidates(); }
@@ -117,7 +117,7 @@ struct Candidates {
         return n() - 1;
     }
     // A new candidate at place k, whose window begins with the node's sums `then`.
-    void start(int k, std::int32_t new_feature, double new_value, bool equality, const NodeSums& then, int size) {
+    void start(int k, std::int32_t new_feature, double new_value, bool equality, const LifeSums& then, int size) {
         feature[k] = new_feature;
         value[k] = new_value;
         n_left[k] = loss_left[k] = 0.0;
@@ -131,7 +131,7 @@ struct Candidates {
         }
     }
     // Adds what waits for candidate k, and computes its gain.
-    void settle(const GainRule& rule, int k, const NodeSums& node) {
+    void settle(const GainRule& rule, int k, const LifeSums& node) {
         const long place = static_cast<long>(k) * rule.size;
         double norms[2];
         rule.f->settle(gradient_left.data() + place, gradient_before.data() + place, node.gradient, rule.size,
@@ -139,14 +139,22 @@ struct Candidates {
         gain[k] = rule.gain(norms[0], norms[1], n_left[k], node.n - n_before[k]);
         if (waiting.is_open) waiting.note_gain(k, norms, gain[k]);
     }
+    // Adds what the rows of a step add to the left of candidate k, and computes its gain. No row waits.
+    void settle_with(const GainRule& rule, int k, const double* gradient, const LifeSums& node) {
+        const long place = static_cast<long>(k) * rule.size;
+        double norms[2];
+        rule.f->settle(gradient_left.data() + place, gradient_before.data() + place, node.gradient, rule.size, gradient, 1,
+                       norms);
+        gain[k] = rule.gain(norms[0], norms[1], n_left[k], node.n - n_before[k]);
+    }
     // From here on, no row waits.
-    void settle_all(const GainRule& rule, const NodeSums& node) {
+    void settle_all(const GainRule& rule, const LifeSums& node) {
         for (int k = 0; k < n() && waiting.n > 0; k++) settle(rule, k, node);
         waiting.n = 0;
         waiting.is_open = false;
     }
     // Memory for the gradient of a row that is going to wait; `node`: the sums without it.
-    double* next_waiting(const GainRule& rule, const Schema& schema, const NodeSums& node) {
+    double* next_waiting(const GainRule& rule, const Schema& schema, const LifeSums& node) {
         if (!waiting.is_open || waiting.n == WaitingRows::kMost) {
             if (!waiting.is_open) {
                 waiting.gradients.resize(static_cast<std::size_t>(WaitingRows::kMost) * rule.size);
@@ -165,7 +173,7 @@ struct Candidates {
     }
     // The row whose gradient was put there; `node`: the sums with it.
     void add_waiting(const GainRule& rule, const double* x, double weight, double loss, double length,
-                     const NodeSums& node) {
+                     const LifeSums& node) {
         WaitingRows& w = waiting;
         w.node_length += length;
         const double reach = length + 1e-14 * w.node_length;  // the node's sums are rounded
@@ -179,7 +187,7 @@ struct Candidates {
         w.n++;
     }
     // The best gain of those with rows on both sides, or some gain below `needed` if none reaches that.
-    double best_gain(const GainRule& rule, const NodeSums& node, double needed) {
+    double best_gain(const GainRule& rule, const LifeSums& node, double needed) {
         double best = -1.0;
         if (waiting.is_open && waiting.highest < needed) return best;
         for (int k = 0; k < n(); k++) {

@@ -100,8 +100,7 @@ private:
         edges_.erase(std::unique(edges_.begin(), edges_.end()), edges_.end());
         slots_.resize(n);
         f.slots(edges_.data(), static_cast<int>(edges_.size()), values.data(), static_cast<int>(n), slots_.data());
-        for (long i = 0; i < n; i++)
-            codes_[i] = static_cast<std::uint8_t>(std::isnan(values[i]) ? n_codes_ : slots_[i]);
+        for (long i = 0; i < n; i++) codes_[i] = static_cast<std::uint8_t>(std::isnan(values[i]) ? n_codes_ : slots_[i]);
     }
 
     BucketRange range_ = {};

@@ -6,23 +6,23 @@ namespace driftree {
 
 namespace {
 
-int checked_leaf(const FimtddEngine& engine, int node) {
-    if (engine.nodes.left[checked_node(engine, node)] >= 0) throw nb::index_error("the node is no leaf");
+int checked_leaf(const FimtddTree& engine, int node) {
+    if (!engine.nodes[checked_node(engine, node)].is_leaf()) throw nb::index_error("the node is no leaf");
     return node;
 }
 
-nb::list best_splits(const FimtddEngine& engine, int leaf) {
+nb::list best_splits(const FimtddTree& engine, int leaf) {
     const Reading lock(engine);
     nb::list out;
     for (const SplitPoint& p : engine.best_splits(checked_leaf(engine, leaf)))
-        out.append(nb::make_tuple(p.reduction, p.condition.feature, p.condition.threshold, p.condition.equality,
-                                  p.condition.missing_left));
+        out.append(nb::make_tuple(p.reduction, p.condition.feature, p.condition.threshold, p.condition.equality != 0,
+                                  p.condition.missing_left != 0));
     return out;
 }
 
-nb::tuple split_points(const FimtddEngine& engine, int leaf, int feature) {
+nb::tuple split_points(const FimtddTree& engine, int leaf, int feature) {
     const Reading lock(engine);
-    if (feature < 0 || feature >= engine.schema.n_features) throw nb::index_error("there is no such feature");
+    if (feature < 0 || feature >= engine.table->n_features()) throw nb::index_error("there is no such feature");
     const SplitPoints& points = engine.split_points[checked_leaf(engine, leaf)];
     std::vector<double> keys, counts;
     points.walk(feature, [&](double key, const double* left) {
@@ -33,13 +33,13 @@ nb::tuple split_points(const FimtddEngine& engine, int leaf, int feature) {
     return nb::make_tuple(new_array(std::move(keys), {n}), new_array(std::move(counts), {n, classes}));
 }
 
-void split(FimtddEngine& engine, int leaf, int feature, double threshold, bool equality, bool missing_left) {
+void split(FimtddTree& engine, int leaf, int feature, double threshold, bool equality, bool missing_left) {
     const Writing lock(engine);
-    if (feature < 0 || feature >= engine.schema.n_features) throw nb::index_error("there is no such feature");
+    if (feature < 0 || feature >= engine.table->n_features()) throw nb::index_error("there is no such feature");
     engine.split(checked_leaf(engine, leaf), {feature, threshold, equality, missing_left});
 }
 
-void delete_branch(FimtddEngine& engine, int node) {
+void delete_branch(FimtddTree& engine, int node) {
     const Writing lock(engine);
     engine.delete_branch(checked_node(engine, node));
 }
@@ -58,7 +58,7 @@ nb::object page_hinkley(Doubles errors, double tolerance) {
 }  // namespace
 
 void bind_fimtdd(nb::module_& m) {
-    using Engine = FimtddEngine;
+    using Engine = FimtddTree;
     m.attr("MAX_KEYS") = static_cast<int>(SplitPoints::kMaxKeys);
     m.def("page_hinkley", &page_hinkley, "errors"_a, "tolerance"_a);
     auto engine = nb::class_<Engine>(m, "FimtddEngine");
@@ -67,7 +67,7 @@ void bind_fimtdd(nb::module_& m) {
             "__init__",
             [](Engine* self, int n_classes, double learning_rate, double grace_period, double drift_tolerance,
                double drift_threshold, double drift_rows, int max_nodes) {
-                new (self) Engine({learning_rate, grace_period, drift_tolerance, drift_threshold, drift_rows, max_nodes},
+                new (self) Engine({{learning_rate}, grace_period, drift_tolerance, drift_threshold, drift_rows, max_nodes},
                                   n_classes);
             },
             "n_classes"_a, nb::kw_only(), "learning_rate"_a, "grace_period"_a, "drift_tolerance"_a, "drift_threshold"_a,
@@ -77,8 +77,8 @@ void bind_fimtdd(nb::module_& m) {
         .def("split", &split, "leaf"_a, "feature"_a, "threshold"_a, "equality"_a, "missing_left"_a)
         .def("delete_branch", &delete_branch, "node"_a)
         // clang-format off
-        VIEW(error_mean, nodes) VIEW(error_sum, nodes) VIEW(least_sum, nodes);
-        // clang-format on
+        RECORD_COLUMN("error_mean", error_mean) RECORD_COLUMN("error_sum", error_sum) RECORD_COLUMN("least_sum", least_sum);
+    // clang-format on
     bind_common(engine);
     bind_row_face<Engine>(m, "FimtddRowFace");
 }

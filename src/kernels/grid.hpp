@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 #include <vector>
 
-#include "rows.hpp"
-#include "simple_models.hpp"
+#include "chunk.hpp"
+#include "nodes.hpp"
+#include "table.hpp"
 
 namespace driftree {
 
@@ -22,45 +24,78 @@ struct Proposal {
 };
 
 // Scores compare in single precision, so that rounding cannot decide a tie.
-inline double rounded(double value) {
-    return static_cast<double>(static_cast<float>(value));
-}
+inline double rounded(double value) { return static_cast<double>(static_cast<float>(value)); }
 
-struct GridScratch {
-    std::vector<float> gradient;
-    std::vector<double> values;
-    std::vector<std::int32_t> slots;
-    void resize(int n, int size) {
-        gradient.resize(static_cast<std::size_t>(n) * size);
-        values.resize(n);
-        slots.resize(n);
+// What the rows of a step add to a grid: their gradients, and in which slots these belong; or while the edges are not
+// chosen, the rows themselves. Additive over rows: the rows of one after those of the other.
+struct GridRows {
+    int n = 0;
+    std::vector<float> gradients;     // [n, outputs, stride]
+    std::vector<double> weights;      // [n]
+    std::vector<std::int32_t> slots;  // [features, n]
+    std::vector<double> first_rows;   // [n, features]: raw values
+
+    void reserve(int n_rows, int size, int n_features, bool is_ready) {
+        gradients.reserve(is_ready ? static_cast<std::size_t>(n_rows) * size : 0);
+        weights.reserve(is_ready ? n_rows : 0);
+        slots.reserve(is_ready ? static_cast<std::size_t>(n_rows) * n_features : 0);
+        first_rows.reserve(is_ready ? 0 : static_cast<std::size_t>(n_rows) * n_features);
+    }
+    void resize(int n_rows, int size, int n_features, bool is_ready) {
+        const std::size_t n_gradients = static_cast<std::size_t>(n_rows) * size,
+                          n_slots = static_cast<std::size_t>(n_rows) * n_features;
+        if (is_ready && n == n_rows && gradients.size() == n_gradients && slots.size() == n_slots) return;  // as mostly
+        n = n_rows;
+        gradients.resize(is_ready ? n_gradients : 0);
+        weights.resize(is_ready ? n_rows : 0);
+        slots.resize(is_ready ? n_slots : 0);
+        first_rows.resize(is_ready ? 0 : n_slots);
+    }
+    GridRows& operator+=(const GridRows& other) {
+        const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+        std::vector<std::int32_t> both;
+        both.reserve(slots.size() + other.slots.size());
+        if (n == 0) return *this = other;
+        const std::size_t m = slots.size() / n;
+        for (std::size_t j = 0; j < m; j++) {
+            both.insert(both.end(), slots.begin() + j * n, slots.begin() + (j + 1) * n);
+            both.insert(both.end(), other.slots.begin() + j * other.n, other.slots.begin() + (j + 1) * other.n);
+        }
+        slots.swap(both);
+        append(gradients, other.gradients);
+        append(weights, other.weights);
+        append(first_rows, other.first_rows);
+        n += other.n;
+        return *this;
+    }
+    template <class Archive>
+    void visit(Archive& a) {
+        a("grid_n", n), a("grid_gradients", gradients), a("grid_weights", weights), a("grid_slots", slots);
+        a("grid_first_rows", first_rows);
     }
 };
 
 struct Grid {
-    std::vector<double> first_rows;     // raw rows, until the edges are chosen
+    std::vector<double> first_rows;  // raw rows, until the edges are chosen
     int n_first_rows = 0;
     std::vector<std::int32_t> first_slot;  // [n_features + 1]; empty: edges not chosen yet
-    std::vector<double> edges;          // one per slot; the last two slots of a feature (top, missing) have none
-    std::vector<double> counts;         // per slot; true value = scale * stored
-    std::vector<float> gradients;       // [slot, outputs, stride]; zero in an implied slot
-    std::vector<double> total;          // [outputs, stride]: gradient of all rows
-    std::vector<std::int32_t> implied;  // per feature: its implied slot, or -1
-    std::vector<double> barred_until;   // per slot: rows of the node
+    std::vector<double> edges;             // one per slot; the last two slots of a feature (top, missing) have none
+    std::vector<double> counts;            // per slot; true value = scale * stored
+    std::vector<float> gradients;          // [slot, outputs, stride]; zero in an implied slot
+    std::vector<double> total;             // [outputs, stride]: gradient of all rows
+    std::vector<std::int32_t> implied;     // per feature: its implied slot, or -1
+    std::vector<double> barred_until;      // per slot: rows of the node
     double scale = 1.0;
 
     bool is_ready() const { return !first_slot.empty(); }
     int n_slots() const { return first_slot.empty() ? 0 : first_slot.back(); }
 
-    void collect(const double* row, int n_features, int limit) {
-        if (n_first_rows >= limit) return;  // there is room: make_room_for()
-        first_rows.insert(first_rows.end(), row, row + n_features);
-        n_first_rows++;
-    }
     // Before rows come: whatever is kept of them has its place.
     void make_room_for(int n, int n_features, int limit) {
         const int n_more = std::min(n, limit - n_first_rows);
-        if (!is_ready() && n_more > 0) make_room(first_rows, static_cast<std::size_t>(n_more) * n_features, static_cast<std::size_t>(limit) * n_features);
+        if (!is_ready() && n_more > 0)
+            make_room(first_rows, static_cast<std::size_t>(n_more) * n_features,
+                      static_cast<std::size_t>(limit) * n_features);
     }
     // The grid with slot_counts[j] slots for feature j; `all_edges` has the edges of the numeric features, padded to
     // slots.
@@ -110,7 +145,8 @@ struct Grid {
     void slots_of(const Functions& f, const Schema& schema, int j, const double* values, int n, std::int32_t* slots) const {
         const int begin = first_slot[j], last = first_slot[j + 1] - 1;
         const int n_edges = last - 1 - begin;  // and two that are no numbers, below no value: whole vectors are quicker
-        if (!schema.is_categorical[j]) f.slots(edges.data() + begin, std::min(padded(n_edges), n_edges + 2), values, n, slots);
+        if (!schema.is_categorical[j])
+            f.slots(edges.data() + begin, std::min(padded(n_edges), n_edges + 2), values, n, slots);
         for (int i = 0; i < n; i++) {
             if (std::isnan(values[i])) {
                 slots[i] = last - begin;
@@ -119,26 +155,62 @@ struct Grid {
             }
         }
     }
-    void add(const Functions& f, const Shape& shape, const Schema& schema, const Chunk& chunk, const Visit& visit,
-             const double* residual, GridScratch& scratch) {
-        const int size = shape.outputs * shape.stride;
-        auto& [gradient, values, slots] = scratch;
-        f.gradients_single(shape, chunk.rows(), visit, residual, gradient.data());
+    // What the rows of a visit add; there is room for it in `sums` and `values`.
+    void accumulate(const Functions& f, const Shape& shape, const Table& table, const Chunk& chunk, const Visit& visit,
+                    const double* residual, std::vector<double>& values, GridRows& sums) const {
+        const int m = table.n_features();
+        sums.resize(visit.n, shape.size(), m, is_ready());
+        if (visit.n == 0) return;
+        if (!is_ready()) {
+            for (int i = 0; i < visit.n; i++)
+                std::copy_n(chunk.raw_row(visit.rows[i], m), m, sums.first_rows.data() + static_cast<long>(i) * m);
+            return;
+        }
+        f.gradients_single(shape, chunk.rows(), visit, residual, sums.gradients.data());
+        for (int i = 0; i < visit.n; i++) sums.weights[i] = chunk.weights[visit.rows[i]];
+        for (int j = 0; j < m; j++) {
+            for (int i = 0; i < visit.n; i++) values[i] = chunk.raw_row(visit.rows[i], m)[j];
+            slots_of(f, table.schema, j, values.data(), visit.n, sums.slots.data() + static_cast<long>(j) * visit.n);
+        }
+    }
+    // Throws unless such sums can be for this grid.
+    void check(const GridRows& sums, const Shape& shape, int n_features) const {
+        const std::size_t n = sums.n, n_slots_of_rows = is_ready() ? n * n_features : 0;
+        bool is_sound = sums.n >= 0 && sums.gradients.size() == (is_ready() ? n * shape.size() : 0) &&
+                        sums.weights.size() == (is_ready() ? n : 0) && sums.slots.size() == n_slots_of_rows &&
+                        sums.first_rows.size() == (is_ready() ? 0 : n * n_features);
+        for (std::size_t i = 0; is_sound && i < n_slots_of_rows; i++) {
+            const std::size_t j = i / n;
+            is_sound = sums.slots[i] >= 0 && sums.slots[i] < first_slot[j + 1] - first_slot[j];
+        }
+        if (!is_sound) throw std::invalid_argument("the sums do not fit the node's grid");
+    }
+    // There is room for first rows: make_room_for().
+    void absorb(const Functions& f, const Shape& shape, GridRows& sums, int n_features, int limit) {
+        if (!is_ready()) {
+            const int n_more = std::min(sums.n, limit - n_first_rows);
+            if (n_more <= 0) return;
+            first_rows.insert(first_rows.end(), sums.first_rows.begin(),
+                              sums.first_rows.begin() + static_cast<long>(n_more) * n_features);
+            n_first_rows += n_more;
+            return;
+        }
+        const int size = shape.size();
         const double inverse = 1.0 / scale;
         if (inverse != 1.0) {
             const float single = static_cast<float>(inverse);
-            for (int i = 0; i < visit.n * size; i++) gradient[i] *= single;
+            for (float& g : sums.gradients) g *= single;
         }
-        for (int i = 0; i < visit.n; i++) f.add_mixed(total.data(), gradient.data() + static_cast<long>(i) * size, size);
-        for (int j = 0; j < schema.n_features; j++) {
-            for (int i = 0; i < visit.n; i++) values[i] = chunk.raw_row(visit.rows[i], schema.n_features)[j];
-            slots_of(f, schema, j, values.data(), visit.n, slots.data());
-            for (int i = 0; i < visit.n; i++) {
+        const float* gradient = sums.gradients.data();
+        for (int i = 0; i < sums.n; i++) f.add_mixed(total.data(), gradient + static_cast<long>(i) * size, size);
+        for (int j = 0; j < n_features; j++) {
+            const std::int32_t* slots = sums.slots.data() + static_cast<long>(j) * sums.n;
+            for (int i = 0; i < sums.n; i++) {
                 const int slot = first_slot[j] + slots[i];
-                counts[slot] += chunk.weights[visit.rows[i]] * inverse;
+                counts[slot] += sums.weights[i] * inverse;
                 if (slot == implied[j]) continue;
-                f.add_single(gradients.data() + static_cast<long>(slot) * size,
-                             gradient.data() + static_cast<long>(i) * size, size);
+                f.add_single(gradients.data() + static_cast<long>(slot) * size, gradient + static_cast<long>(i) * size,
+                             size);
             }
         }
     }

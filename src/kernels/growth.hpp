@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "rows.hpp"
+#include "table.hpp"
 
 namespace driftree {
 
@@ -19,7 +19,7 @@ struct Growth {
 
 template <class Engine>
 void grow(Engine& engine, const Growth& growth) {
-    const Schema& schema = engine.schema;
+    const Schema& schema = engine.schema();
     const int n_features = schema.n_features + static_cast<int>(growth.features.size());
     const auto check = [&](int feature) {
         if (feature < 0 || feature >= n_features) throw std::invalid_argument("there is no such feature");

@@ -30,7 +30,14 @@ struct Reading : Turn {
 class Held {
 public:
     Held(nb::object engine, Turns& turns, bool writes) : engine_(std::move(engine)), turns_(turns), writes_(writes) {}
-    void begin() { turn_.emplace(turns_, writes_, without_gil); }
+    // Goes on with a writing turn that the thread has: it ends with this object.
+    Held(nb::object engine, Turns& turns, Turn& begun) : Held(std::move(engine), turns, true) {
+        begin();
+        turn_->take_over(begun);
+    }
+    void begin() {
+        if (!turn_) turn_.emplace(turns_, writes_, without_gil);
+    }
     void end() { turn_.reset(); }
 
 private:

@@ -18,7 +18,9 @@ struct LineAllocator {
     T* allocate(std::size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), line)); }
     void deallocate(T* memory, std::size_t) { ::operator delete(memory, line); }
     template <class U>
-    bool operator==(const LineAllocator<U>&) const { return true; }
+    bool operator==(const LineAllocator<U>&) const {
+        return true;
+    }
 };
 
 template <class T>

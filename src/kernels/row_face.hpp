@@ -13,8 +13,6 @@ namespace driftree {
 
 namespace nb = nanobind;
 
-enum RowStatus { kLearned = 0, kUnknown = 1 };
-
 template <class Engine>
 class RowFace {
 public:
@@ -32,38 +30,40 @@ public:
     }
     const nb::object& known() const { return known_; }
 
-    // If anything is due then, the tree decides before anybody can look.
-    int learn(nb::handle x, nb::handle label, nb::handle tree) {
-        const Writing lock(engine_);
+    // Takes one step with one dict, and returns None; or NotImplemented when Python must read the row; or, if something is
+    // due then, the turn, in which Python decides before anybody else may look: `with turn: ...`.
+    nb::object learn(nb::handle x, nb::handle label) {
+        Writing lock(engine_);
         const std::int32_t code = reader_.code_of(label);
-        if (code < 0 || code >= engine_.n_classes) return kUnknown;
-        const int n_features = engine_.schema.n_features;
+        if (code < 0 || code >= engine_.n_classes) return nb::borrow(Py_NotImplemented);
+        const int n_features = engine_.table->n_features();
         Room room(n_features);
         double* row = room.data();
-        if (!reader_.read(x, n_features, true, row)) return kUnknown;
+        if (!reader_.read(x, n_features, true, row)) return nb::borrow(Py_NotImplemented);
         for (int j = 0; j < n_features; j++)
-            if (engine_.schema.lacks_column(j, row[j])) return kUnknown;
-        engine_.learn(row, &code, nullptr, 1);
-        if (engine_.has_due()) tree.attr("decide")();
-        return kLearned;
+            if (engine_.schema().lacks_column(j, row[j])) return nb::borrow(Py_NotImplemented);
+        const double target = code;
+        engine_.learn(row, &target, nullptr, 1);
+        if (!engine_.has_due()) return nb::none();
+        return nb::cast(new Held(owner_, engine_.turns, lock), nb::rv_policy::take_ownership);
     }
     // The most probable label, or NotImplemented when Python must read the row.
     nb::object predict(nb::handle x) {
         const Reading lock(engine_);
-        Room room(engine_.schema.n_features), logits(engine_.n_outputs());
-        if (!reader_.read(x, engine_.schema.n_features, false, room.data())) return nb::borrow(Py_NotImplemented);
+        Room room(engine_.table->n_features()), predictors(engine_.n_outputs());
+        if (!reader_.read(x, engine_.table->n_features(), false, room.data())) return nb::borrow(Py_NotImplemented);
         std::int32_t leaf;
-        engine_.logits_of(room.data(), 1, &leaf, logits.data());
-        return reader_.label_of(engine_.class_of(leaf, logits.data()));
+        engine_.predictors_of(room.data(), 1, &leaf, predictors.data());
+        return reader_.label_of(engine_.class_of(leaf, predictors.data()));
     }
     // {label: probability}, or None when Python must read the row.
     nb::object probabilities(nb::handle x) {
         const Reading lock(engine_);
-        Room room(engine_.schema.n_features), logits(engine_.n_outputs()), found(engine_.n_classes);
-        if (!reader_.read(x, engine_.schema.n_features, false, room.data())) return nb::none();
+        Room room(engine_.table->n_features()), predictors(engine_.n_outputs()), found(engine_.n_classes);
+        if (!reader_.read(x, engine_.table->n_features(), false, room.data())) return nb::none();
         std::int32_t leaf;
-        engine_.logits_of(room.data(), 1, &leaf, logits.data());
-        engine_.probabilities_of(leaf, logits.data(), found.data());
+        engine_.predictors_of(room.data(), 1, &leaf, predictors.data());
+        engine_.probabilities_of(leaf, predictors.data(), found.data());
         nb::dict out;
         for (int code = 0; code < engine_.n_classes; code++) out[reader_.label_of(code)] = found.data()[code];
         return out;

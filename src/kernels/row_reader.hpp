@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "rows.hpp"
+#include "table.hpp"
 
 namespace driftree {
 
@@ -71,8 +71,10 @@ public:
     // Codes of n labels that are whole numbers; false if one of them is not known, or too large to tell.
     bool codes_of(const std::int64_t* y, std::size_t n, std::int32_t* codes) {
         look_up_labels();
-        for (std::size_t i = 0; i < n; i++)
-            if ((codes[i] = small_code(y[i])) < 0) return false;
+        for (std::size_t i = 0; i < n; i++) {
+            codes[i] = small_code(y[i]);
+            if (codes[i] < 0) return false;
+        }
         return true;
     }
 
@@ -107,7 +109,7 @@ private:
     std::int32_t small_code(std::int64_t label) const {
         return static_cast<std::uint64_t>(label) < kMostCoded ? small_codes_[label] : -1;
     }
-    std::vector<nb::object> label_of_;        // by code
+    std::vector<nb::object> label_of_;       // by code
     std::vector<std::int32_t> small_codes_;  // of labels that are small whole numbers, -1: not known
 
     // Rows mostly have the same keys in the same order: the i-th key is compared with that of the row before.

@@ -19,7 +19,8 @@ struct Moments {
     double *count, *mean, *squares, *other, *low, *high;  // `other` is not 0 where a value is neither 0 nor 1
 };
 inline void moments_of_vector(const Moments& out, const double* X, const double* weights, int n, int m, int j) {
-    Vector count = all(0.0), sum = all(0.0), squares = all(0.0), other = all(0.0), low = at(out.low + j), high = at(out.high + j);
+    Vector count = all(0.0), sum = all(0.0), squares = all(0.0), other = all(0.0), low = at(out.low + j),
+           high = at(out.high + j);
     for (int i = 0; i < n; i++) {
         const Vector& row = at(X + static_cast<long>(i) * m + j);
         const Mask is_here = row >= row;

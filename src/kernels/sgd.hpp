@@ -1,19 +1,20 @@
-// The paper's simple models: a (multinomial) logit model, stochastic gradient descent with a constant learning rate.
+// SGD: the paper's simple models, a (multinomial) logit model; stochastic gradient descent with a constant step.
 #pragma once
 #include "blend.hpp"
-#include "links.hpp"
+#include "losses.hpp"
 
 namespace driftree {
 namespace {
 
-// Log-odds of up to eight rows, of one model or several.
-struct SomeLogits {
+// Predictors of up to eight rows, of one model or several.
+template <class Loss>
+struct SomeRows {
     int n = 0;
-    LogOdds odds;
+    typename Loss::Lanes given;
     double *residual[kLanes], *loss[kLanes];
     // One number in all lanes is quicker to have than numbers put together.
     Slopes slopes() const {
-        return n == 1 ? odds.slopes(all(odds.logit[0]), all(odds.label[0])) : odds.slopes(at(odds.logit));
+        return n == 1 ? given.slopes(all(given.predictor[0]), all(given.target[0])) : given.slopes(at(given.predictor));
     }
     void finish() {
         const Slopes found = slopes();
@@ -26,27 +27,33 @@ struct SomeLogits {
     }
 };
 
+template <class Loss>
 void sgd_forward(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
-    SomeLogits logits;
-    for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
-        const Forward& out = lesson->before;
-        for (int i = 0; i < lesson->visit.n; i++) {
-            const int row = lesson->visit.rows[i];
-            if (s.outputs == 1) {
-                logits.odds.logit[logits.n] = dot(lesson->model + kHead, rows.input(s, row), s.stride);
-                logits.odds.label[logits.n] = rows.labels[row];
-                logits.residual[logits.n] = out.residual + i;
-                logits.loss[logits.n++] = out.loss + i;
-                if (logits.n == kLanes) logits.finish();
-                continue;
+    if constexpr (Loss::kIsJoint) {
+        for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
+            const Forward& out = lesson->before;
+            for (int i = 0; i < lesson->visit.n; i++) {
+                const int row = lesson->visit.rows[i];
+                predictors_of(s, lesson->model.numbers, rows.input(s, row), out.scratch);
+                const auto slope = Loss::slope(out.scratch, s.outputs, rows.targets[row]);
+                out.loss[i] = log_positive(all(slope.ratio))[0] + slope.hinge;
+                for (int k = 0; k < s.outputs; k++) out.residual[static_cast<long>(i) * s.outputs + k] = out.scratch[k];
             }
-            logits_of(s, lesson->model + kHead, rows.input(s, row), out.scratch);
-            const Softmax slope = softmax_slope(out.scratch, s.outputs, rows.labels[row]);
-            out.loss[i] = log_positive(all(slope.ratio))[0] + slope.hinge;
-            for (int k = 0; k < s.outputs; k++) out.residual[static_cast<long>(i) * s.outputs + k] = out.scratch[k];
         }
+    } else {
+        SomeRows<Loss> some;
+        for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
+            for (int i = 0; i < lesson->visit.n; i++) {
+                const int row = lesson->visit.rows[i];
+                some.given.predictor[some.n] = dot(lesson->model.numbers, rows.input(s, row), s.stride);
+                some.given.target[some.n] = rows.targets[row];
+                some.residual[some.n] = lesson->before.residual + i;
+                some.loss[some.n++] = lesson->before.loss + i;
+                if (some.n == kLanes) some.finish();
+            }
+        }
+        if (some.n > 0) some.finish();
     }
-    if (logits.n > 0) logits.finish();
 }
 
 inline void sgd_step(const Shape& s, double* weights, const double* z, double step) {
@@ -56,50 +63,52 @@ inline void sgd_step(const Shape& s, double* weights, const double* z, double st
 // A row must wait for the one before, but not for other models: up to eight of them learn side by side, longest first.
 // Of the first row, each still thinks what it said before. And of the next row all is computed in advance but what this
 // row changes:  (w - step z) . z' = w . z' - step (z . z').
-void sgd_learn_logits(const Shape& s, const Rows& rows, const Lesson* lessons, int n, double rate) {
-    SomeLogits logits;
-    logits.n = n;
+template <class Loss>
+void sgd_learn_lanes(const Shape& s, const Rows& rows, const Lesson* lessons, int n, double rate) {
+    SomeRows<Loss> some;
+    some.n = n;
     double residual[kLanes];
     for (int l = 0; l < n; l++) residual[l] = lessons[l].before.residual[0];
     for (int i = 0; i < lessons[0].visit.n; i++) {
-        while (lessons[logits.n - 1].visit.n <= i) logits.n--;
-        for (int l = 0; l < logits.n; l++) {
+        while (lessons[some.n - 1].visit.n <= i) some.n--;
+        for (int l = 0; l < some.n; l++) {
             const Visit& visit = lessons[l].visit;
             const double* z = rows.input(s, visit.rows[i]);
-            double* weights = lessons[l].model + kHead;
+            double* weights = lessons[l].model.numbers;
             const double step = rate * rows.steps[visit.rows[i]] * residual[l];
             if (i + 1 < visit.n) {
                 const double* next = rows.input(s, visit.rows[i + 1]);
-                logits.odds.logit[l] = dot(weights, next, s.stride) - step * dot(z, next, s.stride);
-                logits.odds.label[l] = rows.labels[visit.rows[i + 1]];
+                some.given.predictor[l] = dot(weights, next, s.stride) - step * dot(z, next, s.stride);
+                some.given.target[l] = rows.targets[visit.rows[i + 1]];
             }
             sgd_step(s, weights, z, step);
         }
         if (i + 1 == lessons[0].visit.n) break;
-        const Vector found = logits.slopes().residual;
-        for (int l = 0; l < logits.n; l++) residual[l] = found[l];
+        const Vector found = some.slopes().residual;
+        for (int l = 0; l < some.n; l++) residual[l] = found[l];
     }
 }
 
-void sgd_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const Learning& learning) {
-    for (int l = 0; l < n && s.outputs == 1; l += kLanes)
-        sgd_learn_logits(s, rows, lessons + l, n - l < kLanes ? n - l : kLanes, learning.rate);
-    for (const Lesson* lesson = lessons; lesson < lessons + n && s.outputs > 1; lesson++) {
-        for (int i = 0; i < lesson->visit.n; i++) {
-            const int row = lesson->visit.rows[i];
-            double* residual = lesson->before.scratch;
-            logits_of(s, lesson->model + kHead, rows.input(s, row), residual);
-            softmax_slope(residual, s.outputs, rows.labels[row]);
-            for (int k = 0; k < s.outputs; k++) {
-                const double step = learning.rate * rows.steps[row] * residual[k];
-                sgd_step(s, lesson->model + kHead + k * s.stride, rows.input(s, row), step);
-            }
-        }
+template <class Loss>
+void sgd_learn_joint(const Shape& s, const Rows& rows, const Lesson& lesson, double rate) {
+    double *weights = lesson.model.numbers, *residual = lesson.before.scratch;
+    for (int i = 0; i < lesson.visit.n; i++) {
+        const int row = lesson.visit.rows[i];
+        predictors_of(s, weights, rows.input(s, row), residual);
+        Loss::slope(residual, s.outputs, rows.targets[row]);
+        for (int k = 0; k < s.outputs; k++)
+            sgd_step(s, weights + k * s.stride, rows.input(s, row), rate * rows.steps[row] * residual[k]);
     }
 }
 
-void sgd_weights(const Shape& s, const double* model, double* weights) {
-    for (int c = 0; c < s.outputs * s.stride; c++) weights[c] = model[kHead + c];
+template <class Loss>
+void sgd_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const SgdRates& rates) {
+    if constexpr (Loss::kIsJoint) {
+        for (int l = 0; l < n; l++) sgd_learn_joint<Loss>(s, rows, lessons[l], rates.step);
+    } else {
+        for (int l = 0; l < n; l += kLanes)
+            sgd_learn_lanes<Loss>(s, rows, lessons + l, n - l < kLanes ? n - l : kLanes, rates.step);
+    }
 }
 
 }  // namespace

@@ -55,10 +55,36 @@ void slots(const double* edges, int n_edges, const double* values, int n, std::i
 
 }  // namespace
 
+namespace {
+#define DRIFTREE_SGD(Loss) {sgd_forward<Loss>, sgd_learn<Loss>},
+#define DRIFTREE_BLEND(Loss) {blend_forward<Loss>, blend_learn<Loss>},
+constexpr SgdFunctions sgd_functions[] = {DRIFTREE_LOSSES(DRIFTREE_SGD)};
+constexpr BlendFunctions blend_functions[] = {DRIFTREE_LOSSES(DRIFTREE_BLEND)};
+}  // namespace
+
 extern const Functions DRIFTREE_JOIN(DRIFTREE_ISA, _functions) = {
-    DRIFTREE_TEXT(DRIFTREE_ISA), blend_forward, blend_learn, blend_weights, sgd_forward, sgd_learn, sgd_weights,
-    logits_of, gradients_single, add, add_single, add_mixed, norms, weigh, measure, add_gradients, sum_buckets, scan,
-    settle, add_row, codes, slots, row_keys, update_scale, scale_row,
+    DRIFTREE_TEXT(DRIFTREE_ISA),
+    sgd_functions,
+    blend_functions,
+    blend_weights,
+    predictors_of,
+    gradients_single,
+    add,
+    add_single,
+    add_mixed,
+    norms,
+    weigh,
+    measure,
+    add_gradients,
+    sum_buckets,
+    scan,
+    settle,
+    add_row,
+    codes,
+    slots,
+    row_keys,
+    update_scale,
+    scale_row,
 };
 
 }  // namespace driftree

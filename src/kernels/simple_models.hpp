@@ -10,19 +10,20 @@ namespace driftree {
 
 // The sizes that all models of a tree share.
 struct Shape {
-    int columns;  // inputs in use, the intercept (column 0) included
-    int stride;   // columns rounded up to whole vectors of eight; the padding is zero
-    int outputs;  // 1: log-odds of class 1; otherwise one logit per class (soft-max)
+    int columns;                                   // inputs in use, the intercept (column 0) included
+    int stride;                                    // columns rounded up to whole vectors of eight; the padding is zero
+    int outputs;                                   // linear predictors of a row: as many as the loss wants
+    int size() const { return outputs * stride; }  // of all weights
 };
 
 // The rows of one step, ready for the simple models.
 struct Rows {
-    const double* inputs;         // [n, stride]
-    const std::int32_t* active;   // [n, stride]: which inputs of the row are not zero
-    const std::int32_t* n_active; // [n]
-    const std::int32_t* labels;   // [n] class codes
-    const double* weights;        // [n] in the sums
-    const double* steps;          // [n] in the models' updates: the weight, at most 1
+    const double* inputs;          // [n, stride]
+    const std::int32_t* active;    // [n, stride]: which inputs of the row are not zero
+    const std::int32_t* n_active;  // [n]
+    const double* targets;         // [n] codes of labels
+    const double* weights;         // [n] in the sums
+    const double* steps;           // [n] in the models' updates: the weight, at most 1
     const double* input(const Shape& s, int row) const { return inputs + static_cast<long>(row) * s.stride; }
 };
 
@@ -32,23 +33,45 @@ struct Visit {
     int n;
 };
 
-// Head of every model's memory; the weights follow.
-struct Head {
-    double preference;    // D: log evidence for Newton against Adagrad, faded
-    double scale;         // the true curvature inverse is scale * matrix
-    double trace;         // of the true matrix
-    double floor[2];      // rho: share of labels that are noise, per class
-    double has_floor;     // 0 or 1
-    double floor_rows;    // rows that the floor has learnt from
-    double wrong;         // share of the last rows (some 50) whose label had less than even odds
+// What a loss learns of a model's rows, besides the weights (losses.hpp).
+struct LossState {
+    double floor[2] = {};   // rho: share of labels that are noise, per class
+    double has_floor = 0;   // 0 or 1
+    double floor_rows = 0;  // rows that the floor has learnt from
 };
-constexpr int kHead = sizeof(Head) / sizeof(double);
 
-struct Learning {
-    double rate;       // SGD: learning rate
-    double memory;     // Newton: rows remembered (at least 20 per column)
-    int passes;        // Adagrad: passes over the rows of a step
-    bool spares;       // Adagrad: only where it leads
+// What the blend knows besides the weights of its two learners (blend.hpp).
+struct BlendState {
+    double preference = 0;  // D: log evidence for Newton against Adagrad, faded
+    double scale = 1;       // the true curvature inverse is scale * matrix
+    double trace = 0;       // of the true matrix
+    double wrong = 0;       // share of the last rows (some 50) whose label had less than even odds
+};
+
+// A simple model where it lies; models.hpp owns it.
+struct ModelMemory {
+    LossState* loss;
+    BlendState* blend;  // unused by SGD
+    double* numbers;    // weights [outputs, stride], and what else the kind of model has: see its header
+};
+
+// The numbers behind how a loss and a simple model learn; Python hands them in (learn/constants.py).
+struct FloorRates {
+    double first = 0.1;               // of either label
+    double first_rows = 1000.0;       // a row counts 1 / (rows so far + this) at first,
+    double rows = 10000.0;            // and 1 / this later
+    double least = 1e-6, most = 0.5;  // of a label, of both
+};
+struct SgdRates {
+    double step = 0.05;
+};
+struct BlendRates {
+    double rows = 1000.0;           // that Newton remembers,
+    double rows_per_column = 20.0;  // at least so many times the columns
+    int passes = 3;                 // of Adagrad over the rows of a step
+    double clear_lead = 2.0;        // of Newton (its preference) that spares Adagrad more than one pass over a single row
+    double most_sure = 20.0;        // nats: what a row may cost a model that is mostly wrong
+    FloorRates floor;
 };
 
 // What a model said of the visited rows before learning them.
@@ -64,23 +87,23 @@ static inline int scratch_size(const Shape& s) { return 2 * s.stride + 3 * padde
 
 // One model and the rows it is to learn; what it said of them before.
 struct Lesson {
-    double* model;
+    ModelMemory model;
     Visit visit;
     Forward before;
 };
 
 // What one row adds to the sums of its side, besides its gradient.
 struct RowSums {
-    double n, loss;          // its weight, and the loss times that
-    double length, energy;   // |d| and |d|^2 / weight, where d is the gradient minus the row's share of all gradients
+    double n, loss;         // its weight, and the loss times that
+    double length, energy;  // |d| and |d|^2 / weight, where d is the gradient minus the row's share of all gradients
 };
 
 // The gradients of rows at a node, as residual x inputs: written out they would take longer to read.
 struct Gradients {
-    const double* inputs;         // [rows of the step, stride]
-    const std::int32_t* rows;     // place at the node -> row
-    const double* residual;       // [places, outputs], times the row's weight
-    const RowSums* sums;          // [places]
+    const double* inputs;      // [rows of the step, stride]
+    const std::int32_t* rows;  // place at the node -> row
+    const double* residual;    // [places, outputs], times the row's weight
+    const RowSums* sums;       // [places]
 };
 
 // What is known of a feature's rows without putting them in order: they are in buckets of ascending value, bucket b at
@@ -100,13 +123,13 @@ struct Buckets {
 struct CandidateColumns {
     int n;
     const std::int32_t* feature;
-    const double *low, *value;             // a row goes left if low <= x[feature] <= value
+    const double *low, *value;  // a row goes left if low <= x[feature] <= value
     const double* n_before;
     double *n_left, *loss_left;
-    std::uint64_t* is_left;                // bit i: waiting row i went left
-    double *left_length, *right_length;    // of the gradients, when they were last known
-    double *left_reach, *right_reach;      // by how much they may have changed since
-    double *least, *most;                  // bounds of the gain
+    std::uint64_t* is_left;              // bit i: waiting row i went left
+    double *left_length, *right_length;  // of the gradients, when they were last known
+    double *left_reach, *right_reach;    // by how much they may have changed since
+    double *least, *most;                // bounds of the gain
 };
 
 struct GainBounds {
@@ -126,25 +149,32 @@ struct BucketRange {
     double origin, factor;
 };
 
-// Running moments and scales of m features; see Scaler in rows.hpp.
+// Running moments and scales of m features; see Scaler in table.hpp.
 struct Scale {
     double *weight, *mean, *squares, *low, *high, *shift, *factor, *limit, *scratch;  // scratch: 4 m
     const double* has_value;
     std::uint8_t* is_indicator;
 };
 
+// What all models say of their rows before they learn them; and how they learn them. Longest lesson first.
+struct SgdFunctions {
+    void (*forward)(const Shape&, const Rows&, const Lesson* lessons, int n);
+    void (*learn)(const Shape&, const Rows&, const Lesson* lessons, int n, const SgdRates&);
+};
+struct BlendFunctions {
+    void (*forward)(const Shape&, const Rows&, const Lesson* lessons, int n);
+    void (*learn)(const Shape&, const Rows&, const Lesson* lessons, int n, const BlendRates&, bool spares);
+};
+
 struct Functions {
     const char* name;
-    // Measured setting: Adagrad and online Newton, blended.
-    void (*blend_forward)(const Shape&, const Rows&, const Lesson* lessons, int n);
-    void (*blend_learn)(const Shape&, const Rows&, const Lesson* lessons, int n, const Learning&);  // longest first
-    void (*blend_weights)(const Shape&, const double* model, double* weights);
-    // Paper's setting: stochastic gradient descent.
-    void (*sgd_forward)(const Shape&, const Rows&, const Lesson* lessons, int n);
-    void (*sgd_learn)(const Shape&, const Rows&, const Lesson* lessons, int n, const Learning&);
-    void (*sgd_weights)(const Shape&, const double* model, double* weights);
-    // logits[k] = weights[k] . inputs
-    void (*logits)(const Shape&, const double* weights, const double* inputs, double* logits);
+    // The simple models, for each loss of the list in losses.hpp.
+    const SgdFunctions* sgd;
+    const BlendFunctions* blend;
+    // weights [outputs, stride] of the one linear model that a blend is
+    void (*blend_weights)(const Shape&, const ModelMemory&, double* weights);
+    // predictors[k] = weights[k] . inputs
+    void (*predictors)(const Shape&, const double* weights, const double* inputs, double* predictors);
     // gradients[n, outputs, stride] = weight * residual x inputs
     void (*gradients_single)(const Shape&, const Rows&, const Visit&, const double* residual, float* gradients);
     void (*add)(double* sum, const double* term, int n);
@@ -185,18 +215,5 @@ extern const Functions baseline_functions;
 extern const Functions avx2_functions;
 extern const Functions avx512_functions;
 #endif
-
-// Where the parts of a model lie behind its head; SGD keeps its only weights where Adagrad does.
-static inline double* adagrad_weights(const Shape&, double* model) { return model + kHead; }
-static inline double* adagrad_squares(const Shape& s, double* model) { return model + kHead + s.outputs * s.stride; }
-static inline double* newton_weights(const Shape& s, double* model) { return model + kHead + 2 * s.outputs * s.stride; }
-static inline double* newton_matrix(const Shape& s, double* model) { return model + kHead + 3 * s.outputs * s.stride; }
-
-constexpr double kInitialCurvatureInverse = 10.0;
-constexpr double kInitialFloor = 0.1;
-constexpr double kLeastFloor = 1e-6;
-constexpr double kMostFloored = 13.815510557964274;  // nats: -log(kLeastFloor), which no row costs more with a floor
-constexpr double kEvenOdds = 0.6931471805599453;     // nats: log 2
-constexpr double kMostSure = 20.0;                   // nats: what a row may cost a model that is mostly wrong
 
 }  // namespace driftree

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "archive.hpp"
-#include "engine.hpp"
 #include "fimtdd.hpp"
+#include "model_tree.hpp"
 
 namespace driftree {
 namespace {
@@ -43,7 +43,8 @@ bool is_weight(double value) { return std::abs(value) <= kLargestWeight; }
 template <class Values>
 void need_zero_padding(const Values& lines, const Shape& shape, const char* array) {
     for (std::size_t begin = 0; begin < lines.size(); begin += shape.stride)
-        for (int c = shape.columns; c < shape.stride; c++) need(lines[begin + c] == 0, array, "must be 0 behind the columns");
+        for (int c = shape.columns; c < shape.stride; c++)
+            need(lines[begin + c] == 0, array, "must be 0 behind the columns");
 }
 
 bool is_finite(double value) { return std::abs(value) <= std::numeric_limits<double>::max(); }
@@ -71,7 +72,8 @@ void check_schema(const Schema& schema) {
     for (std::size_t j = 0; j < n; j++) {
         need(schema.is_categorical[j] || schema.value_column[j] >= 0, "value_column", "must have every number");
         const auto first = schema.level_column.begin() + static_cast<std::ptrdiff_t>(j * kLevels);
-        need(schema.value_column[j] < 0 || std::all_of(first, first + kLevels, [](int c) { return c < 0; }),
+        need(schema.value_column[j] < 0 || std::all_of(
+                                               first, first + kLevels, [](int c) { return c < 0; }),
              "level_column", "must be -1 where a feature is a number");
     }
 }
@@ -93,6 +95,12 @@ void check_shape(const Shape& shape) {
     need(shape.stride % kLanes == 0 && shape.stride >= shape.columns, "stride", "does not fit the columns");
 }
 
+void check_table(const Table& table, const Shape& shape) {
+    check_schema(table.schema);
+    check_scaler(table.scaler, table.n_features());
+    check_shape(shape);
+}
+
 // A test that rows can be put to, and that has words: a number's threshold, a level, or "is missing" (-inf).
 void check_condition(const Condition& condition, const Schema& schema, const char* array) {
     need(condition.feature >= 0 && condition.feature < schema.n_features, array, "names a feature that is not there");
@@ -110,34 +118,35 @@ void check_condition(const Condition& condition, const Schema& schema, const cha
 
 // A parent's depth is one less than its children's, and only the root has none: so every node hangs on the root, and on
 // no other node twice.
-template <class Nodes>
 void check_links(const Nodes& nodes, const Schema& schema) {
-    const int n = static_cast<int>(nodes.parent.size());
-    need_flags(nodes.alive, "alive");
-    need_flags(nodes.equality, "equality");
-    need_flags(nodes.missing_left, "missing_left");
-    need(nodes.alive[0] && nodes.parent[0] == -1 && nodes.depth[0] == 0, "parent", "must begin with the root");
+    need(nodes.size() <= nodes.most(), "node.parent", "has more nodes than the parameters allow");
+    const auto is_flag = [](int flag) { return flag == 0 || flag == 1; };
+    for (const Node& node : nodes.all) {
+        need(is_flag(node.is_alive), "node.is_alive", "must hold only 0 and 1");
+        need(is_flag(node.condition.equality), "node.equality", "must hold only 0 and 1");
+        need(is_flag(node.condition.missing_left), "node.missing_left", "must hold only 0 and 1");
+    }
+    need(nodes.has(0) && nodes[0].parent == -1 && nodes[0].depth == 0, "node.parent", "must begin with the root");
     const auto is_child = [&](int child, int node) {
-        return child > 0 && child < n && nodes.alive[child] && nodes.parent[child] == node &&
-               nodes.depth[child] == std::int64_t{nodes.depth[node]} + 1;
+        return child > 0 && nodes.has(child) && nodes[child].parent == node &&
+               nodes[child].depth == std::int64_t{nodes[node].depth} + 1;
     };
-    for (int node = 0; node < n; node++) {
-        if (!nodes.alive[node]) continue;
-        const int left = nodes.left[node], right = nodes.right[node], parent = nodes.parent[node];
-        if (node > 0) {
-            need(parent >= 0 && parent < n && nodes.alive[parent], "parent", "names a node that is not there");
-            need(nodes.left[parent] == node || nodes.right[parent] == node, "parent", "names a node with other children");
+    for (int id = 0; id < nodes.size(); id++) {
+        const Node& node = nodes[id];
+        if (!node.is_alive) continue;
+        if (id > 0) {
+            need(nodes.has(node.parent), "node.parent", "names a node that is not there");
+            need(nodes[node.parent].left == id || nodes[node.parent].right == id, "node.parent",
+                 "names a node with other children");
         }
-        if (left == -1) {
-            need(right == -1, "right", "must be -1 at a leaf");
-            need(nodes.feature[node] == -1, "feature", "must be -1 at a leaf");
+        if (node.left == -1) {
+            need(node.right == -1, "node.right", "must be -1 at a leaf");
+            need(node.condition.feature == -1, "node.feature", "must be -1 at a leaf");
             continue;
         }
-        need(is_child(left, node), "left", "names a node that is no child");
-        need(is_child(right, node) && right != left, "right", "names a node that is no child");
-        check_condition({nodes.feature[node], nodes.threshold[node], static_cast<bool>(nodes.equality[node]),
-                         static_cast<bool>(nodes.missing_left[node])},
-                        schema, "feature");
+        need(is_child(node.left, id), "node.left", "names a node that is no child");
+        need(is_child(node.right, id) && node.right != node.left, "node.right", "names a node that is no child");
+        check_condition(node.condition, schema, "node.feature");
     }
 }
 
@@ -147,16 +156,59 @@ void check_clock(double clock, std::int64_t n_rows) {
 }
 
 // ---------------------------------------------------------------- parts of the Dynamic Model Tree
-void check_head(const Head& head, bool may_have_floor) {
-    need(std::abs(head.preference) <= 8.0 && head.scale > 0.0 && head.floor_rows >= 0.0 &&
-             head.wrong >= 0.0 && head.wrong <= 1.0,
-         "model.memory", "has a head that is none");
-    need(head.floor[0] >= 0.0 && head.floor[1] >= 0.0 && head.floor[0] + head.floor[1] <= 1.0, "model.memory",
-         "has a noise floor that is none");
+void check_loss(const LossState& loss, bool may_have_floor) {
+    need(loss.floor_rows >= 0.0, "model.floor_rows", "must not be negative");
+    need(loss.floor[0] >= 0.0, "model.floor_0", "must not be negative");
+    need(loss.floor[1] >= 0.0, "model.floor_1", "must not be negative");
+    need(loss.floor[0] + loss.floor[1] <= 1.0, "model.floor_1", "has a noise floor that is none");
     // A label's number is a place among the two floors.
-    need(head.has_floor == 0.0 || (head.has_floor == 1.0 && may_have_floor), "model.memory",
+    need(loss.has_floor == 0.0 || (loss.has_floor == 1.0 && may_have_floor), "model.has_floor",
          "has a noise floor out of place");
 }
+
+void check_numbers(const Model& model, const Shape& shape) {
+    need(std::all_of(model.numbers.begin(), model.numbers.end(), is_weight), "model.numbers", "has a number out of range");
+    need_zero_padding(model.numbers, shape, "model.numbers");
+}
+
+void check_model(const Model& model, const Shape& shape, Sgd) { check_numbers(model, shape); }
+
+void check_model(const Model& model, const Shape& shape, Blend) {
+    check_numbers(model, shape);
+    need(std::abs(model.blend.preference) <= 8.0, "model.preference", "is out of range");
+    need(model.blend.scale > 0.0 && is_weight(model.blend.scale), "model.scale", "must be above 0");
+    need(is_weight(model.blend.trace), "model.trace", "is out of range");
+    need(model.blend.wrong >= 0.0 && model.blend.wrong <= 1.0, "model.wrong", "must be from 0 to 1");
+    const BlendParts parts(shape, model.memory());
+    need(std::all_of(parts.squares, parts.newton, [](double sum) { return sum >= 0.0; }), "model.numbers",
+         "has a negative sum of squares");
+    const double* const end = model.numbers.data() + model.numbers.size();
+    need(std::all_of(parts.matrix + static_cast<long>(shape.columns) * shape.stride, const_cast<double*>(end),
+                     [](double x) { return x == 0.0; }),
+         "model.numbers", "must be 0 behind the columns");
+}
+
+// Every model belongs to one node, to one side of one trial, or is the challenger.
+class ModelUse {
+public:
+    explicit ModelUse(const std::vector<Model>& models) : models_(models), is_used_(models.size(), false) {}
+    void use(int model, const char* array) {
+        need(model >= 0 && model < std::ssize(models_), array, "names a model that is not there");
+        need(!is_used_[model], array, "names a model that is another's");
+        is_used_[model] = true;
+    }
+    template <class Kind>
+    void check(const Shape& shape, Kind kind) const {
+        for (std::size_t i = 0; i < models_.size(); i++) {
+            need_length(models_[i].numbers, is_used_[i] ? Kind::size(shape) : 0, "model.numbers");
+            if (is_used_[i]) check_model(models_[i], shape, kind);
+        }
+    }
+
+private:
+    const std::vector<Model>& models_;
+    std::vector<bool> is_used_;
+};
 
 // The rows that are to choose a grid; a level's code becomes a slot.
 void check_first_rows(const Grid& grid, const Schema& schema) {
@@ -167,8 +219,7 @@ void check_first_rows(const Grid& grid, const Schema& schema) {
         const double value = grid.first_rows[i];
         if (std::isnan(value)) continue;
         need(is_finite(value), "grid.first_rows", "must hold finite numbers, or NaN");
-        need(!schema.is_categorical[i % m] || (value >= 0.0 && value < kLevels), "grid.first_rows",
-             "has an unknown level");
+        need(!schema.is_categorical[i % m] || (value >= 0.0 && value < kLevels), "grid.first_rows", "has an unknown level");
     }
 }
 
@@ -229,110 +280,109 @@ void check_candidates(const Candidates& store, const Schema& schema, const Shape
     need_zero_padding(store.gradient_before, shape, "candidates.gradient_before");
 }
 
+// ---------------------------------------------------------------- evidence
+void check_evidence(const Trials& evidence, const LossTree<Blend>& tree, ModelUse& models) {
+    const Schema& schema = tree.schema();
+    for (int j = 0; j < schema.n_features; j++)  // a level's code is a slot of a grid
+        need(schema.is_categorical[j] == (schema.value_column[j] < 0), "value_column",
+             "must be -1 where a feature has levels");
+    const std::size_t n = tree.nodes.size();
+    need_length(evidence.grids, n, "grid.scale");
+    need_length(evidence.trials, n * evidence.rates.per_node, "trial.feature");
+    for (std::size_t t = 0; t < evidence.trials.size(); t++) {
+        const Trial& trial = evidence.trials[t];
+        const std::size_t node = t / evidence.rates.per_node;
+        const auto is_flag = [](int flag) { return flag == 0 || flag == 1; };
+        need(is_flag(trial.condition.equality), "trial.equality", "must hold only 0 and 1");
+        need(is_flag(trial.condition.missing_left), "trial.missing_left", "must hold only 0 and 1");
+        if (trial.condition.feature == -1) continue;
+        need(tree.nodes[node].is_alive, "trial.feature", "has a trial out of place");
+        check_condition(trial.condition, schema, "trial.feature");
+        need(trial.slot >= -1 && trial.slot < evidence.grids[node].n_slots(), "trial.slot",
+             "names a slot that is not there");
+        models.use(trial.left_model, "trial.left_model");
+        models.use(trial.right_model, "trial.right_model");
+    }
+    const bool has_challenger = tree.n_classes <= 2;
+    need(has_challenger || evidence.challenger.model == -1, "challenger", "must be -1 but in trees of two classes");
+    if (has_challenger) models.use(evidence.challenger.model, "challenger");
+    for (const Model& model : tree.models.all) check_loss(model.loss, has_challenger);
+    for (std::size_t node = 0; node < n; node++) {
+        check_grid(evidence.grids[node], schema, tree.shape);
+        need((!evidence.grids[node].is_ready() && evidence.grids[node].n_first_rows == 0) || tree.nodes[node].is_alive,
+             "grid.first_slot", "has a grid out of place");
+    }
+}
+
+void check_evidence(const CandidateStore& evidence, const LossTree<Sgd>& tree, ModelUse&) {
+    const Schema& schema = tree.schema();
+    for (const int column : schema.value_column)  // numbers are inputs here even if they are levels
+        need(column >= 0, "value_column", "must have every feature in the paper's setting");
+    const std::size_t n = tree.nodes.size();
+    need_length(evidence.stores, n, "candidates.feature");
+    need_length(evidence.gradients, n, "node_gradient.sum");
+    for (std::size_t node = 0; node < n; node++) {
+        const bool is_alive = tree.nodes[node].is_alive;
+        need_length(evidence.gradients[node], is_alive ? tree.shape.size() : 0, "node_gradient.sum");
+        need_zero_padding(evidence.gradients[node], tree.shape, "node_gradient.sum");
+        check_candidates(evidence.stores[node], schema, tree.shape);
+        need(evidence.stores[node].n() == 0 || is_alive, "candidates.feature", "has candidates out of place");
+    }
+}
+
+template <class Tree>
+void heal_models(Tree& tree) {
+    for (Model& model : tree.models.all) {
+        if (model.is_free()) continue;
+        const bool is_sound = std::all_of(model.numbers.begin(), model.numbers.end(), is_weight);
+        if (!is_sound || !(model.blend.scale > 0.0)) tree.models.restart(tree.shape, model);
+    }
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------- the Dynamic Model Tree
-void Engine::derive() {
-    schema.derive();
-    scaler.derive(schema, settings.by_gradient);
-    shape.columns = schema.n_columns;
-    shape.outputs = n_classes > 2 ? n_classes : 1;
+template <class Evidence>
+void ModelTree<Evidence>::derive() {
+    table->derive();
+    loss = loss_of_classes(n_classes);
+    shape.columns = table->n_columns();
+    shape.outputs = rules(loss).outputs(n_classes);
     due_.clear();
 }
 
-void Engine::check() {
+template <class Evidence>
+void ModelTree<Evidence>::check() {
     need(n_classes >= 1, "n_classes", "must be at least 1");
-    check_schema(schema);
-    check_scaler(scaler, schema.n_features);
-    check_shape(shape);
-    check_links(nodes, schema);
+    check_table(*table, shape);
+    check_links(nodes, table->schema);
     check_clock(clock, n_rows);
     need(n_steps >= 0 && n_steps <= n_rows, "n_steps", "is out of range");
-    for (const int column : schema.value_column)  // numbers are inputs here even if they are levels
-        need(!settings.by_gradient || column >= 0, "value_column", "must have every feature in the paper's setting");
-    for (int j = 0; j < schema.n_features; j++)  // a level's code is a slot of a grid here
-        need(settings.by_gradient || schema.is_categorical[j] == (schema.value_column[j] < 0), "value_column",
-             "must be -1 where a feature has levels");
-    check_models();
-    for (int node = 0; node < settings.max_nodes; node++) check_node(node);
+    need_length(records, nodes.size(), "sums.clock");
+    ModelUse use(models.all);
+    for (int node = 0; node < nodes.size(); node++) {
+        const bool is_alive = nodes[node].is_alive;
+        if (is_alive) use.use(nodes[node].model, "node.model");
+        need(is_alive || nodes[node].model == -1, "node.model", "must be -1 where there is no node");
+        need_length(records[node].class_rows, is_alive ? n_classes : 0, "sums.class_rows");
+        need(!is_alive || !(records[node].clock > clock), "sums.clock", "must not be ahead of the clock");
+    }
+    check_evidence(evidence, *this, use);
+    use.check(shape, Kind());
     Bounds<false> bounds(kLargest);
     visit(bounds);
 }
 
 // Puts right what only a strange file can have led to, so that whatever was loaded can be saved.
-void Engine::heal() {
+template <class Evidence>
+void ModelTree<Evidence>::heal() {
     Bounds<true> bounds(kLargest);
     visit(bounds);
-    for (auto& memory : models) {
-        const bool is_sound = std::all_of(memory.begin(), memory.end(), is_weight);
-        if (!is_sound || (!memory.empty() && !(reinterpret_cast<const Head*>(memory.data())->scale > 0.0)))
-            restart_model(memory);
-    }
+    heal_models(*this);
 }
 
-// Every model belongs to one node, to one side of one trial, or is the challenger.
-void Engine::check_models() const {
-    std::vector<bool> is_used(models.size(), false);
-    const auto use = [&](int model, const char* array) {
-        need(model >= 0 && model < static_cast<int>(models.size()), array, "names a model that is not there");
-        need(!is_used[model], array, "names a model that is another's");
-        is_used[model] = true;
-    };
-    for (int node = 0; node < settings.max_nodes; node++) {
-        if (nodes.alive[node]) use(nodes.model[node], "model");
-        need(nodes.alive[node] || nodes.model[node] == -1, "model", "must be -1 where there is no node");
-    }
-    for (int t = 0; t < settings.max_nodes * settings.trials; t++) {
-        if (trials.feature[t] == -1) continue;
-        use(trials.left_model[t], "trial_left_model");
-        use(trials.right_model[t], "trial_right_model");
-    }
-    const bool has_challenger = !settings.by_gradient && n_classes <= 2;
-    need(has_challenger || challenger == -1, "challenger", "must be -1 but in measured trees of two classes");
-    if (has_challenger) use(challenger, "challenger");
-    for (std::size_t model = 0; model < models.size(); model++) {
-        need_length(models[model], is_used[model] ? model_size() : 0, "model.memory");
-        if (is_used[model]) check_model(model);
-    }
-}
-
-void Engine::check_model(int model) const {
-    const Lines<double>& memory = models[model];
-    need(std::all_of(memory.begin(), memory.end(), is_weight), "model.memory", "has a number out of range");
-    check_head(*reinterpret_cast<const Head*>(memory.data()), !settings.by_gradient && n_classes <= 2);
-    const double* const end = memory.data() + memory.size();
-    need_zero_padding(std::span(memory.data() + kHead, end), shape, "model.memory");
-    if (settings.by_gradient) return;
-    const double* squares = adagrad_squares(shape, const_cast<double*>(memory.data()));
-    need(std::all_of(squares, squares + shape.outputs * shape.stride, [](double sum) { return sum >= 0.0; }),
-         "model.memory", "has a negative sum of squares");
-    const double* matrix = newton_matrix(shape, const_cast<double*>(memory.data()));
-    need(std::all_of(matrix + static_cast<long>(shape.columns) * shape.stride, end, [](double x) { return x == 0.0; }),
-         "model.memory", "must be 0 behind the columns");
-}
-
-void Engine::check_node(int node) const {
-    const bool alive = nodes.alive[node];
-    const std::size_t size = static_cast<std::size_t>(shape.outputs) * shape.stride;
-    need_length(class_rows[node], alive ? n_classes : 0, "class_rows.count");
-    need_length(node_gradient[node], alive && settings.by_gradient ? size : 0, "node_gradient.sum");
-    const Grid& grid = grids[node];
-    const Candidates& store = candidates[node];
-    check_grid(grid, schema, shape);
-    check_candidates(store, schema, shape);
-    need_zero_padding(node_gradient[node], shape, "node_gradient.sum");
-    need(store.n() == 0 || (alive && settings.by_gradient), "candidates.feature", "has candidates out of place");
-    need((!grid.is_ready() && grid.n_first_rows == 0) || (alive && !settings.by_gradient), "grid.first_slot",
-         "has a grid out of place");
-    for (int t = node * settings.trials; t < (node + 1) * settings.trials; t++) {
-        if (trials.feature[t] == -1) continue;
-        need(alive && !settings.by_gradient, "trial_feature", "has a trial out of place");
-        check_condition(trials.condition(t), schema, "trial_feature");
-        need(trials.slot[t] >= -1 && trials.slot[t] < grid.n_slots(), "trial_slot", "names a slot that is not there");
-    }
-    if (!alive) return;
-    need(!(nodes.clock[node] > clock), "node_clock", "must not be ahead of the clock");
-}
+template class ModelTree<Trials>;
+template class ModelTree<CandidateStore>;
 
 // ---------------------------------------------------------------- FIMT-DD
 // The trees of all features: every key hangs on one key or root, and so comes in one walk.
@@ -360,7 +410,8 @@ void SplitPoints::check(int n_features, int classes) const {
             need(key >= 0 && static_cast<std::size_t>(key) < n && !is_met[key], "split_points.keys",
                  "has a key that is not there, or that two others have");
             need(is_finite(*place(key)), "split_points.keys", "has a key that is no number");
-            need(std::all_of(place(key) + kHeadOfKey, place(key) + width, [](double sum) { return std::abs(sum) <= kLargest; }),
+            need(std::all_of(place(key) + kHeadOfKey, place(key) + width,
+                             [](double sum) { return std::abs(sum) <= kLargest; }),
                  "split_points.keys", "has a number out of range");
             is_met[key] = true;
             n_met++;
@@ -372,19 +423,18 @@ void SplitPoints::check(int n_features, int classes) const {
     need(n_met == n, "split_points.keys", "has keys of no feature");
 }
 
-void FimtddEngine::derive() {
-    schema.derive();
-    scaler.derive(schema, false);
-    shape.columns = schema.n_columns;
-    shape.outputs = n_seen > 2 ? n_seen : 1;
+void FimtddTree::derive() {
+    table->derive();
+    loss = loss_of_classes(n_seen);
+    shape.columns = table->n_columns();
+    shape.outputs = rules(loss).outputs(n_seen);
     due_.clear();
 }
 
-void FimtddEngine::heal() {
+void FimtddTree::heal() {
     Bounds<true> bounds(kLargest);
     visit(bounds);
-    for (auto& model : models)
-        if (!std::all_of(model.begin(), model.end(), is_weight)) std::fill(model.begin(), model.end(), 0.0);
+    heal_models(*this);
     for (SplitPoints& points : split_points) points.heal();
 }
 
@@ -395,7 +445,7 @@ void SplitPoints::heal() {
         if (i % width >= kHeadOfKey && !(std::abs(keys[i]) <= kLargest)) keys[i] = 0.0;
 }
 
-void FimtddEngine::check() {
+void FimtddTree::check() {
     need(n_classes >= 1, "n_classes", "must be at least 1");
     need_length(place, n_classes, "place");
     need(n_seen >= 0 && n_seen <= n_classes, "n_seen", "is out of range");
@@ -406,30 +456,27 @@ void FimtddEngine::check() {
         is_taken[own] = true;
     }
     need(std::count(is_taken.begin(), is_taken.end(), true) == n_seen, "place", "must number the classes seen");
-    check_schema(schema);
-    check_scaler(scaler, schema.n_features);
-    check_shape(shape);
-    check_links(nodes, schema);
+    check_table(*table, shape);
+    check_links(nodes, table->schema);
     check_clock(clock, n_rows);
-    const std::size_t size = kHead + static_cast<std::size_t>(shape.outputs) * shape.stride;
-    for (int node = 0; node < settings.max_nodes; node++) {
-        const bool is_leaf = nodes.alive[node] && nodes.left[node] < 0;
-        need_length(models[node], is_leaf ? size : 0, "model.memory");
-        need(std::all_of(models[node].begin(), models[node].begin() + (is_leaf ? kHead : 0),
-                         [](double value) { return value == 0.0; }),
-             "model.memory", "must begin with zeros");
-        need(std::all_of(models[node].begin(), models[node].end(), is_weight), "model.memory", "has a number out of range");
-        if (is_leaf) need_zero_padding(std::span(models[node]).subspan(kHead), shape, "model.memory");
+    need_length(records, nodes.size(), "sums.tried_at");
+    need_length(split_points, nodes.size(), "split_points.n_classes");
+    ModelUse use(models.all);
+    for (int node = 0; node < nodes.size(); node++) {
+        const bool is_leaf = nodes[node].is_alive && nodes[node].is_leaf();
         const SplitPoints& points = split_points[node];
         if (is_leaf) {
-            points.check(schema.n_features, std::max(n_seen, 2));
-            need(!(nodes.rows[node] < 0.0 || nodes.tried_at[node] < 0.0), "tried_at", "must not be negative");
+            use.use(nodes[node].model, "node.model");
+            points.check(table->n_features(), std::max(n_seen, 2));
+            need(!(nodes[node].rows < 0.0 || records[node].tried_at < 0.0), "sums.tried_at", "must not be negative");
         } else {
+            need(nodes[node].model == -1, "node.model", "must be -1 where there is no leaf");
             need(points.counts.empty() && points.present.empty() && points.root.empty() && points.n_keys.empty() &&
                      points.keys.empty(),
                  "split_points.counts", "has split points out of place");
         }
     }
+    use.check(shape, Sgd());
     Bounds<false> bounds(kLargest);
     visit(bounds);
 }

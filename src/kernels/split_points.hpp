@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "layout.hpp"
 #include "memory.hpp"
-#include "rows.hpp"
+#include "models.hpp"
+#include "nodes.hpp"
 
 namespace driftree {
 
@@ -49,10 +49,10 @@ struct SplitPoints {
     static constexpr int kMaxKeys = 256, kMinKeys = 16, kBudget = 16384;  // the last in doubles, of one feature
     static constexpr double kRounding = 1e-9;  // shares of rows, and reductions, that may be rounding only
     int n_classes = 2;
-    std::vector<double> counts;                       // [classes] weights of all rows
-    std::vector<double> present;                      // [features, classes] of those whose value is not missing
-    std::vector<std::int32_t> root, n_keys;           // [features]
-    std::vector<double> keys;                         // [keys of all features, kHeadOfKey + classes]
+    std::vector<double> counts;              // [classes] weights of all rows
+    std::vector<double> present;             // [features, classes] of those whose value is not missing
+    std::vector<std::int32_t> root, n_keys;  // [features]
+    std::vector<double> keys;                // [keys of all features, kHeadOfKey + classes]
 
     SplitPoints() = default;
     SplitPoints(int n_features, int classes)
@@ -81,7 +81,9 @@ struct SplitPoints {
         wider.keys = widened(keys, kHeadOfKey + n_classes, kHeadOfKey + classes);
         return wider;
     }
-    bool is_empty() const { return std::all_of(counts.begin(), counts.end(), [](double count) { return count == 0.0; }); }
+    bool is_empty() const {
+        return std::all_of(counts.begin(), counts.end(), [](double count) { return count == 0.0; });
+    }
     // Before a row is counted: the keys it may bring have their place.
     void make_room_for_row() {
         const std::size_t n = root.size(), width = kHeadOfKey + n_classes;

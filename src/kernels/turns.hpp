@@ -99,8 +99,9 @@ public:
 private:
     void need_whole() const {
         if (is_torn_)
-            throw std::runtime_error("another thread was learning when this process was forked, so this copy of the model is "
-                                     "broken: fork before threads learn, or load the model from a file here");
+            throw std::runtime_error(
+                "another thread was learning when this process was forked, so this copy of the model is "
+                "broken: fork before threads learn, or load the model from a file here");
     }
     static inline constinit std::mutex all_mutex_;  // of the list of all
     static inline Turns* all_ = nullptr;
@@ -132,9 +133,9 @@ private:
     std::atomic<std::uint32_t> state_ = 0;  // the two flags, and how many read
     std::mutex mutex_;                      // of what follows
     std::condition_variable readers_, writers_;
-    std::uint32_t n_readers_ = 0;                // waiting
-    std::uint64_t phase_ = 0;                    // counts the times that readers who waited were let in
-    std::uint64_t n_came_ = 0, n_served_ = 0;    // writers who had to wait, and who of them got their turn
+    std::uint32_t n_readers_ = 0;              // waiting
+    std::uint64_t phase_ = 0;                  // counts the times that readers who waited were let in
+    std::uint64_t n_came_ = 0, n_served_ = 0;  // writers who had to wait, and who of them got their turn
 };
 
 // A turn that the thread has, until the end of the block. A turn inside a turn of the same thread waits for nobody.
@@ -163,6 +164,13 @@ public:
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
     ~Turn() { end(); }
+    // Goes on with the turn just outside of this one, which is over with that.
+    void take_over(Turn& outer) {
+        is_own_ = outer.is_own_;
+        outer_ = outer.outer_;
+        outer.is_own_ = false;
+        outer.is_over_ = true;
+    }
     void end() {
         if (is_over_) return;
         is_over_ = true;
@@ -189,7 +197,7 @@ private:
     Turns& turns_;
     const bool writes_;
     bool is_own_ = false, is_over_ = false;
-    const Turn* const outer_;
+    const Turn* outer_;
 };
 
 }  // namespace driftree

@@ -29,31 +29,67 @@ typedef float Singles __attribute__((vector_size(4 * kWidth), aligned(4), may_al
 
 struct __attribute__((may_alias)) Mask {  // of a comparison: -1 where it holds, else 0
     Bits part[kParts];
-    friend Mask operator~(Mask a) { DRIFTREE_EACH_PART a.part[i] = ~a.part[i]; return a; }
-    friend Mask operator^(Mask a, const Mask& b) { DRIFTREE_EACH_PART a.part[i] ^= b.part[i]; return a; }
-    friend Mask operator&(Mask a, const Mask& b) { DRIFTREE_EACH_PART a.part[i] &= b.part[i]; return a; }
+    friend Mask operator~(Mask a) {
+        DRIFTREE_EACH_PART a.part[i] = ~a.part[i];
+        return a;
+    }
+    friend Mask operator^(Mask a, const Mask& b) {
+        DRIFTREE_EACH_PART a.part[i] ^= b.part[i];
+        return a;
+    }
+    friend Mask operator&(Mask a, const Mask& b) {
+        DRIFTREE_EACH_PART a.part[i] &= b.part[i];
+        return a;
+    }
 };
 
 struct __attribute__((may_alias)) Vector {
     Part part[kParts];
     double operator[](int lane) const { return part[lane / kWidth][lane % kWidth]; }
-#define DRIFTREE_OPERATOR(op)                                                                                          \
-    friend Vector operator op(Vector a, const Vector& b) { DRIFTREE_EACH_PART a.part[i] = a.part[i] op b.part[i]; return a; } \
-    friend Vector operator op(Vector a, double b) { DRIFTREE_EACH_PART a.part[i] = a.part[i] op b; return a; }         \
-    friend Vector operator op(double a, Vector b) { DRIFTREE_EACH_PART b.part[i] = a op b.part[i]; return b; }         \
-    Vector& operator op##=(const Vector& b) { return *this = *this op b; }                                            \
-    Vector& operator op##=(double b) { return *this = *this op b; }
-    DRIFTREE_OPERATOR(+) DRIFTREE_OPERATOR(-) DRIFTREE_OPERATOR(*) DRIFTREE_OPERATOR(/)
-#define DRIFTREE_COMPARISON(op)                                                                                        \
-    friend Mask operator op(const Vector& a, const Vector& b) { Mask m; DRIFTREE_EACH_PART m.part[i] = a.part[i] op b.part[i]; return m; } \
-    friend Mask operator op(const Vector& a, double b) { Mask m; DRIFTREE_EACH_PART m.part[i] = a.part[i] op b; return m; }
-    DRIFTREE_COMPARISON(<) DRIFTREE_COMPARISON(>) DRIFTREE_COMPARISON(<=) DRIFTREE_COMPARISON(>=)
-    friend Vector operator-(Vector a) { DRIFTREE_EACH_PART a.part[i] = -a.part[i]; return a; }
+#define DRIFTREE_OPERATOR(op)                                                \
+    friend Vector operator op(Vector a, const Vector& b) {                   \
+        DRIFTREE_EACH_PART a.part[i] = a.part[i] op b.part[i];               \
+        return a;                                                            \
+    }                                                                        \
+    friend Vector operator op(Vector a, double b) {                          \
+        DRIFTREE_EACH_PART a.part[i] = a.part[i] op b;                       \
+        return a;                                                            \
+    }                                                                        \
+    friend Vector operator op(double a, Vector b) {                          \
+        DRIFTREE_EACH_PART b.part[i] = a op b.part[i];                       \
+        return b;                                                            \
+    }                                                                        \
+    Vector& operator op## = (const Vector& b) { return *this = *this op b; } \
+    Vector& operator op## = (double b) { return *this = *this op b; }
+    DRIFTREE_OPERATOR(+)
+    DRIFTREE_OPERATOR(-)
+    DRIFTREE_OPERATOR(*)
+    DRIFTREE_OPERATOR(/)
+#define DRIFTREE_COMPARISON(op)                                 \
+    friend Mask operator op(const Vector& a, const Vector& b) { \
+        Mask m;                                                 \
+        DRIFTREE_EACH_PART m.part[i] = a.part[i] op b.part[i];  \
+        return m;                                               \
+    }                                                           \
+    friend Mask operator op(const Vector& a, double b) {        \
+        Mask m;                                                 \
+        DRIFTREE_EACH_PART m.part[i] = a.part[i] op b;          \
+        return m;                                               \
+    }
+        DRIFTREE_COMPARISON(<) DRIFTREE_COMPARISON(>) DRIFTREE_COMPARISON(<=)
+            DRIFTREE_COMPARISON(>=) friend Vector operator-(Vector a) {
+        DRIFTREE_EACH_PART a.part[i] = -a.part[i];
+        return a;
+    }
 };
 
 inline Vector& at(double* p) { return *reinterpret_cast<Vector*>(p); }
 inline const Vector& at(const double* p) { return *reinterpret_cast<const Vector*>(p); }
-inline Vector all(double x) { Vector v; DRIFTREE_EACH_PART v.part[i] = Part{} + x; return v; }
+inline Vector all(double x) {
+    Vector v;
+    DRIFTREE_EACH_PART v.part[i] = Part{} + x;
+    return v;
+}
 inline Vector choose(const Mask& mask, Vector yes, const Vector& no) {
     DRIFTREE_EACH_PART yes.part[i] = mask.part[i] ? yes.part[i] : no.part[i];
     return yes;
@@ -89,7 +125,8 @@ inline double dot(const double* a, const double* b, int n) {
 
 // 2^k x, for whole k as the last bits of `shifted`.
 inline Vector times_power_of_two(Vector x, const Vector& shifted) {
-    DRIFTREE_EACH_PART x.part[i] = reinterpret_cast<Part>(reinterpret_cast<Bits>(x.part[i]) + (reinterpret_cast<Bits>(shifted.part[i]) << 52));
+    DRIFTREE_EACH_PART x.part[i] =
+        reinterpret_cast<Part>(reinterpret_cast<Bits>(x.part[i]) + (reinterpret_cast<Bits>(shifted.part[i]) << 52));
     return x;
 }
 

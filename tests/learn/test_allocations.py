@@ -67,9 +67,12 @@ def watch(model):
     engine = model._tree.engine
     if not isinstance(model, DynamicModelTreeClassifier):
         return model.n_nodes_, 0, 0
-    n_ready = sum(engine.grid_is_ready(node) for node in model._tree.walk())
     last = model.events_[-1].kind if model.events_ else None
-    return last, len(model.events_), int((engine.trial_feature >= 0).sum()) > 0, n_ready > 0
+    if model.setting == "paper":
+        return last, len(model.events_)
+    nodes = list(model._tree.walk())
+    has_trials = any(engine.trials(node) for node in nodes)
+    return last, len(model.events_), has_trials, any(map(engine.grid_is_ready, nodes))
 
 
 def eventful(kind, columns, y):

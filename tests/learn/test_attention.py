@@ -6,9 +6,19 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from driftree.learn.evidence import MeasuredTrials
+from driftree.learn import constants
 from naive import BlendModel, mix64, visiting_order
-from quick import PARAMETERS, make_engine, make_tree, of_setting, part_of, pieces
+from quick import (
+    PARAMETERS,
+    alter,
+    make_engine,
+    make_tree,
+    of_setting,
+    part_of,
+    pieces,
+    set_pace,
+    trials_of,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
 
@@ -26,17 +36,23 @@ def draw_rows(rng, n_rows):
     return X, y.astype(np.int32), rng.integers(1, 9, n_rows) / 4
 
 
-def stay_calm(engine):
-    engine.restless_until, engine.alarm_level = 0.0, math.inf
+@pytest.fixture(autouse=True)
+def calm(monkeypatch, quick_pace):
+    """Trees that are calm from the start, and stay so."""
+    set_pace(monkeypatch, alarm_factor=math.inf, restless_share=0.0)
 
 
 def make_branch(**parameters):
-    """A calm engine with a split, and a trial at the root; nobody decides about them."""
-    engine = make_engine(N_BITS, max_nodes=3, **{"evidence_window": WINDOW, **parameters})
-    stay_calm(engine)
+    """An engine with a split whose root rests, and a trial there; nobody decides about them."""
+    tree = make_tree(max_nodes=3, **{"evidence_window": WINDOW, **parameters})
+    engine = tree.engine
+    for _ in range(N_BITS):
+        engine.add_feature(False, True)
     engine.start_trial(0, 0, 0.5, False, False, -1, 0.5)
-    engine.split_by_trial(0, 0)
+    engine.split(0, 0)
     engine.start_trial(0, 1, 0.5, False, False, -1, 0.5)
+    alter(tree, {("sums.recent", 0): 1e100, ("restless_until", 0): 0.0})
+    engine.set_levels(0, split=math.inf, prune=math.inf, replace=math.inf, rest=-math.inf)
     return engine
 
 
@@ -48,6 +64,12 @@ def in_quarter(X, seed, n_rows):
     return seen
 
 
+def figure(engine, name):
+    """A figure of the root, or of its trial."""
+    of, _, field = name.rpartition(" ")
+    return getattr(trials_of(engine, 0)[0] if of else engine.node(0), field)
+
+
 def losses(logits, y):
     return np.logaddexp(0, np.where(y == 1, -logits, logits))
 
@@ -57,8 +79,7 @@ def losses(logits, y):
 @pytest.mark.parametrize("size", [1, 7, 200])
 def test_who_rests_looks_at_a_random_quarter_and_counts_it_four_times(size, seed):
     engine, rng = make_branch(seed=seed), np.random.default_rng(size)
-    engine.rest_level[0] = engine.challenger_level = -math.inf  # whatever they earn
-    engine.recent[0] = math.inf
+    engine.challenger_level = -math.inf  # whatever it earns
     n_seen = 0
     for _ in range(5 if size > 1 else 80):
         X, y, w = draw_rows(rng, size)
@@ -69,13 +90,13 @@ def test_who_rests_looks_at_a_random_quarter_and_counts_it_four_times(size, seed
         sums = {
             **{"own_loss": own, "subtree_loss": below, "evidence": np.ones(size)},
             **{
-                "trial_node_loss": own,
-                "trial_subtree_loss": below,
-                "trial_evidence": np.ones(size),
+                "trial node_loss": own,
+                "trial subtree_loss": below,
+                "trial evidence": np.ones(size),
             },
         }
-        before = {name: getattr(engine, name)[0] for name in (*sums, "rows")}
-        sides = engine.trial_n_left[0], engine.trial_n_right[0]
+        before = {name: figure(engine, name) for name in (*sums, "rows")}
+        sides = figure(engine, "trial n_left"), figure(engine, "trial n_right")
         others = engine.class_rows(0), engine.rival_loss, engine.challenger_rows
         weights = engine.weights(0)
 
@@ -83,11 +104,11 @@ def test_who_rests_looks_at_a_random_quarter_and_counts_it_four_times(size, seed
 
         keep = math.exp(-w.sum() / WINDOW)
         for name, loss in sums.items():
-            near(getattr(engine, name)[0], keep * before[name] + 4 * (w * loss)[seen].sum())
+            near(figure(engine, name), keep * before[name] + 4 * (w * loss)[seen].sum())
         near(engine.rival_loss, keep * others[1] + 4 * (w * below)[seen].sum())
         near(engine.challenger_rows, keep * others[2] + 4 * w[seen].sum())
-        assert engine.trial_n_left[0] == sides[0] + w[seen & ~right].sum()
-        assert engine.trial_n_right[0] == sides[1] + w[seen & right].sum()
+        assert figure(engine, "trial n_left") == sides[0] + w[seen & ~right].sum()
+        assert figure(engine, "trial n_right") == sides[1] + w[seen & right].sum()
         assert engine.rows[0] == before["rows"] + w.sum()
         near(engine.class_rows(0), keep * others[0] + np.bincount(y, w, minlength=2))
         assert np.array_equal(weights, engine.weights(0)) == (not seen.any())
@@ -110,7 +131,6 @@ def test_a_node_rests_as_long_as_its_branch_earns_enough(size):
     """It falls asleep, and wakes when the branch is worth less; leaves never sleep."""
     tree, rng = make_tree(**of_setting("measured")), np.random.default_rng(3)
     engine, window = tree.engine, PARAMETERS["evidence_window"]
-    stay_calm(engine)
     for _ in range(2):
         engine.add_feature(False, True)
     tree.finish()
@@ -142,7 +162,6 @@ def test_a_node_rests_as_long_as_its_branch_earns_enough(size):
 def test_labels_that_come_in_turns_do_not_deceive_who_rests(period, seed):
     """Every fourth row would be all ones or all zeros: the model and its loss would be wrong."""
     engine, rng = make_branch(seed=seed, evidence_window=1e9), np.random.default_rng(seed)
-    engine.rest_level[0], engine.recent[0] = -math.inf, math.inf
     n_rows, loss = 4000, 0.0
     X, _, _ = draw_rows(rng, n_rows)
     y = (np.arange(n_rows) % period == 0).astype(np.int32)
@@ -158,10 +177,9 @@ def test_labels_that_come_in_turns_do_not_deceive_who_rests(period, seed):
 
 # ---------------------------------------------------------------------- alarm
 @pytest.mark.parametrize("size", [1, 20])
-def test_a_jump_of_the_loss_ends_all_rest_for_a_while(size):
+def test_a_jump_of_the_loss_ends_all_rest_for_a_while(size, monkeypatch):
+    set_pace(monkeypatch, alarm_factor=1.2, restless_share=500 / WINDOW)
     engine, rng = make_branch(), np.random.default_rng(6)
-    engine.alarm_level, engine.restless_rows = 1.2, 500.0
-    engine.rest_level[0], engine.recent[0] = -math.inf, math.inf
     calm, shares = [], []
     for start in range(0, 3000, size):
         X, y, _ = draw_rows(rng, size)
@@ -182,17 +200,17 @@ def test_a_jump_of_the_loss_ends_all_rest_for_a_while(size):
 # ---------------------------------------------------------------------- Adagrad
 def adagrad_parts(engine):
     """The root's preference D, and Adagrad's weights and squares."""
-    memory = part_of(engine, "model.memory", engine.model[0])
-    size = engine.n_outputs * engine.stride  # behind a head of eight numbers
-    weights, squares = memory[8 : 8 + 2 * size].reshape(2, engine.n_outputs, engine.stride)
-    return memory[0], weights[:, : engine.n_columns], squares[:, : engine.n_columns]
+    numbers = part_of(engine, "model.numbers", engine.model[0])
+    size = engine.n_outputs * engine.stride
+    weights, squares = numbers[: 2 * size].reshape(2, engine.n_outputs, engine.stride)
+    preference = engine.arrays()["model.preference"][engine.model[0]]
+    return preference, weights[:, : engine.n_columns], squares[:, : engine.n_columns]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("size", [1, 20])
 def test_adagrad_makes_three_passes_where_it_leads_else_one(size, n_classes):
     engine, rng = make_engine(N_BITS, n_classes, max_nodes=1), np.random.default_rng(4)
-    stay_calm(engine)
     n_passes = []
     for _ in range(60 if size > 1 else 400):
         X, y, w = draw_rows(rng, size)
@@ -230,20 +248,19 @@ def test_adagrad_makes_three_passes_where_it_leads_else_one(size, n_classes):
 def test_an_old_leaf_starts_a_trial_only_if_all_others_earn(is_old, earning, n_after):
     tree = make_tree(max_nodes=3)
     engine, rng = tree.engine, np.random.default_rng(5)
-    stay_calm(engine)
     for _ in range(N_BITS):
         engine.add_feature(False, True)
     X, y, w = draw_rows(rng, 60)
     for rows in pieces(60, 20):
         engine.learn(X[rows], y[rows], w[rows])
         tree.evidence.refresh(0, may_split=False)
+    rows = constants.MEASURED.young_rows + is_old
+    changes = {("node.rows", 0): rows, ("sums.refresh_at", 0): 0}
     for trial, earns in enumerate(earning):
         engine.start_trial(trial, trial, 0.5, False, False, -1, 0.5)
-        engine.trial_node_loss[trial] = float(earns)
-    engine.rows[0] = MeasuredTrials.YOUNG_ROWS + is_old
-    engine.trial_born[:] = engine.rows[0]
-    engine.refresh_at[0] = 0
+        changes |= {("trial.node_loss", trial): float(earns), ("trial.born", trial): rows}
+    alter(tree, changes)
     tree.evidence.refresh(0, may_split=True)
-    assert (engine.trial_feature[:3] >= 0).sum() == n_after
-    wait = MeasuredTrials.OLD_REFRESH_ROWS if is_old else MeasuredTrials.REFRESH_ROWS
-    assert engine.refresh_at[0] == engine.rows[0] + wait
+    assert len(engine.trials(0)) == n_after
+    wait = constants.MEASURED.old_refresh_rows if is_old else constants.MEASURED.refresh_rows
+    assert engine.node(0).refresh_at == rows + wait

@@ -67,10 +67,13 @@ def check_caps(model, limits):
     if model.setting == "paper":
         budget = limits["candidates"] * engine.n_features
         assert all(len(engine.stored_candidates(node)) <= budget for node in nodes)
-    running = np.flatnonzero(engine.trial_feature >= 0) // limits["trials"]
-    assert set(running.tolist()) <= set(nodes)
-    n_models = np.count_nonzero(engine.arrays()["model.memory.lengths"])
-    assert n_models == n_nodes + 2 * len(running) + (engine.challenger >= 0)
+    n_models = np.count_nonzero(engine.arrays()["model.numbers.lengths"])
+    if model.setting == "measured":
+        running = [trial for node in nodes for trial in engine.trials(node)]
+        assert n_models == n_nodes + 2 * len(running) + (engine.challenger >= 0)
+        assert (engine.arrays()["trial.feature"] >= 0).sum() == len(running)
+    else:
+        assert n_models == n_nodes
     assert len(model.events_) <= history_module.MAX_EVENTS
     assert len(model._tree.history.samples) <= history_module.MAX_SAMPLES
 

@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given
 
 from driftree import DynamicModelTreeClassifier
+from driftree.learn import constants
 from driftree.learn import history as history_module
-from driftree.learn.evidence import GradientApproximation, MeasuredTrials
 from driftree.learn.history import Structure
 from quick import SETTINGS, examples, make_stream, moods, of_setting, streams
 
@@ -31,8 +32,9 @@ def learn(setting="measured", *, seed=1, repeat=1, **parameters):
 def set_distance(monkeypatch, rows):
     """Sample every so many rows from the beginning."""
     monkeypatch.setattr(history_module, "LEAST_DISTANCE", rows)
-    for evidence in (MeasuredTrials, GradientApproximation):
-        monkeypatch.setattr(evidence, "SAMPLE_ROWS", rows)
+    for name in ("MEASURED", "PAPER"):
+        numbers = replace(getattr(constants, name), sample_rows=rows)
+        monkeypatch.setattr(constants, name, numbers)
 
 
 def as_tests(paths):

@@ -60,17 +60,16 @@ def check_measured(engine, oracle, node, twin):
     if twin.model.rho is not None:
         near(engine.floor(engine.model[node]), twin.model.rho)
 
-    places = range(node * 3, node * 3 + 3)
-    trials = {int(engine.trial_feature[t]): t for t in places if engine.trial_feature[t] >= 0}
+    trials = {trial.condition[0]: trial for trial in engine.trials(node)}
     assert trials.keys() == {trial.split.feature for trial in twin.trials}
     for trial in twin.trials:
         t = trials[trial.split.feature]
-        assert engine.trial_threshold[t] == trial.split.value
-        assert bool(engine.trial_missing_left[t]) == trial.split.missing_left
-        assert [engine.trial_n_left[t], engine.trial_n_right[t]] == trial.n
-        near(engine.trial_evidence[t], trial.evidence)
-        near(engine.trial_node_loss[t] - engine.trial_trial_loss[t], trial.gain)
-        near(engine.trial_subtree_loss[t] - engine.trial_trial_loss[t], trial.replacement_gain)
+        assert t.condition[1] == trial.split.value
+        assert t.condition[3] == trial.split.missing_left
+        assert [t.n_left, t.n_right] == trial.n
+        near(t.evidence, trial.evidence)
+        near(t.node_loss - t.trial_loss, trial.gain)
+        near(t.subtree_loss - t.trial_loss, trial.replacement_gain)
 
     assert engine.grid_is_ready(node) == bool(twin.grid)
     if twin.grid:

@@ -107,14 +107,14 @@ def test_what_is_not_sound_in_a_pickle_does_not_reach_the_kernels():
     model = stored.MAKERS["measured"]()
     stored.learn_rows(model, *stored.draw(100))
     state = model.__getstate__()
-    state["_learnt"]["arrays"]["left"][0] = 10**6
-    with pytest.raises(ValueError, match="'left' names a node that is no child"):
+    state["_learnt"]["arrays"]["node.left"][0] = 10**6
+    with pytest.raises(ValueError, match=r"'node\.left' names a node that is no child"):
         DynamicModelTreeClassifier().__setstate__(state)
     state = model.__getstate__()
     state["_learnt"]["levels"][2] = None
     with pytest.raises(ValueError, match="the levels of feature"):
         DynamicModelTreeClassifier().__setstate__(state)
     state = model.__getstate__()
-    state["_learnt"]["arrays"]["parent"] = np.zeros(0, dtype=np.int32)
-    with pytest.raises(ValueError, match="'parent' must have a length of 9"):
+    state["_learnt"]["arrays"]["node.parent"] = np.zeros(0, dtype=np.int32)
+    with pytest.raises(ValueError, match=r"'node\.parent' has a wrong number of items"):
         DynamicModelTreeClassifier().__setstate__(state)

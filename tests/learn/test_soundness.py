@@ -25,24 +25,24 @@ MODELS = {
 # What must hold of an array; `BROKEN` breaks it, and every file in which it is broken is refused.
 GUARDS = {
     "is_categorical": "flags",
-    "equality": "flags",
-    "missing_left": "flags",
-    "alive": "flags",
+    "node.equality": "flags",
+    "node.missing_left": "flags",
+    "node.is_alive": "flags",
     "scale_is_indicator": "flags",
     "value_column": "index",
     "missing_column": "index",
     "level_column": "index",
-    "parent": "index",
-    "left": "index",
-    "right": "index",
-    "feature": "index",
-    "depth": "index",
-    "model": "index",
+    "node.parent": "index",
+    "node.left": "index",
+    "node.right": "index",
+    "node.feature": "index",
+    "node.depth": "index",
+    "node.model": "index",
     "challenger": "index",
-    "trial_feature": "index",
-    "trial_slot": "index",
-    "trial_left_model": "index",
-    "trial_right_model": "index",
+    "trial.feature": "index",
+    "trial.slot": "index",
+    "trial.left_model": "index",
+    "trial.right_model": "index",
     "grid.first_slot": "index",
     "grid.implied": "index",
     "candidates.feature": "index",
@@ -56,36 +56,44 @@ GUARDS = {
     "grid.n_first_rows": "count",
     "split_points.n_classes": "count",
     "split_points.n_keys": "count",
-    "trial_equality": "flags of trials",  # bytes that become true or false
-    "trial_missing_left": "flags of trials",
+    "trial.equality": "flags",
+    "trial.missing_left": "flags",
     "grid.edges": "edges",
     "grid.first_rows": "rows",
     "candidates.value": "finite",
-    "threshold": "threshold",
-    "trial_threshold": "threshold",
+    "node.threshold": "threshold",
+    "trial.threshold": "threshold",
     "split_points.keys": "keys",
-    "model.memory": "padded",
+    "model.numbers": "padded",
     "node_gradient.sum": "padded",
     "grid.gradients": "padded",
     "grid.total": "padded",
     "candidates.gradient_left": "padded",
     "candidates.gradient_before": "padded",
     "grid.scale": "bounded",
-    "rows": "bounded",
-    "node_clock": "bounded",
-    "own_loss": "bounded",
-    "subtree_loss": "bounded",
-    "born": "bounded",
-    "refresh_at": "bounded",
-    "evidence": "bounded",
-    "recent": "bounded",
-    "trial_node_loss": "bounded",
-    "trial_subtree_loss": "bounded",
-    "trial_loss": "bounded",
-    "trial_n_left": "bounded",
-    "trial_n_right": "bounded",
-    "trial_born": "bounded",
-    "trial_evidence": "bounded",
+    "model.floor_0": "bounded",
+    "model.floor_1": "bounded",
+    "model.has_floor": "bounded",
+    "model.floor_rows": "bounded",
+    "model.preference": "bounded",
+    "model.scale": "bounded",
+    "model.trace": "bounded",
+    "model.wrong": "bounded",
+    "node.rows": "bounded",
+    "sums.clock": "bounded",
+    "sums.own_loss": "bounded",
+    "sums.subtree_loss": "bounded",
+    "sums.born": "bounded",
+    "sums.refresh_at": "bounded",
+    "sums.evidence": "bounded",
+    "sums.recent": "bounded",
+    "trial.node_loss": "bounded",
+    "trial.subtree_loss": "bounded",
+    "trial.loss": "bounded",
+    "trial.n_left": "bounded",
+    "trial.n_right": "bounded",
+    "trial.born": "bounded",
+    "trial.evidence": "bounded",
     "grid.counts": "bounded",
     "grid.barred_until": "bounded",
     "candidates.n_left": "bounded",
@@ -93,7 +101,7 @@ GUARDS = {
     "candidates.n_before": "bounded",
     "candidates.loss_before": "bounded",
     "candidates.gain": "bounded",
-    "class_rows.count": "bounded",
+    "sums.class_rows": "bounded",
     "challenger_loss": "bounded",
     "challenger_clock": "bounded",
     "challenger_rows": "bounded",
@@ -106,10 +114,10 @@ GUARDS = {
     "clock": "bounded",
     "split_points.counts": "bounded",
     "split_points.present": "bounded",
-    "tried_at": "bounded",
-    "error_mean": "bounded",
-    "error_sum": "bounded",
-    "least_sum": "bounded",
+    "sums.tried_at": "bounded",
+    "sums.error_mean": "bounded",
+    "sums.error_sum": "bounded",
+    "sums.least_sum": "bounded",
     # Any number scales rows to something finite, or to what the kernels take for missing.
     "scale_weight": "any number",
     "scale_mean": "any number",
@@ -198,12 +206,10 @@ def break_padding(name, array):
     stride = int(arrays["stride"][0])
     n_columns = 1 + sum((arrays[f"{of}_column"] >= 0).sum() for of in ("value", "missing", "level"))
     assert n_columns < stride, "the model must have padding"
-    kind = next(key for key, other in own_arrays(name).items() if other is array)
-    head = 8 if kind == "model.memory" else 0
     for value in (1.0, np.nan, np.inf):
-        yield with_value(array, head + n_columns, value)
-    yield with_value(array, head, np.nan)
-    yield with_value(array, head, np.inf)
+        yield with_value(array, n_columns, value)
+    yield with_value(array, 0, np.nan)
+    yield with_value(array, 0, np.inf)
 
 
 BROKEN = {
@@ -218,7 +224,6 @@ BROKEN = {
     "keys": break_keys,
     "padded": break_padding,
     "any number": lambda name, array: [],
-    "flags of trials": lambda name, array: [],
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 
@@ -237,9 +242,9 @@ def test_every_guard_is_of_an_array():
 def is_used(name, key):
     """Whether a model has what an array is of: trials, or splits."""
     arrays = parts(name)[1]
-    if key.startswith("trial_"):
-        return bool((arrays["trial_feature"] >= 0).any())
-    return key != "threshold" or bool((arrays["left"] >= 0).any())
+    if key.startswith("trial."):
+        return bool((arrays["trial.feature"] >= 0).any())
+    return key != "node.threshold" or bool((arrays["node.left"] >= 0).any())
 
 
 @every_model
@@ -258,7 +263,7 @@ def test_every_length_counts(name):
         if key.startswith("history."):
             continue
         for n in (0, len(array) - 1, len(array) + 1, 2 * len(array)):
-            is_free = key == "model.memory.lengths" and not array[n:].any()  # places of no model
+            is_free = key == "model.numbers.lengths" and not array[n:].any()  # places of no model
             if n in (len(array), -1) or (n < len(array) and is_free):
                 continue
             with pytest.raises(ModelFileError):

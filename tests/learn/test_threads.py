@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
-from driftree.learn.evidence import MeasuredTrials
+from driftree.learn import constants
 from driftree.learn.tree import Tree
 from driftree.streams import agrawal
 from quick import make_engine
@@ -311,5 +311,5 @@ def test_a_step_of_many_inputs_has_few_rows():
     for m, most in ((10, 200), (199, 200), (400, 60), (1000, 8)):
         model = DynamicModelTreeClassifier().partial_fit(rng.normal(size=(9, m)), [0, 1, 2] * 3)
         assert model._tree.step_rows <= most
-        assert model._tree.step_rows * m * m <= MeasuredTrials.STEP_CELLS
+        assert model._tree.step_rows * m * m <= constants.MEASURED.step_cells
     assert model._tree.engine.n_steps > 1  # the first rows of a model, too

@@ -2,12 +2,13 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from browsing import SIZES
+from driftree.learn import constants
 from driftree.learn import history as history_module
-from driftree.learn.evidence import MeasuredTrials
 from driftree.show.report import report
 from hostile import N_ROWS, TITLE, learn, learn_much, learn_shift, make_records
 
@@ -16,7 +17,7 @@ from hostile import N_ROWS, TITLE, learn, learn_much, learn_shift, make_records
 def models(quick_pace):
     """One stream; the log keeps all changes, only the last 20, or none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MeasuredTrials, "SAMPLE_ROWS", 40)
+        patch.setattr(constants, "MEASURED", replace(constants.MEASURED, sample_rows=40))
         whole, without = learn(), learn(keep_history=False)
         patch.setattr(history_module, "MAX_EVENTS", 20)
         models = {"whole": whole, "folded": learn(), "without": without}

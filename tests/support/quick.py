@@ -3,6 +3,7 @@
 A test module asks for the pace with ``pytestmark = pytest.mark.usefixtures("quick_pace")``.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,10 +11,9 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from driftree import DynamicModelTreeClassifier
+from driftree.learn import constants
 from driftree.learn import parameters as parameters_module
-from driftree.learn import tree as tree_module
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.evidence import MeasuredTrials
 from driftree.learn.tree import Tree
 from naive import NaiveTree
 
@@ -57,21 +57,26 @@ def steps(scores):
     return [1 - low / max(high, 1e-300) for high, low in pairwise(scores)]
 
 
-def set_pace(patch):
+QUICK = replace(
+    constants.MEASURED,
+    first_rows=QuickNaiveTree.WARM_UP,
+    refresh_rows=QuickNaiveTree.REFRESH,
+    old_refresh_rows=QuickNaiveTree.OLD_REFRESH,
+    young_rows=QuickNaiveTree.YOUTH,
+    rest_factor=QuickNaiveTree.REST,
+    alarm_factor=QuickNaiveTree.ALARM,
+    restless_share=QuickNaiveTree.RESTLESS,
+    trial_rows=QuickNaiveTree.TRIAL_AGE,
+    barred_rows=QuickNaiveTree.BAR,
+    side_rows=QuickNaiveTree.MIN_SIDE,
+    step_rows=QuickNaiveTree.CHUNK,
+    link_factor=QuickNaiveTree.FLOOR_GATE,
+)
+
+
+def set_pace(patch, **numbers):
     """Give the learner the numbers of `QuickNaiveTree`."""
-    quick = QuickNaiveTree
-    patch.setattr(MeasuredTrials, "FIRST_ROWS", quick.WARM_UP)
-    patch.setattr(MeasuredTrials, "REFRESH_ROWS", quick.REFRESH)
-    patch.setattr(MeasuredTrials, "OLD_REFRESH_ROWS", quick.OLD_REFRESH)
-    patch.setattr(MeasuredTrials, "YOUNG_ROWS", quick.YOUTH)
-    patch.setattr(MeasuredTrials, "REST_FACTOR", quick.REST)
-    patch.setattr(MeasuredTrials, "ALARM_FACTOR", quick.ALARM)
-    patch.setattr(MeasuredTrials, "RESTLESS_SHARE", quick.RESTLESS)
-    patch.setattr(MeasuredTrials, "TRIAL_ROWS", quick.TRIAL_AGE)
-    patch.setattr(MeasuredTrials, "BARRED_ROWS", quick.BAR)
-    patch.setattr(MeasuredTrials, "SIDE_ROWS", quick.MIN_SIDE)
-    patch.setattr(MeasuredTrials, "STEP_ROWS", quick.CHUNK)
-    patch.setattr(tree_module, "FLOOR_FACTOR", quick.FLOOR_GATE)
+    patch.setattr(constants, "MEASURED", replace(QUICK, **numbers))
 
 
 PARAMETERS = {
@@ -173,6 +178,19 @@ def pieces(n_rows, size):
 # ---------------------------------------------------------------------- both trees, node by node
 def engine_of(model):
     return model._tree.engine
+
+
+def alter(tree, changes):
+    """Change numbers of a tree by the names of its arrays: {(name, place): number}."""
+    arrays = tree.engine.arrays()
+    for (name, place), number in changes.items():
+        arrays[name][place] = number
+    tree.engine.restore(arrays)
+
+
+def trials_of(engine, node):
+    """The trials of a node by place."""
+    return {trial.place: trial for trial in engine.trials(node)}
 
 
 def part_of(engine, name, item):

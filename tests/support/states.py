@@ -15,7 +15,7 @@ MODELS = {
 # Ranges of features without a value, levels that nothing may reach, "is missing" as a threshold,
 # edges that a slot does not have, rows as they came; and keys, which hold whole numbers as well.
 MAY_BE_INFINITE = {
-    *("scale_low", "scale_high", "split_level", "rest_level", "threshold", "trial_threshold"),
+    *("scale_low", "scale_high", "node.threshold", "trial.threshold"),
     *("grid.edges", "grid.first_rows", "split_points.keys"),
 }
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from driftree.learn._kernels import FimtddEngine
 from driftree.learn.nodes import TreeNodes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from driftree.learn.memory import Size
@@ -55,7 +56,6 @@ class FIMTDDTree(TreeNodes):
     """Node arrays (in the engine) and the decisions over them."""
 
     engine: FimtddEngine
-    savers = ""
 
     def __init__(self, parameters: FIMTDDParameters, n_classes: int) -> None:
         p = parameters
@@ -78,8 +78,9 @@ class FIMTDDTree(TreeNodes):
         Who calls has the engine's turn: nobody looks between a row and its decisions.
         """
         start = 0
+        targets = y.astype(np.float64)
         while start < len(X):
-            start += self.engine.learn(X[start:], y[start:], w[start:])
+            start += self.engine.learn(X[start:], targets[start:], w[start:])
             if self.engine.has_due:
                 self.decide()
 
@@ -91,9 +92,9 @@ class FIMTDDTree(TreeNodes):
     def decide(self) -> None:
         """Decide the nodes that are due, from the root down."""
         for node in self.engine.due:
-            if not self._alive[node]:
+            if not self.engine.has_node(node):
                 continue  # it went with a branch
-            if self._left[node] >= 0:
+            if self.engine.left[node] >= 0:
                 self._decide_inner(node)
             else:
                 self._decide_leaf(node)
@@ -122,7 +123,7 @@ class FIMTDDTree(TreeNodes):
 
     def _may_split(self, leaf: int) -> bool:
         p = self.parameters
-        return self.n_nodes + 2 <= p.max_nodes and int(self._depth[leaf]) < p.max_depth
+        return self.n_nodes + 2 <= p.max_nodes and int(self.engine.depth[leaf]) < p.max_depth
 
     # ------------------------------------------------------------------ what the estimator needs
     def leaf_bytes(self, size: Size) -> int:
@@ -150,7 +151,6 @@ class FIMTDDTree(TreeNodes):
 
     def check(self, history: None) -> None:
         """Raise unless the tree keeps to its parameters; it has no history."""
-        if max(self._depth[list(self.walk())]) > self.parameters.max_depth:
-            raise ValueError(f"the tree is deeper than {self.parameters.max_depth}")
+        self.check_depth(self.parameters.max_depth)
         if history is not None:
             raise ValueError("a tree of FIMT-DD has no history")

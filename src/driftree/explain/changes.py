@@ -175,22 +175,20 @@ def _why_node(tree: Tree, node: int) -> str:
 
 
 def _next_pruning(tree: Tree, node: int) -> str:
-    engine = tree.engine
-    gain = float(engine.subtree_loss[node] - engine.own_loss[node])
+    own = tree.engine.node(node)
     return (
-        f"To do without the split has a gain of {gain:,.1f} over {engine.evidence[node]:,.0f} "
-        f"rows, of {engine.prune_level[node]:,.1f} required."
+        f"To do without the split has a gain of {own.subtree_loss - own.own_loss:,.1f} over "
+        f"{own.evidence:,.0f} rows, of {own.prune_level:,.1f} required."
     )
 
 
 def _next_change(tree: Tree, node: int) -> str:
-    engine = tree.engine
-    is_leaf = engine.left[node] < 0
-    needed = float((engine.split_level if is_leaf else engine.replace_level)[node])
-    what = "split" if is_leaf else "other split"
+    own = tree.engine.node(node)
+    needed = own.split_level if own.is_leaf else own.replace_level
+    what = "split" if own.is_leaf else "other split"
     if needed == float("inf"):
         return "It may not be split: the tree has reached max_nodes or max_depth."
-    entrants = tree.evidence.race(node)
+    entrants = tree.entrants(node)
     if not entrants:
         return f"No {what} is being tried at present."
     best = max(entrants, key=lambda entrant: entrant.gain)

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from driftree.explain.describe import column_features, inside, level_groups, possible_inputs
 from driftree.explain.explanation import Explanation, Explanations, LeafFacts, zero_of
-from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine
 from driftree.learn.validation import plain
 
 if TYPE_CHECKING:
@@ -68,14 +68,15 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
     n_outputs = engine.n_outputs
     values = np.empty((*matrix.shape, n_outputs))
     base_values = np.empty((len(matrix), n_outputs))
-    deviations = None if tree.parameters.setting == "paper" else np.empty(len(matrix))
+    second_order = engine if isinstance(engine, MeasuredEngine) else None
+    deviations = None if second_order is None else np.empty(len(matrix))
     facts = _facts(tree, np.unique(leaves).tolist())
     for leaf, fact in facts.items():
         here = np.flatnonzero(leaves == leaf)
         average, weights = average_inputs(tree, encoder, leaf), engine.weights(leaf)
         by_feature = _by_feature(tree, weights)
-        if deviations is not None:
-            inverse = engine.curvature_inverse(int(engine.model[leaf]))
+        if second_order is not None:
+            inverse = second_order.curvature_inverse(int(engine.model[leaf]))
         base_values[here] = weights @ average - zero_of(fact.floor)
         for block in np.split(here, range(BLOCK, len(here), BLOCK)):
             own = inputs[block]

@@ -1,12 +1,12 @@
 """The typed face of the compiled kernels (src/kernels).
 
-`Engine` holds the tree as parallel arrays and does one step of accumulation over them. It holds no
-policy: the thresholds are handed to it as plain numbers, and what is split, replaced or pruned is
-decided in `tree`. The arrays that its properties return are views: writing to them writes to the
-tree. Take them anew after `add_feature` and `restore`, which may move them.
+An engine holds a tree and does the work of one step: `accumulate`, `absorb`, and the training of
+the simple models, all three by `learn`. It holds no policy: the numbers that it goes by are handed
+to it, and what is split, replaced or pruned is decided in `tree`. All arrays are copies.
 """
 
-from typing import Any, TypeAlias, final
+from types import NotImplementedType
+from typing import Any, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,8 @@ _Ids: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
 _Flags: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
-LEARNED: int
-"""`RowFace.learn`: done."""
-UNKNOWN: int
-"""`RowFace.learn`: nothing done; something in the row is new, and Python must read it."""
+LANES: int
+"""The kernels' arrays are whole vectors of so many numbers."""
 MAX_LEVELS: int
 """Levels of a categorical feature with codes of their own; later ones share the code MAX_LEVELS."""
 
@@ -53,8 +51,13 @@ class _RowFace:
         Features are pairs of `categorical` and `has_value` (`add_feature`), then come those that
         `make_categorical` turns, the levels (feature, code) and the gaps that get a column.
         """
-    def learn(self, x: object, label: object, tree: object, /) -> int:
-        """Take one step with one dict, `tree.decide` if it is due; return LEARNED or UNKNOWN."""
+    def learn(self, x: object, label: object, /) -> Turn | NotImplementedType | None:
+        """Take one step with one dict.
+
+        If something is due then, return the turn in which it is to be decided: `with turn: ...`. If
+        something in the row is new, so that Python must read it, do nothing and return
+        NotImplemented.
+        """
     def predict(self, x: object, /) -> Any:
         """Return the most probable label of a dict, or NotImplemented if Python must read it."""
     def probabilities(self, x: object, /) -> dict[Any, float] | None:
@@ -63,8 +66,12 @@ class _RowFace:
         """Return the codes of whole numbers, or None if Python must read them."""
 
 @final
-class RowFace(_RowFace):
-    """The face of an `Engine`."""
+class MeasuredRowFace(_RowFace):
+    """The face of a `MeasuredEngine`."""
+
+@final
+class PaperRowFace(_RowFace):
+    """The face of a `PaperEngine`."""
 
 @final
 class FimtddRowFace(_RowFace):
@@ -88,7 +95,7 @@ class Lock:
         """Return a block in which no other thread holds it."""
 
 class _TreeEngine:
-    """What both engines offer to the faces. Only type checkers know this class.
+    """What all engines offer to the faces. Only type checkers know this class.
 
     Every call takes a turn: one thread writes, or many read. `reading` and `writing` make one turn
     of several calls.
@@ -151,6 +158,11 @@ class _TreeEngine:
     @property
     def n_classes(self) -> int:
         """Number of classes."""
+    def has_node(self, node: int) -> bool:
+        """Whether there is a node of this id."""
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
     @property
     def n_features(self) -> int:
         """Number of features."""
@@ -170,7 +182,7 @@ class _TreeEngine:
     def clock(self) -> float:
         """Weight learnt: the stream's clock T."""
 
-    # ------------------------------------------------------------------ views, per feature
+    # ------------------------------------------------------------------ per feature
     @property
     def is_categorical(self) -> _Flags:
         """Whether the splits of a feature are equalities."""
@@ -195,8 +207,11 @@ class _TreeEngine:
     @property
     def scale_factor(self) -> _Doubles:
         """Inputs are (x - shift) * factor: the factor."""
+    @property
+    def scale_is_indicator(self) -> _Flags:
+        """Whether a numeric feature was only 0 and 1 so far, and is not scaled or clipped."""
 
-    # ------------------------------------------------------------------ views, per node
+    # ------------------------------------------------------------------ per node
     @property
     def parent(self) -> _Ids:
         """Parent, or -1."""
@@ -219,6 +234,9 @@ class _TreeEngine:
     def missing_left(self) -> _Flags:
         """Whether missing values go left."""
     @property
+    def model(self) -> _Ids:
+        """Place of the node's model, or -1."""
+    @property
     def alive(self) -> _Flags:
         """Whether the place is in use."""
     @property
@@ -229,48 +247,175 @@ class _TreeEngine:
         """Weight of the rows since the node was made (FIMT-DD: since it became leaf or inner)."""
 
 @final
-class Engine(_TreeEngine):
-    """The tree as arrays indexed by node id (root 0, none -1), and one step over them."""
+class NodeState:
+    """What a tree asks of a node when it decides."""
+
+    parent: int
+    depth: int
+    is_leaf: bool
+    condition: tuple[int, float, bool, bool]
+    """Feature (-1 at a leaf), threshold, equality, missing_left."""
+    rows: float
+    own_loss: float
+    subtree_loss: float
+    evidence: float
+    """Rows behind the two losses, faded like them."""
+    clock: float
+    """The stream's clock when rows last came: the sums are faded until then."""
+    refresh_at: float
+    split_level: float
+    prune_level: float
+    replace_level: float
+    rest_level: float
+
+@final
+class TrialState:
+    """A split that is being tried: its losses and those of the others on the same rows."""
+
+    place: int
+    condition: tuple[int, float, bool, bool]
+    node_loss: float
+    subtree_loss: float
+    trial_loss: float
+    evidence: float
+    """Rows behind the losses, faded like them."""
+    n_left: float
+    n_right: float
+    born: float
+    """Rows of the node when it started."""
+    left_model: int
+    right_model: int
+
+class _Sums:
+    """What rows add to a tree; sums for the same tree may be added."""
+
+    def __init__(self) -> None: ...
+    def __add__(self, other: Self) -> Self: ...
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return a copy of all of it as one-dimensional arrays by name."""
+    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Take over what `arrays` has returned."""
+    @property
+    def n_rows(self) -> int:
+        """Rows that were summed."""
+    @property
+    def weight(self) -> float:
+        """Their weight."""
+
+@final
+class MeasuredSums(_Sums):
+    """For a `MeasuredEngine`."""
+
+@final
+class PaperSums(_Sums):
+    """For a `PaperEngine`."""
+
+class _ModelTreeEngine(_TreeEngine):
+    """What the engines of both settings offer. Only type checkers know this class."""
+
+    # ------------------------------------------------------------------ rows
+    def learn(
+        self, X: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64]
+    ) -> None:
+        """Take one step with a set of rows: X [rows, features], NaN is missing; class codes."""
+    def inputs(self, X: NDArray[np.float64]) -> _Matrix:
+        """Return the inputs of the simple models, [rows, columns]; the first is 1."""
+
+    # ------------------------------------------------------------------ what is due, and changes
+    def split(self, node: int, place: int) -> None:
+        """Give a node two children by one of its candidates, in place of what it had."""
+    def prune(self, node: int) -> None:
+        """Make an inner node a leaf and free all nodes below it."""
+    def set_levels(
+        self, node: int, *, split: float, prune: float, replace: float, rest: float
+    ) -> None:
+        """Say what the gains (3), (5) and (4) must reach to be due, and what lets a node rest."""
+    def node(self, node: int) -> NodeState:
+        """Return what is known of a node."""
+    @property
+    def link_is_due(self) -> bool:
+        """Whether another link has proved what it must."""
+    wake_at: int
+    """Rows at which `has_due` tells Python to look at the tree; set by Python."""
+    @property
+    def n_steps(self) -> int:
+        """Steps taken."""
+    @property
+    def n_changes(self) -> int:
+        """Changes of the tree since the engine was made."""
+    @property
+    def n_growths(self) -> int:
+        """Changes of the schema since the engine was made."""
+    n_told: int
+    """How many of both Python has dealt with, set by it; until then something is due."""
+
+    def floor(self, model: int) -> tuple[float, float]:
+        """Return the noise floor per class, zeros under the plain link."""
+
+    # ------------------------------------------------------------------ per node
+    def class_rows(self, node: int) -> _Doubles:
+        """Return the rows of each class that reached a node, faded like its losses."""
+    @property
+    def own_loss(self) -> _Doubles:
+        """Loss of the node's own model (faded in the measured setting)."""
+    @property
+    def subtree_loss(self) -> _Doubles:
+        """Loss of the leaves below on the same rows; at a leaf the own loss."""
+    @property
+    def born(self) -> _Doubles:
+        """The stream's clock when the node was made."""
+    @property
+    def node_clock(self) -> _Doubles:
+        """The stream's clock when rows last reached the node: its sums are faded until then."""
+    @property
+    def evidence(self) -> _Doubles:
+        """Rows behind the two losses, faded like them."""
+    @property
+    def recent(self) -> _Doubles:
+        """What the branch of each node has earned lately."""
+
+@final
+class MeasuredEngine(_ModelTreeEngine):
+    """A tree in our setting: blended models, and trials as evidence."""
 
     def __init__(
         self,
         n_classes: int,
         *,
-        by_gradient: bool,
-        evidence_window: float,
-        learning_rate: float,
-        memory: float,
-        passes: int,
-        first_rows: int,
-        gain_step: float,
-        candidates_per_feature: int,
-        replacement_rate: float,
-        seed: int,
         max_nodes: int,
+        seed: int,
+        evidence_window: float,
         trials: int,
+        first_rows: int,
+        rest_share: int,
+        rest_least: float,
+        recent_speed: int,
+        alarm_factor: float,
+        restless_rows: float,
+        model_window: float,
+        rows_per_input: float,
+        passes: int,
+        clear_lead: float,
+        most_sure: float,
+        floor_first: float,
+        floor_first_rows: float,
+        floor_rows: float,
+        floor_least: float,
+        floor_most: float,
     ) -> None:
-        """Make a tree of one leaf; `by_gradient` is the paper's setting."""
+        """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
+    def accumulate(
+        self, X: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64]
+    ) -> MeasuredSums:
+        """Return what rows would add to the tree; nothing changes."""
+    def absorb(self, sums: MeasuredSums) -> None:
+        """Add sums that were accumulated for this very tree; no model learns."""
 
-    # ------------------------------------------------------------------ rows
-    def learn(
-        self, X: NDArray[np.float64], y: NDArray[np.int32], weights: NDArray[np.float64]
-    ) -> None:
-        """Take one step with a set of rows: X [rows, features], NaN is missing; y class codes."""
-
-    # ------------------------------------------------------------------ what is due, and changes
-    def split_by_trial(self, node: int, trial: int) -> None:
-        """Give a node two children that start as the trial's models, in place of what it had."""
-    def split_by_candidate(self, node: int, candidate: int) -> None:
-        """Give a node two children by (6) and (7), in place of what it had.
-
-        `candidate` is the place in its store.
-        """
-    def prune(self, node: int) -> None:
-        """Make an inner node a leaf and free all nodes below it."""
-    def adopt_challenger(self) -> None:
-        """Start again from the challenger's model; a copy with the other link challenges it."""
-
-    # ------------------------------------------------------------------ candidates
+    # ------------------------------------------------------------------ trials
+    def trials(self, node: int) -> list[TrialState]:
+        """Return the trials of a node."""
+    def refresh_at(self, node: int, rows: float) -> None:
+        """Say at how many rows of the node its trials are to be looked at again."""
     def first_rows(self, node: int) -> _Matrix:
         """Return the raw rows kept to choose the node's grid, [rows, features]."""
     def grid_is_ready(self, node: int) -> bool:
@@ -296,26 +441,12 @@ class Engine(_TreeEngine):
         """Start a trial, a place from node * trials on, with two copies of the node's model."""
     def drop_trial(self, trial: int, barred_until: float) -> None:
         """Free a trial; its slot is not proposed again until the node has seen this many rows."""
-    def stored_candidates(self, node: int) -> list[tuple[float, int, float, float, float, float]]:
-        """Return (gain, feature, value, rows left, rows right, node's loss) over their windows."""
 
-    def leading_candidates(self, node: int, most: int) -> list[tuple[float, int, float]]:
-        """Return (gain, feature, value) of the best candidates with rows on both sides."""
-
-    # ------------------------------------------------------------------ models
-    def inputs(self, X: NDArray[np.float64]) -> _Matrix:
-        """Return the inputs of the simple models, [rows, columns]; the first is 1."""
-    def class_rows(self, node: int) -> _Doubles:
-        """Return the rows of each class that reached a node, faded like its losses."""
+    # ------------------------------------------------------------------ models and link
     def curvature_inverse(self, model: int) -> _Matrix:
-        """Return the Newton matrix A of a model, [columns, columns] (measured setting only)."""
-    def floor(self, model: int) -> tuple[float, float]:
-        """Return the noise floor per class, zeros under the plain link."""
-
-    # ------------------------------------------------------------------ state
-    @property
-    def n_steps(self) -> int:
-        """Steps taken."""
+        """Return the Newton matrix A of a model, [columns, columns]."""
+    def adopt_challenger(self) -> None:
+        """Start again from the challenger's model; the other link challenges it from now on."""
     @property
     def challenger(self) -> int:
         """Model that competes with the tree under the other link, or -1."""
@@ -333,112 +464,37 @@ class Engine(_TreeEngine):
         """Faded loss of the tree minus that of the challenger."""
     challenger_level: float
     """What `challenger_gain` must reach to be due; set by Python."""
-    wake_at: int
-    """Rows at which `has_due` tells Python to look at the tree; set by Python."""
     @property
-    def n_changes(self) -> int:
-        """Changes of the tree since the engine was made."""
-    @property
-    def n_growths(self) -> int:
-        """Changes of the schema since the engine was made."""
-    n_told: int
-    """How many of both Python has dealt with, set by it; until then something is due."""
-
-    # ------------------------------------------------------------------ views, per node
-    @property
-    def model(self) -> _Ids:
-        """Place of the node's model."""
-    @property
-    def own_loss(self) -> _Doubles:
-        """Loss of the node's own model (faded in the measured setting)."""
-    @property
-    def subtree_loss(self) -> _Doubles:
-        """Loss of the leaves below on the same rows; at a leaf the own loss."""
-    @property
-    def born(self) -> _Doubles:
-        """The stream's clock when the node was made."""
-    @property
-    def refresh_at(self) -> _Doubles:
-        """Rows of the node at which its trials are looked at again; set by Python."""
-    @property
-    def node_clock(self) -> _Doubles:
-        """The stream's clock when rows last reached the node: its sums are faded until then."""
-    @property
-    def evidence(self) -> _Doubles:
-        """Rows behind the two losses, faded like them."""
-    @property
-    def split_level(self) -> _Doubles:
-        """What a gain (3) must reach to be due; set by Python."""
-    @property
-    def prune_level(self) -> _Doubles:
-        """What the gain (5) must reach to be due; set by Python."""
-    @property
-    def replace_level(self) -> _Doubles:
-        """What a gain (4) must reach to be due; set by Python."""
-    @property
-    def recent(self) -> _Doubles:
-        """What the branch of each node has earned lately."""
-    restless_until: float
-    """The clock up to which no work is spared; Python sets the first."""
-    restless_rows: float
-    """How long no work is spared after an alarm; set by Python."""
-    alarm_level: float
-    """How many times its usual loss the tree must lose for an alarm; set by Python."""
+    def restless_until(self) -> float:
+        """The clock up to which no work is spared."""
     @property
     def is_calm(self) -> bool:
         """Whether work is spared: whether there was no alarm for long."""
-    @property
-    def rest_level(self) -> _Doubles:
-        """What a branch must earn for its node to look at one row in four; set by Python."""
 
-    # ------------------------------------------------------------------ views, per feature
-    @property
-    def scale_is_indicator(self) -> _Flags:
-        """Whether a numeric feature was only 0 and 1 so far, and is not scaled or clipped."""
+@final
+class PaperEngine(_ModelTreeEngine):
+    """A tree in the paper's setting: SGD models, and stored candidates as evidence."""
 
-    # ------------------------------------------------------------------ views, per trial
-    @property
-    def trial_feature(self) -> _Ids:
-        """Feature, or -1 for a free place."""
-    @property
-    def trial_threshold(self) -> _Doubles:
-        """Threshold or level code."""
-    @property
-    def trial_equality(self) -> _Flags:
-        """Whether the split is an equality."""
-    @property
-    def trial_missing_left(self) -> _Flags:
-        """Whether missing values go left."""
-    @property
-    def trial_slot(self) -> _Ids:
-        """Slot of the node's grid that proposed the trial, or -1 if that grid is gone."""
-    @property
-    def trial_node_loss(self) -> _Doubles:
-        """Faded loss of the node's model on the rows of the trial."""
-    @property
-    def trial_subtree_loss(self) -> _Doubles:
-        """Faded loss of the present leaves on the rows of the trial."""
-    @property
-    def trial_trial_loss(self) -> _Doubles:
-        """Faded loss of the trial's two models."""
-    @property
-    def trial_n_left(self) -> _Doubles:
-        """Weight of the rows that went left."""
-    @property
-    def trial_n_right(self) -> _Doubles:
-        """Weight of the rows that went right."""
-    @property
-    def trial_born(self) -> _Doubles:
-        """Rows of the node when the trial started."""
-    @property
-    def trial_evidence(self) -> _Doubles:
-        """Rows behind the trial's losses, faded like them."""
-    @property
-    def trial_left_model(self) -> _Ids:
-        """Place of the left model."""
-    @property
-    def trial_right_model(self) -> _Ids:
-        """Place of the right model."""
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        max_nodes: int,
+        seed: int,
+        learning_rate: float,
+        gain_step: float,
+        candidates: int,
+        replacement_rate: float,
+    ) -> None:
+        """Make a tree of one leaf."""
+    def accumulate(
+        self, X: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64]
+    ) -> PaperSums:
+        """Return what rows would add to the tree; nothing changes."""
+    def absorb(self, sums: PaperSums) -> None:
+        """Add sums that were accumulated for this very tree; no model learns, none is admitted."""
+    def stored_candidates(self, node: int) -> list[tuple[float, int, float, float, float, float]]:
+        """Return (gain, feature, value, rows left, rows right, node's loss) over their windows."""
 
 MAX_KEYS: int
 """Thresholds that a leaf of FIMT-DD keeps per feature."""
@@ -463,7 +519,7 @@ class FimtddEngine(_TreeEngine):
     ) -> None:
         """Make a tree of one leaf."""
     def learn(
-        self, X: NDArray[np.float64], y: NDArray[np.int32], weights: NDArray[np.float64]
+        self, X: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64]
     ) -> int:
         """Learn rows up to the first after which a node is due; return how many."""
     def best_splits(self, leaf: int) -> list[tuple[float, int, float, bool, bool]]:

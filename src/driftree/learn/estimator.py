@@ -15,7 +15,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from driftree.learn import growth
-from driftree.learn._kernels import LEARNED
 from driftree.learn.state import LearntState, undisturbed
 from driftree.learn.tables import Rows, check_rows, read_frame
 from driftree.learn.weights import read_weights
@@ -132,8 +131,14 @@ class StreamEstimator(LearntState):
             Weight; 2 is a batch of the row twice, 0 is no row.
         """
         tree = self._tree
-        if tree is not None and w == 1.0 and tree.encoder.row_face.learn(x, y, tree) == LEARNED:
-            return
+        if tree is not None and w == 1.0:
+            turn = tree.encoder.row_face.learn(x, y)
+            if turn is None:
+                return
+            if turn is not NotImplemented:
+                with turn:  # nobody looks between the row and the decisions
+                    tree.decide()
+                return
         with self._learning():
             self._learn(self._read_one(x, y, w))  # something is new, wrong or weighted
 
@@ -200,7 +205,7 @@ class StreamEstimator(LearntState):
 
     def _read_one(self, x: Mapping[Hashable, Any], y: Hashable, w: float) -> Lesson | None:
         """Read one row."""
-        weights = read_weights([w], 1)
+        weights = read_weights(None if type(w) is float and w == 1 else [w], 1)
         tree = self._own_tree()
         if not len(weights.shares):
             return None

@@ -2,54 +2,51 @@
 
 `MeasuredTrials` (ours) trains two child models for the most promising candidates on the rows that
 follow, and compares the losses paid. `GradientApproximation` (the paper) estimates the candidates'
-losses by one gradient step, (6) and (7). The tree asks both the same four questions and does not
-know which one answers.
+losses by one gradient step, (6) and (7). The tree asks both the same questions and does not know
+which one answers.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from driftree.learn._kernels import MAX_LEVELS, Engine
+from driftree.learn import constants
+from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine, PaperEngine
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.learn.memory import Size
-
-MAX_ENTRANTS = 3  # of a node in its history
-WAITING_ROWS = 32  # of a node in the kernels, whose gradients are not yet in the candidates' sums
+    from driftree.learn.parameters import MeasuredParameters, PaperParameters
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A possible split of a node, with its losses.
-
-    `gain` is (3), the node's loss minus that of the two children; `replacement_gain` is (4), the
-    loss of the present subtree minus that of the two children.
-    """
+class Candidate(NamedTuple):
+    """A possible split of a node, with its losses."""
 
     place: int
+    """Where the kernels keep it."""
     feature: int
     threshold: float
     equality: bool
     missing_left: bool
     gain: float
+    """(3): the node's loss minus that of the two children."""
     replacement_gain: float
+    """(4): the loss of the present subtree minus that of the two children."""
     node_loss: float
     subtree_loss: float
     rows: float
     """Rows behind `gain`."""
     subtree_rows: float
     """Rows behind `replacement_gain`."""
+    is_ready: bool
+    """Whether enough rows came to both sides for it to be chosen."""
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
+class Levels(NamedTuple):
     """What the gains (3), (5) and (4) must reach at a node, and what lets it rest."""
 
     split: float
@@ -57,31 +54,35 @@ class Levels:
     replace: float
     rest: float
     """A node whose branch earns as much is far from any change: it looks at one row in four."""
+    link: float
+    """What another link must prove at the root."""
 
 
-class Entrant(NamedTuple):
-    """A candidate in the race to change a node, and its gain so far."""
+class Link(NamedTuple):
+    """The contest between the link of the tree and the other: a noise floor, or none."""
 
-    feature: int
-    threshold: float
-    equality: bool
-    missing_left: bool
     gain: float
+    tree_loss: float
+    other_loss: float
+    rows: float
+    other_floor: tuple[float, float]
+    has_floor: bool
+    """Whether the tree has a floor now."""
 
 
 class Evidence(Protocol):
     """The questions that the tree asks."""
 
-    SAMPLE_ROWS: int
+    sample_rows: int
     """Rows between samples of the nodes at first: the faster rows are learnt, the more."""
     window: float
     """Rows of the stream after which sums have faded to 1/e."""
+    splits_prove_replacements: bool
+    """Whether a replacement must also pass as a split."""
 
-    SAVERS: str
-    """What makes a leaf smaller, in words."""
-
-    def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
-        """Return the bytes of a tree of one leaf."""
+    @property
+    def engine(self) -> MeasuredEngine | PaperEngine:
+        """The kernels that hold the tree."""
 
     def step_rows(self) -> int:
         """Return how many rows of a batch make one time step, at most."""
@@ -90,39 +91,54 @@ class Evidence(Protocol):
         """Thresholds of a node with `n_leaves` leaves below it."""
 
     def candidates(self, node: int) -> list[Candidate]:
-        """Return the candidates that may be chosen at a node."""
-
-    def race(self, node: int) -> list[Entrant]:
-        """Return the best candidates of a node with their gains, best first, for its history."""
-
-    def split(self, node: int, candidate: Candidate) -> None:
-        """Give the leaf `node` two children by the candidate."""
+        """Return the possible splits of a node, whether they are ready or not."""
 
     def refresh(self, node: int, *, may_split: bool) -> None:
         """Look for new candidates, where that is due."""
+
+    def set_link_level(self, level: float) -> None:
+        """Say what another link must prove."""
+
+    def link(self) -> Link | None:
+        """Return how the other link does, if there is one."""
+
+    def change_link(self) -> None:
+        """Let the tree start again with the other link."""
+
+    def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
+        """Return the bytes of a tree of one leaf."""
 
 
 class GradientApproximation:
     """The paper's candidate store: gains by (7), thresholds from the AIC (11)."""
 
-    STEP_ROWS = 2**24  # the whole batch, as far as a row's number has 24 bits in the kernels
-    SAMPLE_ROWS = 10_000
-    LEAST_WEIGHT = 1e-100  # of a side: with less, (6) may have no room in a float
-    SAVERS = ", or lower `candidates`"
+    window = math.inf
+    splits_prove_replacements = False
 
-    def __init__(self, engine: Engine, epsilon: float, candidates: int) -> None:
-        self.engine = engine
-        self.margin = -math.log(epsilon)
-        self.stored = candidates
-        self.window = math.inf
+    def __init__(self, parameters: PaperParameters, n_classes: int) -> None:
+        p = parameters
+        self.constants = constants.PAPER
+        self.sample_rows = self.constants.sample_rows
+        self.margin = -math.log(p.epsilon)
+        self.stored = p.candidates
+        self.engine = PaperEngine(
+            n_classes,
+            max_nodes=p.max_nodes,
+            seed=p.seed,
+            learning_rate=p.learning_rate,
+            gain_step=p.gain_step,
+            candidates=p.candidates,
+            replacement_rate=p.replacement_rate,
+        )
 
     def step_rows(self) -> int:
         """Return all rows of a batch: that is a time step in the paper."""
-        return self.STEP_ROWS
+        return self.constants.step_rows
 
     def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
         """Two gradients per stored candidate, those of waiting rows, the model and its sums."""
-        return 8 * size.n_weights * (2 * self.stored * size.n_features + WAITING_ROWS + 3)
+        n_gradients = 2 * self.stored * size.n_features + self.constants.waiting_rows + 3
+        return 8 * size.n_weights * n_gradients
 
     def levels(self, n_leaves: int) -> Levels:
         """Thresholds (11): what the AIC asks for the change in free parameters."""
@@ -132,112 +148,105 @@ class GradientApproximation:
             prune=k * (1 - n_leaves) + self.margin,
             replace=k * (2 - n_leaves) + self.margin,
             rest=math.inf,
+            link=math.inf,
         )
 
     def candidates(self, node: int) -> list[Candidate]:
-        """Return the stored candidates with rows on both sides.
+        """Return the stored candidates.
 
         A candidate's window is not the node's, so (4) is (5) plus the candidate's own gain.
         """
-        engine = self.engine
-        own_loss, subtree_loss = float(engine.own_loss[node]), float(engine.subtree_loss[node])
-        found = []
-        for place, (gain, feature, value, n_left, n_right, loss) in enumerate(
-            engine.stored_candidates(node)
-        ):
-            if min(n_left, n_right) > self.LEAST_WEIGHT:
-                equality = bool(engine.is_categorical[feature])
-                replacement_gain = subtree_loss - own_loss + gain
-                found.append(
-                    Candidate(
-                        place=place,
-                        feature=feature,
-                        threshold=value,
-                        equality=equality,
-                        missing_left=False,
-                        gain=gain,
-                        replacement_gain=replacement_gain,
-                        node_loss=loss,
-                        subtree_loss=subtree_loss,
-                        rows=n_left + n_right,
-                        subtree_rows=float(engine.evidence[node]),
-                    )
-                )
-        return found
-
-    def race(self, node: int) -> list[Entrant]:
-        """Return the best of the store; at an inner node with the gain (4)."""
-        engine = self.engine
-        prune_gain = float(engine.subtree_loss[node] - engine.own_loss[node])
-        is_leaf = engine.left[node] < 0
-        more = 0.0 if is_leaf else prune_gain
-        present = None if is_leaf else (int(engine.feature[node]), float(engine.threshold[node]))
+        engine, least = self.engine, self.constants.least_weight
+        own = engine.node(node)
+        prune_gain = own.subtree_loss - own.own_loss
         categorical = engine.is_categorical
         return [
-            Entrant(
-                feature, value, bool(categorical[feature]), missing_left=False, gain=more + gain
+            Candidate(
+                place,
+                feature,
+                value,
+                equality=bool(categorical[feature]),
+                missing_left=False,
+                gain=gain,
+                replacement_gain=prune_gain + gain,
+                node_loss=loss,
+                subtree_loss=own.subtree_loss,
+                rows=n_left + n_right,
+                subtree_rows=own.evidence,
+                is_ready=min(n_left, n_right) > least,
             )
-            for gain, feature, value in engine.leading_candidates(node, MAX_ENTRANTS + 1)
-            if (feature, value) != present
-        ][:MAX_ENTRANTS]
-
-    def split(self, node: int, candidate: Candidate) -> None:
-        """Children start from (6) with their share of the loss by (7)."""
-        self.engine.split_by_candidate(node, candidate.place)
+            for place, (gain, feature, value, n_left, n_right, loss) in enumerate(
+                engine.stored_candidates(node)
+            )
+        ]
 
     def refresh(self, node: int, *, may_split: bool) -> None:
         """Do nothing: the store takes new candidates with every batch."""
+
+    def set_link_level(self, level: float) -> None:
+        """Do nothing: the paper has one link."""
+
+    def link(self) -> None:
+        """Return None: the paper has one link."""
+
+    def change_link(self) -> None:
+        """Do nothing: the paper has one link."""
 
 
 class MeasuredTrials:
     """Trials: a gain is a difference of losses really paid in advance, a log Bayes factor."""
 
-    STEP_ROWS = 200
-    STEP_CELLS = 8_000_000  # of the models' matrices: 200 rows of up to 200 inputs
-    SAMPLE_ROWS = 500
-    FIRST_ROWS = 300
-    REFRESH_ROWS = 200
-    OLD_REFRESH_ROWS = 1000
-    TRIAL_ROWS = 1000
-    BARRED_ROWS = 2000
-    SIDE_ROWS = 20
-    YOUNG_ROWS = 10_000
-    REST_FACTOR = 16
-    ALARM_FACTOR = 1.2
-    RESTLESS_SHARE = 0.5
-    GRID_BYTES = 4_000_000
-    LEAST_BINS = 4
-    SAVERS = ", or lower `trials`"
+    splits_prove_replacements = True
 
-    def __init__(
-        self, engine: Engine, *, epsilon: float, window: float, trials: int, bins: int
-    ) -> None:
-        self.engine = engine
-        self.margin = -math.log(epsilon)
-        self.window = window
-        engine.restless_rows = engine.restless_until = self.RESTLESS_SHARE * window
-        engine.alarm_level = self.ALARM_FACTOR
-        self.trials = trials
-        self.bins = bins
-        # Views of the engine's arrays, which never move; making one costs more than reading it.
-        self._left, self._rows, self._refresh_at = engine.left, engine.rows, engine.refresh_at
-        self._feature, self._born = engine.trial_feature, engine.trial_born
-        self._node_loss, self._subtree_loss = engine.trial_node_loss, engine.trial_subtree_loss
-        self._trial_loss = engine.trial_trial_loss
-        self._n_left, self._n_right = engine.trial_n_left, engine.trial_n_right
-        self._threshold, self._equality = engine.trial_threshold, engine.trial_equality
-        self._missing_left = engine.trial_missing_left
+    def __init__(self, parameters: MeasuredParameters, n_classes: int) -> None:
+        p, c = parameters, constants.MEASURED
+        self.constants = c
+        self.sample_rows = c.sample_rows
+        self.margin = -math.log(p.epsilon)
+        self.window = p.evidence_window
+        self.trials = p.trials
+        self.bins = p.bins
+        self.engine = MeasuredEngine(
+            n_classes,
+            max_nodes=p.max_nodes,
+            seed=p.seed,
+            evidence_window=p.evidence_window,
+            trials=p.trials,
+            first_rows=c.first_rows,
+            rest_share=c.rest_share,
+            rest_least=c.rest_least,
+            recent_speed=c.recent_speed,
+            alarm_factor=c.alarm_factor,
+            restless_rows=c.restless_share * p.evidence_window,
+            model_window=p.model_window,
+            rows_per_input=c.rows_per_input,
+            passes=c.passes,
+            clear_lead=c.clear_lead,
+            most_sure=c.most_sure,
+            floor_first=c.floor_first,
+            floor_first_rows=c.floor_first_rows,
+            floor_rows=c.floor_rows,
+            floor_least=c.floor_least,
+            floor_most=c.floor_most,
+        )
 
     def step_rows(self) -> int:
         """Return 200 rows, or fewer of many inputs: nobody can predict during a step."""
         engine = self.engine
         cells = engine.n_columns * (engine.n_columns + engine.n_outputs)
-        return max(1, min(self.STEP_ROWS, self.STEP_CELLS // cells))
+        return max(1, min(self.constants.step_rows, self.constants.step_cells // cells))
 
     def levels(self, n_leaves: int) -> Levels:
-        """Thresholds: a split must prove tau nats, and goes when it earns a quarter or less."""
-        tau = self.margin + 0.1 * free_parameters(self.engine)
-        return Levels(split=tau, prune=-tau / 4, replace=tau, rest=self.REST_FACTOR * tau)
+        """Thresholds: a split must prove tau nats, and goes when it has lost a quarter of that."""
+        c = self.constants
+        tau = self.margin + c.nats_per_parameter * free_parameters(self.engine)
+        return Levels(
+            split=tau,
+            prune=-c.prune_share * tau,
+            replace=tau,
+            rest=c.rest_factor * tau,
+            link=c.link_factor * tau,
+        )
 
     def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
         """Two models per trial, the leaf's own and the challenger's; and the slots of the grid."""
@@ -252,105 +261,91 @@ class MeasuredTrials:
 
     def _bins(self, slot_bytes: int, n_categorical: int, n_numeric: int) -> int:
         """Return how many bins of each numeric feature memory allows."""
-        room = self.GRID_BYTES // slot_bytes - (MAX_LEVELS + 2) * n_categorical
-        return int(np.clip(room // max(1, n_numeric) - 1, self.LEAST_BINS, self.bins))
-
-    def _places(self, node: int) -> list[int]:
-        first = node * self.trials
-        return [t for t in range(first, first + self.trials) if self._feature[t] >= 0]
+        c = self.constants
+        room = c.grid_bytes // slot_bytes - (MAX_LEVELS + 2) * n_categorical
+        return int(np.clip(room // max(1, n_numeric) - 1, c.least_bins, self.bins))
 
     def candidates(self, node: int) -> list[Candidate]:
-        """Return the trials that saw enough rows on both sides.
-
-        At an inner node only those that would also pass as a split.
-        """
-        engine = self.engine
-        least = engine.split_level[node] if self._left[node] >= 0 else -math.inf
-        found = []
-        for t in self._places(node):
-            n_left, n_right = float(self._n_left[t]), float(self._n_right[t])
-            node_loss, subtree_loss = float(self._node_loss[t]), float(self._subtree_loss[t])
-            trial_loss = float(self._trial_loss[t])
-            if min(n_left, n_right) < self.SIDE_ROWS or node_loss - trial_loss < least:
-                continue
-            found.append(
-                Candidate(
-                    place=t,
-                    feature=int(self._feature[t]),
-                    threshold=float(self._threshold[t]),
-                    equality=bool(self._equality[t]),
-                    missing_left=bool(self._missing_left[t]),
-                    gain=node_loss - trial_loss,
-                    replacement_gain=subtree_loss - trial_loss,
-                    node_loss=node_loss,
-                    subtree_loss=subtree_loss,
-                    rows=float(engine.trial_evidence[t]),
-                    subtree_rows=float(engine.trial_evidence[t]),
-                )
+        """Return the trials: all losses are of the same rows."""
+        side_rows = self.constants.side_rows
+        return [
+            Candidate(
+                t.place,
+                *t.condition,
+                gain=t.node_loss - t.trial_loss,
+                replacement_gain=t.subtree_loss - t.trial_loss,
+                node_loss=t.node_loss,
+                subtree_loss=t.subtree_loss,
+                rows=t.evidence,
+                subtree_rows=t.evidence,
+                is_ready=min(t.n_left, t.n_right) >= side_rows,
             )
-        return found
-
-    def race(self, node: int) -> list[Entrant]:
-        """Return the best trials with enough rows; an inner node's must pass as a split, too."""
-        node_loss, subtree_loss = self._node_loss, self._subtree_loss
-        is_leaf = self._left[node] < 0
-        entrants = [
-            Entrant(
-                int(self._feature[t]),
-                float(self._threshold[t]),
-                bool(self._equality[t]),
-                bool(self._missing_left[t]),
-                float(
-                    (node_loss[t] if is_leaf else min(node_loss[t], subtree_loss[t]))
-                    - self._trial_loss[t]
-                ),
-            )
-            for t in self._places(node)
-            if min(self._n_left[t], self._n_right[t]) >= self.SIDE_ROWS
+            for t in self.engine.trials(node)
         ]
-        return sorted(entrants, key=lambda entrant: -entrant.gain)[:MAX_ENTRANTS]
 
-    def split(self, node: int, candidate: Candidate) -> None:
-        """Children start as the trial's two models."""
-        self.engine.split_by_trial(node, candidate.place)
+    def set_link_level(self, level: float) -> None:
+        """Say what another link must prove."""
+        self.engine.challenger_level = level
 
+    def link(self) -> Link | None:
+        """Return how the challenger does; with a third label there is none."""
+        engine = self.engine
+        if engine.challenger < 0:
+            return None
+        return Link(
+            gain=engine.challenger_gain,
+            tree_loss=engine.rival_loss,
+            other_loss=engine.challenger_loss,
+            rows=engine.challenger_rows,
+            other_floor=engine.floor(engine.challenger),
+            has_floor=any(engine.floor(int(engine.model[0]))),
+        )
+
+    def change_link(self) -> None:
+        """Let the tree start again from the challenger."""
+        self.engine.adopt_challenger()
+
+    # ------------------------------------------------------------------ looking for splits
     def refresh(self, node: int, *, may_split: bool) -> None:
         """Drop trials that earn nothing, and start the most promising new ones."""
-        engine = self.engine
-        rows = float(self._rows[node])
+        engine, c = self.engine, self.constants
+        own = engine.node(node)
         if not engine.grid_is_ready(node):
             first_rows = engine.first_rows(node)
-            if len(first_rows) >= self.FIRST_ROWS:
+            if len(first_rows) >= c.first_rows:
                 self._choose_grid(node, first_rows)
-                self._refresh_at[node] = rows + self.REFRESH_ROWS
+                engine.refresh_at(node, own.rows + c.refresh_rows)
             return
-        if rows < self._refresh_at[node]:
+        if own.rows < own.refresh_at:
             return
-        is_young = rows <= self.YOUNG_ROWS or not engine.is_calm
-        self._refresh_at[node] = rows + (self.REFRESH_ROWS if is_young else self.OLD_REFRESH_ROWS)
-        is_inner = self._left[node] >= 0
-        rival_loss = self._subtree_loss if is_inner else self._node_loss
-        for t in self._places(node):
-            is_old = rows - self._born[t] > self.TRIAL_ROWS
-            if is_old and rival_loss[t] <= self._trial_loss[t]:
-                engine.drop_trial(t, rows + self.BARRED_ROWS)
-        running = self._places(node)
-        wanted = 1 if is_inner else self.trials if may_split else 0
+        is_young = own.rows <= c.young_rows or not engine.is_calm
+        engine.refresh_at(node, own.rows + (c.refresh_rows if is_young else c.old_refresh_rows))
+        running = []
+        n_earning = 0
+        for t in engine.trials(node):
+            rival_loss = t.node_loss if own.is_leaf else t.subtree_loss
+            earns = rival_loss > t.trial_loss
+            if own.rows - t.born > c.trial_rows and not earns:
+                engine.drop_trial(t.place, own.rows + c.barred_rows)
+            else:
+                running.append(t)
+                n_earning += earns
+        wanted = 1 if not own.is_leaf else self.trials if may_split else 0
         if not is_young:  # one at a time, and another when that one earns
-            n_earning = sum(bool(rival_loss[t] > self._trial_loss[t]) for t in running)
             wanted = min(wanted, n_earning + 1)
         if len(running) < wanted:
-            self._start_trials(node, running, wanted)
+            taken = {t.place for t in running}
+            tried = {t.condition[0] for t in running}
+            self._start_trials(node, taken, tried, wanted)
 
-    def _start_trials(self, node: int, running: list[int], wanted: int) -> None:
+    def _start_trials(self, node: int, taken: set[int], tried: set[int], wanted: int) -> None:
         engine = self.engine
-        tried = {int(self._feature[t]) for t in running}
         first = node * self.trials
-        free = [t for t in range(first, first + self.trials) if t not in running]
+        free = [t for t in range(first, first + self.trials) if t not in taken]
         ranked = sorted(engine.proposals(node), key=lambda proposal: (-proposal[0], proposal[1]))
-        present = (engine.feature[node], engine.threshold[node])  # no use in trying what is there
+        present = engine.node(node).condition[:2]  # no use in trying what is there
         fresh = [p for p in ranked if p[1] not in tried and (p[1], p[2]) != present]
-        for t, proposal in zip(free[: wanted - len(running)], fresh, strict=False):
+        for t, proposal in zip(free[: wanted - len(taken)], fresh, strict=False):
             engine.start_trial(t, *proposal[1:])
 
     def _choose_grid(self, node: int, first_rows: NDArray[np.float64]) -> None:
@@ -386,6 +381,6 @@ def quantile_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64
     return np.asarray(edges[edges < present[-1]])
 
 
-def free_parameters(engine: Engine) -> int:
+def free_parameters(engine: MeasuredEngine | PaperEngine) -> int:
     """Return k, the free parameters of one simple model."""
     return engine.n_columns * max(1, engine.n_classes - 1)

@@ -29,8 +29,8 @@ class GrowingTree(Protocol):
         """Its features and levels, and its vocabulary."""
 
     @property
-    def savers(self) -> str:
-        """The parameters that make it smaller, in words."""
+    def parameters(self) -> Any:
+        """The checked parameters that made it."""
 
     def leaf_bytes(self, size: Size) -> int:
         """Return the bytes of a tree of one leaf."""

@@ -12,19 +12,21 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from driftree.learn.events import Condition, Event, LinkChange, Replace, Split, Spot, make_path
 from driftree.learn.memory import text_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
-    from driftree.learn.evidence import Entrant
+    from driftree.learn._kernels import MeasuredEngine, PaperEngine
 
 MAX_EVENTS = 1000
 MAX_TEXT = 2**23  # bytes of all events in a model file: names may be long
+MAX_ENTRANTS = 3  # candidates of a node in a sample
 MAX_SAMPLES = 256
 LEAST_DISTANCE = 100  # rows between the very first samples, of which there are a dozen
 MAX_BYTES = 4_000_000  # of the weights in all samples
@@ -122,6 +124,16 @@ class Structure:
                 leaf = f"|--- leaf {spot.node}, since row {spot.since_row:,}"
                 lines.append("|   " * spot.depth + leaf)
         return "\n".join(lines)
+
+
+class Entrant(NamedTuple):
+    """A candidate in the race to change a node, and its gain so far."""
+
+    feature: int
+    threshold: float
+    equality: bool
+    missing_left: bool
+    gain: float
 
 
 class NodeSample(NamedTuple):
@@ -359,3 +371,23 @@ class History:
             "_n_bytes": n_bytes,
             "_n_nodes": n_nodes,
         }
+
+
+def check_history(history: History, engine: MeasuredEngine | PaperEngine) -> None:
+    """Raise unless a history is that of the tree that an engine holds."""
+    now = history.now.nodes
+    columns = (engine.parent, engine.left, engine.right, engine.depth)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    alive = engine.alive.tolist()
+    links = {node: row for node, row in enumerate(rows) if alive[node]}
+    if {s.node: (s.parent, s.left, s.right, s.depth) for s in now.values()} != links:
+        raise ValueError("the history is not that of this tree")
+    last = history.events[-1].step - 1 if history.events else 0  # a link may change early
+    sampled = history.samples[-1].step if history.samples else 0
+    if max(history.first_step, last, sampled) > engine.n_steps:
+        raise ValueError("the history goes beyond the present")
+    clocks = engine.node_clock
+    for node, mark in history.marks.items():
+        latest = clocks[node] if node in now else engine.clock
+        if mark.clock > latest:
+            raise ValueError(f"the history marks node {node} at a time that is to come")

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from driftree.learn._kernels import LANES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -26,7 +28,6 @@ MOST_BYTES = 2 * 2**30
 # A quarter of the text in a model file (`container.MAX_MANIFEST`): the history says names again.
 MOST_TEXT = 2**23
 MOST_DEPTH = 16  # of tuples; deeper ones are not for a file
-LANES = 8  # the kernels' arrays are whole vectors
 _SHARED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)  # with everybody
 _VIEW_BYTES = 256  # what the kernels' bindings need for a view of their memory
 _KEPT_READY = (None, True, False, (), *range(-5, 257))  # by Python itself
@@ -68,8 +69,8 @@ class Sized(Protocol):
     """A tree that knows what it takes."""
 
     @property
-    def savers(self) -> str:
-        """The parameters that make it smaller, in words."""
+    def parameters(self) -> Any:
+        """The checked parameters that made it."""
 
     def leaf_bytes(self, size: Size) -> int:
         """Return the bytes of a tree of one leaf."""
@@ -113,8 +114,13 @@ def check_budget(tree: Sized, size: Size) -> None:
         f"{size.n_features:,} features as {size.n_columns:,} inputs and {size.n_classes:,} classes "
         f"would take {needed / 2**30:.1f} GiB in a tree of one leaf, at most "
         f"{MOST_BYTES / 2**30:.1f} GiB are allowed: choose, hash or project the features, merge "
-        f"rare classes{tree.savers}"
+        f"rare classes{_savers(tree)}"
     )
+
+
+def _savers(tree: Sized) -> str:
+    names = [name for name in ("trials", "candidates") if hasattr(tree.parameters, name)]
+    return "".join(f", or lower `{name}`" for name in names)
 
 
 # ---------------------------------------------------------------------- what is held

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from driftree.learn.events import Condition, make_path
 
 if TYPE_CHECKING:
@@ -28,14 +26,12 @@ class TreeNodes:
     target: Labels
 
     def __init__(self, engine: _TreeEngine) -> None:
-        # Views of the engine's arrays, which never move; making one costs more than reading it.
-        self._alive, self._depth = engine.alive, engine.depth
-        self._parent, self._left = engine.parent, engine.left
+        self.engine = engine
 
     @property
     def n_nodes(self) -> int:
         """Number of nodes."""
-        return int(np.count_nonzero(self._alive))
+        return self.engine.n_nodes
 
     def walk(self) -> Iterator[int]:
         """Yield the nodes from the root down, left before right."""
@@ -54,20 +50,27 @@ class TreeNodes:
 
     def leaves_below(self) -> dict[int, int]:
         """Return the number of leaves below each node; a leaf counts itself."""
-        engine = self.engine
+        if self.n_nodes == 1:  # as in every new tree
+            return {0: 1}
+        lefts, rights = self.engine.left, self.engine.right
         counts: dict[int, int] = {}
         for node in reversed(list(self.walk())):
-            left, right = int(engine.left[node]), int(engine.right[node])
+            left, right = int(lefts[node]), int(rights[node])
             counts[node] = 1 if left < 0 else counts[left] + counts[right]
         return counts
 
+    def check_depth(self, max_depth: int) -> None:
+        """Raise if the tree is deeper than that."""
+        if self.engine.depth.max() > max_depth:
+            raise ValueError(f"the tree is deeper than {max_depth}")
+
     def path(self, node: int) -> tuple[Condition, ...]:
         """Return the conditions from the root to a node."""
-        engine = self.engine
+        parents, lefts = self.engine.parent, self.engine.left
         conditions = []
-        while (parent := int(engine.parent[node])) >= 0:
+        while (parent := int(parents[node])) >= 0:
             condition = self._condition(parent)
-            conditions.append(condition if engine.left[parent] == node else condition.negated())
+            conditions.append(condition if lefts[parent] == node else condition.negated())
             node = parent
         return make_path(reversed(conditions))
 

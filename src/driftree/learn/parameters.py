@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, Self
+from dataclasses import MISSING, Field, dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -23,8 +23,8 @@ class Range:
     def check(self, name: str, value: object) -> None:
         """Raise if the value is of the wrong type or out of range."""
         kind = numbers.Integral if self.whole else numbers.Real
-        is_number = isinstance(value, kind) and not isinstance(value, bool)
-        if not is_number:
+        is_plain = type(value) is int or (type(value) is float and not self.whole)
+        if not is_plain and (isinstance(value, bool) or not isinstance(value, kind)):
             what = "a whole number" if self.whole else "a number"
             raise TypeError(f"{name} must be {what} {self.text}, got {value!r}")
         inside = self.low <= value <= self.high  # type: ignore[operator]  # False for NaN
@@ -57,17 +57,17 @@ class CheckedParameters:
     """Base of the records: every field that has a range is checked when the record is made."""
 
     __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # by their names
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if field.name in RANGES:
-                RANGES[field.name].check(field.name, value)
+        for name in self.__dataclass_fields__:
+            if name in RANGES:
+                RANGES[name].check(name, getattr(self, name))
 
     @classmethod
     def of(cls, source: object) -> Self:
         """Read the parameters off an object that has attributes of these names."""
-        return cls(**{field.name: getattr(source, field.name) for field in fields(cls)})  # type: ignore[arg-type]
+        return cls(**{name: getattr(source, name) for name in cls.__dataclass_fields__})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +132,14 @@ def read_parameters(source: Any) -> Parameters:
     setting = source.setting
     if not isinstance(setting, str) or setting not in SETTINGS:
         raise ValueError(f"setting must be 'measured' or 'paper', got {setting!r}")
+    own = SETTINGS[setting]
     given: dict[str, Any] = {}
-    for field in fields(SETTINGS[setting]):
-        value = getattr(source, field.name)
+    for name, field in own.__dataclass_fields__.items():
+        value = getattr(source, name)
         if value is not None or field.default is MISSING:
-            given[field.name] = value
+            given[name] = value
     for other, kind in SETTINGS.items():
-        for name in (field.name for field in fields(kind)):
+        for name in kind.__dataclass_fields__ if kind is not own else ():
             value = getattr(source, name)
             if value is not None and name not in given:
                 raise ValueError(
@@ -147,7 +148,7 @@ def read_parameters(source: Any) -> Parameters:
                 )
     if setting == "paper" and "learning_rate" in given:
         given.setdefault("gain_step", given["learning_rate"])
-    return SETTINGS[setting](**given)
+    return own(**given)
 
 
 @dataclass(frozen=True, slots=True)

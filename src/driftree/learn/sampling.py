@@ -10,26 +10,25 @@ import numpy as np
 from driftree.learn.history import MAX_BYTES, Mark, NodeSample, Sample
 
 if TYPE_CHECKING:
-    from driftree.learn._kernels import Engine
+    from collections.abc import Callable
+
+    from driftree.learn._kernels import MeasuredEngine, PaperEngine
     from driftree.learn.events import Event, Spot
-    from driftree.learn.evidence import Evidence
-    from driftree.learn.history import History
+    from driftree.learn.history import Entrant, History
 
 
 class Sampler:
-    """Takes samples of the nodes that an engine holds."""
+    """Takes samples of the nodes of a tree."""
 
-    def __init__(self, engine: Engine, evidence: Evidence) -> None:
+    def __init__(
+        self,
+        engine: MeasuredEngine | PaperEngine,
+        window: float,
+        entrants: Callable[[int], list[Entrant]],
+    ) -> None:
         self.engine = engine
-        self.evidence = evidence
-        # Views of the engine's arrays, which never move; making one costs more than reading it.
-        self._loss, self._loss_rows, self._clock = (
-            engine.own_loss,
-            engine.evidence,
-            engine.node_clock,
-        )
-        self._rows = engine.rows
-        self._split_level, self._replace_level = engine.split_level, engine.replace_level
+        self.window = window
+        self.entrants = entrants
 
     def take(self, history: History) -> None:
         """Add a sample of all nodes to the history."""
@@ -51,22 +50,24 @@ class Sampler:
         return {node: self._mark(node, event.step) for node in nodes if node >= 0}
 
     def _mark(self, node: int, since_step: int) -> Mark:
-        loss, rows, clock = self._loss[node], self._loss_rows[node], self._clock[node]
-        return Mark(since_step, float(loss), float(rows), float(clock))
+        own = self.engine.node(node)
+        return Mark(since_step, own.own_loss, own.evidence, own.clock)
 
     def _look(self, spot: Spot, before: Mark | None, now: Mark, *, has_weights: bool) -> NodeSample:
         node, is_leaf = spot.node, spot.is_leaf
-        loss, loss_rows = _since(before, now, self.evidence.window)
+        engine = self.engine
+        own = engine.node(node)
+        loss, loss_rows = _since(before, now, self.window)
         return NodeSample(
             spot.since_step,
             is_leaf,
             spot.depth,
-            float(self._rows[node]),
+            own.rows,
             loss,
             loss_rows,
-            self.engine.weights(node).astype(np.float32) if is_leaf and has_weights else None,
-            tuple(self.evidence.race(node)),
-            float((self._split_level if is_leaf else self._replace_level)[node]),
+            engine.weights(node).astype(np.float32) if is_leaf and has_weights else None,
+            tuple(self.entrants(node)),
+            own.split_level if is_leaf else own.replace_level,
         )
 
 

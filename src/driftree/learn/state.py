@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from driftree.learn.nodes import TreeNodes
 
 STATE_VERSION = 2  # of what is pickled: to be raised with every change of it
+NO_WORDS = Vocabulary.of({}, [], {})  # of all trees that have met none yet
 State = TypeVar("State", bound="HasTree")
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -68,10 +69,6 @@ class LearningTree(Protocol):
     def leaves(self) -> list[int]:
         """Return the leaves from left to right."""
 
-    @property
-    def savers(self) -> str:
-        """The parameters that make it smaller, in words."""
-
     def leaf_bytes(self, size: Size) -> int:
         """Return the bytes of a tree of one leaf."""
 
@@ -94,7 +91,7 @@ class LearningTree(Protocol):
 
 def connect(tree: TreeNodes, categorical: Sequence[Hashable] | None, *, indicators: bool) -> None:
     """Give a new tree its encoder and its target, which share one vocabulary."""
-    row_face = tree.engine.row_face(Vocabulary.of({}, [], {}))
+    row_face = tree.engine.row_face(NO_WORDS)
     tree.encoder = Encoder(row_face, tree.engine, categorical, indicators=indicators)
     tree.target = Labels(row_face, tree.engine)
 
@@ -272,12 +269,7 @@ class LearntState(Unsaved):
 
     def _take_over(self, learnt: dict[str, Any]) -> None:
         """Make a tree of what another model has learnt, if that is sound."""
-        parameters, arrays = learnt["parameters"], learnt["arrays"]
-        n_trials = parameters.max_nodes * getattr(parameters, "trials", 0)
-        for name, n in (("parent", parameters.max_nodes), ("trial_feature", n_trials)):
-            if len(arrays.get(name, ())) != n:  # before a tree of this size is made
-                raise ValueError(f"{name!r} must have a length of {n}, as the parameters say")
-        tree = self._new_tree(parameters, learnt["categorical"])
+        tree = self._new_tree(learnt["parameters"], learnt["categorical"])
         tree.restore(learnt)
         growth.restore(tree, learnt)
         self._tree = tree

@@ -16,15 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.learn._kernels import Engine
 from driftree.learn.events import Condition, Event, LinkChange, Prune, Replace, RunnerUp, Split
-from driftree.learn.evidence import (
-    Candidate,
-    Evidence,
-    GradientApproximation,
-    MeasuredTrials,
-)
-from driftree.learn.history import History
+from driftree.learn.evidence import Candidate, Evidence, GradientApproximation, MeasuredTrials
+from driftree.learn.history import MAX_ENTRANTS, Entrant, History, check_history
 from driftree.learn.nodes import TreeNodes
 from driftree.learn.parameters import PaperParameters
 from driftree.learn.sampling import Sampler
@@ -34,11 +28,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from driftree.learn._kernels import MeasuredEngine, PaperEngine
     from driftree.learn.memory import Size
     from driftree.learn.parameters import Parameters
-
-ADAGRAD_PASSES = 3
-FLOOR_FACTOR = 4  # the noise floor must prove this many times what a split must
 
 
 @dataclass(slots=True)
@@ -53,41 +45,22 @@ class Change:
 
 
 class Tree(TreeNodes):
-    """Node arrays (in the engine), the decisions over them, and their history (None: not kept)."""
+    """Nodes (in the engine), the decisions over them, and their history (None: not kept)."""
 
-    engine: Engine
+    engine: MeasuredEngine | PaperEngine
 
     def __init__(self, parameters: Parameters, n_classes: int) -> None:
-        p = parameters
-        self.parameters = p
-        self.engine = Engine(
-            n_classes,
-            by_gradient=isinstance(p, PaperParameters),
-            passes=ADAGRAD_PASSES,
-            first_rows=MeasuredTrials.FIRST_ROWS,
-            seed=p.seed,
-            max_nodes=p.max_nodes,
-            **_own_settings(p),
-        )
+        self.parameters = parameters
         self.evidence: Evidence = (
-            GradientApproximation(self.engine, p.epsilon, p.candidates)
-            if isinstance(p, PaperParameters)
-            else MeasuredTrials(
-                self.engine,
-                epsilon=p.epsilon,
-                window=p.evidence_window,
-                trials=p.trials,
-                bins=p.bins,
-            )
+            GradientApproximation(parameters, n_classes)
+            if isinstance(parameters, PaperParameters)
+            else MeasuredTrials(parameters, n_classes)
         )
-        super().__init__(self.engine)
-        self._split_level = self.engine.split_level
+        super().__init__(self.evidence.engine)
         self._change: Change | None = None
-        self._set_levels()
-        self._sampler = Sampler(self.engine, self.evidence)
         self.history: History | None = None
-        if p.keep_history:
-            self._keep(History(self.evidence.SAMPLE_ROWS))
+        if parameters.keep_history:
+            self._keep(History(self.evidence.sample_rows))
 
     # ------------------------------------------------------------------ one time step
     def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
@@ -95,7 +68,7 @@ class Tree(TreeNodes):
 
         Who calls has the engine's turn: nobody looks between the sums and the decisions.
         """
-        self.engine.learn(X, y, w)
+        self.engine.learn(X, y.astype(np.float64), w)
         if self.engine.has_due:
             self.decide()
 
@@ -108,7 +81,7 @@ class Tree(TreeNodes):
         """Decide the link of the whole tree, or else the nodes that are due, children first."""
         engine = self.engine
         self.finish()
-        if engine.challenger >= 0 and engine.challenger_gain >= engine.challenger_level:
+        if engine.link_is_due:
             self._change_link()
         else:
             self._decide_nodes()
@@ -117,35 +90,36 @@ class Tree(TreeNodes):
 
     def _decide_nodes(self) -> None:
         engine = self.engine
-        queue = [(-int(self._depth[node]), node) for node in engine.due]
+        queue = [(-engine.node(node).depth, node) for node in engine.due]
         heapq.heapify(queue)
         waiting = {node for _, node in queue}
         while queue:
             _, node = heapq.heappop(queue)
             waiting.discard(node)
-            if not self._alive[node]:
+            if not engine.has_node(node):
                 continue
-            is_leaf = self._left[node] < 0
+            is_leaf = engine.node(node).is_leaf
             changed = self._decide_leaf(node) if is_leaf else self._decide_inner(node)
             self.evidence.refresh(node, may_split=self._may_split(node))
-            parent = int(self._parent[node])
+            parent = engine.node(node).parent
             if changed and parent >= 0 and parent not in waiting:  # its subtree is another now
                 waiting.add(parent)
-                heapq.heappush(queue, (-int(self._depth[parent]), parent))
+                heapq.heappush(queue, (-engine.node(parent).depth, parent))
 
     def _decide_leaf(self, node: int) -> bool:
         """Split if the best gain (3) reaches its threshold (line 18; Property 1)."""
+        threshold = self.engine.node(node).split_level
         ranked = sorted(
-            self.evidence.candidates(node), key=lambda c: (-c.gain, c.feature, c.threshold)
+            (c for c in self.evidence.candidates(node) if c.is_ready),
+            key=lambda c: (-c.gain, c.feature, c.threshold),
         )
-        threshold = float(self._split_level[node])
         if not ranked or ranked[0].gain < threshold or threshold == math.inf:
             return False  # infinite: it may not be split, whatever the gain
         best = ranked[0]
         self._make(
             Split,
             node,
-            lambda: self.evidence.split(node, best),
+            lambda: self.engine.split(node, best.place),
             gain=best.gain,
             threshold=threshold,
             loss_before=best.node_loss,
@@ -161,16 +135,14 @@ class Tree(TreeNodes):
 
         A tie makes a leaf, the smaller tree.
         """
-        engine = self.engine
+        own = self.engine.node(node)
         ranked = sorted(
-            self.evidence.candidates(node),
+            (c for c in self.evidence.candidates(node) if self._may_replace(c, own.split_level)),
             key=lambda c: (-c.replacement_gain, c.feature, c.threshold),
         )
-        prune_gain = float(engine.subtree_loss[node] - engine.own_loss[node])
-        prune_excess = prune_gain - float(engine.prune_level[node])
-        replace_excess = (
-            ranked[0].replacement_gain - float(engine.replace_level[node]) if ranked else -np.inf
-        )
+        prune_gain = own.subtree_loss - own.own_loss
+        prune_excess = prune_gain - own.prune_level
+        replace_excess = ranked[0].replacement_gain - own.replace_level if ranked else -math.inf
         if not (prune_excess >= 0 or replace_excess >= 0):
             return False
         if prune_excess >= replace_excess:
@@ -179,17 +151,22 @@ class Tree(TreeNodes):
             self._replace(node, ranked)
         return True
 
+    def _may_replace(self, candidate: Candidate, split_level: float) -> bool:
+        """Tell whether a candidate may take the place of a split: it must pass as one, too."""
+        is_proved = not self.evidence.splits_prove_replacements or candidate.gain >= split_level
+        return candidate.is_ready and is_proved
+
     def _prune(self, node: int, gain: float, ranked: list[Candidate]) -> None:
-        engine = self.engine
+        own = self.engine.node(node)
         self._make(
             Prune,
             node,
-            lambda: engine.prune(node),
+            lambda: self.engine.prune(node),
             gain=gain,
-            threshold=float(engine.prune_level[node]),
-            loss_before=float(engine.subtree_loss[node]),
-            loss_after=float(engine.own_loss[node]),
-            rows=float(engine.evidence[node]),
+            threshold=own.prune_level,
+            loss_before=own.subtree_loss,
+            loss_after=own.own_loss,
+            rows=own.evidence,
             runner_up=self._runner_up(ranked, "replacement_gain"),
             old_condition=self._condition(node),
         )
@@ -199,9 +176,9 @@ class Tree(TreeNodes):
         self._make(
             Replace,
             node,
-            lambda: self.evidence.split(node, best),
+            lambda: self.engine.split(node, best.place),
             gain=best.replacement_gain,
-            threshold=float(self.engine.replace_level[node]),
+            threshold=self.engine.node(node).replace_level,
             loss_before=best.subtree_loss,
             loss_after=best.subtree_loss - best.replacement_gain,
             rows=best.subtree_rows,
@@ -210,63 +187,74 @@ class Tree(TreeNodes):
             old_condition=self._condition(node),
         )
 
+    def entrants(self, node: int) -> list[Entrant]:
+        """Return the best candidates of a node with the gains that count there, best first."""
+        own = self.engine.node(node)
+        present = () if own.is_leaf else own.condition[:2]
+        entrants = [
+            Entrant(*c[1:5], self._standing(c, own.is_leaf))  # the condition, and what counts here
+            for c in self.evidence.candidates(node)
+            if c.is_ready and (c.feature, c.threshold) != present
+        ]
+        return sorted(entrants, key=lambda entrant: -entrant.gain)[:MAX_ENTRANTS]
+
+    def _standing(self, candidate: Candidate, is_leaf: bool) -> float:  # noqa: FBT001
+        if is_leaf:
+            return candidate.gain
+        if self.evidence.splits_prove_replacements:
+            return min(candidate.gain, candidate.replacement_gain)
+        return candidate.replacement_gain
+
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
         """Make ready for labels to come: the noise floor is for two, and goes with the third."""
-        engine = self.engine
-        if len(labels) > 2 and engine.challenger >= 0 and any(engine.floor(int(engine.model[0]))):
+        link = self.evidence.link() if len(labels) > 2 else None
+        if link is not None and link.has_floor:
             self._change_link(third_label=labels[2])
 
     def _change_link(self, third_label: Hashable = None) -> None:
         """Start again from the challenger, which allows for random labels, or no longer does."""
-        engine = self.engine
+        link = self.evidence.link()
+        assert link is not None
         is_forced = third_label is not None
-        figures = {
-            "gain": math.nan if is_forced else float(engine.challenger_gain),
-            "threshold": math.nan if is_forced else float(engine.challenger_level),
-            "loss_before": float(engine.rival_loss),
-            "loss_after": float(engine.challenger_loss),
-            "rows": float(engine.challenger_rows),
-            "floor": engine.floor(engine.challenger),
-        }
-        # A label is made room for before the step that brings it.
         self._make(
             LinkChange,
             0,
-            engine.adopt_challenger,
-            is_early=is_forced,
-            **figures,
+            self.evidence.change_link,
+            is_early=is_forced,  # a label is made room for before the step that brings it
+            gain=math.nan if is_forced else link.gain,
+            threshold=math.nan if is_forced else self.evidence.levels(1).link,
+            loss_before=link.tree_loss,
+            loss_after=link.other_loss,
+            rows=link.rows,
+            floor=link.other_floor,
             third_label=third_label,
         )
 
     # ------------------------------------------------------------------ thresholds and budgets
     def _may_split(self, node: int) -> bool:
         p = self.parameters
-        return self.n_nodes + 2 <= p.max_nodes and int(self._depth[node]) < p.max_depth
+        return self.n_nodes + 2 <= p.max_nodes and self.engine.node(node).depth < p.max_depth
 
     def _set_levels(self) -> None:
         """Tell the kernels what each node's gains must reach to be reported."""
-        engine = self.engine
-        leaves_below = self.leaves_below()
-        for node in self.walk():
-            levels = self.evidence.levels(leaves_below[node])
-            is_leaf = engine.left[node] < 0
-            blocked = is_leaf and not self._may_split(node)
-            engine.split_level[node] = np.inf if blocked else levels.split
-            engine.prune_level[node] = levels.prune
-            engine.replace_level[node] = levels.replace
-            engine.rest_level[node] = levels.rest
-        engine.challenger_level = FLOOR_FACTOR * self.evidence.levels(1).split
-
-    @property
-    def savers(self) -> str:
-        """The parameters that make it smaller, in words."""
-        return self.evidence.SAVERS
+        for node, n_leaves in self.leaves_below().items():
+            levels = self.evidence.levels(n_leaves)
+            is_blocked = self.engine.node(node).is_leaf and not self._may_split(node)
+            self.engine.set_levels(
+                node,
+                split=math.inf if is_blocked else levels.split,
+                prune=levels.prune,
+                replace=levels.replace,
+                rest=levels.rest,
+            )
+        self.evidence.set_link_level(self.evidence.levels(1).link)
 
     def leaf_bytes(self, size: Size) -> int:
         """Return the bytes of a tree of one leaf."""
         p = self.parameters
         return self.evidence.leaf_bytes(size, may_split=p.max_nodes > 2 and p.max_depth > 0)
 
+    # ------------------------------------------------------------------ keeping
     def knowledge(self) -> dict[str, Any]:
         """Return a copy of all that was learnt."""
         self.finish()
@@ -282,34 +270,22 @@ class Tree(TreeNodes):
 
     def check(self, history: History | None) -> None:
         """Raise unless the tree keeps to its parameters, and a history is that of the tree."""
-        engine = self.engine
-        nodes = list(self.walk())
-        if max(self._depth[nodes]) > self.parameters.max_depth:
-            raise ValueError(f"the tree is deeper than {self.parameters.max_depth}")
+        self.check_depth(self.parameters.max_depth)
         if (history is None) == bool(self.parameters.keep_history):
             raise ValueError("there must be a history if, and only if, keep_history is True")
-        if history is None:
-            return
-        now = history.now.nodes
-        links = {
-            node: (engine.parent[node], engine.left[node], engine.right[node], engine.depth[node])
-            for node in nodes
-        }
-        if {s.node: (s.parent, s.left, s.right, s.depth) for s in now.values()} != links:
-            raise ValueError("the history is not that of this tree")
-        last = history.events[-1].step - 1 if history.events else 0  # a link may change early
-        sampled = history.samples[-1].step if history.samples else 0
-        if max(history.first_step, last, sampled) > engine.n_steps:
-            raise ValueError("the history goes beyond the present")
-        for node, mark in history.marks.items():
-            latest = engine.node_clock[node] if node in now else engine.clock
-            if mark.clock > latest:
-                raise ValueError(f"the history marks node {node} at a time that is to come")
+        if history is not None:
+            check_history(history, self.engine)
 
     # ------------------------------------------------------------------ history
     def _keep(self, history: History) -> None:
         self.history = history
         self.engine.wake_at = history.next_row
+
+    @property
+    def _sampler(self) -> Sampler:
+        # Not kept: it would hold the tree that holds it, and a model that nobody needs any more
+        # would stay until Python's collector comes.
+        return Sampler(self.engine, self.evidence.window, self.entrants)
 
     def _sample(self) -> None:
         assert self.history is not None
@@ -385,23 +361,3 @@ class Tree(TreeNodes):
                 "right": int(self.engine.right[node]),
             }
         return change.kind(node=node, **change.figures, **children)  # type: ignore[arg-type]
-
-
-def _own_settings(p: Parameters) -> dict[str, Any]:
-    """Return what the engine needs for one setting, and nothing for the other, which it ignores."""
-    if isinstance(p, PaperParameters):
-        return {
-            "learning_rate": p.learning_rate,
-            "gain_step": p.gain_step,
-            "candidates_per_feature": p.candidates,
-            "replacement_rate": p.replacement_rate,
-            **dict.fromkeys(("evidence_window", "memory"), math.inf),
-            "trials": 0,
-        }
-    return {
-        "evidence_window": p.evidence_window,
-        "memory": p.model_window,
-        "trials": p.trials,
-        **dict.fromkeys(("learning_rate", "gain_step", "replacement_rate"), 0.0),
-        "candidates_per_feature": 0,
-    }

@@ -136,8 +136,9 @@ def check_codes(
     if list(labels.values()) != list(range(engine.n_classes)):
         raise ValueError(f"the labels are not those of {engine.n_classes} classes")
     columns = engine.level_column.reshape(-1, MAX_LEVELS + 1)
+    value_column, is_categorical = engine.value_column.tolist(), engine.is_categorical.tolist()
     for j, (name, codes) in enumerate(zip(names, levels, strict=True)):
-        has_value, is_category = engine.value_column[j] >= 0, bool(engine.is_categorical[j])
+        has_value, is_category = value_column[j] >= 0, bool(is_categorical[j])
         if codes is None:
             fits = has_value and not (is_category and indicators)
         else:

@@ -84,6 +84,8 @@ def distinct_texts(texts: Iterable[str], precise: Iterable[str]) -> list[str]:
     ['1', "'1'", 'age']
     """
     texts = list(texts)
+    if len(set(texts)) == len(texts):
+        return texts
     counts = Counter(texts)
     result = [
         better if counts[text] > 1 else text for text, better in zip(texts, precise, strict=True)

@@ -55,7 +55,7 @@ class Start:
         has_unit = ~has_levels & (factor > 0) & (engine.value_column >= 0)
         with np.errstate(divide="ignore"):
             self.units = np.where(has_unit, (1.0 if self.is_paper else 0.5) / factor, math.nan)
-        self.limit = 1e6 if self.is_paper else 1.5  # kernels/rows.hpp, Scaler::apply
+        self.limit = 1e6 if self.is_paper else 1.5  # kernels/table.hpp, Scaler
         self._check_reach(encoder, limits)
         self.options: dict[int, tuple[Doubles, Doubles]] = {}
         for j in np.flatnonzero(has_levels & ~np.isnan(values)).tolist():

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from driftree.learn._kernels import MAX_KEYS, MAX_LEVELS
-from driftree.learn.evidence import MAX_ENTRANTS, MeasuredTrials
-from driftree.learn.history import MAX_BYTES, MAX_NODES, MAX_SAMPLES
+from driftree.learn.constants import MEASURED
+from driftree.learn.history import MAX_BYTES, MAX_ENTRANTS, MAX_NODES, MAX_SAMPLES
 from driftree.learn.memory import MOST_BYTES
 from driftree.learn.parameters import RANGES
 from driftree.learn.storage import json_values
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     Read = Callable[[str], NDArray[Any]]
 
 LENGTHS = ".lengths"  # at the end of the name of a packed list's lengths
-HEAD = 8  # numbers before the weights of a model
 
 
 class _Size(NamedTuple):
@@ -61,26 +60,26 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
         if entries:
             raise ModelFileError(f"array {min(entries)!r} is not part of such a model")
         return
-    lengths = {name: entry.shape[0] for name, entry in entries.items() if len(entry.shape) == 1}
+    shapes = {name: entry.shape for name, entry in entries.items()}
+    lengths = {name: shape[0] for name, shape in shapes.items() if len(shape) == 1}
     if len(lengths) < len(entries):
         wrong = min(entries.keys() - lengths.keys())
         raise ModelFileError(f"{wrong!r} is of a wrong shape, it must have one dimension")
     size = _Size(
         len(json_values.items(learnt.get("names"), "the names")),
         len(json_values.items(learnt.get("labels"), "the labels")),
-        lengths.get("parent", 0),
-        lengths.get("trial_feature", 0),
+        lengths.get("node.parent", 0),
+        lengths.get("trial.feature", 0),
     )
     if lengths.get("is_categorical", size.n_features) != size.n_features:
         raise ModelFileError(f"the names are not those of {lengths['is_categorical']} features")
-    _need("parent", size.n_nodes, int(RANGES["max_nodes"].high))
-    _need("trial_feature", size.n_trials, size.n_nodes * int(RANGES["trials"].high))
-    longest = {start: length(size) for start, length in LONGEST.items()}
+    _need("node.parent", size.n_nodes, int(RANGES["max_nodes"].high))
+    _need("trial.feature", size.n_trials, size.n_nodes * int(RANGES["trials"].high))
     parts = {name[: -len(LENGTHS)] for name in lengths if name.endswith(LENGTHS)}
     parts &= lengths.keys()
     for name, length in lengths.items():
-        if length > 1 and length > longest[_rule(name)] and name not in parts:
-            _need(name, length, longest[_rule(name)])
+        if length > 1 and name not in parts:
+            _need(name, length, _rule(name)(size))
     if parts:
         _check_parts(parts, size, entries, read)
 
@@ -101,21 +100,21 @@ LONGEST: dict[str, Callable[[_Size], int]] = {
     "history.sampled.": lambda size: MAX_BYTES // 4,
     "history.node.": lambda size: max(MAX_NODES, size.n_nodes),
     "history.entrant.": lambda size: max(MAX_NODES, size.n_nodes) * MAX_ENTRANTS,
-    "trial_": lambda size: size.n_trials,
+    "trial.": lambda size: size.n_trials,
     "scale_": lambda size: size.n_features,
     "is_categorical": lambda size: size.n_features,
     "value_column": lambda size: size.n_features,
     "missing_column": lambda size: size.n_features,
     "level_column": lambda size: size.n_features * (MAX_LEVELS + 1),
     "place": lambda size: size.n_labels,
-    "model.memory.lengths": lambda size: size.n_nodes + 2 * size.n_trials + 1,
+    "model.": lambda size: size.n_nodes + 2 * size.n_trials + 1,
     "": lambda size: max(1, size.n_nodes),  # of a node, or a single number
 }
 
 
 @functools.lru_cache(1000)
-def _rule(name: str) -> str:
-    return next(start for start in LONGEST if name.startswith(start))
+def _rule(name: str) -> Callable[[_Size], int]:
+    return next(rule for start, rule in LONGEST.items() if name.startswith(start))
 
 
 # ---------------------------------------------------------------------- packed parts
@@ -144,7 +143,7 @@ def _check_parts(parts: set[str], size: _Size, entries: Mapping[str, Sized], rea
         own, places = lengths.get(name, []), lengths.get(of, [])
         if len(own) != len(places) or any(map(gt, own, (n * n_weights for n in places))):
             raise ModelFileError(f"{name!r} has a wrong length")
-    n_alive = int(np.count_nonzero(read("alive"))) if "alive" in entries else 0
+    n_alive = int(np.count_nonzero(read("node.is_alive"))) if "node.is_alive" in entries else 0
     n_bytes = sum(entries[name].nbytes for name in parts)
     if n_bytes > 2 * MOST_BYTES * max(1, n_alive):  # twice: a stride may be a quarter too wide
         raise ModelFileError(f"{n_alive} nodes cannot take {n_bytes / 2**30:,.1f} GiB")
@@ -166,13 +165,13 @@ def _longest_parts(size: _Size, stride: int) -> dict[str, int]:
     n_stored = n_features * int(RANGES["candidates"].high)
     figures = ("feature", "value", "n_left", "loss_left", "n_before", "loss_before", "gain")
     return {
-        "model.memory": HEAD + 3 * n_weights + stride**2,
-        "class_rows.count": n_labels,
+        "model.numbers": 3 * n_weights + stride**2,
+        "sums.class_rows": n_labels,
         "node_gradient.sum": n_weights,
         "grid.total": n_weights,
         "grid.first_slot": n_features + 1,
         "grid.implied": n_features,
-        "grid.first_rows": n_features * MeasuredTrials.FIRST_ROWS,
+        "grid.first_rows": n_features * MEASURED.first_rows,
         **dict.fromkeys(("grid.edges", "grid.counts", "grid.barred_until"), n_slots),
         "grid.gradients": n_slots * n_weights,
         **dict.fromkeys((f"candidates.{figure}" for figure in figures), n_stored),

@@ -5,7 +5,8 @@ are the tensors of the file, but for those of one number or none, which are shor
 manifest. That is JSON text in the metadata, under one key (several would come in any order). It
 begins with the SHA-256 of all bytes of the file, taken with zeros in its own place: whatever was
 changed since, the sum does not fit any more. Splitting a file into tensors, and the check that
-these fill it without gaps, are the safetensors library's. What it does not know is looked at
+these fill it without gaps, are the safetensors library's; a little file that is laid out as we
+write it is split here, which takes half the time. What the library does not know is looked at
 before: how long a header, how large a file may be.
 """
 
@@ -49,12 +50,18 @@ MANIFEST_ROOM = 2**25  # bytes that its values may take beyond eight times its l
 MAX_ARRAYS = 10_000
 MAX_HEADER = 2 * MAX_MANIFEST + 2**22  # its quotation marks are written as two signs there
 SMALL = 2**24  # bytes of a file that is read before its lengths are looked at
+LITTLE = 2**16  # bytes of a file whose tensors are split here
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
 NUMPY = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 NUMBERS = {"F64": float, "I32": int, "I64": int, "U8": int}  # what JSON holds with all its digits
 MAX_NAME = 100
 ARRAY_NAME = re.compile(rf"(?=.{{1,{MAX_NAME}}}\Z)[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+WHOLE = "(0|[1-9][0-9]{0,8})"
+TENSOR = re.compile(  # of one dimension, in a header
+    rf'"([a-z0-9_.]{{1,{MAX_NAME}}})":{{"dtype":"({"|".join(DTYPES)})","shape":\[{WHOLE}\],'
+    rf'"data_offsets":\[{WHOLE},{WHOLE}\]}}'
+)
 PLAIN = b"abcdefghijklmnopqrstuvwxyz0123456789_."  # the signs of all names
 MANIFEST_KEYS = {"sha256", "format", "format_version", "library_version", "short", "contents"}
 
@@ -164,16 +171,15 @@ def from_bytes(
     data: bytes, kind: str, look: Look | None = None
 ) -> tuple[Contents, dict[str, NDArray[Any]]]:
     """Return what `read` reads from a file with these bytes."""
-    manifest = _read_manifest(data, len(data), kind)
-    try:
-        tensors = deserialize(data)  # type: ignore[no-untyped-call]
-    except SafetensorError as error:
-        raise _wrong_header(error) from None
-    except MemoryError:
-        raise _too_large(len(data)) from None
+    manifest, rest = _read_manifest(data, len(data), kind)
+    little = _split(data, rest) if len(data) <= LITTLE else None
+    tensors = _deserialise(data) if little is None else []
     if _digest(data) != data[DIGEST]:
         raise ModelFileError("the file is damaged: its SHA-256 is not the one it was written with")
     arrays, n_names = _short_arrays(manifest["short"])
+    if little is not None:
+        arrays |= little
+        n_names += len(little)
     for name, tensor in tensors:
         dtype, shape = NUMPY.get(tensor["dtype"]), tensor["shape"]
         if dtype is None or len(shape) not in (1, 2):
@@ -247,7 +253,7 @@ def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None
     """Look at a large file's lengths before memory is made for its arrays."""
     start = file.read(LENGTH)
     start += file.read(_header_length(start, size))
-    manifest = _read_manifest(start, size, kind)
+    manifest, _ = _read_manifest(start, size, kind)
     arrays, n_names = _short_arrays(manifest["short"])
     try:
         header = DECODER.decode(start[LENGTH:].decode("ascii"))
@@ -306,8 +312,8 @@ def _header_length(data: bytes, size: int) -> int:
     return length
 
 
-def _read_manifest(data: bytes, size: int, kind: str) -> dict[str, Any]:
-    """Return the manifest of a file, of which at least the header is here."""
+def _read_manifest(data: bytes, size: int, kind: str) -> tuple[dict[str, Any], slice]:
+    """Return the manifest of a file, of which at least the header is here; and where it goes on."""
     end = LENGTH + _header_length(data, size)
     if not data.startswith(START, LENGTH):
         is_cut = START.startswith(data[LENGTH : LENGTH + len(START)])
@@ -319,7 +325,7 @@ def _read_manifest(data: bytes, size: int, kind: str) -> dict[str, Any]:
     try:
         if len(header) > SHORT and not _fits(header):
             raise ModelFileError(f"the header has too many values for its {len(header):,} bytes")
-        text, _ = DECODER.raw_decode(header.decode("ascii"), MANIFEST_AT)
+        text, stop = DECODER.raw_decode(header.decode("ascii"), MANIFEST_AT)
         del header
         manifest = _parse(text)
     except RecursionError:
@@ -329,7 +335,47 @@ def _read_manifest(data: bytes, size: int, kind: str) -> dict[str, Any]:
     except ValueError as error:
         raise ModelFileError(f"the manifest is no JSON: {error}") from None
     _check_manifest(manifest, kind)
-    return manifest
+    return manifest, slice(LENGTH + stop, end)
+
+
+def _deserialise(data: bytes) -> list[tuple[str, dict[str, Any]]]:
+    try:
+        return deserialize(data)  # type: ignore[no-untyped-call,no-any-return]
+    except SafetensorError as error:
+        raise _wrong_header(error) from None
+    except MemoryError:
+        raise _too_large(len(data)) from None
+
+
+def _split(data: bytes, rest: slice) -> dict[str, NDArray[Any]] | None:
+    """Return the tensors of a file with nothing unusual in the rest of its header; else None.
+
+    As we write it: one dimension each, one behind the other, from the start of the data to the end
+    of the file. What is laid out otherwise the library takes, or says what is wrong with it.
+    """
+    start, *items = TENSOR.split(data[rest].decode("ascii"))
+    names, dtypes, *figures, gaps = (items[i::6] for i in range(6))
+    is_aligned = rest.stop % 8 == 0
+    if not names or not is_aligned or start != "}," or gaps.pop().rstrip(" ") != "}":
+        return None
+    if any(gap != "," for gap in gaps) or len({*names}) < len(names) or "__metadata__" in names:
+        return None
+    n_bytes = len(data) - rest.stop
+    all_of = {
+        name: np.frombuffer(data, dtype, n_bytes // dtype.itemsize, rest.stop)
+        for name, dtype in NUMPY.items()
+    }
+    found, place = {}, 0
+    for name, dtype, length, begin, end in zip(
+        names, dtypes, *(map(int, column) for column in figures), strict=True
+    ):
+        numbers = all_of[dtype]
+        first, is_between = divmod(begin, numbers.itemsize)
+        if begin != place or end != begin + length * numbers.itemsize or is_between:
+            return None
+        found[name] = numbers[first : first + length]
+        place = end
+    return found if place == n_bytes else None
 
 
 # What a value takes once it is read, at most: an object, a list, an item of either.
@@ -418,15 +464,14 @@ def _short_arrays(item: Any) -> tuple[dict[str, NDArray[Any]], int]:
         kinds = {*map(type, by_name.values())} if type(by_name) is dict else {dict}
         if not kinds <= {type(None), NUMBERS.get(dtype)}:
             raise ModelFileError(f"short arrays must have a {dtype} or null by their names")
+        n_names += len(by_name)
+        full = {name: number for name, number in by_name.items() if number is not None}
         try:
-            all_of_them = np.array([n for n in by_name.values() if n is not None], NUMPY[dtype])
+            numbers = np.array([*full.values()], NUMPY[dtype])
         except OverflowError:
             raise ModelFileError(f"short arrays have numbers that are no {dtype}") from None
-        place, n_names = 0, n_names + len(by_name)
-        for name, number in by_name.items():
-            end = place + (number is not None)
-            found[name] = all_of_them[place:end]
-            place = end
+        found |= dict.fromkeys(by_name, numbers[:0])
+        found |= zip(full, numbers.reshape(-1, 1), strict=True)
     return found, n_names
 
 

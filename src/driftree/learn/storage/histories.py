@@ -24,8 +24,15 @@ from driftree.learn.events import (
     Split,
     Spot,
 )
-from driftree.learn.evidence import Entrant
-from driftree.learn.history import MAX_EVENTS, History, Mark, NodeSample, Sample, Structure
+from driftree.learn.history import (
+    MAX_EVENTS,
+    Entrant,
+    History,
+    Mark,
+    NodeSample,
+    Sample,
+    Structure,
+)
 from driftree.learn.storage import json_values
 from driftree.learn.storage.container import ModelFileError
 
@@ -237,6 +244,10 @@ ENTRANT = {
 MARK = {"node": "<i4", "since_step": "<i8", "loss": "<f8", "rows": "<f8", "clock": "<f8"}
 WEIGHTS = {"weight": "<f4"}
 TABLES = {"sample": SAMPLE, "node": NODE, "entrant": ENTRANT, "mark": MARK, "sampled": WEIGHTS}
+COLUMNS = {
+    table: [(name, f"history.{table}.{name}", np.dtype(dtype)) for name, dtype in row.items()]
+    for table, row in TABLES.items()
+}
 
 
 def _to_columns(table: str, rows: Iterable[tuple[Any, ...]]) -> dict[str, NDArray[Any]]:
@@ -250,10 +261,10 @@ def _to_columns(table: str, rows: Iterable[tuple[Any, ...]]) -> dict[str, NDArra
 def _from_columns(table: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
     """Return a table's columns, all of the same length."""
     found = {}
-    for name, dtype in TABLES[table].items():
-        array = arrays.get(f"history.{table}.{name}")
+    for name, stored_name, dtype in COLUMNS[table]:
+        array = arrays.get(stored_name)
         if array is None or array.dtype != dtype or array.ndim != 1:
-            raise ModelFileError(f"array 'history.{table}.{name}' must be there, 1-d and {dtype}")
+            raise ModelFileError(f"array {stored_name!r} must be there, 1-d and {dtype.str}")
         found[name] = array
     if len({len(column) for column in found.values()}) > 1:
         raise ModelFileError(f"the arrays 'history.{table}...' must be equally long")
@@ -362,7 +373,7 @@ def _unpack_samples(arrays: Arrays, limits: Limits) -> tuple[list[Sample], dict[
 KEYS = ("distance", "next_row", "first_step", "first_row", "first", "events")
 
 
-ARRAY_NAMES = tuple(f"history.{table}.{name}" for table, row in TABLES.items() for name in row)
+ARRAY_NAMES = tuple(stored_name for row in COLUMNS.values() for _, stored_name, _ in row)
 
 
 def pack(history: History) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

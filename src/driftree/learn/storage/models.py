@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 KIND = "driftree model"
 SERVED = "served"  # what a server notes of its journal in a model file: no part of the model
-FINITE = ("model.memory", "rows", "class_rows.count", "clock")  # what is predicted rests on
+FINITE = ("model.numbers", "node.rows", "sums.class_rows", "clock")  # what is predicted rests on
+COLUMNS = ("value_column", "missing_column", "level_column")
 OWN_STATE = {"_tree", "_encoder", "n_features_in_", "feature_names_in_"}
 MODEL_KEYS = ("class", "parameters", "n_features_in", "feature_names_in", "learnt")
 LEARNT_KEYS = ("parameters", "categorical", "names", "levels", "labels", "history")
@@ -261,10 +262,8 @@ def _unpack_learnt(item: dict[str, Any], arrays: Arrays, parameters: Any) -> dic
     if item["history"] is None:
         _check_names(arrays, own)
     else:
-        columns = [
-            own.get(f"{place}_column", np.empty(0)) for place in ("value", "missing", "level")
-        ]
-        n_columns = 1 + sum(int((column >= 0).sum()) for column in columns)
+        columns = [own[name] for name in COLUMNS if name in own]
+        n_columns = 1 + sum(int(np.count_nonzero(column >= 0)) for column in columns)
         limits = histories.Limits(
             parameters.max_nodes,
             len(names),

@@ -1,11 +1,7 @@
-// Rows: from the user's values to the inputs of the simple models.
-//
-// Schema says which input columns a feature has, Scaler brings numbers of any size to a common scale, Condition is a
-// split, Chunk holds the rows of one step. The rows of a step are a set: they are visited in an order that depends on
-// their values and the seed, not on the order of arrival (which only rows of equal values keep among themselves).
+// Table: what is known of the features. Schema says which input columns a feature has, Scaler brings numbers of any size
+// to a common scale. Several trees may share a table: then a row is read and scaled once for all of them.
 #pragma once
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -26,12 +22,12 @@ constexpr int kLevels = 33;  // 32 levels of a categorical feature, and one that
 
 struct Schema {
     int n_features = 0;
-    int n_columns = 1;                          // column 0 is the intercept
-    bool only_numbers = true;                   // feature j has column 1 + j, for all j
-    std::vector<std::uint8_t> is_categorical;   // splits of this feature are equalities
-    std::vector<std::int32_t> value_column;     // -1: the feature has level columns instead
-    std::vector<std::int32_t> missing_column;   // -1: nothing missing was learnt yet
-    std::vector<std::int32_t> level_column;     // [n_features, kLevels], -1: level not seen
+    int n_columns = 1;                         // column 0 is the intercept
+    bool only_numbers = true;                  // feature j has column 1 + j, for all j
+    std::vector<std::uint8_t> is_categorical;  // splits of this feature are equalities
+    std::vector<std::int32_t> value_column;    // -1: the feature has level columns instead
+    std::vector<std::int32_t> missing_column;  // -1: nothing missing was learnt yet
+    std::vector<std::int32_t> level_column;    // [n_features, kLevels], -1: level not seen
 
     void reserve(int n_more) {  // so that add_feature() cannot fail
         const std::size_t n = static_cast<std::size_t>(n_features) + n_more;
@@ -83,7 +79,7 @@ struct Schema {
 // Running moments and range of every feature; the loops are in scaling.hpp. Before a value has come, it scales to 0.
 struct Scaler {
     std::vector<double> weight, mean, squares, low, high;
-    std::vector<std::uint8_t> is_indicator;  // only 0 and 1 so far
+    std::vector<std::uint8_t> is_indicator;    // only 0 and 1 so far
     std::vector<double> shift, factor, limit;  // z = (x - shift) * factor, at most `limit` in size
     std::vector<double> has_value;             // 0: a category, whose code is no number
 
@@ -134,92 +130,64 @@ struct Scaler {
 
 private:
     Scale parts() {
-        return {weight.data(), mean.data(), squares.data(), low.data(), high.data(), shift.data(), factor.data(),
-                limit.data(), scratch_.data(), has_value.data(), is_indicator.data()};
+        return {weight.data(), mean.data(),  squares.data(),  low.data(),       high.data(),        shift.data(),
+                factor.data(), limit.data(), scratch_.data(), has_value.data(), is_indicator.data()};
     }
     std::vector<double> scratch_;
 };
 
-struct Condition {  // which rows go left
-    std::int32_t feature = -1;
-    double threshold = 0.0;
-    bool equality = false;
-    bool missing_left = false;
-    bool holds(const double* x) const {
-        const double v = x[feature];
-        if (std::isnan(v)) return missing_left;
-        return equality ? v == threshold : v <= threshold;
+// How numbers are scaled: to the range seen so far (the paper), or by mean and deviation (ours).
+enum class Scaling { range, moments };
+
+struct Table {
+    explicit Table(Scaling given) : scaling(given) {}
+    Scaling scaling;
+    Schema schema;
+    Scaler scaler;
+
+    bool by_range() const { return scaling == Scaling::range; }
+    int n_features() const { return schema.n_features; }
+    int n_columns() const { return schema.n_columns; }
+
+    void reserve(int n_features) {  // so that add_feature() cannot fail
+        schema.reserve(n_features);
+        scaler.reserve(n_features);
     }
-};
-
-inline std::uint64_t mix64(std::uint64_t z) {  // splitmix64's finaliser
-    z += 0x9E3779B97F4A7C15ull;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-    return z ^ (z >> 31);
-}
-
-// The rows of one step: raw values, inputs of the simple models, labels, weights.
-class Chunk {
-public:
-    int n = 0;
-    Lines<double> raw, inputs, weights, steps;
-    std::vector<std::int32_t> labels, active, n_active;
-
-    Rows rows() const { return {inputs.data(), active.data(), n_active.data(), labels.data(), weights.data(),
-                                    steps.data()}; }
-    const double* raw_row(int i, int n_features) const { return raw.data() + static_cast<long>(i) * n_features; }
-
-    template <class Archive>
-    void visit_scratch(Archive& a) {
-        a("raw", raw), a("inputs", inputs), a("weights", weights), a("steps", steps), a("labels", labels);
-        a("active", active), a("n_active", n_active), a("order", order_), a("keys", keys_), a("begin", begin_);
+    int add_feature(bool categorical, bool has_value) {
+        scaler.add_feature(by_range(), has_value);
+        return schema.add_feature(categorical, has_value);
     }
-    // Copies the rows in the order in which the step visits them, and makes room for their inputs.
-    void fill(const Functions& f, const double* X, const std::int32_t* y, const double* w, int n_rows, int m,
-              std::uint64_t seed, int stride) {
-        n = n_rows;
-        inputs.resize(static_cast<std::size_t>(n) * stride);
-        active.resize(static_cast<std::size_t>(n) * stride);
-        n_active.resize(n);
-        raw.resize(static_cast<std::size_t>(n) * m);
-        labels.resize(n);
-        weights.resize(n);
-        steps.resize(n);
-        choose_order(f, X, m, seed);
-        for (int i = 0; i < n; i++) {
-            const int from = order_[i].row;
-            std::copy_n(X + static_cast<long>(from) * m, m, raw.data() + static_cast<long>(i) * m);
-            labels[i] = y ? y[from] : 0;
-            weights[i] = w ? w[from] : 1.0;
-            steps[i] = std::min(weights[i], 1.0);
-        }
+    // A numeric feature that was always missing turns out to hold levels; its unused column becomes the first level's.
+    void make_categorical(int feature, bool has_value) {
+        schema.make_categorical(feature, has_value);
+        scaler.has_value[feature] = has_value;
     }
-    // Computes the inputs of the simple models from the raw values, and if it is wanted, which of them are not 0.
-    void scale(const Functions& f, const Schema& schema, const Scaler& scaler, int stride, bool lists_active) {
-        fill_inputs(f, schema, scaler, raw.data(), n, stride, inputs.data());
-        for (int i = 0; i < n && lists_active; i++) {
-            const double* z = inputs.data() + static_cast<long>(i) * stride;
-            std::int32_t* list = active.data() + static_cast<long>(i) * stride;
-            int count = 0;
-            for (int c = 0; c < schema.n_columns; c++) {
-                list[count] = c;
-                count += z[c] != 0.0;
-            }
-            n_active[i] = count;
-        }
+    void add_level(int feature, int code) { schema.level_column[feature * kLevels + code] = schema.n_columns++; }
+    void add_missing(int feature) { schema.missing_column[feature] = schema.n_columns++; }
+
+    // Takes rows [n, features] into the moments. Additive over rows, but for rounding: Chan's merge.
+    void update(const Functions& f, const double* X, const double* weights, int n) {
+        scaler.update(f, X, weights, n, by_range());
     }
     // inputs [n, stride] of rows [n, features]
-    static void fill_inputs(const Functions& f, const Schema& schema, const Scaler& scaler, const double* rows, int n,
-                            int stride, double* inputs) {
+    void fill_inputs(const Functions& f, const double* rows, int n, int stride, double* inputs) const {
         std::fill_n(inputs, static_cast<std::size_t>(n) * stride, 0.0);
         for (int i = 0; i < n; i++)
-            fill_row(f, schema, scaler, rows + static_cast<long>(i) * schema.n_features, inputs + static_cast<long>(i) * stride);
+            fill_row(f, rows + static_cast<long>(i) * schema.n_features, inputs + static_cast<long>(i) * stride);
+    }
+    template <class Archive>
+    void visit(Archive& archive) {
+        schema.visit(archive);
+        scaler.visit(archive);
+    }
+    void derive() {
+        schema.derive();
+        scaler.derive(schema, by_range());
     }
 
 private:
     // z holds zeros on entry. Where there are only numbers and nothing was missing, they are one after the other.
-    static void fill_row(const Functions& f, const Schema& schema, const Scaler& scaler, const double* x, double* z) {
+    void fill_row(const Functions& f, const double* x, double* z) const {
         z[0] = 1.0;
         if (schema.only_numbers && schema.n_columns == 1 + schema.n_features) {
             scaler.apply(f, x, z + 1);
@@ -239,35 +207,6 @@ private:
             }
         }
     }
-
-    struct Place {
-        std::uint64_t key;
-        std::int32_t row;
-    };
-    // By key, equal ones in their order. Keys are as good as random: their leading bits put nearly all in place.
-    void choose_order(const Functions& f, const double* X, int m, std::uint64_t seed) {
-        order_.resize(n);
-        order_[0] = {0, 0};
-        if (n == 1) return;
-        keys_.resize(n);
-        f.row_keys(X, n, m, seed * 0x9E3779B97F4A7C15ull, keys_.data());
-        const int n_bits = std::min(static_cast<int>(std::bit_width(static_cast<unsigned>(n))), 16);
-        const int shift = 64 - n_bits;
-        begin_.assign((std::size_t{1} << n_bits) + 1, 0);
-        for (const std::uint64_t key : keys_) begin_[(key >> shift) + 1]++;
-        for (std::size_t b = 1; b < begin_.size(); b++) begin_[b] += begin_[b - 1];
-        for (int i = 0; i < n; i++) order_[begin_[keys_[i] >> shift]++] = {keys_[i], i};
-        const auto precedes = [](const Place& a, const Place& b) { return a.key < b.key; };
-        for (int first = 0, last; first < n; first = last) {
-            for (last = first + 1; last < n && order_[last].key >> shift == order_[first].key >> shift; last++)
-                for (int i = last; i > first && last - first < 16 && precedes(order_[i], order_[i - 1]); i--)
-                    std::swap(order_[i], order_[i - 1]);
-            if (last - first > 16) std::stable_sort(order_.begin() + first, order_.begin() + last, precedes);
-        }
-    }
-    std::vector<Place> order_;
-    std::vector<std::uint64_t> keys_;
-    std::vector<std::int32_t> begin_;
 };
 
 }  // namespace driftree

@@ -1,0 +1,104 @@
+"""Constants: the numbers behind the two settings that are no parameters, in one place.
+
+Each was chosen once, over many streams; `docs/algorithm.md` says what they do, and `make ablations`
+what some of them bring. They are handed to the kernels, which have no numbers of their own to
+decide by. Tests replace `MEASURED` or `PAPER` by a `dataclasses.replace` of it; a tree keeps those
+that it was made with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredConstants:
+    """Our setting. Rows are those of a node, unless it says otherwise."""
+
+    # A step
+    step_rows: int = 200
+    """Rows of a batch that make one step, at most,"""
+    step_cells: int = 8_000_000
+    """and cells of the models' matrices that it may touch: 200 rows of up to 200 inputs."""
+    sample_rows: int = 500
+    """Rows of the stream between samples for the history, at first."""
+
+    # Looking for splits
+    first_rows: int = 300
+    """Rows that choose the grid."""
+    grid_bytes: int = 4_000_000
+    """Memory of a grid,"""
+    least_bins: int = 4
+    """which has at least so many bins of each number."""
+    refresh_rows: int = 200
+    """Rows between two looks for new trials,"""
+    old_refresh_rows: int = 1000
+    """and in calm times at nodes that are not young."""
+    young_rows: int = 10_000
+    """Rows up to which a node is young."""
+    trial_rows: int = 1000
+    """Rows after which a trial that has gained nothing is dropped,"""
+    barred_rows: int = 2000
+    """and barred for so many."""
+    side_rows: int = 20
+    """Rows on either side that a trial needs to be chosen."""
+
+    # What a change must prove
+    nats_per_parameter: float = 0.1
+    """What each free parameter of a model adds to -log(epsilon)."""
+    prune_share: float = 0.25
+    """Of what a split must prove: a branch that has lost more than this goes."""
+    link_factor: float = 4
+    """The noise floor must prove so many times what a split must."""
+
+    # What is spared in calm times
+    rest_factor: float = 16
+    """A node whose branch has gained so many times what a split must prove may rest,"""
+    rest_least: float = 0.5
+    """as long as it gains at least this share of it lately;"""
+    rest_share: int = 4
+    """then it looks at one row in so many."""
+    recent_speed: int = 16
+    """What is called recent fades so many times as fast as the evidence."""
+    alarm_factor: float = 1.2
+    """Times are not calm when the recent loss is so many times that of the long run,"""
+    restless_share: float = 0.5
+    """for this share of the evidence window."""
+
+    # The simple models
+    rows_per_input: float = 20
+    """Newton remembers at least so many rows per input."""
+    passes: int = 3
+    """Passes of Adagrad over the rows of a step."""
+    clear_lead: float = 2
+    """Of Newton over Adagrad, in nats: then one pass over a single row is enough."""
+    most_sure: float = 20
+    """Nats that a row may cost a model that is mostly wrong before it becomes less sure."""
+    floor_first: float = 0.1
+    """The noise floor of either label at the start,"""
+    floor_first_rows: float = 1000
+    """the rows that it counts for then,"""
+    floor_rows: float = 10_000
+    """and the rows that it remembers later;"""
+    floor_least: float = 1e-6
+    """its least value,"""
+    floor_most: float = 0.5
+    """and the most of both labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperConstants:
+    """The paper's setting."""
+
+    step_rows: int = 2**24
+    """The whole batch is a step, as far as a row's number has 24 bits in the kernels."""
+    sample_rows: int = 10_000
+    """Rows of the stream between samples for the history, at first."""
+    least_weight: float = 1e-100
+    """Of a side of a candidate: with less, (6) may have no room in a float."""
+    waiting_rows: int = 32
+    """Of a node in the kernels, whose gradients are not yet in the candidates' sums."""
+
+
+MEASURED = MeasuredConstants()
+PAPER = PaperConstants()

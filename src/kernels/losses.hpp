@@ -1,0 +1,41 @@
+// Losses: given linear predictors and the target of a row, the loss, its slope and its curvature; how a prediction is read
+// off the predictors; how many of them there are.
+//
+// A loss is a header and a line in this list. One with a single predictor has `Lanes`, eight rows at a time; one whose
+// predictors depend on each other has `slope`, one row at a time (`kIsJoint`). What it learns of its own is in LossState.
+#pragma once
+#include "logit.hpp"
+#include "softmax.hpp"
+
+#define DRIFTREE_LOSSES(each) each(Logit) each(Softmax)
+
+namespace driftree {
+
+#define DRIFTREE_KIND(Loss) k##Loss,
+enum LossKind { DRIFTREE_LOSSES(DRIFTREE_KIND) };
+#undef DRIFTREE_KIND
+
+namespace {
+
+// The parts of a loss that are no hot loops: compiled once, for every machine.
+struct LossRules {
+    const char* name;
+    int (*outputs)(int n_classes);
+    void (*read)(const LossState&, const double* predictors, int n_classes, double* probabilities);
+    int (*clear_choice)(const LossState&, const double* predictors, int n_classes);
+};
+template <class Loss>
+constexpr LossRules rules_of = {Loss::kName, Loss::outputs, Loss::read, Loss::clear_choice};
+
+inline const LossRules& rules(LossKind kind) {
+#define DRIFTREE_RULES(Loss) rules_of<Loss>,
+    static constexpr LossRules all_rules[] = {DRIFTREE_LOSSES(DRIFTREE_RULES)};
+#undef DRIFTREE_RULES
+    return all_rules[kind];
+}
+
+// Labels are told apart by a logit as long as there are two of them.
+inline LossKind loss_of_classes(int n_classes) { return n_classes > 2 ? kSoftmax : kLogit; }
+
+}  // namespace
+}  // namespace driftree

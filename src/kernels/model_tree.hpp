@@ -1,0 +1,422 @@
+// ModelTree: the Dynamic Model Tree, composed of a kind of simple model and a kind of evidence.
+//
+// A step is three moves. Rows are judged, by models that do not know them yet, and summed (accumulate: it changes nothing
+// but scratch); the sums go into the nodes (absorb); the models learn the rows (train). Sums are additive over rows, and
+// so what several machines have summed for the same tree may be added up and absorbed at once. Training is not: each row
+// is learnt by models that know the rows before it. It reports the nodes whose sums have crossed a level that Python set;
+// what is split, replaced or pruned is decided there (learn/tree.py).
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "candidate_store.hpp"
+#include "loss_tree.hpp"
+#include "step.hpp"
+#include "trials.hpp"
+
+namespace driftree {
+
+template <class Evidence>
+class ModelTree final : public LossTree<typename Evidence::Kind> {
+public:
+    using Kind = typename Evidence::Kind;
+    using Base = LossTree<Kind>;
+    using Rates = decltype(Evidence::rates);
+    struct Settings {
+        typename Kind::Rates model;
+        Rates evidence;
+        std::uint64_t seed = 1;
+        int max_nodes = 255;
+    };
+    using Base::clock, Base::f, Base::loss, Base::models, Base::n_classes, Base::n_rows, Base::n_steps, Base::nodes,
+        Base::records, Base::shape, Base::table;
+
+    ModelTree(const Settings& given, int classes)
+        : Base(given.model, Evidence::kScaling, classes, given.max_nodes), settings(given),
+          evidence(*this, given.evidence, given.seed) {
+        loss = loss_of_classes(classes);
+        shape.outputs = rules(loss).outputs(classes);
+        this->make_places(1);
+        models.make_places(1);
+        add_node(-1, models.place(models.fresh(shape)), new_memory());
+        if (classes <= 2) evidence.make_challenger();
+    }
+
+    Settings settings;
+    Evidence evidence;
+    std::int64_t n_changes = 0, n_growths = 0;                        // of the tree and of the schema, since it was made
+    std::int64_t n_told = 0;                                          // how many of both Python has dealt with; set by it
+    std::int64_t wake_at = std::numeric_limits<std::int64_t>::max();  // rows at which Python wants to look; set by it
+
+    // ---------------------------------------------------------------- one step
+    struct Part {
+        NodeSums node;
+        typename Evidence::Part evidence;
+    };
+    struct Sums {                 // what rows add to a tree
+        std::vector<Part> parts;  // of the nodes that they passed, children before parents
+        typename Evidence::Whole whole;
+        double weight = 0.0;
+        std::int64_t n_rows = 0, n_steps = 0;
+        std::int64_t n_changes = 0, n_growths = 0;  // of the tree that they are for
+
+        Sums& operator+=(const Sums& other) {
+            if (n_changes != other.n_changes || n_growths != other.n_growths)
+                throw std::invalid_argument("sums for different trees cannot be added");
+            for (const Part& part : other.parts) {
+                const auto own = std::find_if(parts.begin(), parts.end(),
+                                              [&](const Part& one) { return one.node.node == part.node.node; });
+                if (own == parts.end()) {
+                    parts.push_back(part);
+                } else {
+                    own->node += part.node;
+                    own->evidence += part.evidence;
+                }
+            }
+            whole += other.whole;
+            weight += other.weight;
+            n_rows += other.n_rows;
+            n_steps += other.n_steps;
+            return *this;
+        }
+        template <class Archive>
+        void visit(Archive& a) {
+            a("weight", weight), a("n_rows", n_rows), a("n_steps", n_steps), a("n_changes", n_changes),
+                a("n_growths", n_growths);
+            whole.visit(a);
+            if (n_rows == 0) return;  // no parts
+            a.each("part", parts, [](auto& inner, Part& part) {
+                part.node.visit(inner);
+                part.evidence.visit(inner);
+            });
+        }
+    };
+
+    // All memory is made before the first number changes (but for the paper's candidate store, which stays sound if its
+    // memory runs out in mid-step). One node after the other is summed and absorbed, so that its sums need no more room
+    // than one node's.
+    void learn(const double* X, const double* y, const double* weights, int n) {
+        due_.clear();
+        if (n == 0) return;
+        if (n_rows == 0 && shape.stride != padded(shape.columns))  // the first rows' columns are known
+            reshape({shape.columns, padded(shape.columns), shape.outputs});
+        evidence.begin_step();
+        read(step_, X, y, weights, n);
+        scratch_.may_wait = true;
+        evidence.make_room(step_, scratch_, part_.evidence);
+        part_.node.class_rows.reserve(n_classes);
+        due_.reserve(step_.n_stops);
+        table->scaler.make_scratch();
+        table->update(f, step_.chunk.raw.data(), step_.chunk.weights.data(), n);
+        step_.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
+        for (int i = 0; i < n; i++) clock += step_.chunk.weights[i];
+        n_rows = std::min(n_rows + n, kMostRows);
+        n_steps = std::min(n_steps + 1, n_rows);
+        judge(step_);
+        keep_finite(step_);
+        for (int s = step_.n_stops - 1; s >= 0; s--) {  // children before parents
+            accumulate(step_, scratch_, step_.stops[s], part_);
+            absorb(part_);
+            evidence.renew(step_, scratch_, step_.stops[s].node, part_.node);
+        }
+        evidence.accumulate_last(step_, whole_);
+        evidence.absorb_last(whole_);
+        train(step_);
+        for (int s = step_.n_stops - 1; s >= 0; s--)
+            if (is_due(step_.stops[s].node)) due_.push_back(step_.stops[s].node);
+        if (n > kScratchRows) drop_scratch();  // do not keep the memory that a huge batch needed
+    }
+
+    // What rows would add to the tree as it is: nothing in it changes, and nothing is learnt.
+    Sums accumulate(const double* X, const double* y, const double* weights, int n) const {
+        Sums sums;
+        sums.n_changes = n_changes;
+        sums.n_growths = n_growths;
+        if (n == 0) return sums;
+        Step step;
+        typename Evidence::Scratch scratch;
+        scratch.may_wait = false;
+        read(step, X, y, weights, n);
+        typename Evidence::Part room;
+        const_cast<Evidence&>(evidence).make_room(step, scratch, room);
+        step.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
+        judge(step);
+        for (int s = step.n_stops - 1; s >= 0; s--) accumulate(step, scratch, step.stops[s], sums.parts.emplace_back());
+        evidence.accumulate_last(step, sums.whole);
+        for (int i = 0; i < n; i++) sums.weight += step.chunk.weights[i];
+        sums.n_rows = n;
+        sums.n_steps = 1;
+        return sums;
+    }
+    // Takes sums that were accumulated for this very tree, maybe elsewhere.
+    void absorb(Sums sums) {
+        if (sums.n_changes != n_changes || sums.n_growths != n_growths)
+            throw std::invalid_argument("these sums are for another tree, or for this one before it changed");
+        due_.clear();
+        due_.reserve(sums.parts.size());
+        for (const Part& part : sums.parts) {
+            if (!nodes.has(part.node.node) || std::ssize(part.node.class_rows) != n_classes)
+                throw std::invalid_argument("the sums have a node that the tree has not");
+            evidence.make_room_for(part.node.node, part.evidence);
+        }
+        clock += sums.weight;
+        n_rows = std::min(n_rows + sums.n_rows, kMostRows);
+        n_steps = std::min(n_steps + sums.n_steps, n_rows);
+        for (Part& part : sums.parts) absorb(part);
+        evidence.absorb_last(sums.whole);
+        for (const Part& part : sums.parts)
+            if (is_due(part.node.node)) due_.push_back(part.node.node);
+    }
+
+    const std::vector<std::int32_t>& due() const { return due_; }
+    bool has_due() const {
+        return !due_.empty() || n_changes + n_growths != n_told || n_rows >= wake_at || evidence.is_link_due();
+    }
+
+    // ---------------------------------------------------------------- structure, for Python's decisions
+    // Splits a node by one of its candidates; what is below an inner node goes.
+    void split(int node, int place) {
+        auto draft = evidence.draft(node, place);
+        const std::vector<int> below = nodes.below(node);
+        if (below.empty()) this->make_places(2);
+        Memory left = new_memory(), right = new_memory();  // from here on nothing can fail
+        remove(node, below);
+        const auto branch = evidence.take(node, place, draft);
+        nodes[node].condition = branch.condition;
+        const int first = add_node(node, branch.left, std::move(left));
+        const int second = add_node(node, branch.right, std::move(right));
+        nodes[node].left = first;
+        nodes[node].right = second;
+        evidence.children_came(node, draft);
+        n_changes++;
+    }
+    void prune(int node) { remove(node, nodes.below(node)); }
+    // The tree starts again from the challenger.
+    void adopt_challenger()
+        requires requires(Evidence& e) { e.draft_exchange(); }
+    {
+        auto made = evidence.draft_exchange();
+        const std::vector<int> below = nodes.below(0);
+        Memory memory = new_memory();
+        remove(0, below);
+        const int plain = made.has_floor ? std::exchange(nodes[0].model, -1) : -1;
+        release(0);
+        add_node(-1, evidence.take_exchange(plain, made), std::move(memory));
+        n_changes++;
+    }
+    void set_levels(int node, double split_level, double prune_level, double replace_level, double rest_level) {
+        NodeRecord& record = records[node];
+        record.split_level = split_level;
+        record.prune_level = prune_level;
+        record.replace_level = replace_level;
+        record.rest_level = rest_level;
+    }
+
+    // ---------------------------------------------------------------- growing
+    void set_classes(int classes) override {
+        if (classes <= n_classes) return;
+        const int known = n_classes;
+        this->prepare(0, 0, classes);
+        n_growths++;
+        n_classes = classes;
+        loss = loss_of_classes(classes);
+        for (NodeRecord& record : records)
+            if (!record.class_rows.empty()) record.class_rows.resize(classes, 0.0);
+        if (classes <= 2) return;
+        evidence.drop_challenger();
+        for (int k = known; k < classes; k++) models.add_class(shape, k, clock);
+    }
+
+    template <class Archive>
+    void visit(Archive& a) {
+        if constexpr (Archive::kReads) evidence.settle();  // rows that wait are not copied
+        table->visit(a);
+        a("n_classes", n_classes), a("stride", shape.stride), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
+        models.visit(a);
+        nodes.visit(a);
+        a.each("sums", records, [](auto& inner, NodeRecord& record) {
+            inner("clock", record.clock), inner("born", record.born), inner("own_loss", record.own_loss);
+            inner("subtree_loss", record.subtree_loss), inner("evidence", record.evidence), inner("recent", record.recent);
+            inner("refresh_at", record.refresh_at), inner("class_rows", record.class_rows);
+        });
+        evidence.visit(a);
+        if constexpr (Archive::kMeasures) {
+            step_.visit_scratch(a);
+            scratch_.visit_scratch(a);
+            part_.node.visit(a);
+            part_.evidence.visit(a);
+            a("due", due_);
+        }
+    }
+    void derive();  // what follows from what was loaded
+    void heal();    // puts right what cannot be saved, before a visit that copies
+    void check();   // throws unless this is a state that the tree can have made: soundness.cpp
+
+private:
+    static constexpr int kScratchRows = 4096;
+
+    struct Memory {  // of a new node
+        std::vector<double> class_rows;
+        typename Evidence::Memory evidence;
+    };
+    Memory new_memory() const { return {std::vector<double>(n_classes, 0.0), evidence.new_memory()}; }
+
+    // ---- the moves
+    // Which rows come to which nodes, and which models are to learn them.
+    void read(Step& step, const double* X, const double* y, const double* weights, int n) const {
+        step.chunk.fill(f, X, y, weights, n, table->n_features(), settings.seed, shape.stride);
+        step.route(nodes, table->n_features());
+        step.n_pupils = 0;
+        for (int s = step.n_stops - 1; s >= 0; s--) {
+            Stop& stop = step.stops[s];
+            stop.stands_for = evidence.stands_for(stop.node);
+            Pupil& pupil = step.add_pupil(nodes[stop.node].model);
+            evidence.choose_rows(step, stop.rows, stop.stands_for, pupil.rows);
+            if (pupil.rows.empty()) {
+                step.n_pupils--;
+            } else {
+                evidence.enlist(step, stop.node, pupil);
+            }
+        }
+        evidence.enlist_last(step);
+        step.make_lessons(const_cast<Models<Kind>&>(models), shape);
+    }
+    // What all models say of their rows before they learn them.
+    void judge(Step& step) const { Kind::forward(f, loss, shape, step.chunk.rows(), step.lessons); }
+
+    void accumulate(Step& step, typename Evidence::Scratch& scratch, const Stop& stop, Part& part) const {
+        NodeSums& sums = part.node;
+        const Node& node = nodes[stop.node];
+        sums.start(stop.node, n_classes);
+        part.evidence.start();
+        for (const int row : stop.rows) {
+            sums.class_rows[static_cast<int>(step.chunk.targets[row])] += step.chunk.weights[row];
+            sums.rows += step.chunk.weights[row];
+        }
+        const Lesson* lesson = step.next_lesson(node.model);
+        const Visit visit = lesson ? lesson->visit : Visit{nullptr, 0};
+        const Forward before = lesson ? lesson->before : Forward{};
+        const bool is_leaf = node.is_leaf();
+        for (int i = 0; i < visit.n; i++) {
+            const int row = visit.rows[i];
+            const double weight = stop.stands_for * step.chunk.weights[row];
+            step.node_loss[row] = before.loss[i];
+            if (is_leaf) step.leaf_loss[row] = before.loss[i];
+            sums.own += weight * before.loss[i];
+            sums.subtree += weight * step.leaf_loss[row];
+            sums.seen += weight;
+        }
+        evidence.accumulate(step, scratch, stop, visit, before, part.evidence);
+    }
+    void absorb(Part& part) {
+        const NodeSums& sums = part.node;
+        NodeRecord& record = records[sums.node];
+        const Fade fade = evidence.fade_after(clock - record.clock);
+        record.clock = clock;
+        for (int k = 0; k < n_classes; k++) record.class_rows[k] = fade.keep * record.class_rows[k] + sums.class_rows[k];
+        nodes[sums.node].rows += sums.rows;
+        record.own_loss = fade.keep * record.own_loss + sums.own;
+        record.subtree_loss = fade.keep * record.subtree_loss + sums.subtree;
+        record.evidence = fade.keep * record.evidence + sums.seen;
+        if (!nodes[sums.node].is_leaf()) record.recent = fade.keep_recent * record.recent + (sums.own - sums.subtree);
+        evidence.absorb(sums.node, fade, sums, part.evidence);
+    }
+    void train(Step& step) {
+        step.sort_lessons();
+        Kind::learn(f, loss, shape, step.chunk.rows(), step.lessons, models.rates, evidence.spares());
+    }
+    // A model whose loss is no number can only have come from a file. It starts again, and pays for these rows what one
+    // that knows nothing pays.
+    void keep_finite(Step& step) {
+        for (int i = 0; i < step.n_pupils; i++) {
+            const Lesson& lesson = step.lessons[i];
+            double sum = 0.0;
+            for (int j = 0; j < lesson.visit.n; j++) sum += lesson.before.loss[j];
+            if (sum < kLargest) continue;
+            models.restart(shape, models[step.pupils[i]->model]);
+            std::fill_n(lesson.before.loss, lesson.visit.n, std::log(std::max(n_classes, 2)));
+            std::fill_n(lesson.before.residual, static_cast<std::size_t>(lesson.visit.n) * shape.outputs, 0.0);
+            std::fill_n(lesson.before.advantage, lesson.visit.n, 0.0);
+            std::fill_n(lesson.before.scratch, scratch_size(shape), 0.0);
+        }
+    }
+    bool is_due(int node) {
+        const NodeRecord& record = records[node];
+        if (!nodes[node].is_leaf() && record.subtree_loss - record.own_loss >= record.prune_level) return true;
+        return evidence.is_due(node);
+    }
+    void drop_scratch() {
+        step_ = {};
+        scratch_ = {};
+        part_ = {};
+    }
+
+    // ---- structure
+    int add_node(int parent, int model, Memory&& memory) {
+        const int node = nodes.add(parent, model);
+        if (node >= std::ssize(records)) records.resize(node + 1);
+        NodeRecord record;
+        record.clock = record.born = clock;
+        record.class_rows.swap(memory.class_rows);
+        std::swap(records[node], record);
+        evidence.add_node(node, std::move(memory.evidence));
+        return node;
+    }
+    void release(int node) {
+        evidence.release(node);
+        models.free(nodes[node].model);
+        NodeRecord none;
+        std::swap(records[node], none);
+        nodes[node] = Node();
+    }
+    void remove(int node, const std::vector<int>& below) {
+        if (below.empty()) return;
+        for (const int one : below) release(one);
+        nodes[node].left = nodes[node].right = -1;
+        nodes[node].condition = Condition();
+        evidence.set_subtree_loss(node, records[node].own_loss);
+        n_changes++;
+    }
+
+    // ---- growing
+    int outputs_for(int classes) const override {
+        return rules(loss_of_classes(std::max(classes, n_classes))).outputs(std::max(classes, n_classes));
+    }
+    void reserve(int, int classes) override {
+        for (NodeRecord& record : records)
+            if (!record.class_rows.empty()) make_capacity(record.class_rows, classes);
+    }
+    void reserve_nodes(int n) override {
+        records.reserve(n);
+        evidence.reserve_nodes(n);
+    }
+    void reshape(const Shape& to) override {
+        evidence.settle();
+        auto moved_models = models.moved(shape, to);
+        auto moved_sums = evidence.reshaped(to);
+        models.all.swap(moved_models);
+        evidence.take_reshaped(moved_sums);
+        shape = to;
+    }
+    void feature_came() override {
+        n_growths++;
+        evidence.feature_came();
+    }
+    void column_came() override { n_growths++; }
+
+    Step step_;
+    typename Evidence::Scratch scratch_;
+    Part part_;
+    typename Evidence::Whole whole_;
+    std::vector<std::int32_t> due_;
+};
+
+using MeasuredTree = ModelTree<Trials>;       // ours
+using PaperTree = ModelTree<CandidateStore>;  // the paper's
+
+}  // namespace driftree

@@ -1,0 +1,138 @@
+// Tree: what every tree of linear models has, whatever makes it grow: a table, nodes, simple models, prediction.
+//
+// It holds no policy. Memory may run out at any allocation, so each function that Python calls first makes all that it
+// needs, and only then changes anything: after an exception the tree is what it was.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "chunk.hpp"
+#include "models.hpp"
+#include "nodes.hpp"
+#include "table.hpp"
+#include "turns.hpp"
+
+namespace driftree {
+
+// The functions for the instruction sets that were built and that this machine has, narrowest first.
+std::vector<const Functions*> all_functions();
+// Those for the widest of them, or for the one named in DRIFTREE_ISA.
+const Functions& choose_functions();
+
+template <class Kind>
+class Tree {
+public:
+    Tree(const typename Kind::Rates& rates, Scaling scaling, int classes, int max_nodes)
+        : table(std::make_shared<Table>(scaling)), nodes(max_nodes), models(rates), n_classes(classes),
+          f(choose_functions()) {}
+    Tree(const Tree&) = delete;
+    Tree& operator=(const Tree&) = delete;
+    virtual ~Tree() = default;
+
+    std::shared_ptr<Table> table;
+    Shape shape = {1, kLanes, 1};
+    Nodes nodes;
+    Models<Kind> models;
+    int n_classes;
+    LossKind loss = kLogit;
+    double clock = 0.0;  // weight of all rows
+    std::int64_t n_rows = 0;
+    const Functions& f;
+    mutable Turns turns;  // one learns, or many predict
+
+    const Schema& schema() const { return table->schema; }
+
+    // ---- growing: what is new in a batch. prepare() makes all that the others need, so that they cannot fail.
+    void prepare(int n_features, int n_columns, int classes) {
+        table->reserve(n_features);
+        reserve(n_features, classes);
+        int stride = shape.stride;
+        while (shape.columns + n_columns > stride) stride = padded(stride + stride / 4 + 1);
+        const int outputs = outputs_for(classes);
+        if (stride != shape.stride || outputs != shape.outputs)
+            reshape({shape.columns, stride, outputs});  // works or does nothing
+    }
+    int add_feature(bool categorical, bool has_value) {
+        prepare(1, has_value, n_classes);
+        const int feature = table->add_feature(categorical, has_value);
+        follow();
+        feature_came();
+        return feature;
+    }
+    void make_categorical(int feature, bool has_value) {
+        table->make_categorical(feature, has_value);
+        feature_came();
+    }
+    void add_level(int feature, int code) {
+        prepare(0, 1, n_classes);
+        table->add_level(feature, code);
+        follow();
+    }
+    void add_missing(int feature) {
+        prepare(0, 1, n_classes);
+        table->add_missing(feature);
+        follow();
+    }
+    virtual void set_classes(int classes) = 0;
+
+    // ---- prediction
+    // Linear predictors [n, outputs] of rows, and the leaves that they reach.
+    void predictors_of(const double* rows, int n, std::int32_t* leaves, double* out) const {
+        Room inputs(static_cast<std::size_t>(n) * shape.stride);
+        table->fill_inputs(f, rows, n, shape.stride, inputs.data());
+        typename Kind::Predicting predict(f, shape);
+        for (int i = 0; i < n; i++, out += shape.outputs) {
+            leaves[i] = nodes.leaf_of(rows + static_cast<long>(i) * table->n_features());
+            if (i == 0 || leaves[i] != leaves[i - 1]) predict.by(models[nodes[leaves[i]].model]);
+            predict(inputs.data() + static_cast<long>(i) * shape.stride, out);
+        }
+    }
+    int n_outputs() const { return shape.outputs; }
+    void probabilities_of(int leaf, const double* predictors, double* out) const {
+        rules(loss_of_classes(n_classes)).read(loss_state(leaf), predictors, n_classes, out);
+    }
+    // The most probable class, the first of equals.
+    int class_of(int leaf, const double* predictors) const {
+        const int clear = rules(loss_of_classes(n_classes)).clear_choice(loss_state(leaf), predictors, n_classes);
+        if (clear >= 0) return clear;
+        Room probabilities(n_classes);
+        probabilities_of(leaf, predictors, probabilities.data());
+        return static_cast<int>(std::max_element(probabilities.data(), probabilities.data() + n_classes) -
+                                probabilities.data());
+    }
+    bool has_model(int node) const { return nodes[node].model >= 0; }
+    void weights_of(int node, double* out) const {
+        Kind::weights(f, shape, models[nodes[node].model], out);
+    }  // [outputs, stride]
+
+protected:
+    // Takes over the columns that the table has grown by; there is room for them: prepare().
+    void follow() {
+        while (shape.columns < table->n_columns()) {
+            models.add_column(shape, shape.columns++);
+            column_came();
+        }
+    }
+    // Room for so many more nodes in all that is kept by node; it doubles.
+    void make_places(int n_more) {
+        const int n = nodes.size_with(n_more);
+        const int room =
+            n > static_cast<int>(nodes.all.capacity()) ? std::min(std::max(n, 2 * nodes.size()), nodes.most()) : n;
+        nodes.all.reserve(room);
+        reserve_nodes(room);
+    }
+    const LossState& loss_state(int leaf) const { return models[nodes[leaf].model].loss; }
+
+    // ---- what grows besides
+    virtual int outputs_for(int classes) const = 0;
+    virtual void reserve(int n_features, int classes) = 0;
+    virtual void reserve_nodes(int n) = 0;
+    virtual void reshape(const Shape& to) = 0;  // to a wider stride or more outputs
+    virtual void feature_came() {}
+    virtual void column_came() {}
+};
+
+}  // namespace driftree

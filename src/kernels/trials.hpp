@@ -1,0 +1,461 @@
+// Trials: evidence by measurement. Splits that promise much are tried: two models for the sides learn the rows that follow,
+// and what they lose is compared with what the node and the leaves below it lose. The grid tells which splits promise
+// much. A challenger does the same for the link of the whole tree: a noise floor, or none.
+//
+// All sums fade with the rows of the stream. In calm times some of the work is spared: nodes that are far from any change
+// look at a random part of their rows, which then counts for all.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "grid.hpp"
+#include "loss_tree.hpp"
+#include "step.hpp"
+
+namespace driftree {
+
+struct TrialRates {                  // handed in by Python (learn/constants.py)
+    double window = 20000.0;         // rows of the stream after which a sum has faded to 1/e
+    int per_node = 3;                // places for trials
+    int first_rows = 300;            // rows of a node that choose its grid
+    int rest_share = 4;              // of so many rows, who rests looks at one
+    double rest_least = 0.5;         // of its long-run gain that a branch must earn lately, for its node to rest
+    int recent_speed = 16;           // what is recent fades so many times as fast
+    double alarm_factor = 1.2;       // recent loss beside that of the long run from which nothing is spared
+    double restless_rows = 10000.0;  // of the stream for which nothing is spared then
+};
+
+struct Trial {
+    Condition condition;  // feature -1: a free place
+    std::int32_t slot = -1, left_model = -1, right_model = -1;
+    double node_loss = 0.0, subtree_loss = 0.0, trial_loss = 0.0;  // on the same rows
+    double evidence = 0.0;                                         // rows behind them, faded like them
+    double n_left = 0.0, n_right = 0.0, born = 0.0;                // rows of the sides, not faded; of the node at its start
+    bool is_free() const { return condition.feature < 0; }
+};
+
+class Trials {
+public:
+    using Kind = Blend;
+    static constexpr Scaling kScaling = Scaling::moments;
+    static constexpr const char* kName = "trials";
+
+    Trials(LossTree<Blend>& tree, const TrialRates& rates, std::uint64_t seed)
+        : rates(rates), restless_until(rates.restless_rows), tree_(tree), seed_(seed),
+          most_floored_(-std::log(tree.models.rates.floor.least)) {}
+
+    TrialRates rates;
+    std::vector<Trial> trials;  // place `node * per_node + i`
+    std::vector<Grid> grids;    // by node
+
+    struct Challenger {
+        std::int32_t model = -1;
+        double loss = 0.0, rival_loss = 0.0;  // its own and the tree's, on the same rows
+        double rows = 0.0, clock = 0.0;
+        double level = 0.0;  // set by Python
+        double gain() const { return rival_loss - loss; }
+    } challenger;
+    double tree_loss = 0.0, tree_rows = 0.0;      // what the leaves lost, faded,
+    double recent_loss = 0.0, recent_rows = 0.0;  // and faded faster
+    double restless_until;                        // on the clock
+
+    // ---- sums of one step
+    struct TrialSums {  // additive over rows
+        std::int32_t trial = -1;
+        double node_loss = 0.0, subtree_loss = 0.0, trial_loss = 0.0, seen = 0.0, n_left = 0.0, n_right = 0.0;
+        TrialSums& operator+=(const TrialSums& other) {
+            node_loss += other.node_loss;
+            subtree_loss += other.subtree_loss;
+            trial_loss += other.trial_loss;
+            seen += other.seen;
+            n_left += other.n_left;
+            n_right += other.n_right;
+            return *this;
+        }
+    };
+    struct Part {  // of one node
+        std::vector<TrialSums> trials;
+        GridRows grid;
+        void start() { trials.clear(); }
+        Part& operator+=(const Part& other) {
+            for (const TrialSums& one : other.trials) {
+                const auto own =
+                    std::find_if(trials.begin(), trials.end(), [&](const auto& t) { return t.trial == one.trial; });
+                own == trials.end() ? trials.push_back(one) : void(*own += one);
+            }
+            grid += other.grid;
+            return *this;
+        }
+        template <class Archive>
+        void visit(Archive& a) {
+            a.records("trial", trials, &TrialSums::trial);
+            a.records("trial_node_loss", trials, &TrialSums::node_loss);
+            a.records("trial_subtree_loss", trials, &TrialSums::subtree_loss);
+            a.records("trial_loss", trials, &TrialSums::trial_loss);
+            a.records("trial_seen", trials, &TrialSums::seen);
+            a.records("trial_n_left", trials, &TrialSums::n_left);
+            a.records("trial_n_right", trials, &TrialSums::n_right);
+            grid.visit(a);
+        }
+    };
+    struct Whole {                                                   // of the tree; additive over rows
+        double loss = 0.0, rows = 0.0;                               // of the leaves
+        double challenger_loss = 0.0, rival_loss = 0.0, seen = 0.0;  // of the challenger and the leaves on the same rows
+        Whole& operator+=(const Whole& other) {
+            loss += other.loss;
+            rows += other.rows;
+            challenger_loss += other.challenger_loss;
+            rival_loss += other.rival_loss;
+            seen += other.seen;
+            return *this;
+        }
+        template <class Archive>
+        void visit(Archive& a) {
+            a("loss", loss), a("whole_rows", rows), a("challenger_loss", challenger_loss);
+            a("rival_loss", rival_loss), a("whole_seen", seen);
+        }
+    };
+    struct Scratch {
+        std::vector<double> values;
+        bool may_wait = true;  // unused: nothing waits here
+        template <class Archive>
+        void visit_scratch(Archive& a) {
+            a("grid_values", values);
+        }
+    };
+
+    bool is_calm() const { return tree_.clock >= restless_until; }
+    void begin_step() { spares_ = is_calm(); }
+    bool spares() const { return spares_; }
+    // A node that is far from being pruned rests as long as its branch earns enough lately, too.
+    double stands_for(int node) const {
+        const NodeRecord& record = tree_.records[node];
+        if (!spares_ || tree_.nodes[node].is_leaf()) return 1.0;
+        const double gain = record.own_loss - record.subtree_loss;
+        const bool rests = gain >= record.rest_level && rates.recent_speed * record.recent >= rates.rest_least * gain;
+        return rests ? rates.rest_share : 1.0;
+    }
+    void choose_rows(const Step& step, const std::vector<std::int32_t>& rows, double stands_for,
+                     std::vector<std::int32_t>& seen) const {
+        if (stands_for == 1.0) {
+            seen = rows;
+            return;
+        }
+        for (const int row : rows)
+            if (mix64(seed_ + static_cast<std::uint64_t>(tree_.n_rows + step.chunk.n - row)) % rates.rest_share == 0)
+                seen.push_back(row);
+    }
+    // The models of a node's trials, after its own.
+    void enlist(Step& step, int node, const Pupil& own) const {
+        for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++) {
+            const Trial& trial = trials[t];
+            if (trial.is_free()) continue;
+            Pupil& left = step.add_pupil(trial.left_model);
+            Pupil& right = step.add_pupil(trial.right_model);
+            for (const int row : own.rows)
+                (trial.condition.holds(step.chunk.raw_row(row, tree_.table->n_features())) ? left : right)
+                    .rows.push_back(row);
+            if (left.rows.empty()) std::swap(step.pupils[step.n_pupils - 2], step.pupils[step.n_pupils - 1]);
+            if (left.rows.empty() || right.rows.empty()) step.n_pupils--;
+        }
+    }
+    // The challenger, after all nodes.
+    void enlist_last(Step& step) const {
+        if (challenger.model < 0) return;
+        Pupil& pupil = step.add_pupil(challenger.model);
+        choose_rows(step, step.stops[0].rows, challenger_stands_for(), pupil.rows);
+        if (pupil.rows.empty()) step.n_pupils--;
+    }
+    void make_room(const Step& step, Scratch& scratch, Part& part) {
+        scratch.values.resize(step.chunk.n);
+        part.trials.reserve(rates.per_node);
+        const int m = tree_.table->n_features();
+        part.grid.reserve(step.chunk.n, tree_.shape.size(), m, true);
+        for (int s = 0; s < step.n_stops; s++) {
+            Grid& grid = grids[step.stops[s].node];
+            if (grid.is_ready()) continue;
+            const int n = static_cast<int>(step.stops[s].rows.size());
+            grid.make_room_for(n, m, rates.first_rows);
+            part.grid.reserve(n, tree_.shape.size(), m, false);
+        }
+    }
+    // The same for sums from elsewhere, if they can be for this node.
+    void make_room_for(int node, const Part& part) {
+        for (const TrialSums& sums : part.trials)
+            if (sums.trial < 0 || sums.trial / rates.per_node != node || trials[sums.trial].is_free())
+                throw std::invalid_argument("the sums have a trial that the tree has not");
+        grids[node].check(part.grid, tree_.shape, tree_.table->n_features());
+        grids[node].make_room_for(part.grid.n, tree_.table->n_features(), rates.first_rows);
+    }
+    void accumulate(Step& step, Scratch& scratch, const Stop& stop, const Visit& visit, const Forward& before,
+                    Part& part) const {
+        grids[stop.node].accumulate(tree_.f, tree_.shape, *tree_.table, step.chunk, visit, before.residual, scratch.values,
+                                    part.grid);
+        for (int t = stop.node * rates.per_node; t < (stop.node + 1) * rates.per_node; t++) {
+            if (trials[t].is_free()) continue;
+            TrialSums& sums = part.trials.emplace_back();
+            sums.trial = t;
+            for (const bool is_left : {true, false}) {
+                const Lesson* side = step.next_lesson(is_left ? trials[t].left_model : trials[t].right_model);
+                if (!side) continue;
+                double& count = is_left ? sums.n_left : sums.n_right;
+                for (int i = 0; i < side->visit.n; i++) {
+                    const int row = side->visit.rows[i];
+                    const double weight = stop.stands_for * step.chunk.weights[row];
+                    sums.node_loss += weight * step.node_loss[row];
+                    sums.subtree_loss += weight * step.leaf_loss[row];
+                    sums.trial_loss += weight * side->before.loss[i];
+                    sums.seen += weight;
+                    count += step.chunk.weights[row];
+                }
+            }
+        }
+    }
+    // After all nodes. With the floor a row costs at most -log of its least share, so no more is held against the link
+    // without it.
+    void accumulate_last(Step& step, Whole& sums) const {
+        sums = {};
+        const double stands_for = challenger_stands_for(), most = most_floored_;
+        const Lesson* lesson = challenger.model < 0 ? nullptr : step.next_lesson(challenger.model);
+        for (int i = 0; lesson && i < lesson->visit.n; i++) {
+            const int row = lesson->visit.rows[i];
+            const double weight = stands_for * step.chunk.weights[row];
+            sums.seen += weight;
+            sums.challenger_loss += weight * std::min(lesson->before.loss[i], most);
+            sums.rival_loss += weight * std::min(step.leaf_loss[row], most);
+        }
+        for (int i = 0; i < step.chunk.n; i++) {
+            sums.loss += step.chunk.weights[i] * step.leaf_loss[i];
+            sums.rows += step.chunk.weights[i];
+        }
+    }
+    // Mostly as many rows have passed as last time: one, or a step's.
+    const Fade& fade_after(double rows) {
+        if (rows != fade_.rows) {
+            const double keep = std::exp(-rows / rates.window);
+            fade_ = {rows, keep, std::pow(keep, rates.recent_speed)};
+        }
+        return fade_;
+    }
+    void absorb(int node, const Fade& fade, const NodeSums&, Part& part) {
+        grids[node].fade(fade.keep);
+        grids[node].absorb(tree_.f, tree_.shape, part.grid, tree_.table->n_features(), rates.first_rows);
+        for (const TrialSums& sums : part.trials) {
+            Trial& trial = trials[sums.trial];
+            trial.node_loss = fade.keep * trial.node_loss + sums.node_loss;
+            trial.subtree_loss = fade.keep * trial.subtree_loss + sums.subtree_loss;
+            trial.trial_loss = fade.keep * trial.trial_loss + sums.trial_loss;
+            trial.evidence = fade.keep * trial.evidence + sums.seen;
+            trial.n_left += sums.n_left;
+            trial.n_right += sums.n_right;
+        }
+    }
+    // When the leaves have recently lost clearly more than in the long run, something has changed, and for a long while
+    // nothing is spared.
+    void absorb_last(const Whole& sums) {
+        if (challenger.model >= 0) {
+            const double keep = fade_after(tree_.clock - challenger.clock).keep;
+            challenger.loss = keep * challenger.loss + sums.challenger_loss;
+            challenger.rival_loss = keep * challenger.rival_loss + sums.rival_loss;
+            challenger.rows = keep * challenger.rows + sums.seen;
+            challenger.clock = tree_.clock;
+        }
+        const Fade fade = fade_after(sums.rows);
+        tree_loss = fade.keep * tree_loss + sums.loss;
+        tree_rows = fade.keep * tree_rows + sums.rows;
+        recent_loss = fade.keep_recent * recent_loss + sums.loss;
+        recent_rows = fade.keep_recent * recent_rows + sums.rows;
+        if (recent_loss * tree_rows > rates.alarm_factor * tree_loss * recent_rows)
+            restless_until = tree_.clock + rates.restless_rows;
+    }
+    void renew(Step&, Scratch&, int, const NodeSums&) {}  // Python looks for new trials: learn/evidence.py
+
+    // ---- is anything due? A cheap filter; Python decides.
+    bool is_due(int node) const {
+        const NodeRecord& record = tree_.records[node];
+        const bool is_leaf = tree_.nodes[node].is_leaf();
+        for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++) {
+            const Trial& trial = trials[t];
+            if (trial.is_free() || trial.node_loss - trial.trial_loss < record.split_level) continue;
+            if (is_leaf || trial.subtree_loss - trial.trial_loss >= record.replace_level) return true;
+        }
+        const Grid& grid = grids[node];
+        return grid.is_ready() ? tree_.nodes[node].rows >= record.refresh_at : grid.n_first_rows >= rates.first_rows;
+    }
+    bool is_link_due() const { return challenger.model >= 0 && challenger.gain() >= challenger.level; }
+
+    // ---- structure
+    void reserve_nodes(int n) {
+        grids.reserve(n);
+        trials.reserve(static_cast<std::size_t>(n) * rates.per_node);
+    }
+    struct Memory {};  // of a new node
+    Memory new_memory() const { return {}; }
+    void add_node(int node, Memory&&) {
+        if (node < std::ssize(grids)) return;
+        grids.resize(node + 1);
+        trials.resize(static_cast<std::size_t>(node + 1) * rates.per_node);
+    }
+    void release(int node) {
+        drop_trials(node);
+        grids[node].restart();
+    }
+    struct Draft {};
+    Draft draft(int node, int t) const {
+        if (t / rates.per_node != node || trials.at(t).is_free()) throw std::out_of_range("the node has no such trial");
+        return {};
+    }
+    struct Branch {
+        Condition condition;
+        int left, right;  // models
+    };
+    // The trial's models become those of the children. It cannot fail.
+    Branch take(int node, int t, Draft&) {
+        const Branch branch = {trials[t].condition, std::exchange(trials[t].left_model, -1),
+                               std::exchange(trials[t].right_model, -1)};
+        NodeRecord& record = tree_.records[node];
+        record.own_loss = trials[t].node_loss;
+        record.subtree_loss = trials[t].trial_loss;
+        record.evidence = trials[t].evidence;
+        record.recent = 0.0;
+        drop_trials(node);
+        return branch;
+    }
+    void children_came(int, const Draft&) {}
+    void set_subtree_loss(int node, double loss) { tree_.records[node].subtree_loss = loss; }
+
+    void start_trial(int t, const Proposal& proposal) {
+        const int node = t / rates.per_node;
+        if (!tree_.nodes.has(node)) throw std::out_of_range("there is no such place for a trial");
+        tree_.models.make_places(2);
+        Model left = tree_.models[tree_.nodes[node].model], right = left;
+        left.blend.scale /= proposal.n_left;  // fewer rows: less is known
+        left.blend.trace /= proposal.n_left;
+        right.blend.scale /= proposal.n_right;
+        right.blend.trace /= proposal.n_right;
+        trials[t] = Trial();
+        trials[t].condition = proposal.condition;
+        trials[t].slot = proposal.slot;
+        trials[t].born = tree_.nodes[node].rows;
+        trials[t].left_model = tree_.models.place(std::move(left));
+        trials[t].right_model = tree_.models.place(std::move(right));
+    }
+    void drop_trial(int t, double barred_until) {
+        Trial& trial = trials.at(t);
+        Grid& grid = grids[t / rates.per_node];
+        if (barred_until > 0.0 && trial.slot >= 0) grid.barred_until[trial.slot] = barred_until;
+        tree_.models.free(trial.left_model);
+        tree_.models.free(trial.right_model);
+        trial = Trial();
+    }
+    void choose_grid(int node, const std::vector<std::int32_t>& slots, std::vector<double> edges) {
+        grids[node] = grids[node].chosen(slots, std::move(edges), tree_.f, tree_.shape, tree_.table->schema);
+    }
+    std::vector<Proposal> proposals(int node) const {
+        std::vector<Proposal> found;
+        if (!grids[node].is_ready()) return found;
+        for (int j = 0; j < tree_.table->n_features(); j++) {
+            const Proposal best =
+                grids[node].best(tree_.f, tree_.shape, j, tree_.table->schema.is_categorical[j], tree_.nodes[node].rows);
+            if (best.slot >= 0) found.push_back(best);
+        }
+        return found;
+    }
+    // With two labels, or fewer as yet.
+    void make_challenger() {
+        Model model = tree_.models.fresh(tree_.shape);
+        model.loss.has_floor = 1.0;
+        tree_.models.make_places(1);
+        challenger.model = tree_.models.place(std::move(model));
+    }
+    void drop_challenger() {
+        tree_.models.free(challenger.model);
+        for (Model& model : tree_.models.all) model.loss.has_floor = 0.0;
+    }
+    // The challenger's model becomes the root's; the other link challenges it from now on. Without the floor that is the
+    // root's model until now: a model with a floor has not learnt what it took for noise, and a copy of it would start far
+    // behind. Returns the root's model to be; `plain` is the root's until now.
+    struct Exchange {
+        bool has_floor;
+        Model twin;
+    };
+    Exchange draft_exchange() {
+        if (challenger.model < 0) throw std::logic_error("there is no challenger");
+        const bool has_floor = tree_.models[challenger.model].loss.has_floor != 0.0;
+        Exchange made = {has_floor, has_floor ? Model() : tree_.models[challenger.model]};
+        tree_.models.make_places(1);
+        return made;
+    }
+    int take_exchange(int plain, Exchange& made) {
+        const int winner = challenger.model;
+        if (made.has_floor) {
+            challenger.model = plain;
+        } else {
+            made.twin.loss = {};
+            made.twin.loss.floor[0] = made.twin.loss.floor[1] = tree_.models.rates.floor.first;
+            made.twin.loss.has_floor = 1.0;
+            challenger.model = tree_.models.place(std::move(made.twin));
+        }
+        challenger.loss = challenger.rival_loss = challenger.rows = 0.0;
+        return winner;
+    }
+
+    // ---- growing
+    void feature_came() {
+        for (Grid& grid : grids) grid.restart();
+        for (Trial& trial : trials) trial.slot = -1;  // of grids that are gone
+    }
+    std::vector<Grid> reshaped(const Shape& to) const {
+        std::vector<Grid> moved = grids;
+        for (Grid& grid : moved) {
+            if (!grid.is_ready()) continue;
+            if (to.outputs == tree_.shape.outputs) {
+                grid.gradients = widened(grid.gradients, tree_.shape.stride, to.stride);
+                grid.total = widened(grid.total, tree_.shape.stride, to.stride);
+            } else {
+                grid.clear_gradients(to);
+            }
+        }
+        return moved;
+    }
+    void take_reshaped(std::vector<Grid>& moved) { grids.swap(moved); }
+    void settle() {}
+
+    template <class Archive>
+    void visit(Archive& a) {
+        a("challenger", challenger.model), a("challenger_loss", challenger.loss), a("rival_loss", challenger.rival_loss);
+        a("challenger_clock", challenger.clock), a("challenger_rows", challenger.rows);
+        a("tree_loss", tree_loss), a("tree_rows", tree_rows), a("recent_loss", recent_loss);
+        a("recent_rows", recent_rows), a("restless_until", restless_until);
+        a.each("trial", trials, [](auto& inner, Trial& trial) {
+            inner("feature", trial.condition.feature), inner("threshold", trial.condition.threshold);
+            inner("equality", trial.condition.equality), inner("missing_left", trial.condition.missing_left);
+            inner("slot", trial.slot), inner("left_model", trial.left_model), inner("right_model", trial.right_model);
+            inner("node_loss", trial.node_loss), inner("subtree_loss", trial.subtree_loss), inner("loss", trial.trial_loss);
+            inner("evidence", trial.evidence), inner("n_left", trial.n_left), inner("n_right", trial.n_right);
+            inner("born", trial.born);
+        });
+        a.each("grid", grids, [](auto& inner, Grid& grid) { grid.visit(inner); });
+    }
+
+private:
+    double challenger_stands_for() const {
+        return spares_ && challenger.gain() <= -challenger.level ? rates.rest_share : 1.0;
+    }
+    void drop_trials(int node) {
+        for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++)
+            if (!trials[t].is_free()) drop_trial(t, 0.0);
+    }
+    LossTree<Blend>& tree_;
+    std::uint64_t seed_;
+    double most_floored_;  // nats that a row may cost with a floor
+    Fade fade_;
+    bool spares_ = false;
+};
+
+}  // namespace driftree
