@@ -14,6 +14,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 BUILT_FROM := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
+CPP := $(wildcard src/kernels/*.[ch]pp benchmarks/kernels/*.[ch]pp)
 INSTALL := -m pip install -qq --disable-pip-version-check
 WHEEL_PYTHONS ?= python3.11 python3.12 python3.13
 
@@ -36,15 +37,17 @@ demo: .venv/.demo-stamp ## watch a tree learn a drifting stream
 test: lint ## lint, then every test that is not slow
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
-lint: .venv/.dev-stamp ## ruff, mypy, import-linter
+lint: .venv/.dev-stamp .venv/.tidy-stamp ## ruff, mypy, import-linter, clang-format, clang-tidy
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet || { echo 'some files are not formatted: run make format'; exit 1; }
 	@$(BIN)/mypy
 	@words=$$($(BIN)/lint-imports) || { echo "$$words"; exit 1; }
+	@$(BIN)/clang-format --dry-run --Werror $(CPP) || { echo 'some kernels are not formatted: run make format'; exit 1; }
 
-format: .venv/.dev-stamp ## let ruff format and fix
+format: .venv/.dev-stamp ## let ruff and clang-format do it
 	@$(BIN)/ruff check --fix --quiet || true
 	@$(BIN)/ruff format
+	@$(BIN)/clang-format -i $(CPP)
 
 paper: .venv/.dev-stamp ## the paper's tables and figures (hours the first time)
 	@$(BIN)/driftree paper --jobs 2
@@ -157,6 +160,12 @@ endif
 	$(need_compiler)@echo 'installing driftree and its development tools into .venv (a minute or two)'
 	@$(BIN)/python $(INSTALL) -e '.[dev]'
 	@touch .venv/.demo-stamp $@
+
+# A minute the first time, then only when a kernel has changed.
+.venv/.tidy-stamp: .venv/.dev-stamp .clang-tidy
+	@includes=$$($(BIN)/python -c 'import nanobind, sysconfig; print("-isystem", nanobind.include_dir(), "-isystem", sysconfig.get_path("include"))'); \
+	    printf '%s\0' src/kernels/*.cpp | xargs -0 -P 2 -I{} sh -c "$(BIN)/clang-tidy --quiet {} -- -std=c++20 -Wno-psabi -DDRIFTREE_ISA=baseline $$includes 2>/dev/null || exit 255"
+	@touch $@
 
 .venv-sanitize/.stamp: $(BUILT_FROM)
 	$(need_compiler)$(need_python)@echo 'building the sanitized kernels into .venv-sanitize'
