@@ -49,27 +49,29 @@ class Ablation(NamedTuple):
 ABLATIONS = (
     Ablation("none", "default", ()),
     Ablation("arrival-order", "default", (
-        Edit("kernels/rows.hpp", "if (n == 1) return;", "for (int i = 0; i < n; i++) order_[i] = {0, i};\n        if (n > 0) return;"),)),
+        Edit("kernels/chunk.hpp", "if (n == 1) return;", "for (int i = 0; i < n; i++) order_[i] = {0, i};\n        if (n > 0) return;"),)),
     Ablation("trace-cap", "default", (
-        Edit("kernels/blend.hpp", "is_large = head.trace > 2.0 * kInitialCurvatureInverse * s.columns;",
-             "is_large = head.trace > 1000.0 * s.columns;"),
-        Edit("kernels/blend.hpp", "if (is_large) limit_diagonal(s, matrix, head);",
+        Edit("kernels/blend.hpp", "is_large = state.trace > 2.0 * kInitialCurvatureInverse * s.columns;",
+             "is_large = state.trace > 1000.0 * s.columns;"),
+        Edit("kernels/blend.hpp", "if (is_large) limit_diagonal(s, matrix, state);",
              "if (is_large) {\n"
-             "        head.scale *= 1000.0 * s.columns / head.trace;\n"
-             "        head.trace = 1000.0 * s.columns;\n    }"),
+             "        state.scale *= 1000.0 * s.columns / state.trace;\n"
+             "        state.trace = 1000.0 * s.columns;\n    }"),
         Edit("kernels/blend.hpp", "void limit_diagonal(", "[[maybe_unused]] void limit_diagonal("),)),
     Ablation("slow-floor", "default", (
-        Edit("kernels/simple_models.hpp", "kInitialFloor = 0.1;", "kInitialFloor = 0.01;"),
-        Edit("kernels/blend.hpp", "head.floor_rows < 9000.0 ? 1000.0 + head.floor_rows : 10000.0", "10000.0"),)),
+        Edit("driftree/learn/constants.py", "floor_first: float = 0.1", "floor_first: float = 0.01"),
+        Edit("driftree/learn/constants.py", "floor_first_rows: float = 1000", "floor_first_rows: float = 10_000"),)),
     Ablation("no-floor", "default", (
-        Edit("driftree/learn/tree.py", "FLOOR_FACTOR = 4 ", "FLOOR_FACTOR = 1e300 "),)),
+        Edit("driftree/learn/constants.py", "link_factor: float = 4", "link_factor: float = 1e300"),)),
     Ablation("sure-for-ever", "default", (
-        Edit("kernels/simple_models.hpp", "kMostFloored = 13.815510557964274;", "kMostFloored = 1e300;"),
-        Edit("kernels/simple_models.hpp", "kMostSure = 20.0;", "kMostSure = 1e300;"),
-        Edit("kernels/structure.cpp", "if (has_floor) std::swap(plain, nodes.model[0]);",
-             "if (has_floor) {\n"
-             "        plain = place_model(Lines<double>(models[challenger]));\n"
-             "        head(plain).has_floor = 0.0;\n    }"),)),
+        Edit("driftree/learn/constants.py", "most_sure: float = 20", "most_sure: float = 1e300"),
+        Edit("kernels/trials.hpp", "most_floored_(-std::log(tree.models.rates.floor.least))", "most_floored_(1e300)"),
+        Edit("kernels/trials.hpp", "has_floor ? Model() : tree_.models[challenger.model]", "tree_.models[challenger.model]"),
+        Edit("kernels/trials.hpp", "int take_exchange(int plain,", "int take_exchange(int,"),
+        Edit("kernels/trials.hpp", "challenger.model = plain;",
+             "made.twin.loss.has_floor = 0.0;\n"
+             "            challenger.model = tree_.models.place(std::move(made.twin));"),
+        Edit("kernels/model_tree.hpp", "made.has_floor ? std::exchange(nodes[0].model, -1) : -1", "-1"),)),
     Ablation("prune-first", "default", (
         Edit("driftree/learn/tree.py", "if prune_excess >= replace_excess:", "if prune_excess >= 0:"),)),
     Ablation("present-split-on-trial", "default", (
@@ -79,24 +81,24 @@ ABLATIONS = (
     Ablation("ten-bins", "default", (
         Edit("driftree/learn/parameters.py", "bins: int = 64", "bins: int = 10"),)),
     Ablation("newton-alone", "default", (
-        Edit("kernels/blend.hpp", "head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);",
-             "head.preference = d > 8.0 ? 8.0 : 8.0;"),)),
+        Edit("kernels/blend.hpp", "state.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);",
+             "state.preference = d > 8.0 ? 8.0 : 8.0;"),)),
     Ablation("adagrad-alone", "default", (
-        Edit("kernels/blend.hpp", "head.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);",
-             "head.preference = d > 8.0 ? -8.0 : -8.0;"),)),
+        Edit("kernels/blend.hpp", "state.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);",
+             "state.preference = d > 8.0 ? -8.0 : -8.0;"),)),
     Ablation("one-adagrad-pass", "default", (
-        Edit("driftree/learn/tree.py", "ADAGRAD_PASSES = 3", "ADAGRAD_PASSES = 1"),)),
+        Edit("driftree/learn/constants.py", "passes: int = 3", "passes: int = 1"),)),
     Ablation("nothing-spared", "default", (
-        Edit("driftree/learn/evidence.py", "RESTLESS_SHARE = 0.5", "RESTLESS_SHARE = 1e300"),)),
+        Edit("driftree/learn/constants.py", "restless_share: float = 0.5", "restless_share: float = 1e300"),)),
     Ablation("tau-16", "default", (
         Edit("driftree/learn/parameters.py", "epsilon: float = 1e-14", "epsilon: float = 1e-7"),)),
     Ablation("no-fading", "default", (
         Edit("driftree/learn/parameters.py", "evidence_window: float = 20000", "evidence_window: float = 1e12"),)),
     Ablation("none", "paper", ()),
     Ablation("arrival-order", "paper", (
-        Edit("kernels/rows.hpp", "if (n == 1) return;", "for (int i = 0; i < n; i++) order_[i] = {0, i};\n        if (n > 0) return;"),)),
+        Edit("kernels/chunk.hpp", "if (n == 1) return;", "for (int i = 0; i < n; i++) order_[i] = {0, i};\n        if (n > 0) return;"),)),
     Ablation("gain-step-0.5", "paper", (
-        Edit("driftree/learn/tree.py", "\"gain_step\": p.gain_step", "\"gain_step\": 0.5"),)),
+        Edit("driftree/learn/evidence.py", "gain_step=p.gain_step", "gain_step=0.5"),)),
 )
 # fmt: on
 
@@ -114,6 +116,7 @@ def install(edits: tuple[Edit, ...], folder: Path) -> Path:
     for name in ("CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE"):
         source.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, source / name)
+    shutil.copytree(ROOT / "LICENSES", source / "LICENSES")
     shutil.copytree(
         ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__")
     )

@@ -18,12 +18,18 @@ from pathlib import Path
 # The kernels as they are printed, and the functions of src/kernels they are made of. A function
 # that is not here counts for the one that it is inlined into, or else as the rest.
 KERNELS: dict[str, tuple[str, ...]] = {
-    "forward": ("forward_logit", "forward_softmax", "blend_forward", "sgd_forward"),
-    "links": ("LogOdds::slopes", "softmax_slope", "Slopes::loss", "newton_share"),
-    "Adagrad": ("adagrad_row", "adagrad_pass"),
+    "forward": (
+        "forward_lanes<>",
+        "forward_joint<>",
+        "blend_forward<>",
+        "sgd_forward<>",
+        "SomeRows<>::finish",
+    ),
+    "links": ("Logit::Lanes::slopes", "Softmax::slope", "Slopes::loss", "newton_share"),
+    "Adagrad": ("adagrad_row", "adagrad_pass<>"),
     "Newton": (
         "newton_row",
-        "newton_pass",
+        "newton_pass<>",
         "times",
         "subtract_square",
         "subtract_square_and_times",
@@ -32,31 +38,34 @@ KERNELS: dict[str, tuple[str, ...]] = {
         "reset_matrix",
     ),
     "opinions": (
-        "Group::ask<>",
+        "Group<>::ask<>",
         "ask<>",
-        "blend_learn",
+        "Group<>::add",
+        "blend_learn<>",
         "learn_preference",
-        "learn_floors",
-        "learn_floor",
+        "learn_loss<>",
+        "Logit::learn",
     ),
-    "SGD": ("sgd_learn", "sgd_learn_logits", "sgd_step"),
+    "SGD": ("sgd_learn<>", "sgd_learn_lanes<>", "sgd_learn_joint<>", "sgd_step"),
     "gradients": ("gradients_single",),
-    "grid sums": ("Grid::add", "Grid::fade", "Grid::collect"),
+    "grid sums": ("Grid::accumulate", "Grid::absorb", "Grid::fade"),
     "slots": ("Grid::slots_of",),
-    "proposals": ("Grid::best", "Grid::implied_gradient", "Engine::proposals"),
+    "proposals": ("Grid::best", "Grid::implied_gradient", "Trials::proposals"),
     "candidate sums": (
         "CandidateStep::begin",
-        "CandidateStep::add_all",
-        "CandidateStep::update",
-        "CandidateStep::add_left_of_all",
-        "CandidateStep::add_equal_to_all",
+        "CandidateStep::accumulate",
+        "CandidateStep::sum_left",
+        "CandidateStep::sum_left_of_all<>",
+        "CandidateStep::sum_equal_to_all<>",
         "CandidateStep::admit",
+        "CandidateStep::into",
+        "CandidateStore::absorb",
         "sum_buckets",
         "measure",
         "weigh",
     ),
     "candidate bounds": (
-        "CandidateStep::learn_row",
+        "CandidateStep::propose_row",
         "CandidateStep::find_worse",
         "Candidates::add_waiting",
         "Candidates::next_waiting",
@@ -70,7 +79,12 @@ KERNELS: dict[str, tuple[str, ...]] = {
         "CandidateStep::propose_levels",
         "CandidateStep::find_worst",
     ),
-    "settling": ("Candidates::settle", "Candidates::settle_all", "settle"),
+    "settling": (
+        "Candidates::settle",
+        "Candidates::settle_with",
+        "Candidates::settle_all",
+        "settle",
+    ),
     "buckets": ("Column::fill", "Column::sort", "codes"),
     "row order": ("Chunk::fill", "Chunk::choose_order", "row_keys"),
     "scaling": (
@@ -81,36 +95,41 @@ KERNELS: dict[str, tuple[str, ...]] = {
         "Scaler::update",
         "Scaler::apply",
         "Chunk::scale",
-        "Chunk::fill_inputs",
+        "Table::fill_inputs",
+        "Table::fill_row",
     ),
     "routing": (
-        "Engine::route",
-        "Engine::enlist",
-        "Engine::add_pupil",
-        "Engine::look_at",
-        "Engine::fade_after",
-        "Engine::leaf_of",
+        "Step::route",
+        "Step::add_pupil",
+        "ModelTree<>::read",
+        "Trials::enlist",
+        "Trials::enlist_last",
+        "Trials::choose_rows",
+        "Trials::fade_after",
+        "Nodes::leaf_of",
     ),
     "node sums": (
-        "Engine::step_node",
-        "Engine::step_trials",
-        "Engine::step_challenger",
-        "Engine::is_due",
+        "ModelTree<>::accumulate",
+        "ModelTree<>::absorb",
+        "ModelTree<>::keep_finite",
+        "Trials::accumulate",
+        "Trials::accumulate_last",
+        "Trials::absorb",
+        "Trials::absorb_last",
+        "Trials::is_due",
+        "CandidateStore::is_due",
     ),
     "prediction": (
-        "Engine::logits_of",
-        "Engine::class_of",
-        "Engine::probabilities_of",
-        "fill_probabilities",
-        "most_probable",
+        "Tree<>::predictors_of",
+        "Sgd::Predicting::operator",
+        "Blend::Predicting::operator",
+        "Blend::Predicting::by",
+        "Tree<>::class_of",
+        "Tree<>::probabilities_of",
+        "Logit::read",
+        "Softmax::read",
     ),
-    "rest of step": (
-        "Engine::learn",
-        "Engine::forward",
-        "Engine::learn_models",
-        "Engine::step_grid",
-        "Engine::step_candidates",
-    ),
+    "rest of step": ("ModelTree<>::learn", "ModelTree<>::judge", "ModelTree<>::train"),
     "reading rows": (
         "RowReader::read",
         "RowReader::code_of",
@@ -212,15 +231,18 @@ def simple_name(name: str) -> str:
 
     >>> simple_name("driftree::(anonymous namespace)::times(driftree::Shape const&, double)")
     'times'
-    >>> simple_name("driftree::Engine::route()::{lambda(int)#1}::operator()(int) const")
-    'Engine::route'
+    >>> simple_name("driftree::Step::route()::{lambda(int)#1}::operator()(int) const")
+    'Step::route'
     >>> simple_name("void driftree::(anonymous namespace)::fill<float>(float*)")
     'fill<>'
+    >>> simple_name("driftree::ModelTree<driftree::Trials>::learn(double const*, int)")
+    'ModelTree<>::learn'
     """
-    name, _, arguments = (
-        name.replace("(anonymous namespace)::", "").partition("(")[0].partition("<")
-    )
-    return name.rpartition(" ")[2].replace("driftree::", "") + ("<>" if arguments else "")
+    name = name.replace("(anonymous namespace)::", "")
+    while (shorter := re.sub(r"<[^<>\0]*(?:\0[^<>\0]*)*>", "\0", name)) != name:
+        name = shorter
+    name = name.partition("(")[0].rpartition(" ")[2]
+    return name.replace("driftree::", "").replace("\0", "<>")
 
 
 def chains_of(program: Path, addresses: Iterable[int]) -> Iterator[tuple[int, list[str]]]:

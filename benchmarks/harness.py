@@ -74,8 +74,7 @@ def build(name: str, instruction_set: str) -> Path:
         *level,
     ]  # the name by which the engine finds them
     sources = {
-        KERNELS / "engine.cpp": [],
-        KERNELS / "structure.cpp": [],
+        KERNELS / "instruction_sets.cpp": [],
         KERNELS / "simple_models.cpp": models,
         PROGRAMS / f"{name}.cpp": level if name == "roofline" else [],
     }

@@ -4,7 +4,11 @@ For each case a process of its own makes as many equal models as take some tens 
 the growth of its resident size with what the models say. Nothing else in it grows meanwhile: a few
 models were made and thrown away before.
 
+And what does a small model cost, one of many? What it holds and saves, and the CPU time to make it,
+to load it, to pickle it and back: the least of many repetitions.
+
     python benchmarks/memory.py                      two minutes; writes docs/memory.md
+    python benchmarks/memory.py --small              seconds; the table of small models only
     python benchmarks/memory.py --case 'paper, m = 3, 2 classes' --megabytes 20
                                                      one case; prints its figures as JSON
 """
@@ -17,9 +21,13 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 import argparse
 import itertools
 import json
+import pickle
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import page
@@ -27,12 +35,16 @@ from growth import SETTINGS, Batch, linear_classes, moving_plane, nested_planes
 from resident import require_linux, resident_bytes
 from rich.console import Console
 
-from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, load
 
 LEARNERS: dict[str, Callable[[], Any]] = {**SETTINGS, "FIMT-DD": FIMTDDClassifier}
-NODE_BYTES = 131  # of a node that may come: its places in the tree's arrays
-TRIAL_BYTES = 82  # of each of its trials
-FEATURE_BYTES = 222  # what is known of a feature's columns, and its scale
+TREE_BYTES = 32  # numbers that a tree has once
+LINK_BYTES = 76  # of those about the default setting's two links
+NODE_BYTES = 99  # links, condition and sums of a place for a node; there are as many as were needed
+GRID_BYTES = 12  # of the default setting's grid, even if it has not been chosen yet
+TRIAL_BYTES = 82  # of each place for a trial
+FEATURE_BYTES = 198  # what is known of a feature's columns, and its scale
+SMALL_ROWS = 50  # of the small models
 
 
 class Case(NamedTuple):
@@ -79,23 +91,26 @@ def formula(model: DynamicModelTreeClassifier) -> int:
     p = model._tree.parameters
     engine = model._tree.engine
     size = engine.n_outputs * engine.stride
-    n_trials = 0 if p.setting == "paper" else p.trials
-    fixed = p.max_nodes * (NODE_BYTES + TRIAL_BYTES * n_trials) + FEATURE_BYTES * engine.n_features
+    n_places = len(engine.parent)
+    arrays = engine.arrays()
+    fixed = TREE_BYTES + FEATURE_BYTES * engine.n_features
+    fixed += n_places * (NODE_BYTES + 8 * engine.n_classes)
     if p.setting == "paper":
-        candidate = 52 + 16 * size
-        node = 8 * (8 + size) + 8 * engine.n_classes + 8 * size
-        return fixed + model.n_nodes_ * (node + p.candidates * engine.n_features * candidate)
+        n_candidates = len(arrays["candidates.feature"])
+        return fixed + model.n_nodes_ * 16 * size + n_candidates * (52 + 16 * size)
+    fixed += LINK_BYTES + n_places * (GRID_BYTES + TRIAL_BYTES * p.trials)
     weights = 8 * (8 + 3 * size + engine.stride**2)
-    room = model._tree.evidence.GRID_BYTES // (4 * size) // engine.n_features - 1
-    bins = min(p.bins, max(room, model._tree.evidence.LEAST_BINS))
-    grid = engine.n_features * ((bins + 1) * (24 + 4 * size) + 8) + 8 * size
+    bins = model._tree.evidence._bins(4 * size, 0, engine.n_features)
+    grid = engine.n_features * ((bins + 1) * (24 + 4 * size) + 8) + 4 + 8 * size
     n_models = model.n_nodes_ + 2 * count_trials(engine) + (engine.challenger >= 0)
-    return fixed + n_models * weights + model.n_nodes_ * (grid + 8 * engine.n_classes)
+    n_grids = sum(length > 0 for length in arrays["grid.edges.lengths"].tolist())
+    first_rows = 8 * len(arrays["grid.first_rows"])
+    return fixed + n_models * weights + n_grids * grid + first_rows
 
 
 def count_trials(engine: Any) -> int:
-    """Return the number of trials that run."""
-    return int((engine.trial_feature >= 0).sum())
+    """Return the number of trials that run; the paper's setting has none."""
+    return sum(int(feature >= 0) for feature in engine.arrays().get("trial.feature", ()))
 
 
 def measure(case: Case, megabytes: int) -> Figures:
@@ -155,6 +170,78 @@ def tabulate(figures: dict[str, Figures]) -> str:
     return page.markdown([*head, "ratio"], body)
 
 
+# ---------------------------------------------------------------------- small models
+class Small(NamedTuple):
+    """What a model of 3 features after 50 rows takes: bytes, and microseconds of CPU."""
+
+    held: int
+    saved: int
+    made: float
+    first_row: float
+    loaded: float
+    pickled: float
+    unpickled: float
+
+
+def cpu_time(call: Callable[[], object], n_calls: int = 100, n_repeats: int = 20) -> float:
+    """Return the microseconds of CPU that a call takes: the least of some means."""
+    means = []
+    for _ in range(n_repeats):
+        begin = time.process_time_ns()
+        for _ in range(n_calls):
+            call()
+        means.append((time.process_time_ns() - begin) / n_calls / 1e3)
+    return min(means)
+
+
+def measure_small(make: Callable[[], Any]) -> Small:
+    """Make a small model and take its figures.
+
+    A model makes its tree with its first row. `made` is the model and the tree, `first_row` the
+    rest of that call: to read a row in which all is new, to register it, to learn it.
+    """
+    X, y = next(moving_plane(3))
+    rows = [
+        ({"x0": x[0], "x1": x[1], "x2": x[2]}, label)
+        for x, label in zip(X[:SMALL_ROWS].tolist(), y[:SMALL_ROWS].tolist(), strict=True)
+    ]
+    model = make()
+    for x, label in rows:
+        model.learn_one(x, label)
+    pickled = pickle.dumps(model)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.dmt")
+        model.save(path)
+        saved, loaded = path.stat().st_size, cpu_time(lambda: load(path))
+    made = cpu_time(lambda: make()._own_tree())
+    return Small(
+        held=model.memory_usage(),
+        saved=saved,
+        made=made,
+        first_row=cpu_time(lambda: make().learn_one(*rows[0])) - made,
+        loaded=loaded,
+        pickled=cpu_time(lambda: pickle.dumps(model)),
+        unpickled=cpu_time(lambda: pickle.loads(pickled)),
+    )
+
+
+def tabulate_small(figures: dict[str, Small]) -> str:
+    """Lay out the figures of small models."""
+    head = ["model", "kB held", "kB saved", "µs to make", "its first row", "to load", "to pickle"]
+    body = [
+        [name, *(f"{n / 1e3:.1f}" for n in f[:2]), *(f"{n:,.0f}" for n in f[2:])]
+        for name, f in figures.items()
+    ]
+    return page.markdown([*head, "to unpickle"], body)
+
+
+def print_small() -> None:
+    """Measure the small models, and put their table on the page."""
+    table = tabulate_small({name: measure_small(make) for name, make in LEARNERS.items()})
+    print(table)
+    page.write_table("small", "## A small model", table, page="memory")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure one case, or all of them in processes of their own."""
     parser = argparse.ArgumentParser(
@@ -162,11 +249,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     known = {case.name: case for case in cases()}
     parser.add_argument("--case", choices=known, metavar="NAME", help="; ".join(known))
+    parser.add_argument("--small", action="store_true", help="the table of small models only")
     parser.add_argument("--megabytes", type=int, default=60, help="how much to build")
     options = parser.parse_args(arguments)
     require_linux()
     if options.case:
         print(json.dumps(measure(known[options.case], options.megabytes)._asdict()))
+        return
+    print_small()
+    if options.small:
         return
     console = Console(stderr=True)
     figures = {}

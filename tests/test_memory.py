@@ -65,7 +65,7 @@ def test_a_size_that_grows_is_noticed(monkeypatch):
     assert grown([200, 200, 200, 200, 200, 220, 200, 200, 200, 200]) == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("name", ["memory", "soak"])
+@pytest.mark.parametrize("name", ["memory", "small", "soak"])
 def test_the_page_has_the_measured_tables(name):
     table = (BENCHMARKS / "results" / "memory" / f"{name}.md").read_text()
     assert table in (ROOT / "docs" / "memory.md").read_text()

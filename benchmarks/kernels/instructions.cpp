@@ -1,4 +1,4 @@
-// The engine without Python, on fixed input and with a fixed tree: what callgrind counts repeats to the instruction.
+// The trees without Python, on fixed input and with a fixed tree: what callgrind counts repeats to the instruction.
 //
 //     instructions SETTING FEATURES CLASSES STEP_ROWS ROWS [SETTING ...]
 //
@@ -21,8 +21,8 @@
 #error "valgrind's headers are missing: install valgrind (Debian/Ubuntu: apt install valgrind)"
 #endif
 
-using driftree::Engine;
-using driftree::Settings;
+using driftree::MeasuredTree;
+using driftree::PaperTree;
 
 namespace {
 
@@ -30,131 +30,139 @@ constexpr int kDepth = 2, kBins = 64;
 constexpr int kWarmUpRows = 50;  // that a leaf gets before it has trials, and again before it is split
 
 struct Workload {
-    bool by_gradient;
     int features, classes, step_rows, rows;
 };
 
-void let_adagrad_lead(Engine& engine) {
-    for (auto& model : engine.models)
-        if (!model.empty()) reinterpret_cast<driftree::Head*>(model.data())->preference = -8.0;
-}
-
 // Learns the rows that were drawn, in steps.
-void learn_drawn(Engine& engine, const harness::Stream& stream, int step) {
+template <class Tree>
+void learn_drawn(Tree& tree, const harness::Stream& stream, int step) {
     const int n = static_cast<int>(stream.y.size());
     for (int i = 0; i < n; i += step) {
-        let_adagrad_lead(engine);
+        for (auto& model : tree.models.all) model.blend.preference = -8.0;  // Adagrad leads
         const double* rows = stream.X.data() + static_cast<long>(i) * stream.features;
-        engine.learn(rows, stream.y.data() + i, nullptr, std::min(step, n - i));
+        tree.learn(rows, stream.y.data() + i, nullptr, std::min(step, n - i));
     }
 }
 
-void learn(Engine& engine, harness::Stream& stream, int n, int step) {
+template <class Tree>
+void learn(Tree& tree, harness::Stream& stream, int n, int step) {
     stream.draw(n);
-    learn_drawn(engine, stream, step);
+    learn_drawn(tree, stream, step);
 }
 
 // Even edges, as many as fit into four million bytes of sums: what Python chooses for rows in [0, 1).
-void choose_grid(Engine& engine, int node, int features) {
-    const int room = 4'000'000 / (4 * engine.shape.outputs * engine.shape.stride) / features - 1;
+void choose_grid(MeasuredTree& tree, int node, int features) {
+    const int room = 4'000'000 / (4 * tree.shape.size()) / features - 1;
     const int bins = std::clamp(room, 4, kBins);
     std::vector<double> edges;
     for (int j = 0; j < features; j++)
         for (int e = 1; e <= bins + 1; e++) edges.push_back(e / static_cast<double>(bins));
-    engine.choose_grid(node, std::vector<std::int32_t>(features, bins + 1), edges);
+    tree.evidence.choose_grid(node, std::vector<std::int32_t>(features, bins + 1), edges);
 }
 
 // Best first, but those that leave a side with hardly any rows last: all leaves are to get some.
-void start_trials(Engine& engine, int node, int wanted) {
-    auto proposals = engine.proposals(node);
+void start_trials(MeasuredTree& tree, int node, int wanted) {
+    auto proposals = tree.evidence.proposals(node);
     const auto rank = [](const auto& p) { return std::pair(std::min(p.n_left, p.n_right) >= 0.1, p.score); };
     const auto precedes = [&](const auto& a, const auto& b) { return rank(a) > rank(b); };
     std::stable_sort(proposals.begin(), proposals.end(), precedes);
     for (int t = 0; t < std::min<int>(wanted, proposals.size()); t++)
-        engine.start_trial(node * engine.settings.trials + t, proposals[t]);
+        tree.evidence.start_trial(node * tree.evidence.rates.per_node + t, proposals[t]);
 }
 
-int best_candidate(const Engine& engine, int node) {
-    const auto& store = engine.candidates[node];
+int best_candidate(const PaperTree& tree, int node) {
+    const auto& store = tree.evidence.stores[node];
     int best = -1;
     for (int k = 0; k < store.n(); k++)
-        if (store.n_left[k] > 0.0 && engine.nodes.rows[node] - store.n_before[k] - store.n_left[k] > 0.0 &&
+        if (store.n_left[k] > 0.0 && tree.nodes[node].rows - store.n_before[k] - store.n_left[k] > 0.0 &&
             (best < 0 || store.gain[k] > store.gain[best]))
             best = k;
     return best;
 }
 
-std::vector<int> alive(const Engine& engine) {
+template <class Tree>
+std::vector<int> alive(const Tree& tree) {
     std::vector<int> found;
-    for (int node = 0; node < engine.settings.max_nodes; node++)
-        if (engine.nodes.alive[node]) found.push_back(node);
+    for (int node = 0; node < tree.nodes.size(); node++)
+        if (tree.nodes.has(node)) found.push_back(node);
     return found;
 }
 
 // One level deeper everywhere: the rows that a node needs for its grid, for its trials, then the split.
-void grow(Engine& engine, harness::Stream& stream) {
-    const int rows = kWarmUpRows << engine.nodes.depth[alive(engine).back()];
-    learn(engine, stream, rows, rows);
-    if (!engine.settings.by_gradient) {
-        for (const int node : alive(engine))
-            if (!engine.grids[node].is_ready()) choose_grid(engine, node, stream.features);
-        learn(engine, stream, rows, rows);
-        for (const int node : alive(engine))
-            if (engine.nodes.left[node] < 0) start_trials(engine, node, engine.settings.trials);
-    }
-    learn(engine, stream, rows, rows);
+void look_for_splits(PaperTree&, harness::Stream&, int) {}
+void look_for_splits(MeasuredTree& tree, harness::Stream& stream, int rows) {
+    for (const int node : alive(tree))
+        if (!tree.evidence.grids[node].is_ready()) choose_grid(tree, node, stream.features);
+    learn(tree, stream, rows, rows);
+    for (const int node : alive(tree))
+        if (tree.nodes[node].is_leaf()) start_trials(tree, node, tree.evidence.rates.per_node);
 }
 
-void split_leaves(Engine& engine) {
-    for (const int node : alive(engine)) {
-        if (engine.nodes.left[node] >= 0) continue;
-        if (engine.settings.by_gradient) {
-            if (const int k = best_candidate(engine, node); k >= 0) engine.split_by_candidate(node, k);
-        } else if (engine.trials.feature[node * engine.settings.trials] >= 0) {
-            engine.split_by_trial(node, node * engine.settings.trials);
-            start_trials(engine, node, 1);
-        }
-    }
+template <class Tree>
+void grow(Tree& tree, harness::Stream& stream) {
+    const int rows = kWarmUpRows << tree.nodes[alive(tree).back()].depth;
+    learn(tree, stream, rows, rows);
+    look_for_splits(tree, stream, rows);
+    learn(tree, stream, rows, rows);
 }
 
-void predict(const Engine& engine, const harness::Stream& stream) {
-    std::vector<double> logits(engine.n_outputs()), shares(engine.n_classes);
+void split(PaperTree& tree, int node) {
+    if (const int k = best_candidate(tree, node); k >= 0) tree.split(node, k);
+}
+void split(MeasuredTree& tree, int node) {
+    const int first = node * tree.evidence.rates.per_node;
+    if (tree.evidence.trials[first].is_free()) return;
+    tree.split(node, first);
+    start_trials(tree, node, 1);
+}
+
+template <class Tree>
+void predict(const Tree& tree, const harness::Stream& stream) {
+    std::vector<double> predictors(tree.n_outputs()), shares(tree.n_classes);
     for (std::size_t i = 0; i < stream.y.size(); i++) {
         std::int32_t leaf;
-        engine.logits_of(stream.X.data() + i * stream.features, 1, &leaf, logits.data());
-        engine.probabilities_of(leaf, logits.data(), shares.data());
+        tree.predictors_of(stream.X.data() + i * stream.features, 1, &leaf, predictors.data());
+        tree.probabilities_of(leaf, predictors.data(), shares.data());
     }
 }
 
+// Times are calm from the start, and the link stays.
+void calm_down(PaperTree&) {}
+void calm_down(MeasuredTree& tree) {
+    tree.evidence.restless_until = tree.evidence.rates.restless_rows = 0.0;
+    tree.evidence.challenger.level = 1e300;
+}
+
+template <class Tree>
 void run(const Workload& w, const std::string& name) {
-    Settings settings;
-    settings.by_gradient = w.by_gradient;
-    Engine engine(settings, w.classes);
-    engine.challenger_level = 1e300;
-    for (int j = 0; j < w.features; j++) engine.add_feature(false, true);
+    Tree tree({}, w.classes);
+    calm_down(tree);
+    for (int j = 0; j < w.features; j++) tree.add_feature(false, true);
     harness::Stream stream(w.features, w.classes);
     for (int depth = 0; depth < kDepth; depth++) {
-        grow(engine, stream);
-        split_leaves(engine);
+        grow(tree, stream);
+        for (const int node : alive(tree))
+            if (tree.nodes[node].is_leaf()) split(tree, node);
     }
-    grow(engine, stream);
-    learn(engine, stream, w.step_rows, w.step_rows);  // memory of this size is there
+    grow(tree, stream);
+    learn(tree, stream, w.step_rows, w.step_rows);  // memory of this size is there
     stream.draw(w.rows);
     CALLGRIND_START_INSTRUMENTATION;
     CALLGRIND_ZERO_STATS;
-    learn_drawn(engine, stream, w.step_rows);
-    predict(engine, stream);
+    learn_drawn(tree, stream, w.step_rows);
+    predict(tree, stream);
     CALLGRIND_DUMP_STATS_AT(name.c_str());
     CALLGRIND_STOP_INSTRUMENTATION;
-    std::printf("%s: %zu nodes\n", name.c_str(), alive(engine).size());
+    std::printf("%s: %zu nodes\n", name.c_str(), alive(tree).size());
 }
 
 }  // namespace
 
 int main(int count, char** words) {
     for (int i = 1; i + 4 < count; i += 5) {
-        const Workload w = {std::strcmp(words[i], "paper") == 0, std::atoi(words[i + 1]), std::atoi(words[i + 2]),
-                            std::atoi(words[i + 3]), std::atoi(words[i + 4])};
-        run(w, std::string(words[i]) + "-" + words[i + 1] + "-" + words[i + 2] + "-" + words[i + 3]);
+        const Workload w = {std::atoi(words[i + 1]), std::atoi(words[i + 2]), std::atoi(words[i + 3]),
+                            std::atoi(words[i + 4])};
+        const auto count_rows = std::strcmp(words[i], "paper") == 0 ? run<PaperTree> : run<MeasuredTree>;
+        count_rows(w, std::string(words[i]) + "-" + words[i + 1] + "-" + words[i + 2] + "-" + words[i + 3]);
     }
 }

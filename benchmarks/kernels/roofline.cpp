@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "column.hpp"
@@ -79,15 +80,13 @@ void multiply_add() {
 // What Adagrad does for every weight.
 void divide_root(const driftree::Lines<double>& x) {
     driftree::Vector sum = driftree::all(0.0);
-    for (std::size_t i = 0; i < x.size(); i += driftree::kLanes)
-        sum += driftree::inverse_root(-driftree::at(x.data() + i));
+    for (std::size_t i = 0; i < x.size(); i += driftree::kLanes) sum += driftree::inverse_root(-driftree::at(x.data() + i));
     use(sum);
 }
 
 void exponentials(const driftree::Lines<double>& x) {
     driftree::Vector sum = driftree::all(0.0);
-    for (std::size_t i = 0; i < x.size(); i += driftree::kLanes)
-        sum += driftree::exp_negative(driftree::at(x.data() + i));
+    for (std::size_t i = 0; i < x.size(); i += driftree::kLanes) sum += driftree::exp_negative(driftree::at(x.data() + i));
     use(sum);
 }
 
@@ -134,12 +133,14 @@ void print_machine() {
     driftree::Lines<double> places(512);
     for (std::size_t i = 0; i < places.size(); i++) places[i] = -static_cast<double>(i) / 64.0;
     std::map<std::string, std::vector<double>> arrays;
-    std::map<std::string, std::function<void()>> calls = {
-        {"multiply_add", multiply_add}, {"links", links},
-        {"divide_root", [&] { divide_root(places); }}, {"exponential", [&] { exponentials(places); }}};
-    std::map<std::string, double> amounts = {
-        {"multiply_add", 2.0 * kTurns * kChains * kLanes}, {"links", kTurns / 8}, {"divide_root", 512.0},
-        {"exponential", 512.0}};
+    std::map<std::string, std::function<void()>> calls = {{"multiply_add", multiply_add},
+                                                          {"links", links},
+                                                          {"divide_root", [&] { divide_root(places); }},
+                                                          {"exponential", [&] { exponentials(places); }}};
+    std::map<std::string, double> amounts = {{"multiply_add", 2.0 * kTurns * kChains * kLanes},
+                                             {"links", kTurns / 8},
+                                             {"divide_root", 512.0},
+                                             {"exponential", 512.0}};
     for (const auto& [level, size] : kilobytes) {
         auto& array = arrays[level];
         array.resize(size * 128);
@@ -162,82 +163,78 @@ void print_machine() {
 
 // ---------------------------------------------------------------- the kernels
 // A step of rows and some models of one shape, with all the memory that the kernels ask for.
+template <class Tree>
 struct Bench {
+    using Kind = typename Tree::Kind;
     harness::Stream stream;
-    driftree::Engine engine;
-    driftree::Chunk chunk;
-    const driftree::Functions& f = driftree::choose_functions();
+    Tree tree;
     const int n_models;
-    std::vector<std::int32_t> places;
-    std::vector<driftree::Lines<double>> models, loss, residual, advantage, scratch;
-    std::vector<driftree::Lesson> lessons;
+    driftree::Step step;
 
-    static driftree::Settings settings(bool by_gradient) {
-        driftree::Settings settings;
-        settings.by_gradient = by_gradient;
-        return settings;
-    }
-    Bench(int features, int classes, bool by_gradient)
-        : stream(features, classes), engine(settings(by_gradient), classes), n_models(by_gradient ? 1 : kModels) {
-        for (int j = 0; j < features; j++) engine.add_feature(false, true);
+    Bench(int features, int classes, int models) : stream(features, classes), tree({}, classes), n_models(models) {
+        for (int j = 0; j < features; j++) tree.add_feature(false, true);
         stream.draw(kRows);
-        engine.learn(stream.X.data(), stream.y.data(), nullptr, kRows);
-        chunk.fill(f, stream.X.data(), stream.y.data(), nullptr, kRows, features, 1);
-        chunk.scale(f, engine.schema, engine.scaler, engine.shape.stride, !by_gradient);
-        for (int i = 0; i < kRows; i++) places.push_back(i);
-        const auto& shape = engine.shape;
+        tree.learn(stream.X.data(), stream.y.data(), nullptr, kRows);
+        step.chunk.fill(tree.f, stream.X.data(), stream.y.data(), nullptr, kRows, features, 1, tree.shape.stride);
+        step.chunk.scale(tree.f, *tree.table, tree.shape.stride, Kind::kListsActive);
+        tree.models.make_places(n_models);
         for (int l = 0; l < n_models; l++) {
-            models.push_back(engine.models[engine.nodes.model[0]]);
-            loss.emplace_back(kRows), advantage.emplace_back(kRows), residual.emplace_back(kRows * shape.outputs);
-            scratch.emplace_back(driftree::scratch_size(shape));
+            driftree::Model copy = tree.models[tree.nodes[0].model];
+            driftree::Pupil& pupil = step.add_pupil(tree.models.place(std::move(copy)));
+            for (int i = 0; i < kRows; i++) pupil.rows.push_back(i);
         }
-        for (int l = 0; l < n_models; l++)
-            lessons.push_back({models[l].data(), {places.data(), kRows},
-                               {loss[l].data(), residual[l].data(), advantage[l].data(), scratch[l].data()}});
+        step.make_lessons(tree.models, tree.shape);
     }
-    void forward() {
-        const auto run = engine.settings.by_gradient ? f.sgd_forward : f.blend_forward;
-        run(engine.shape, chunk.rows(), lessons.data(), n_models);
+    const driftree::Lesson& first() const { return step.lessons[0]; }
+    void forward() { Kind::forward(tree.f, tree.loss, tree.shape, step.chunk.rows(), step.lessons); }
+    void learn(const typename Kind::Rates& rates) {
+        Kind::learn(tree.f, tree.loss, tree.shape, step.chunk.rows(), step.lessons, rates, true);
     }
     // Adagrad makes more than one pass only where it leads: it always does here.
-    void learn(int passes) {
-        for (int l = 0; l < n_models; l++) {
-            reinterpret_cast<driftree::Head*>(models[l].data())->preference = -8.0;
-            std::fill(advantage[l].begin(), advantage[l].end(), 0.0);
+    void learn_passes(int passes) {
+        for (const driftree::Lesson& lesson : step.lessons) {
+            lesson.model.blend->preference = -8.0;
+            std::fill_n(lesson.before.advantage, kRows, 0.0);
         }
-        const auto run = engine.settings.by_gradient ? f.sgd_learn : f.blend_learn;
-        run(engine.shape, chunk.rows(), lessons.data(), n_models, {0.05, 1000.0, passes});
+        driftree::BlendRates rates;
+        rates.passes = passes;
+        learn(rates);
     }
 };
 
 // A node's grid with even edges, as many as Python would choose.
 struct GridBench {
-    Bench& bench;
+    Bench<driftree::MeasuredTree>& bench;
     int bins;
-    std::vector<double> edges, values;
+    std::vector<double> edges, values, scratch;
     std::vector<std::int32_t> slots;
     driftree::Grid grid;
-    driftree::GridScratch scratch;
+    driftree::GridRows sums;
 
-    explicit GridBench(Bench& b) : bench(b), values(kRows), slots(kRows) {
-        const auto& shape = b.engine.shape;
+    explicit GridBench(Bench<driftree::MeasuredTree>& b) : bench(b), values(kRows), scratch(kRows), slots(kRows) {
+        const auto& shape = b.tree.shape;
         const int features = b.stream.features;
-        bins = std::clamp(4'000'000 / (4 * shape.outputs * shape.stride) / features - 1, 4, 64);
+        bins = std::clamp(4'000'000 / (4 * shape.size()) / features - 1, 4, 64);
         for (int j = 0; j < features; j++)
             for (int e = 1; e <= bins + 1; e++) edges.push_back(e / static_cast<double>(bins));
-        grid.choose(std::vector<std::int32_t>(features, bins + 1), edges, b.f, shape, b.engine.schema);
-        for (int i = 0; i < kRows; i++) values[i] = b.chunk.raw_row(i, features)[0];
+        grid =
+            driftree::Grid().chosen(std::vector<std::int32_t>(features, bins + 1), edges, b.tree.f, shape, b.tree.schema());
+        for (int i = 0; i < kRows; i++) values[i] = b.step.chunk.raw_row(i, features)[0];
     }
     void add() {
-        const auto& e = bench.engine;
-        grid.add(bench.f, e.shape, e.schema, bench.chunk, bench.lessons[0].visit, bench.residual[0].data(), scratch);
+        const auto& tree = bench.tree;
+        const driftree::Lesson& lesson = bench.first();
+        grid.accumulate(tree.f, tree.shape, *tree.table, bench.step.chunk, lesson.visit, lesson.before.residual, scratch,
+                        sums);
+        grid.absorb(tree.f, tree.shape, sums, bench.stream.features, 0);
     }
-    void find_slots() { bench.f.slots(edges.data(), bins - 1, values.data(), kRows, slots.data()); }
+    void find_slots() { bench.tree.f.slots(edges.data(), bins - 1, values.data(), kRows, slots.data()); }
 };
 
 // The paper's store: a step's rows in the buckets of one feature, all of its values, and a single row.
 struct CandidateBench {
-    Bench& bench;
+    Bench<driftree::PaperTree>& bench;
+    const driftree::Functions& f;
     const driftree::Shape& shape;
     std::vector<driftree::RowSums> sums;
     driftree::Lines<double> residual, all, left, prefix, left_norms, right_norms;
@@ -248,70 +245,75 @@ struct CandidateBench {
     std::vector<std::uint64_t> is_left;
     std::vector<driftree::Lines<double>> columns;
 
-    explicit CandidateBench(Bench& b)
-        : bench(b), shape(b.engine.shape), sums(kRows), residual(kRows * shape.outputs),
-          all(shape.outputs * shape.stride), left(all.size()), prefix((driftree::kMostBuckets + 2) * all.size()),
-          left_norms(kRows), right_norms(kRows) {
-        const auto& visit = b.lessons[0].visit;
+    explicit CandidateBench(Bench<driftree::PaperTree>& b)
+        : bench(b), f(b.tree.f), shape(b.tree.shape), sums(kRows), residual(kRows * shape.outputs), all(shape.size()),
+          left(all.size()), prefix((driftree::kMostBuckets + 2) * all.size()), left_norms(kRows), right_norms(kRows) {
+        const auto& [model, visit, before] = b.first();
+        const driftree::Chunk& chunk = b.step.chunk;
         const int m = b.stream.features, n = 3 * m;
-        b.f.weigh(shape, b.chunk.rows(), visit, b.residual[0].data(), b.loss[0].data(), residual.data(), sums.data());
-        gradients = {b.chunk.inputs.data(), visit.rows, residual.data(), sums.data()};
-        b.f.add_gradients(shape, gradients, nullptr, kRows, all.data());
-        b.f.measure(shape, gradients, all.data(), kRows, kRows, sums.data());
-        column.fill(b.f, b.chunk.raw.data(), m, visit.rows, kRows, 0, buckets);
+        f.weigh(shape, chunk.rows(), visit, before.residual, before.loss, residual.data(), sums.data());
+        gradients = {chunk.inputs.data(), visit.rows, residual.data(), sums.data()};
+        f.add_gradients(shape, gradients, nullptr, kRows, all.data());
+        f.measure(shape, gradients, all.data(), kRows, kRows, sums.data());
+        column.fill(f, chunk.raw.data(), m, visit.rows, kRows, 0, buckets);
         for (int k = 0; k < n; k++) feature.push_back(k % m);
         is_left.resize(n);
         for (const double value : {-1e300, 0.5, 0.0, 100.0, 50.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0})
             columns.emplace_back(n, value);
     }
     void sum_buckets() {
-        bench.f.sum_buckets(shape, gradients, all.data(), kRows, 0.05, column.places.data(), buckets, prefix.data());
+        f.sum_buckets(shape, gradients, all.data(), kRows, 0.05, column.places.data(), buckets, prefix.data());
     }
     void scan() {
         std::fill(left.begin(), left.end(), 0.0);
-        bench.f.scan(shape, gradients, all.data(), column.places.data(), kRows, left.data(), left_norms.data(),
-                     right_norms.data());
+        f.scan(shape, gradients, all.data(), column.places.data(), kRows, left.data(), left_norms.data(),
+               right_norms.data());
     }
     void add_row() {
         const auto at = [&](int i) { return columns[i].data(); };
-        const auto bounds = bench.f.add_row(
-            {static_cast<int>(feature.size()), feature.data(), at(0), at(1), at(2), at(3), at(4), is_left.data(),
-             at(5), at(6), at(7), at(8), at(9), at(10)},
-            {bench.chunk.raw.data(), 1.0, 0.7, 0.1, 0}, 1e9, 0.05);
+        const auto bounds = f.add_row({static_cast<int>(feature.size()), feature.data(), at(0), at(1), at(2), at(3), at(4),
+                                       is_left.data(), at(5), at(6), at(7), at(8), at(9), at(10)},
+                                      {bench.step.chunk.raw.data(), 1.0, 0.7, 0.1, 0}, 1e9, 0.05);
         use(bounds);
     }
 };
 
 void print_kernels(int features, int classes) {
-    Bench ours(features, classes, false), papers(features, classes, true);
+    Bench<driftree::MeasuredTree> ours(features, classes, kModels);
+    Bench<driftree::PaperTree> papers(features, classes, 1);
     ours.forward(), papers.forward();
     GridBench grid(ours);
     CandidateBench store(papers);
     auto seconds = measure({
         {"forward", [&] { ours.forward(); }},
-        {"learn1", [&] { ours.learn(1); }},
-        {"learn3", [&] { ours.learn(3); }},
+        {"learn1", [&] { ours.learn_passes(1); }},
+        {"learn3", [&] { ours.learn_passes(3); }},
         {"grid", [&] { grid.add(); }},
         {"slots", [&] { grid.find_slots(); }},
         {"sgd_forward", [&] { papers.forward(); }},
-        {"sgd_learn", [&] { papers.learn(1); }},
+        {"sgd_learn", [&] { papers.learn({0.05}); }},
         {"sums", [&] { store.sum_buckets(); }},
         {"scan", [&] { store.scan(); }},
         {"bounds", [&] { store.add_row(); }},
     });
     const double of_all = kRows * kModels, adagrad = (seconds["learn3"] - seconds["learn1"]) / 2;
     const double slot_seconds = seconds["slots"] * features;
-    const std::map<std::string, double> per_row = {
-        {"model forward", seconds["forward"] / of_all}, {"Adagrad pass", adagrad / of_all},
-        {"Newton row", (seconds["learn1"] - adagrad) / of_all}, {"slots", slot_seconds / kRows},
-        {"grid sums", (seconds["grid"] - slot_seconds) / kRows}, {"SGD forward", seconds["sgd_forward"] / kRows},
-        {"SGD row", seconds["sgd_learn"] / kRows}, {"candidate sums", seconds["sums"] * features / kRows},
-        {"candidate scan", seconds["scan"] * features / kRows}, {"candidate bounds", seconds["bounds"]}};
-    const auto& shape = ours.engine.shape;
+    const std::map<std::string, double> per_row = {{"model forward", seconds["forward"] / of_all},
+                                                   {"Adagrad pass", adagrad / of_all},
+                                                   {"Newton row", (seconds["learn1"] - adagrad) / of_all},
+                                                   {"slots", slot_seconds / kRows},
+                                                   {"grid sums", (seconds["grid"] - slot_seconds) / kRows},
+                                                   {"SGD forward", seconds["sgd_forward"] / kRows},
+                                                   {"SGD row", seconds["sgd_learn"] / kRows},
+                                                   {"candidate sums", seconds["sums"] * features / kRows},
+                                                   {"candidate scan", seconds["scan"] * features / kRows},
+                                                   {"candidate bounds", seconds["bounds"]}};
+    const auto& shape = ours.tree.shape;
     for (const auto& [name, value] : per_row)
-        std::printf("\n  {\"kernel\": \"%s\", \"features\": %d, \"outputs\": %d, \"columns\": %d, \"stride\": %d, "
-                    "\"bins\": %d, \"seconds\": %.6g},",
-                    name.c_str(), features, shape.outputs, shape.columns, shape.stride, grid.bins, value);
+        std::printf(
+            "\n  {\"kernel\": \"%s\", \"features\": %d, \"outputs\": %d, \"columns\": %d, \"stride\": %d, "
+            "\"bins\": %d, \"seconds\": %.6g},",
+            name.c_str(), features, shape.outputs, shape.columns, shape.stride, grid.bins, value);
 }
 
 }  // namespace

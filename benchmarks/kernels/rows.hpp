@@ -1,9 +1,10 @@
 // Fixed input for the harness: the same rows on every machine, no library's random numbers.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
-#include "engine.hpp"
+#include "model_tree.hpp"
 
 namespace harness {
 
@@ -20,8 +21,7 @@ private:
 struct Stream {
     int features, classes;
     Draws draws{1};
-    std::vector<double> weights, X;
-    std::vector<std::int32_t> y;
+    std::vector<double> weights, X, y;  // y: codes of labels
 
     Stream(int m, int c) : features(m), classes(c), weights(static_cast<std::size_t>(m) * c) {
         for (double& w : weights) w = draws.uniform() - 0.5;
@@ -38,7 +38,7 @@ struct Stream {
                     score += weights[static_cast<long>(k) * features + j] * (X[static_cast<long>(i) * features + j] - 0.5);
                 if (score > best) best = score, y[i] = k;
             }
-            if (draws.uniform() < 0.1) y[i] = static_cast<int>(draws.uniform() * classes);
+            if (draws.uniform() < 0.1) y[i] = std::floor(draws.uniform() * classes);
         }
     }
 };
