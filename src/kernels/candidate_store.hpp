@@ -68,7 +68,12 @@ public:
     }
     void enlist(Step&, int, const Pupil&) const {}
     void enlist_last(Step&) const {}
-    void make_room(const Step&, Scratch&, Part&) {}
+    void make_scratch(const Step&, Scratch&) const {}
+    void add_to(Fingerprint& print) const {
+        for (const Candidates& store : stores)
+            for (int k = 0; k < store.n(); k++) print.add(std::int64_t{store.feature[k]}), print.add(store.value[k]);
+    }
+    void make_room(const Step&, Part&) {}
     // Sums from elsewhere must be those of this node.
     void make_room_for(int node, const Part& part) {
         const CandidateSums& sums = part.sums;

@@ -1,5 +1,6 @@
 // LossTree: a tree whose nodes all have a model, and know what it has lost beside the leaves below it.
 #pragma once
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -45,6 +46,21 @@ struct NodeSums {
         a("node", node), a("rows", rows), a("seen", seen), a("own", own), a("subtree", subtree);
         a("class_rows", class_rows);
     }
+};
+
+// A hash of what two trees must have in common for the sums of one to be for the other.
+class Fingerprint {
+public:
+    void add(std::int64_t number) { state_ = mix64(state_ + static_cast<std::uint64_t>(number)); }
+    void add(double number) { add(std::bit_cast<std::int64_t>(number)); }
+    void add(const Condition& condition) {
+        add(std::int64_t{condition.feature}), add(condition.threshold);
+        add(std::int64_t{condition.equality}), add(std::int64_t{condition.missing_left});
+    }
+    std::int64_t value() const { return std::bit_cast<std::int64_t>(state_); }
+
+private:
+    std::uint64_t state_ = 0;
 };
 
 // What is left of faded sums after some rows.

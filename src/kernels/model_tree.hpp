@@ -63,11 +63,12 @@ public:
         typename Evidence::Whole whole;
         double weight = 0.0;
         std::int64_t n_rows = 0, n_steps = 0;
-        std::int64_t n_changes = 0, n_growths = 0;  // of the tree that they are for
+        std::int64_t tree = 0;  // fingerprint of the one that they are for
 
         Sums& operator+=(const Sums& other) {
-            if (n_changes != other.n_changes || n_growths != other.n_growths)
-                throw std::invalid_argument("sums for different trees cannot be added");
+            if (other.n_rows == 0) return *this;
+            if (n_rows == 0) return *this = other;
+            if (tree != other.tree) throw std::invalid_argument("sums for different trees cannot be added");
             for (const Part& part : other.parts) {
                 const auto own = std::find_if(parts.begin(), parts.end(),
                                               [&](const Part& one) { return one.node.node == part.node.node; });
@@ -86,8 +87,7 @@ public:
         }
         template <class Archive>
         void visit(Archive& a) {
-            a("weight", weight), a("n_rows", n_rows), a("n_steps", n_steps), a("n_changes", n_changes),
-                a("n_growths", n_growths);
+            a("weight", weight), a("n_rows", n_rows), a("n_steps", n_steps), a("tree", tree);
             whole.visit(a);
             if (n_rows == 0) return;  // no parts
             a.each("part", parts, [](auto& inner, Part& part) {
@@ -108,7 +108,8 @@ public:
         evidence.begin_step();
         read(step_, X, y, weights, n);
         scratch_.may_wait = true;
-        evidence.make_room(step_, scratch_, part_.evidence);
+        evidence.make_scratch(step_, scratch_);
+        evidence.make_room(step_, part_.evidence);
         part_.node.class_rows.reserve(n_classes);
         due_.reserve(step_.n_stops);
         table->scaler.make_scratch();
@@ -135,15 +136,13 @@ public:
     // What rows would add to the tree as it is: nothing in it changes, and nothing is learnt.
     Sums accumulate(const double* X, const double* y, const double* weights, int n) const {
         Sums sums;
-        sums.n_changes = n_changes;
-        sums.n_growths = n_growths;
         if (n == 0) return sums;
+        sums.tree = fingerprint();
         Step step;
         typename Evidence::Scratch scratch;
         scratch.may_wait = false;
         read(step, X, y, weights, n);
-        typename Evidence::Part room;
-        const_cast<Evidence&>(evidence).make_room(step, scratch, room);
+        evidence.make_scratch(step, scratch);
         step.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
         judge(step);
         for (int s = step.n_stops - 1; s >= 0; s--) accumulate(step, scratch, step.stops[s], sums.parts.emplace_back());
@@ -155,7 +154,8 @@ public:
     }
     // Takes sums that were accumulated for this very tree, maybe elsewhere.
     void absorb(Sums sums) {
-        if (sums.n_changes != n_changes || sums.n_growths != n_growths)
+        if (sums.n_rows == 0) return;
+        if (sums.tree != fingerprint())
             throw std::invalid_argument("these sums are for another tree, or for this one before it changed");
         due_.clear();
         due_.reserve(sums.parts.size());
@@ -265,6 +265,18 @@ private:
         typename Evidence::Memory evidence;
     };
     Memory new_memory() const { return {std::vector<double>(n_classes, 0.0), evidence.new_memory()}; }
+
+    // What sums depend on besides the models: the same in a copy of the tree, on whatever machine.
+    std::int64_t fingerprint() const {
+        Fingerprint print;
+        for (const int number : {shape.columns, shape.outputs, n_classes}) print.add(std::int64_t{number});
+        for (const Node& node : nodes.all) {
+            for (const int number : {int{node.is_alive}, node.left, node.right}) print.add(std::int64_t{number});
+            print.add(node.condition);
+        }
+        evidence.add_to(print);
+        return print.value();
+    }
 
     // ---- the moves
     // Which rows come to which nodes, and which models are to learn them.

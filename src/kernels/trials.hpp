@@ -171,8 +171,12 @@ public:
         choose_rows(step, step.stops[0].rows, challenger_stands_for(), pupil.rows);
         if (pupil.rows.empty()) step.n_pupils--;
     }
-    void make_room(const Step& step, Scratch& scratch, Part& part) {
-        scratch.values.resize(step.chunk.n);
+    void make_scratch(const Step& step, Scratch& scratch) const { scratch.values.resize(step.chunk.n); }
+    void add_to(Fingerprint& print) const {
+        for (const Trial& trial : trials) print.add(trial.condition);
+        for (const Grid& grid : grids) print.add(std::int64_t{grid.n_slots()});
+    }
+    void make_room(const Step& step, Part& part) {
         part.trials.reserve(rates.per_node);
         const int m = tree_.table->n_features();
         part.grid.reserve(step.chunk.n, tree_.shape.size(), m, true);

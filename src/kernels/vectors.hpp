@@ -25,76 +25,42 @@ typedef double Part __attribute__((vector_size(8 * kWidth), aligned(8), may_alia
 typedef std::int64_t Bits __attribute__((vector_size(8 * kWidth), aligned(8), may_alias));
 typedef float Singles __attribute__((vector_size(4 * kWidth), aligned(4), may_alias));
 
+// clang-format off
 #define DRIFTREE_EACH_PART for (int i = 0; i < kParts; i++)
 
 struct __attribute__((may_alias)) Mask {  // of a comparison: -1 where it holds, else 0
     Bits part[kParts];
-    friend Mask operator~(Mask a) {
-        DRIFTREE_EACH_PART a.part[i] = ~a.part[i];
-        return a;
-    }
-    friend Mask operator^(Mask a, const Mask& b) {
-        DRIFTREE_EACH_PART a.part[i] ^= b.part[i];
-        return a;
-    }
-    friend Mask operator&(Mask a, const Mask& b) {
-        DRIFTREE_EACH_PART a.part[i] &= b.part[i];
-        return a;
-    }
+    friend Mask operator~(Mask a) { DRIFTREE_EACH_PART a.part[i] = ~a.part[i]; return a; }
+    friend Mask operator^(Mask a, const Mask& b) { DRIFTREE_EACH_PART a.part[i] ^= b.part[i]; return a; }
+    friend Mask operator&(Mask a, const Mask& b) { DRIFTREE_EACH_PART a.part[i] &= b.part[i]; return a; }
 };
 
 struct __attribute__((may_alias)) Vector {
     Part part[kParts];
     double operator[](int lane) const { return part[lane / kWidth][lane % kWidth]; }
-#define DRIFTREE_OPERATOR(op)                                                \
-    friend Vector operator op(Vector a, const Vector& b) {                   \
-        DRIFTREE_EACH_PART a.part[i] = a.part[i] op b.part[i];               \
-        return a;                                                            \
-    }                                                                        \
-    friend Vector operator op(Vector a, double b) {                          \
-        DRIFTREE_EACH_PART a.part[i] = a.part[i] op b;                       \
-        return a;                                                            \
-    }                                                                        \
-    friend Vector operator op(double a, Vector b) {                          \
-        DRIFTREE_EACH_PART b.part[i] = a op b.part[i];                       \
-        return b;                                                            \
-    }                                                                        \
-    Vector& operator op## = (const Vector& b) { return *this = *this op b; } \
-    Vector& operator op## = (double b) { return *this = *this op b; }
-    DRIFTREE_OPERATOR(+)
-    DRIFTREE_OPERATOR(-)
-    DRIFTREE_OPERATOR(*)
-    DRIFTREE_OPERATOR(/)
-#define DRIFTREE_COMPARISON(op)                                 \
-    friend Mask operator op(const Vector& a, const Vector& b) { \
-        Mask m;                                                 \
-        DRIFTREE_EACH_PART m.part[i] = a.part[i] op b.part[i];  \
-        return m;                                               \
-    }                                                           \
-    friend Mask operator op(const Vector& a, double b) {        \
-        Mask m;                                                 \
-        DRIFTREE_EACH_PART m.part[i] = a.part[i] op b;          \
-        return m;                                               \
-    }
-        DRIFTREE_COMPARISON(<) DRIFTREE_COMPARISON(>) DRIFTREE_COMPARISON(<=)
-            DRIFTREE_COMPARISON(>=) friend Vector operator-(Vector a) {
-        DRIFTREE_EACH_PART a.part[i] = -a.part[i];
-        return a;
-    }
+#define DRIFTREE_OPERATOR(op)                                                                                          \
+    friend Vector operator op(Vector a, const Vector& b) { DRIFTREE_EACH_PART a.part[i] = a.part[i] op b.part[i]; return a; } \
+    friend Vector operator op(Vector a, double b) { DRIFTREE_EACH_PART a.part[i] = a.part[i] op b; return a; }         \
+    friend Vector operator op(double a, Vector b) { DRIFTREE_EACH_PART b.part[i] = a op b.part[i]; return b; }         \
+    Vector& operator op##=(const Vector& b) { return *this = *this op b; }                                            \
+    Vector& operator op##=(double b) { return *this = *this op b; }
+    DRIFTREE_OPERATOR(+) DRIFTREE_OPERATOR(-) DRIFTREE_OPERATOR(*) DRIFTREE_OPERATOR(/)
+#define DRIFTREE_COMPARISON(op)                                                                                        \
+    friend Mask operator op(const Vector& a, const Vector& b) { Mask m; DRIFTREE_EACH_PART m.part[i] = a.part[i] op b.part[i]; return m; } \
+    friend Mask operator op(const Vector& a, double b) { Mask m; DRIFTREE_EACH_PART m.part[i] = a.part[i] op b; return m; }
+    DRIFTREE_COMPARISON(<) DRIFTREE_COMPARISON(>) DRIFTREE_COMPARISON(<=) DRIFTREE_COMPARISON(>=)
+    friend Vector operator-(Vector a) { DRIFTREE_EACH_PART a.part[i] = -a.part[i]; return a; }
 };
 
 inline Vector& at(double* p) { return *reinterpret_cast<Vector*>(p); }
 inline const Vector& at(const double* p) { return *reinterpret_cast<const Vector*>(p); }
-inline Vector all(double x) {
-    Vector v;
-    DRIFTREE_EACH_PART v.part[i] = Part{} + x;
-    return v;
-}
+inline Vector all(double x) { Vector v; DRIFTREE_EACH_PART v.part[i] = Part{} + x; return v; }
 inline Vector choose(const Mask& mask, Vector yes, const Vector& no) {
     DRIFTREE_EACH_PART yes.part[i] = mask.part[i] ? yes.part[i] : no.part[i];
     return yes;
 }
 inline Vector choose(const Mask& mask, const Vector& yes, double no) { return choose(mask, yes, all(no)); }
+// clang-format on
 
 typedef double Two __attribute__((vector_size(16), aligned(8)));
 typedef double Four __attribute__((vector_size(32), aligned(8)));

@@ -118,6 +118,15 @@ def test_sums_are_archived(setting):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
+def test_a_copy_of_the_tree_may_sum_for_it(setting):
+    tree, (X, y, w) = make_grown(setting)
+    copy = make_tree(**of_setting(setting, max_nodes=9, epsilon=1.0, gain_step=2.0))
+    copy.restore(tree.knowledge())
+    tree.engine.absorb(copy.engine.accumulate(X, y, w))
+    assert tree.engine.n_rows == copy.engine.n_rows + len(X)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
 def test_sums_are_for_the_tree_that_they_were_made_for(setting):
     tree, (X, y, w) = make_grown(setting)
     sums = tree.engine.accumulate(X, y, w)
