@@ -25,7 +25,6 @@ class CandidateStore {
 public:
     using Kind = Sgd;
     static constexpr Scaling kScaling = Scaling::range;
-    static constexpr const char* kName = "candidates";
 
     CandidateStore(LossTree<Sgd>& tree, const CandidateRates& rates, std::uint64_t) : rates(rates), tree_(tree) {}
 
@@ -68,7 +67,7 @@ public:
     }
     void enlist(Step&, int, const Pupil&) const {}
     void enlist_last(Step&) const {}
-    void make_scratch(const Step&, Scratch&) const {}
+    void make_scratch(const Step&, Scratch& scratch, bool may_wait) const { scratch.may_wait = may_wait; }
     void add_to(Fingerprint& print) const {
         for (const Candidates& store : stores)
             for (int k = 0; k < store.n(); k++) print.add(std::int64_t{store.feature[k]}), print.add(store.value[k]);
@@ -185,10 +184,6 @@ public:
         made.n_right = n[1];
         return made;
     }
-    struct Branch {
-        Condition condition;
-        int left, right;  // models
-    };
     Branch take(int node, int k, Draft& draft) {
         const std::int32_t feature = stores[node].feature[k];
         const Condition condition = {feature, stores[node].value[k], tree_.table->schema.is_categorical[feature], 0};

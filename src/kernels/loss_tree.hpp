@@ -63,6 +63,12 @@ private:
     std::uint64_t state_ = 0;
 };
 
+// What a split makes of a node: a condition, and the models of its children.
+struct Branch {
+    Condition condition;
+    int left, right;
+};
+
 // What is left of faded sums after some rows.
 struct Fade {
     double rows = 0.0, keep = 1.0, keep_recent = 1.0;

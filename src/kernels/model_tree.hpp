@@ -107,8 +107,7 @@ public:
             reshape({shape.columns, padded(shape.columns), shape.outputs});
         evidence.begin_step();
         read(step_, X, y, weights, n);
-        scratch_.may_wait = true;
-        evidence.make_scratch(step_, scratch_);
+        evidence.make_scratch(step_, scratch_, true);  // a single row may wait
         evidence.make_room(step_, part_.evidence);
         part_.node.class_rows.reserve(n_classes);
         due_.reserve(step_.n_stops);
@@ -140,9 +139,8 @@ public:
         sums.tree = fingerprint();
         Step step;
         typename Evidence::Scratch scratch;
-        scratch.may_wait = false;
         read(step, X, y, weights, n);
-        evidence.make_scratch(step, scratch);
+        evidence.make_scratch(step, scratch, false);
         step.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
         judge(step);
         for (int s = step.n_stops - 1; s >= 0; s--) accumulate(step, scratch, step.stops[s], sums.parts.emplace_back());

@@ -43,7 +43,6 @@ class Trials {
 public:
     using Kind = Blend;
     static constexpr Scaling kScaling = Scaling::moments;
-    static constexpr const char* kName = "trials";
 
     Trials(LossTree<Blend>& tree, const TrialRates& rates, std::uint64_t seed)
         : rates(rates), restless_until(rates.restless_rows), tree_(tree), seed_(seed),
@@ -122,7 +121,6 @@ public:
     };
     struct Scratch {
         std::vector<double> values;
-        bool may_wait = true;  // unused: nothing waits here
         template <class Archive>
         void visit_scratch(Archive& a) {
             a("grid_values", values);
@@ -171,7 +169,7 @@ public:
         choose_rows(step, step.stops[0].rows, challenger_stands_for(), pupil.rows);
         if (pupil.rows.empty()) step.n_pupils--;
     }
-    void make_scratch(const Step& step, Scratch& scratch) const { scratch.values.resize(step.chunk.n); }
+    void make_scratch(const Step& step, Scratch& scratch, bool) const { scratch.values.resize(step.chunk.n); }
     void add_to(Fingerprint& print) const {
         for (const Trial& trial : trials) print.add(trial.condition);
         for (const Grid& grid : grids) print.add(std::int64_t{grid.n_slots()});
@@ -314,10 +312,6 @@ public:
         if (t / rates.per_node != node || trials.at(t).is_free()) throw std::out_of_range("the node has no such trial");
         return {};
     }
-    struct Branch {
-        Condition condition;
-        int left, right;  // models
-    };
     // The trial's models become those of the children. It cannot fail.
     Branch take(int node, int t, Draft&) {
         const Branch branch = {trials[t].condition, std::exchange(trials[t].left_model, -1),

@@ -36,7 +36,7 @@ KIND = "driftree model"
 SERVED = "served"  # what a server notes of its journal in a model file: no part of the model
 FINITE = ("model.numbers", "node.rows", "sums.class_rows", "clock")  # what is predicted rests on
 COLUMNS = ("value_column", "missing_column", "level_column")
-OWN_STATE = {"_tree", "_encoder", "n_features_in_", "feature_names_in_"}
+OWN_STATE = {"_tree", "n_features_in_", "feature_names_in_"}
 MODEL_KEYS = ("class", "parameters", "n_features_in", "feature_names_in", "learnt")
 LEARNT_KEYS = ("parameters", "categorical", "names", "levels", "labels", "history")
 
