@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftree import FIMTDDClassifier
-from driftree.baselines.fimtdd_tree import SplitPoint, hoeffding_bound
+from driftree.baselines.fimtdd import SplitPoint, hoeffding_bound
 from driftree.learn._kernels import MAX_KEYS, FimtddEngine, page_hinkley
 
 NAN = math.nan
