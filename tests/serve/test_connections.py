@@ -1,4 +1,4 @@
-"""Connections on real sockets: who says nothing, or takes nothing, stays not and harms nobody."""
+"""Connections on real sockets: idle and stalled clients are closed and harm nobody."""
 
 import contextlib
 import http.client
@@ -10,11 +10,10 @@ import time
 import pytest
 import uvicorn
 
+import driftree.serve.server as serving
 from driftree import DynamicModelTreeClassifier
-from driftree.serve import connections
 from driftree.serve.app import make_app
 from driftree.serve.limits import Limits
-from driftree.serve.server import make_config
 from driftree.serve.writer import Writer
 
 PATIENCE = 30  # seconds, after which a test has failed
@@ -25,7 +24,7 @@ class Running:
     """A server in a thread."""
 
     def __init__(self, app):
-        self.server = uvicorn.Server(make_config(app))
+        self.server = uvicorn.Server(serving.make_config(app))
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.thread = threading.Thread(target=self.server.run, args=([self.listener],))
         self.thread.start()
@@ -69,8 +68,8 @@ def running(app=None, **limits):
 
 @pytest.fixture
 def hurry(monkeypatch):
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(connections, "STALL_SECONDS", 1.0)
+    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(serving, "STALL_SECONDS", 1.0)
 
 
 def read_to_end(client):
@@ -122,13 +121,13 @@ def test_whoever_does_not_ask_is_cut_off(start):
         else:
             head, _, body = read_to_end(client).partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 408 ")
-            assert json.loads(body) == {"detail": connections.WORDS}
+            assert json.loads(body) == {"detail": serving.LATE}
         until(lambda: server.n_open == 0)
         assert server.get(b"/health") == 200
 
 
 def test_a_connection_serves_requests_for_longer_than_a_head_may_take(monkeypatch):
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 2.0)
+    monkeypatch.setattr(serving, "HEAD_SECONDS", 2.0)
     with running() as server, server.connect() as client:
         connection = http.client.HTTPConnection("localhost")
         connection.sock = client  # the same one for all
@@ -148,7 +147,7 @@ def test_the_silent_do_not_count_against_those_who_speak():
 
 
 def test_when_too_many_are_open_the_longest_silent_one_goes(monkeypatch):
-    monkeypatch.setattr(connections, "MAX_OPEN", 20)
+    monkeypatch.setattr(serving, "MAX_OPEN", 20)
     with running() as server, contextlib.ExitStack() as stack:
         busy = stack.enter_context(server.connect(POST.replace(b"text/plain", b"application/json")))
         for i in range(100):

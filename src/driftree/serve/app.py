@@ -1,24 +1,255 @@
-"""App: the routes, the middleware and the errors put together."""
+"""App: the endpoints, and the application that they make with middleware and error handlers.
+
+Endpoints that compute run in threads; learning waits for the writer.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+import json
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Query, Request, Security
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from fastapi.security import HTTPBearer
 from starlette.requests import ClientDisconnect
 
+from driftree.learn.storage import container, models
+from driftree.serve import requests, responses, schemas
+from driftree.serve.batches import LearnBatch
 from driftree.serve.limits import Refusal
-from driftree.serve.metrics import Metrics
+from driftree.serve.metrics import CONTENT_TYPE, Metrics
 from driftree.serve.middleware import AccessMiddleware
-from driftree.serve.routes import Answer, open_router, refuse, router
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from driftree.serve.writer import Writer
 
+
 API_VERSION = "1"  # of the requests and answers, not of the library
+SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+KEY = "idempotency-key"
+WORDS = {
+    400: "No JSON, or an unsuitable header.",
+    401: "The token is missing or wrong.",
+    403: "The server is read-only.",
+    408: "The body took too long.",
+    409: "Nothing was learnt yet, or the model has no explanations, or does not fit into a file.",
+    413: "Too many bytes or rows.",
+    415: "The body is not declared as JSON.",
+    421: "The host is not this machine.",
+    422: "Something in the request is wrong; the detail says row and column.",
+    503: "Overloaded, or learning has stopped.",
+}
+# The middleware checks the token, before anything is read; this only documents it.
+router = APIRouter(dependencies=[Security(HTTPBearer(auto_error=False))])
+open_router = APIRouter()
 
 
+class Answer(JSONResponse):
+    """JSON in ASCII: a name that is no proper Unicode must not be an error here."""
+
+    def __init__(self, content: Any, status: int = 200, headers: dict[str, str] | None = None):
+        super().__init__(content, status, headers=SAFE | (headers or {}))
+
+    def render(self, content: Any) -> bytes:
+        """Return the bytes."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def refuse(refusal: Refusal) -> Answer:
+    """Return the response to what is not granted."""
+    return Answer({"detail": refusal.words}, refusal.status, refusal.headers)
+
+
+def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {
+        status: {"model": schemas.Problem, "description": WORDS[status]}
+        for status in sorted({401, 421, *statuses})
+    }
+
+
+def _takes(kind: type[BaseModel], *parameters: dict[str, Any]) -> dict[str, Any]:
+    """Document a body that the endpoint reads itself."""
+    schema = kind.model_json_schema()
+    content = {"application/json": {"schema": schema}}
+    return {"requestBody": {"required": True, "content": content}, "parameters": list(parameters)}
+
+
+BODY = (400, 408, 413, 415, 422)
+KEY_PARAMETER = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "A batch that comes again with the same key is not learnt again.",
+    "schema": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": requests.MAX_KEY,
+        "pattern": "^[!-~]+$",
+    },
+}
+
+
+def _writer(request: Request) -> Writer:
+    writer: Writer = request.app.state.writer
+    return writer
+
+
+async def _read(request: Request, kind: Any) -> Any:
+    body = await requests.read_body(request, _writer(request).limits)
+    return requests.read(kind, requests.parse(body))
+
+
+# ---------------------------------------------------------------------- what a model does
+@router.post(
+    "/predict",
+    response_model=schemas.Predictions,
+    responses=_problems(*BODY, 409),
+    openapi_extra=_takes(schemas.PredictRequest),
+)
+async def predict(request: Request) -> Response:
+    """Predict rows: labels and probabilities."""
+    writer = _writer(request)
+    wanted = await _read(request, schemas.PredictRequest)
+    requests.check_rows(wanted.rows, writer.limits)
+    return Answer(await run_in_threadpool(responses.predict, writer.model, wanted.rows))
+
+
+@router.post(
+    "/learn",
+    response_model=schemas.Receipt,
+    responses=_problems(*BODY, 403, 503),
+    openapi_extra=_takes(schemas.LearnRequest, KEY_PARAMETER),
+)
+async def learn(request: Request) -> Response:
+    """Learn a batch; once this answers, the batch survives a crash."""
+    writer = _writer(request)
+    key = request.headers.get(KEY)
+    requests.check_key(key)
+    wanted = await _read(request, schemas.LearnRequest)
+    requests.check_rows(wanted.rows, writer.limits)
+    requests.check_batch(wanted.labels, wanted.weights)
+    waiting = writer.submit(LearnBatch(wanted.rows, wanted.labels, wanted.weights, key))
+    learnt, is_new = await asyncio.wrap_future(waiting)
+    return Answer({"sequence": learnt.sequence, "rows": learnt.n_rows, "repeated": not is_new})
+
+
+# ---------------------------------------------------------------------- what it knows
+@router.post(
+    "/explain",
+    response_model=schemas.WhyPrediction,
+    responses=_problems(*BODY, 409),
+    openapi_extra=_takes(schemas.ExplainRequest),
+)
+async def explain(request: Request) -> Response:
+    """Say why a row is predicted as it is."""
+    writer = _writer(request)
+    wanted = await _read(request, schemas.ExplainRequest)
+    requests.check_rows([wanted.row], writer.limits)
+
+    def look() -> dict[str, Any]:
+        with writer.still() as model:
+            return responses.explain(model, wanted.row)
+
+    return Answer(await run_in_threadpool(look))
+
+
+@router.get("/explain", response_model=schemas.Tree, responses=_problems(409))
+def tree(request: Request) -> Response:
+    """Say what the tree knows, as text and as rules."""
+    with _writer(request).still() as model:
+        return Answer(responses.tell_tree(model))
+
+
+@router.get("/events", response_model=schemas.Events, responses=_problems(422))
+def events(
+    request: Request,
+    after_row: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """Say why the tree changed: the first changes after a row, oldest first."""
+    with _writer(request).still() as model:
+        found = [event for event in getattr(model, "events_", []) if event.n_rows > after_row]
+    return Answer({"events": [responses.tell_event(event) for event in found[:limit]]})
+
+
+@router.get("/model", response_model=schemas.Summary, responses=_problems())
+def summary(request: Request) -> Response:
+    """Say what kind of model it is, and how large."""
+    writer = _writer(request)
+    with writer.still():
+        return Answer(responses.summarise(writer))
+
+
+@router.get(
+    "/model/file",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {}}}, **_problems(409)},
+)
+def model_file(request: Request) -> Response:
+    """Give the model, as it is now, as a file that `driftree.load` reads."""
+    try:
+        with _writer(request).still() as model:
+            data = container.to_bytes(models.KIND, *models.pack(model))
+    except (TypeError, ValueError) as error:
+        raise Refusal(409, str(error)) from None
+    headers = SAFE | {"Content-Disposition": 'attachment; filename="model.dmt"'}
+    return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+# ---------------------------------------------------------------------- how it is
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}, **_problems()},
+)
+async def metrics(request: Request) -> Response:
+    """Give counts, times and sizes for Prometheus."""
+    figures = await run_in_threadpool(_figures, _writer(request))
+    text = request.app.state.metrics.to_text(figures)
+    return Response(text, media_type=CONTENT_TYPE, headers=SAFE)
+
+
+def _figures(writer: Writer) -> dict[str, float]:
+    with writer.still() as model:
+        return {
+            "driftree_rows_learnt_total": writer.rows_learnt,
+            "driftree_snapshots_total": writer.snapshots,
+            "driftree_failed_snapshots_total": writer.failed_snapshots,
+            "driftree_rows_seen": getattr(model, "n_rows_seen_", 0),
+            "driftree_batches": writer.sequence,
+            "driftree_nodes": getattr(model, "n_nodes_", 1),
+            "driftree_memory_bytes": model.memory_usage(),
+            "driftree_journal_bytes": 0 if writer.journal is None else writer.journal.size,
+            "driftree_rows_unsaved": writer.rows_unsaved,
+            "driftree_learning": int(writer.journal is not None and writer.failure is None),
+        }
+
+
+@open_router.get(
+    "/health",
+    response_model=schemas.Health,
+    responses={
+        421: {"model": schemas.Problem, "description": WORDS[421]},
+        503: {"model": schemas.Health, "description": "Learning has stopped."},
+    },
+)
+async def health(request: Request) -> Response:
+    """Say whether it can do its work; it answers only when it has recovered."""
+    writer = _writer(request)
+    if writer.failure is not None:
+        return Answer({"status": "failed", "learning": False, "problem": writer.failure}, 503)
+    is_learning = writer.journal is not None
+    if writer.problem is not None:
+        told = {"status": "degraded", "learning": is_learning, "problem": writer.problem}
+        return Answer(told)
+    return Answer({"status": "ok", "learning": is_learning})
+
+
+# ---------------------------------------------------------------------- the application
 def make_app(writer: Writer, *, token: str | None = None, only_loopback: bool = True) -> FastAPI:
     """Return the application that lets others use a model.
 
