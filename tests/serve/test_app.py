@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, load
 from driftree.serve.app import make_app
-from driftree.serve.limits import Limits
 from driftree.serve.recovery import open_model
+from driftree.serve.requests import Limits
 from driftree.serve.writer import Writer
 from serving import ask, draw_batches, learn_offline, to_bytes
 

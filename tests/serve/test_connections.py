@@ -13,7 +13,7 @@ import uvicorn
 import driftree.serve.server as serving
 from driftree import DynamicModelTreeClassifier
 from driftree.serve.app import make_app
-from driftree.serve.limits import Limits
+from driftree.serve.requests import Limits
 from driftree.serve.writer import Writer
 
 PATIENCE = 30  # seconds, after which a test has failed

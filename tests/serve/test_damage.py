@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from driftree.learn.storage import container
 from driftree.serve.app import make_app
-from driftree.serve.batches import LearnBatch
 from driftree.serve.journal import HEADER, Journal, JournalError, read_journal, segments, to_frame
 from driftree.serve.recovery import open_model
+from driftree.serve.requests import LearnBatch
 from driftree.serve.writer import Task
 from serving import ask, draw_batches, learn_offline, to_bytes
 

@@ -11,11 +11,10 @@ import pytest
 from driftree import DynamicModelTreeClassifier, load
 from driftree.learn.storage import atomic
 from driftree.serve import journal as journal_module
-from driftree.serve.batches import REMEMBERED, LearnBatch, Learnt, LearntKeys
 from driftree.serve.journal import JournalError
-from driftree.serve.limits import Limits, Refusal
 from driftree.serve.recovery import open_model
-from driftree.serve.writer import Task, Writer
+from driftree.serve.requests import LearnBatch, Limits, Refusal
+from driftree.serve.writer import REMEMBERED, Learnt, LearntKeys, Task, Writer
 from serving import draw_batches, learn_offline, to_bytes
 
 CALLS = ("open", "write", "pwrite", "fsync", "ftruncate", "replace", "unlink")

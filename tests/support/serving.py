@@ -14,8 +14,7 @@ import numpy as np
 
 from driftree import DynamicModelTreeClassifier
 from driftree.learn.storage import container, models
-from driftree.serve.batches import LearnBatch
-from driftree.serve.requests import to_columns
+from driftree.serve.requests import LearnBatch, to_columns
 
 
 def draw_batches(n, seed=1, most_rows=20):

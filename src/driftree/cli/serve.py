@@ -52,7 +52,7 @@ def serve(
     with one_line():
         try:
             from driftree.serve import server
-            from driftree.serve.limits import Limits
+            from driftree.serve.requests import Limits
         except ModuleNotFoundError as error:
             raise ImportError(
                 f"serving needs {error.name}, which is not installed: pip install 'driftree[serve]'"

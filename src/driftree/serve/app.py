@@ -17,11 +17,10 @@ from fastapi.security import HTTPBearer
 from starlette.requests import ClientDisconnect
 
 from driftree.learn.storage import container, models
-from driftree.serve import requests, responses, schemas
-from driftree.serve.batches import LearnBatch
-from driftree.serve.limits import Refusal
+from driftree.serve import requests, responses
 from driftree.serve.metrics import CONTENT_TYPE, Metrics
 from driftree.serve.middleware import AccessMiddleware
+from driftree.serve.requests import LearnBatch, Refusal
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -67,7 +66,7 @@ def refuse(refusal: Refusal) -> Answer:
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
-        status: {"model": schemas.Problem, "description": WORDS[status]}
+        status: {"model": responses.Problem, "description": WORDS[status]}
         for status in sorted({401, 421, *statuses})
     }
 
@@ -106,30 +105,30 @@ async def _read(request: Request, kind: Any) -> Any:
 # ---------------------------------------------------------------------- what a model does
 @router.post(
     "/predict",
-    response_model=schemas.Predictions,
+    response_model=responses.Predictions,
     responses=_problems(*BODY, 409),
-    openapi_extra=_takes(schemas.PredictRequest),
+    openapi_extra=_takes(requests.PredictRequest),
 )
 async def predict(request: Request) -> Response:
     """Predict rows: labels and probabilities."""
     writer = _writer(request)
-    wanted = await _read(request, schemas.PredictRequest)
+    wanted = await _read(request, requests.PredictRequest)
     requests.check_rows(wanted.rows, writer.limits)
     return Answer(await run_in_threadpool(responses.predict, writer.model, wanted.rows))
 
 
 @router.post(
     "/learn",
-    response_model=schemas.Receipt,
+    response_model=responses.Receipt,
     responses=_problems(*BODY, 403, 503),
-    openapi_extra=_takes(schemas.LearnRequest, KEY_PARAMETER),
+    openapi_extra=_takes(requests.LearnRequest, KEY_PARAMETER),
 )
 async def learn(request: Request) -> Response:
     """Learn a batch; once this answers, the batch survives a crash."""
     writer = _writer(request)
     key = request.headers.get(KEY)
     requests.check_key(key)
-    wanted = await _read(request, schemas.LearnRequest)
+    wanted = await _read(request, requests.LearnRequest)
     requests.check_rows(wanted.rows, writer.limits)
     requests.check_batch(wanted.labels, wanted.weights)
     waiting = writer.submit(LearnBatch(wanted.rows, wanted.labels, wanted.weights, key))
@@ -140,14 +139,14 @@ async def learn(request: Request) -> Response:
 # ---------------------------------------------------------------------- what it knows
 @router.post(
     "/explain",
-    response_model=schemas.WhyPrediction,
+    response_model=responses.WhyPrediction,
     responses=_problems(*BODY, 409),
-    openapi_extra=_takes(schemas.ExplainRequest),
+    openapi_extra=_takes(requests.ExplainRequest),
 )
 async def explain(request: Request) -> Response:
     """Say why a row is predicted as it is."""
     writer = _writer(request)
-    wanted = await _read(request, schemas.ExplainRequest)
+    wanted = await _read(request, requests.ExplainRequest)
     requests.check_rows([wanted.row], writer.limits)
 
     def look() -> dict[str, Any]:
@@ -157,14 +156,14 @@ async def explain(request: Request) -> Response:
     return Answer(await run_in_threadpool(look))
 
 
-@router.get("/explain", response_model=schemas.Tree, responses=_problems(409))
+@router.get("/explain", response_model=responses.Tree, responses=_problems(409))
 def tree(request: Request) -> Response:
     """Say what the tree knows, as text and as rules."""
     with _writer(request).still() as model:
         return Answer(responses.tell_tree(model))
 
 
-@router.get("/events", response_model=schemas.Events, responses=_problems(422))
+@router.get("/events", response_model=responses.Events, responses=_problems(422))
 def events(
     request: Request,
     after_row: Annotated[int, Query(ge=0, le=2**53)] = 0,
@@ -176,7 +175,7 @@ def events(
     return Answer({"events": [responses.tell_event(event) for event in found[:limit]]})
 
 
-@router.get("/model", response_model=schemas.Summary, responses=_problems())
+@router.get("/model", response_model=responses.Summary, responses=_problems())
 def summary(request: Request) -> Response:
     """Say what kind of model it is, and how large."""
     writer = _writer(request)
@@ -231,10 +230,10 @@ def _figures(writer: Writer) -> dict[str, float]:
 
 @open_router.get(
     "/health",
-    response_model=schemas.Health,
+    response_model=responses.Health,
     responses={
-        421: {"model": schemas.Problem, "description": WORDS[421]},
-        503: {"model": schemas.Health, "description": "Learning has stopped."},
+        421: {"model": responses.Problem, "description": WORDS[421]},
+        503: {"model": responses.Health, "description": "Learning has stopped."},
     },
 )
 async def health(request: Request) -> Response:

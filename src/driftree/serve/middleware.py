@@ -10,7 +10,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from driftree.serve.limits import Refusal, busy
+from driftree.serve.requests import Refusal, busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

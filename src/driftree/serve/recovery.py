@@ -13,7 +13,6 @@ from driftree.estimators import CLASSES, DynamicModelTreeClassifier
 from driftree.learn.storage import container, models
 from driftree.learn.storage.container import ModelFileError
 from driftree.learn.storage.locks import take_lock
-from driftree.serve.batches import LearnBatch, LearntKeys
 from driftree.serve.journal import (
     INSTEAD,
     Found,
@@ -22,8 +21,8 @@ from driftree.serve.journal import (
     read_count,
     read_journal,
 )
-from driftree.serve.limits import UNLIMITED, Limits, Refusal
-from driftree.serve.writer import Writer, feature_names, labels_of
+from driftree.serve.requests import UNLIMITED, LearnBatch, Limits, Refusal
+from driftree.serve.writer import LearntKeys, Writer, feature_names, labels_of
 
 SUFFIX = ".journal"
 

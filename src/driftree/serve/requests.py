@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
-
-from driftree.serve.limits import Limits, Refusal
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Model = TypeVar("Model", bound=BaseModel)
-
 MAX_TEXT = 1000  # characters of a name, a level or a label
 MAX_KEY = 64  # characters of an idempotency key
 LARGEST = 2**1023  # of whole numbers: float64 can still hold it
@@ -32,6 +30,101 @@ LARGEST = 2**1023  # of whole numbers: float64 can still hold it
 DROPPED = 2**24
 CLOSE = {"Connection": "close"}  # where the rest of a body is not read
 KINDS = {dict: "an object", list: "a list", type(None): "null"}
+
+
+# ---------------------------------------------------------------------- limits
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request, and all of them together, may be.
+
+    Attributes
+    ----------
+    max_body : int
+        Bytes of a request's body, counted while it is read.
+    max_rows : int
+        Rows of a request.
+    max_features, max_labels : int
+        Names of features that the model, and the rows of a request, may have; labels of the model.
+        Without them a client could make the models, which are quadratic in the inputs, outgrow the
+        memory.
+    max_waiting : int
+        Requests to learn that may wait for the one writer.
+    body_seconds : float
+        Time in which a body must arrive.
+    max_requests : int
+        Requests that may be answered at the same time. Connections without one do not count.
+    """
+
+    max_body: int = 2**20
+    max_rows: int = 1000
+    max_features: int = 1000
+    max_labels: int = 1000
+    max_waiting: int = 256
+    body_seconds: float = 30.0
+    max_requests: int = 256
+
+
+# For batches that were within the limits when they were acknowledged.
+UNLIMITED = Limits(max_rows=2**31, max_features=2**31, max_labels=2**31)
+
+
+@dataclass
+class Refusal(Exception):  # noqa: N818 (an answer, no mistake of ours)
+    """A request is not granted: the status and the words that the client gets.
+
+    Examples
+    --------
+    >>> raise Refusal(422, "row 3 has no features: give at least one")
+    Traceback (most recent call last):
+    driftree.serve.requests.Refusal: 422: row 3 has no features: give at least one
+    """
+
+    status: int
+    words: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.words}"
+
+
+def busy(words: str) -> Refusal:
+    """Return the refusal of a request that may be repeated soon."""
+    return Refusal(503, words, {"Retry-After": "1"})
+
+
+# ---------------------------------------------------------------------- schemas
+# What is in cells and labels is checked below, which can say row and column.
+_JSON_TYPES: list[dict[str, Any]] = [{"type": "number"}, {"type": "string"}, {"type": "boolean"}]
+Cell = Annotated[Any, WithJsonSchema({"anyOf": [*_JSON_TYPES, {"type": "null"}]})]
+Label = Annotated[Any, WithJsonSchema({"anyOf": _JSON_TYPES})]
+Weight = Annotated[Any, WithJsonSchema({"type": "number", "minimum": 0})]
+Row = Annotated[dict[str, Cell], Field(json_schema_extra={"minProperties": 1})]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class PredictRequest(_Request):
+    """Rows to predict: names of features to numbers, text, truth values or null (missing)."""
+
+    rows: list[Row] = Field(min_length=1)
+
+
+class LearnRequest(_Request):
+    """A batch to learn, in one go: all of it, or nothing if anything in it is wrong."""
+
+    rows: list[Row] = Field(min_length=1)
+    labels: list[Label] = Field(description="One per row.")
+    weights: list[Weight] | None = Field(
+        default=None, description="One per row: 2 is the row twice, 0 is no row."
+    )
+
+
+class ExplainRequest(_Request):
+    """A row whose prediction is to be explained."""
+
+    row: Row
 
 
 # ---------------------------------------------------------------------- bytes
@@ -78,7 +171,7 @@ def parse(body: bytes) -> Any:
     {'rows': [{'age': 31}]}
     >>> parse(b'{"age": 31, "age": 32}')
     Traceback (most recent call last):
-    driftree.serve.limits.Refusal: 400: the body is no JSON: an object has the key 'age' twice
+    driftree.serve.requests.Refusal: 400: the body is no JSON: an object has the key 'age' twice
     """
     try:
         return json.loads(body.decode("utf-8"), object_pairs_hook=_unique)
@@ -105,10 +198,9 @@ def read(kind: type[Model], data: Any) -> Model:
 
     Examples
     --------
-    >>> from driftree.serve.schemas import PredictRequest
     >>> read(PredictRequest, {"rows": [7]})
     Traceback (most recent call last):
-    driftree.serve.limits.Refusal: 422: rows, 0: Input should be a valid dictionary
+    driftree.serve.requests.Refusal: 422: rows, 0: Input should be a valid dictionary
     """
     try:
         return kind.model_validate(data)
@@ -164,7 +256,7 @@ def check_value(value: Any, where: str) -> None:
     >>> check_value(3, "column 'age', row 0")
     >>> check_value(float("nan"), "column 'age', row 1")
     Traceback (most recent call last):
-    driftree.serve.limits.Refusal: 422: column 'age', row 1: JSON has no nan: use null if missing
+    driftree.serve.requests.Refusal: 422: column 'age', row 1: JSON has no nan: use null if missing
     """
     kind = type(value)
     if kind is float:
@@ -213,3 +305,47 @@ def to_columns(rows: list[dict[str, Any]]) -> dict[Hashable, NDArray[Any]]:
 def _short(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= 100 else text[:100] + "..."
+
+
+# ---------------------------------------------------------------------- a batch to learn
+@dataclass(frozen=True, slots=True)
+class LearnBatch:
+    """A batch to learn, in one call of `learn_many`.
+
+    Examples
+    --------
+    >>> batch = LearnBatch([{"age": 31}], ["old"], key="a1")
+    >>> LearnBatch.from_text(batch.to_text()) == batch
+    True
+    """
+
+    rows: list[dict[str, Any]]
+    labels: list[Any]
+    weights: list[float] | None = None
+    key: str | None = None
+
+    def to_text(self) -> bytes:
+        """Return it as a line of JSON, from which exactly the same batch comes back."""
+        data = {"rows": self.rows, "labels": self.labels, "weights": self.weights, "key": self.key}
+        return json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+    @classmethod
+    def from_text(cls, text: bytes) -> LearnBatch:
+        """Return the batch that was noted; raise `Refusal` if it is none that could have been."""
+        try:
+            data: Any = json.loads(text)
+        except (ValueError, RecursionError):
+            data = None
+        if not isinstance(data, dict) or data.keys() != {"rows", "labels", "weights", "key"}:
+            raise Refusal(422, "it is no batch")
+        rows, labels, weights, key = (data[name] for name in ("rows", "labels", "weights", "key"))
+        if not (isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)):
+            raise Refusal(422, "its rows are no list of objects")
+        if not isinstance(labels, list) or not isinstance(weights, list | None):
+            raise Refusal(422, "its labels or weights are no list")
+        if not isinstance(key, str | None):
+            raise Refusal(422, "its key is no text")
+        check_rows(rows, UNLIMITED)
+        check_batch(labels, weights)
+        check_key(key)
+        return cls(rows, labels, weights, key)

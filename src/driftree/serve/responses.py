@@ -1,4 +1,7 @@
-"""Responses: what a model says, as data for JSON, which has no NaN and only text as keys."""
+"""Responses: what a model says, as data for JSON, which has no NaN and only text as keys.
+
+Each has a schema, which is what the OpenAPI description shows.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,125 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import BaseModel, Field
 
 from driftree.explain.text import export_text
-from driftree.serve.limits import Refusal
-from driftree.serve.requests import to_columns
+from driftree.serve.requests import Cell, Label, Refusal, to_columns
 from driftree.serve.writer import feature_names, labels_of
 
 if TYPE_CHECKING:
     from driftree.explain.explanation import Explanation
-    from driftree.learn.events import Event
+    from driftree.learn import events
     from driftree.serve.writer import Writer
 
 NOTHING_LEARNT = "nothing has been learnt yet: POST rows and labels to /learn first"
 
 
+# ---------------------------------------------------------------------- schemas
+class Problem(BaseModel):
+    """What was wrong, and what to do."""
+
+    detail: str
+
+
+class Predictions(BaseModel):
+    """The most probable label of each row, and the probabilities in the order of `classes`."""
+
+    classes: list[Label]
+    labels: list[Label]
+    probabilities: list[list[float]]
+    unknown: list[str] = Field(description="Names in the rows that the model does not know.")
+
+
+class Receipt(BaseModel):
+    """The batch is learnt, and survives whatever happens to the process."""
+
+    sequence: int = Field(description="Its place among all batches that were learnt.")
+    rows: int
+    repeated: bool = Field(description="Learnt before, under the same Idempotency-Key.")
+
+
+class Logit(BaseModel):
+    """Log-odds of a label (with more than two labels: its logit) as a sum over the features."""
+
+    label: Cell
+    intercept: float
+    contributions: dict[str, float]
+
+
+class WhyPrediction(BaseModel):
+    """Why a row is predicted as it is; `text` says it in words."""
+
+    prediction: Label
+    classes: list[Label]
+    probabilities: list[float]
+    logits: list[Logit]
+    path: list[str]
+    leaf: int
+    rows: float
+    since_row: int | None
+    deviation: float | None
+    unknown: list[str]
+    text: str
+
+
+class Tree(BaseModel):
+    """What the tree knows, as text and as rules."""
+
+    text: str
+    rules: list[str]
+
+
+class Event(BaseModel):
+    """A change of the tree; `why` says it in words."""
+
+    kind: str
+    step: int
+    n_rows: int
+    node: int
+    path: list[str]
+    condition: str | None
+    old_condition: str | None
+    gain: float | None
+    threshold: float | None
+    loss_before: float | None
+    loss_after: float | None
+    rows: float | None
+    n_removed: int
+    why: str
+
+
+class Events(BaseModel):
+    """Changes, oldest first."""
+
+    events: list[Event]
+
+
+class Summary(BaseModel):
+    """What kind of model it is, and how large."""
+
+    kind: str
+    parameters: dict[str, Any]
+    features: list[str]
+    classes: list[Label]
+    n_rows_seen: int
+    n_nodes: int
+    n_leaves: int
+    depth: int
+    memory: int
+    sequence: int
+    read_only: bool
+
+
+class Health(BaseModel):
+    """Whether it can do its work: "ok", "degraded" (it could not save the model) or "failed"."""
+
+    status: str
+    learning: bool
+    problem: str | None = None
+
+
+# ---------------------------------------------------------------------- data
 def predict(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return labels and probabilities of rows; others may learn meanwhile."""
     try:
@@ -84,7 +192,7 @@ def check_readable(model: Any) -> None:
         raise Refusal(409, NOTHING_LEARNT)
 
 
-def tell_event(event: Event) -> dict[str, Any]:
+def tell_event(event: events.Event) -> dict[str, Any]:
     """Return why the tree changed."""
     condition, old = getattr(event, "condition", None), getattr(event, "old_condition", None)
     return {

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from driftree.serve.limits import Limits
     from driftree.serve.recovery import Recovered
+    from driftree.serve.requests import Limits
 
 BACKLOG = 128  # connections that the system keeps until they are taken
 IDLE_SECONDS = 5  # of a connection between two requests

@@ -11,32 +11,90 @@ model cannot be saved, the journal has everything, and goes on.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import queue
 import threading
+from collections import OrderedDict
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from driftree.learn.storage import container, models
-from driftree.serve.batches import Learnt, LearntKeys, digest_of
+from driftree.learn.storage.container import ModelFileError
 from driftree.serve.journal import MAX_GROUP
-from driftree.serve.limits import Limits, Refusal, busy
-from driftree.serve.requests import to_columns
+from driftree.serve.requests import Limits, Refusal, busy, to_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from driftree.serve.batches import LearnBatch
     from driftree.serve.journal import Journal
+    from driftree.serve.requests import LearnBatch
 
+REMEMBERED = 10_000  # idempotency keys
 MAX_JOURNAL = 2**26  # bytes, whatever the number of rows
 NOT_SAVED = (MemoryError, OSError, RuntimeError, TypeError, ValueError)
 logger = logging.getLogger("driftree.serve")
 
 
+# ---------------------------------------------------------------------- what was learnt before
+class Learnt(NamedTuple):
+    """That a batch was learnt: its place in the order, its rows, and what it was."""
+
+    sequence: int
+    n_rows: int
+    digest: str
+
+
+class LearntKeys:
+    """The last batches that came with an idempotency key; what is repeated is not learnt again."""
+
+    def __init__(self, learnt: OrderedDict[str, Learnt] | None = None) -> None:
+        self._learnt = OrderedDict() if learnt is None else learnt
+
+    def __len__(self) -> int:
+        return len(self._learnt)
+
+    def find(self, key: str, text: bytes) -> Learnt | None:
+        """Return what was learnt under a key; raise if it was something else."""
+        found = self._learnt.get(key)
+        if found is not None and found.digest != digest_of(text):
+            raise Refusal(
+                422,
+                f"Idempotency-Key {key!r} was used for another batch: choose a new one for each "
+                "batch, and repeat it only with the same rows, labels and weights",
+            )
+        return found
+
+    def add(self, key: str, learnt: Learnt) -> None:
+        """Remember a key, and forget the oldest if there are too many."""
+        self._learnt[key] = learnt
+        if len(self._learnt) > REMEMBERED:
+            self._learnt.popitem(last=False)
+
+    def to_json(self) -> list[list[Any]]:
+        """Return all of them for a file."""
+        return [[key, *learnt] for key, learnt in self._learnt.items()]
+
+    @classmethod
+    def from_json(cls, data: Any) -> LearntKeys:
+        """Return the keys that were in a file."""
+        found: OrderedDict[str, Learnt] = OrderedDict()
+        for item in data if isinstance(data, list) else [None]:
+            if not isinstance(item, list) or list(map(type, item)) != [str, int, int, str]:
+                raise ModelFileError("the server's note of idempotency keys is damaged")
+            found[item[0]] = Learnt(*item[1:])
+        return cls(found)
+
+
+def digest_of(text: bytes) -> str:
+    """Return by what two batches are told apart."""
+    return hashlib.sha256(text).hexdigest()[:32]
+
+
+# ---------------------------------------------------------------------- the writer
 @dataclass(slots=True)
 class Task:
     """A batch to learn, and where its acknowledgement goes: what was learnt, and if before."""
