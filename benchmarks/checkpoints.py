@@ -19,7 +19,7 @@ from page import markdown
 from driftree import Checkpointer, DynamicModelTreeClassifier
 from driftree.evaluate import prequential
 from driftree.streams import drifting_agrawal, hyperplane, load_data_set
-from driftree.streams.cache import data_folder
+from driftree.streams.datasets import data_folder
 
 N_TIMES = 20
 HEAD = ("stream", "rows", "inputs", "nodes", "KB", "write, ms", "go on, ms")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from driftree.streams.cache import data_folder
+from driftree.streams.datasets import data_folder
 
 NEEDS = {"reading.md": "electricity"}
 

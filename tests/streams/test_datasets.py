@@ -20,7 +20,12 @@ import loopback
 from driftree.streams import catalogue, datasets
 from driftree.streams.catalogue import ByHand, Counts, CSVFile, DataSet, OpenMLFile
 from driftree.streams.data_files import convert
-from driftree.streams.datasets import DataSetUnavailable, list_data_sets, load_data_set
+from driftree.streams.datasets import (
+    DataSetUnavailable,
+    cache_folder,
+    list_data_sets,
+    load_data_set,
+)
 
 ROOT = Path(__file__).parents[2]
 ARFF = """% made up
@@ -417,3 +422,24 @@ def test_conversion_gives_the_same_bytes(places):
     header, first, *_ = gzip.decompress(packed[0]).splitlines()
     assert header == b"size in m,colour,day,constant,target"
     assert first == b"1.5,red,2,5,not yet"
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "folder"),
+    [
+        ("linux", {}, "home/.cache/driftree"),
+        ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/driftree"),
+        ("linux", {"XDG_CACHE_HOME": "relative"}, "home/.cache/driftree"),
+        ("darwin", {}, "home/Library/Caches/driftree"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/driftree"),
+        ("linux", {"DRIFTREE_CACHE": "~/c"}, "home/c"),
+    ],
+)
+def test_the_cache_is_where_the_platform_has_it(monkeypatch, tmp_path, platform, variables, folder):
+    for name in ("DRIFTREE_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(sys, "platform", platform)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert cache_folder() == tmp_path / folder

@@ -98,7 +98,7 @@ def _run(
     from driftree.evaluate.records import summarise
     from driftree.paper.experiments import Experiment, ExperimentTask, run_experiment
     from driftree.paper.reproduce import estimate_cost
-    from driftree.streams.cache import cache_folder
+    from driftree.streams.datasets import cache_folder
 
     folder = cache_folder() / "results"
     tasks = [
@@ -157,7 +157,7 @@ def list_() -> None:
     from rich.table import Table
 
     from driftree.streams import DATA_SETS, cache_folder, list_data_sets
-    from driftree.streams.cache import data_folder
+    from driftree.streams.datasets import data_folder
 
     console, _ = consoles()
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)

@@ -22,9 +22,9 @@ from driftree.evaluate.runs import (
     tell_scores,
 )
 from driftree.learn.storage.atomic import TEMPORARY, whole_text
-from driftree.streams.cache import digest_of
 from driftree.streams.catalogue import DATA_SETS, Generated
 from driftree.streams.datasets import fetch_data_set
+from driftree.streams.download import digest_of
 from driftree.streams.sources import BadRow, BadRows, BadRowsWarning
 
 if TYPE_CHECKING:

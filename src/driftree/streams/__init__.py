@@ -1,6 +1,5 @@
 """Where rows come from."""
 
-from driftree.streams.cache import cache_folder as cache_folder
 from driftree.streams.catalogue import DATA_SETS as DATA_SETS
 from driftree.streams.catalogue import ByHand as ByHand
 from driftree.streams.catalogue import Counts as Counts
@@ -18,6 +17,7 @@ from driftree.streams.concepts import label_stagger as label_stagger
 from driftree.streams.datasets import DataSetStatus as DataSetStatus
 from driftree.streams.datasets import DataSetUnavailable as DataSetUnavailable
 from driftree.streams.datasets import LoadedData as LoadedData
+from driftree.streams.datasets import cache_folder as cache_folder
 from driftree.streams.datasets import fetch_data_set as fetch_data_set
 from driftree.streams.datasets import list_data_sets as list_data_sets
 from driftree.streams.datasets import load_data_set as load_data_set

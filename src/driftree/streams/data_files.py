@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftree.learn.storage.atomic import replace_text, whole_file
-from driftree.streams.cache import digest_of
 from driftree.streams.catalogue import Counts, CSVFile, DataSet
 from driftree.streams.concepts import Features, Labels
+from driftree.streams.download import digest_of
 from driftree.streams.rows import join
 from driftree.streams.stream import open_stream
 

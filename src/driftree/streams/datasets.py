@@ -8,6 +8,7 @@ that only the first load takes long.
 import csv
 import json
 import os
+import sys
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftree.learn.storage.atomic import whole_file
-from driftree.streams.cache import cache_folder, data_folder, digest_of, hold
 from driftree.streams.catalogue import (
     DATA_SETS,
     ByHand,
@@ -42,7 +42,7 @@ from driftree.streams.data_files import (
     scale_as_in_paper,
     write_checksum,
 )
-from driftree.streams.download import DownloadError, Progress, download, fetch
+from driftree.streams.download import DownloadError, Progress, digest_of, download, fetch, hold
 
 
 class DataSetUnavailable(RuntimeError):  # noqa: N818
@@ -363,3 +363,55 @@ def _load_generated(
     names, classes = origin.feature_names, np.arange(record.counts.n_classes)
     columns = X if preprocess == "paper" else dict(zip(names, X.T.copy(), strict=True))
     return LoadedData(record.name, columns, y, names, classes, (), record.categorical)
+
+
+# ---------------------------------------------------------------------- folders
+def cache_folder() -> Path:
+    """Return the folder where driftree keeps what it downloads, converts and draws.
+
+    ``DRIFTREE_CACHE`` if it is set, else ``driftree`` in the platform's cache folder. The folder
+    need not exist yet.
+
+    Examples
+    --------
+    >>> import os, unittest.mock
+    >>> with unittest.mock.patch.dict(os.environ, DRIFTREE_CACHE="kept"):
+    ...     str(cache_folder())
+    'kept'
+    """
+    chosen = os.environ.get("DRIFTREE_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        variable, default = "LOCALAPPDATA", Path("AppData", "Local")
+    elif sys.platform == "darwin":
+        variable, default = "", Path("Library", "Caches")
+    else:
+        variable, default = "XDG_CACHE_HOME", Path(".cache")
+    platform_folder = Path(os.environ.get(variable, ""))
+    if not platform_folder.is_absolute():  # XDG: a relative path is to be ignored
+        platform_folder = Path.home() / default
+    return platform_folder / "driftree"
+
+
+def data_folder() -> Path | None:
+    """Return the folder that ``DRIFTREE_DATA`` names, or None where it is not set.
+
+    Examples
+    --------
+    >>> import os, unittest.mock
+    >>> with unittest.mock.patch.dict(os.environ, DRIFTREE_DATA="no/such"):
+    ...     data_folder()
+    Traceback (most recent call last):
+    NotADirectoryError: DRIFTREE_DATA is set to no/such, which is not a folder; ...
+    """
+    chosen = os.environ.get("DRIFTREE_DATA")
+    if not chosen:
+        return None
+    folder = Path(chosen).expanduser()
+    if not folder.is_dir():
+        raise NotADirectoryError(
+            f"DRIFTREE_DATA is set to {chosen}, which is not a folder; name the folder that holds "
+            "files such as electricity.csv.gz, or unset it to use the cache and downloads"
+        )
+    return folder

@@ -1,12 +1,14 @@
 """Downloads that can be killed at any time: they resume where they stopped, or leave no file."""
 
+import hashlib
 import json
 import os
 import re
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +17,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from driftree.learn.storage.atomic import put_in_place, replace_text
-from driftree.streams.cache import digest_of, hold
+from driftree.learn.storage.locks import wait_for_lock
 
 Progress = Callable[[int, int | None], object]
 
@@ -247,3 +249,19 @@ def _wrong_digest(file: Path, checksum: str | None) -> str | None:
     algorithm, expected = _split(checksum)
     found = digest_of(file, algorithm)
     return None if found == expected else f"{algorithm}:{found}"
+
+
+@contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Keep other processes from preparing the same file; the lock ends with the process."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with wait_for_lock(path.with_name(f".{path.name}.lock")):
+        yield
+
+
+def digest_of(path: Path, algorithm: str) -> str:
+    """Return the digest of a file in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(
+            file, lambda: hashlib.new(algorithm, usedforsecurity=False)
+        ).hexdigest()
