@@ -17,9 +17,8 @@ from driftree import (
     cli,
 )
 from driftree.evaluate import CheckpointWarning, prequential
-from driftree.evaluate.checkpointed_runs import CheckpointedTask, run_with_checkpoints
 from driftree.evaluate.checkpoints import KIND
-from driftree.evaluate.runs import RunSettings
+from driftree.evaluate.runs import CheckpointedTask, RunSettings, run_with_checkpoints
 from driftree.learn.storage import atomic, container
 from driftree.streams import open_stream, sea
 from repeatable import figures

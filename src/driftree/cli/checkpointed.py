@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from driftree.evaluate.checkpointed_runs import CheckpointedResult, CheckpointedTask
+    from driftree.evaluate.runs import CheckpointedResult, CheckpointedTask
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -31,14 +31,14 @@ def run_checkpointed(
     **options: Any,
 ) -> None:
     """Run a learner with checkpoints, or resume it."""
-    from driftree.evaluate.checkpointed_runs import CheckpointedTask, check_settings
     from driftree.evaluate.checkpoints import EVERY, Checkpointer
+    from driftree.evaluate.runs import CheckpointedTask, check_resumable
 
     with one_line():
         if resume and overwrite:
             raise ValueError("--resume continues results, --overwrite replaces them: give one")
         settings = read_settings(source, **options)
-        check_settings(settings)
+        check_resumable(settings)
         folder = out or Path("driftree-results") / stem_of(source)
         prepare(folder, settings, overwrite=overwrite, resume=resume)
         with Checkpointer(folder / CHECKPOINTS, every=every or EVERY) as checkpointer:
@@ -46,8 +46,8 @@ def run_checkpointed(
 
 
 def _run(task: CheckpointedTask) -> None:
-    from driftree.evaluate.checkpointed_runs import run_with_checkpoints
     from driftree.evaluate.parallel import run_tasks
+    from driftree.evaluate.runs import run_with_checkpoints
 
     console, error_console = consoles()
 
@@ -79,7 +79,7 @@ def _run(task: CheckpointedTask) -> None:
 
 def _conclude(console: Console, task: CheckpointedTask, result: CheckpointedResult) -> None:
     """Write the results; what a process took is in a file of its own, and on the screen."""
-    from driftree.evaluate.checkpointed_runs import without_costs, write_costs
+    from driftree.evaluate.records import without_costs, write_costs
 
     folder = task.records.parent
     [model] = result.run.learners.values()

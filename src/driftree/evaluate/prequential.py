@@ -88,14 +88,14 @@ def prequential(
 def _resume(
     evaluation: Evaluation, stream: Iterable[tuple[Any, Any]], checkpointer: Checkpointer
 ) -> Iterator[Record]:
-    from driftree.evaluate.resuming import Course
+    from driftree.evaluate.resuming import ResumableEvaluation
 
     facts = {"batch_rows": getattr(stream, "batch_rows", None)}
-    course = Course(evaluation, checkpointer, facts)
-    yield from course.records
-    for X, y in course.batches(stream):
-        yield from course.take(X, y)
-    course.commit()
+    resumable = ResumableEvaluation(evaluation, checkpointer, facts)
+    yield from resumable.records
+    for X, y in resumable.batches(stream):
+        yield from resumable.take(X, y)
+    resumable.commit()
 
 
 class Evaluation:

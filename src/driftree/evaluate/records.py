@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -182,6 +182,45 @@ def _parse(name: str, value: Any) -> Any:
     if value is None or value == "":
         return None if name in WHOLE_NUMBERS else math.nan
     return int(value) if name in WHOLE_NUMBERS else float(value)
+
+
+# ---------------------------------------------------------------------- costs
+COSTS = ("predict_seconds", "learn_seconds", "memory")  # of a process: no two are alike
+
+
+def without_costs(record: Record) -> Record:
+    """Return a record without what differs between two runs of the same: seconds and bytes.
+
+    Examples
+    --------
+    >>> from driftree.evaluate import prequential
+    >>> from driftree.streams import sea
+    >>> record = without_costs(next(prequential("dmt", sea(2000))))
+    >>> round(record.f1, 2), record.learn_seconds, record.memory
+    (0.88, nan, None)
+    """
+    return replace(record, predict_seconds=math.nan, learn_seconds=math.nan, memory=None)
+
+
+def write_costs(path: Path, records: Iterable[Record]) -> None:
+    """Write what each batch took: seconds and bytes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from driftree.evaluate import prequential
+    >>> from driftree.streams import sea
+    >>> path = Path(tempfile.mkdtemp()) / "costs.csv"
+    >>> write_costs(path, prequential("dmt", sea(2000)))
+    >>> path.read_text().splitlines()[0]
+    'learner,step,n_rows,predict_seconds,learn_seconds,memory'
+    """
+    with whole_text(path) as file:
+        writer = csv.writer(file)
+        writer.writerow(("learner", "step", "n_rows", *COSTS))
+        for record in records:
+            costs = [getattr(record, name) for name in COSTS]
+            writer.writerow((record.learner, record.step, record.n_rows, *costs))
 
 
 # ---------------------------------------------------------------------- summaries

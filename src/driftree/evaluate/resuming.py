@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FIGURES = FIELDS[1:]  # all but the learner
 
 
-class Course:
+class ResumableEvaluation:
     """An evaluation of one learner, with its records and checkpoints.
 
     Parameters

@@ -1,28 +1,33 @@
 """Runs: learners on a stream by name or file, whose records are kept in a folder.
 
-A run that can be resumed is in `checkpointed_runs`.
+A run with checkpoints can be killed at any moment and started again: it leaves the same files.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from driftree.evaluate.learners import make_learner, measure_memory
+from driftree.evaluate.learners import LEARNERS, make_learner, measure_memory
 from driftree.evaluate.prequential import Evaluation
-from driftree.evaluate.records import RecordFile, read_records, write_records
-from driftree.streams.catalogue import DATA_SETS, check_name, hint
-from driftree.streams.datasets import load_data_set
-from driftree.streams.sources import BadRow, BadRowsWarning
+from driftree.evaluate.records import RecordFile, read_records, without_costs, write_records
+from driftree.evaluate.resuming import ResumableEvaluation
+from driftree.learn.storage.atomic import TEMPORARY
+from driftree.streams.catalogue import DATA_SETS, Generated, check_name, hint
+from driftree.streams.datasets import fetch_data_set, load_data_set
+from driftree.streams.download import digest_of
+from driftree.streams.sources import BadRow, BadRows, BadRowsWarning
 from driftree.streams.stream import Stream, is_parquet, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from driftree.evaluate.checkpoints import Checkpointer
     from driftree.evaluate.parallel import News
+    from driftree.evaluate.records import Record
 
 STANDARD_INPUT = "-"
 SMALLEST_BATCH, UNKNOWN_ROWS_BATCH = 100, 1000
@@ -164,7 +169,7 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
         Asked after every batch.
     """
     stream = open_source(task.settings)
-    evaluation = new_evaluation(task.settings)
+    evaluation = _new_evaluation(task.settings)
     recent: dict[str, deque[float]] = {name: deque(maxlen=20) for name in evaluation.learners}
     is_complete = True
     with RecordFile(task.records) as file, warnings.catch_warnings():
@@ -173,22 +178,28 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
             for record in evaluation.take(X, y):
                 file.write(record)
                 recent[record.learner].append(record.f1)
-            news(evaluation.n_rows, stream.n_rows, tell_scores(recent))
+            news(evaluation.n_rows, stream.n_rows, _tell_scores(recent))
             if should_stop():
                 is_complete = False
                 break
+    return _result(evaluation, stream, stream.bad_rows, is_complete=is_complete)
+
+
+def _result(
+    evaluation: Evaluation, stream: Stream, bad_rows: BadRows, *, is_complete: bool
+) -> RunResult:
     return RunResult(
         is_complete=is_complete,
         n_rows=evaluation.n_rows,
         batch_rows=stream.batch_rows,
-        n_bad_rows=stream.bad_rows.count,
-        bad_rows=stream.bad_rows.first,
+        n_bad_rows=bad_rows.count,
+        bad_rows=bad_rows.first,
         learners=evaluation.learners,
         memory={name: measure_memory(model) for name, model in evaluation.learners.items()},
     )
 
 
-def new_evaluation(settings: RunSettings) -> Evaluation:
+def _new_evaluation(settings: RunSettings) -> Evaluation:
     """Return an evaluation of the learners that a run names."""
     learners = {
         name: make_learner(name, categorical=settings.categorical, seed=settings.seed)
@@ -197,7 +208,7 @@ def new_evaluation(settings: RunSettings) -> Evaluation:
     return Evaluation(learners, delay=settings.delay, step_rows=settings.step_rows)
 
 
-def tell_scores(recent: dict[str, deque[float]]) -> str:
+def _tell_scores(recent: dict[str, deque[float]]) -> str:
     """Return how good learners were of late, in words for a line of progress."""
     means = {name: sum(scores) / len(scores) for name, scores in recent.items() if scores}
     words = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
@@ -208,3 +219,148 @@ def merge_records(paths: list[Path], into: Path) -> None:
     """Write the records of several files into one, step by step."""
     records = [record for path in paths for record in read_records(path)]
     write_records(into, sorted(records, key=lambda record: record.step))
+
+
+# ---------------------------------------------------------------------- with checkpoints
+class CheckpointedTask(NamedTuple):
+    """A learner that goes through a stream, and the files it leaves.
+
+    Attributes
+    ----------
+    settings : RunSettings
+        What to run; one learner of driftree's, and a file or data set.
+    records : path
+        A .csv or .jsonl file for the records, which is rewritten at every start.
+    checkpointer : Checkpointer
+        Where the checkpoints are.
+    """
+
+    settings: RunSettings
+    records: Path
+    checkpointer: Checkpointer
+
+
+class CheckpointedResult(NamedTuple):
+    """How a run ended.
+
+    Attributes
+    ----------
+    run : RunResult
+        As of any run.
+    records : list of Record
+        All of them, with what they cost.
+    """
+
+    run: RunResult
+    records: list[Record]
+
+
+def check_resumable(settings: RunSettings) -> None:
+    """Raise if a run cannot have checkpoints.
+
+    Examples
+    --------
+    >>> check_resumable(RunSettings(source="loans.csv", learners=("efdt",)))
+    Traceback (most recent call last):
+    ValueError: efdt cannot have checkpoints, which hold no code: only driftree's own learners can
+    (dmt, dmt-paper, fimtdd, logistic); a run of others cannot be resumed
+    """
+    if len(settings.learners) != 1:
+        names = ", ".join(settings.learners)
+        raise ValueError(f"checkpoints are of one learner, not of {names}: run each by itself")
+    if not LEARNERS[settings.learners[0]].is_ours:
+        ours = ", ".join(name for name, choice in LEARNERS.items() if choice.is_ours)
+        raise ValueError(
+            f"{settings.learners[0]} cannot have checkpoints, which hold no code: only driftree's "
+            f"own learners can ({ours}); a run of others cannot be resumed"
+        )
+    if settings.source == STANDARD_INPUT:
+        raise ValueError(
+            "standard input cannot be read again from where it was: write it to a file first, or "
+            "leave the checkpoints out"
+        )
+
+
+def run_with_checkpoints(
+    task: CheckpointedTask, news: News, should_stop: Callable[[], bool]
+) -> CheckpointedResult:
+    """Test, then train, on every batch, with checkpoints; go on from the last one if there is one.
+
+    Parameters
+    ----------
+    task : CheckpointedTask
+        What to run, and where to.
+    news : callable
+        Is told the rows done, the rows in all or None, and words.
+    should_stop : callable
+        Asked after every batch. A stopped run resumes when it is started again.
+    """
+    check_resumable(task.settings)
+    stream = open_source(task.settings)
+    evaluation = _new_evaluation(task.settings)
+    resumable = ResumableEvaluation(evaluation, task.checkpointer, _facts(task, stream))
+    for path in task.records.parent.glob(TEMPORARY):  # of a model file that was being written
+        path.unlink(missing_ok=True)
+    is_complete = bool(resumable.noted and resumable.noted["is_complete"])
+    with RecordFile(task.records) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore", BadRowsWarning)  # they are in the result
+        for record in resumable.records:
+            file.write(without_costs(record))
+        if not is_complete:
+            is_complete = _learn(resumable, stream, file, news, should_stop)
+    bad_rows = _all_bad_rows(resumable, stream)
+    if not (resumable.noted and resumable.noted["is_complete"]):
+        resumable.commit(_note(bad_rows, is_complete=is_complete))
+    run = _result(evaluation, stream, bad_rows, is_complete=is_complete)
+    return CheckpointedResult(run, resumable.records)
+
+
+def _learn(
+    resumable: ResumableEvaluation,
+    stream: Stream,
+    file: RecordFile,
+    news: News,
+    should_stop: Callable[[], bool],
+) -> bool:
+    """Take the batches that are left; return False if the run was stopped before the end."""
+    evaluation = resumable.evaluation
+    recent = {
+        name: deque((record.f1 for record in resumable.records), maxlen=20)
+        for name in evaluation.learners
+    }
+    for X, y in resumable.batches(stream):
+        note = _note(_all_bad_rows(resumable, stream), is_complete=False)
+        for record in resumable.take(X, y, note):
+            file.write(without_costs(record))
+            recent[record.learner].append(record.f1)
+        news(evaluation.n_rows, stream.n_rows, _tell_scores(recent))
+        if should_stop():
+            return False
+    return True
+
+
+def _facts(task: CheckpointedTask, stream: Stream) -> dict[str, Any]:
+    """Return what must not change between two starts of a run."""
+    settings = task.settings
+    facts = {**asdict(settings), "batch_rows": stream.batch_rows}
+    path = Path(settings.source)
+    if not path.is_file():  # a data set
+        if isinstance(DATA_SETS[settings.source].origin, Generated):
+            return facts
+        path = fetch_data_set(settings.source)
+    return facts | {f"SHA-256 of {path}": digest_of(path, "sha256")}
+
+
+def _all_bad_rows(resumable: ResumableEvaluation, stream: Stream) -> BadRows:
+    """Return what was skipped since the beginning of the stream.
+
+    A file is read again from its beginning, unless no row of it is asked for any more.
+    """
+    noted = (resumable.noted or _note(BadRows(), is_complete=False))["bad_rows"]
+    before = BadRows(noted["count"], [BadRow(*row) for row in noted["first"]])
+    return max(stream.bad_rows, before, key=lambda rows: rows.count)
+
+
+def _note(bad_rows: BadRows, *, is_complete: bool) -> dict[str, Any]:
+    first = [tuple(row) for row in bad_rows.first]
+    return {"is_complete": is_complete, "bad_rows": {"count": bad_rows.count, "first": first}}
