@@ -51,9 +51,8 @@ def paper(
     same rows, settings and code is not run again. All of it takes hours on two cores.
     """
     from driftree.evaluate.learners import LEARNERS
-    from driftree.paper.experiments import Findings
+    from driftree.paper.experiments import Findings, count_data_set, find_data_sets
     from driftree.paper.published import TITLES
-    from driftree.paper.reproduce import count_data_set, find_data_sets
     from driftree.streams import DATA_SETS
 
     console, error_console = consoles()
@@ -96,8 +95,12 @@ def _run(
     """Run all experiments, or find their results again."""
     from driftree.evaluate.parallel import run_tasks
     from driftree.evaluate.records import summarise
-    from driftree.paper.experiments import Experiment, ExperimentTask, run_experiment
-    from driftree.paper.reproduce import estimate_cost
+    from driftree.paper.experiments import (
+        Experiment,
+        ExperimentTask,
+        estimate_cost,
+        run_experiment,
+    )
     from driftree.streams.datasets import cache_folder
 
     folder = cache_folder() / "results"
@@ -133,7 +136,9 @@ def _run(
 
 
 def _write(console: Console, folder: Path, findings: Findings, results: Results, note: str) -> None:
-    from driftree.paper.reproduce import draw_figures, sum_up, write_tables
+    from driftree.paper.experiments import sum_up
+    from driftree.paper.figures import draw_figures
+    from driftree.paper.six_tables import write_tables
     from driftree.paper.table_formats import to_markdown
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -24,17 +25,24 @@ from driftree.evaluate.prequential import prequential
 from driftree.evaluate.records import Figure, Record, read_records, summarise, write_records
 from driftree.evaluate.runs import BATCH_SHARE
 from driftree.paper.published import TITLES
-from driftree.streams.datasets import LoadedData, load_data_set
+from driftree.show.provenance import versions
+from driftree.streams.catalogue import DATA_SETS
+from driftree.streams.datasets import LoadedData, list_data_sets, load_data_set
 from driftree.streams.stream import open_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from driftree.evaluate.parallel import News
 
 PROTOCOL = 1  # to be raised when what a record says changes its meaning
+NOT_RUN = "not run"
+# Where a data set of the paper could be had only in part, this part fills its place.
+STAND_INS = {"airlines": ("airlines_5of7_features", "5 of 7 features, without the two airports")}
+
+Results = Mapping[tuple[str, str], Sequence[Record]]
 
 
 @dataclass(frozen=True)
@@ -183,13 +191,55 @@ def code_version(learner: str) -> str:
     return f"driftree {digest.hexdigest()}"
 
 
-Results = Mapping[tuple[str, str], Sequence[Record]]
+# ---------------------------------------------------------------------- data sets
+def find_data_sets(
+    names: Iterable[str], download: Callable[[str], bool] | None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the data sets that can be had, some in part, and why others cannot.
 
-NOT_RUN = "not run"
-# Where a data set of the paper could be had only in part, this part fills its place.
-STAND_INS = {"airlines": ("airlines_5of7_features", "5 of 7 features, without the two airports")}
+    Parameters
+    ----------
+    names : iterable of str
+        Those of the paper that are wanted.
+    download : callable or None
+        Downloads one by its name, and returns whether it came.
+    """
+    status = {found.name: found for found in list_data_sets(DATA_SETS.values())}
+    here, missing = [], {}
+    for name in names:
+        stand_in = STAND_INS.get(name, (name,))[0]
+        if not status[name].found.startswith("not here"):
+            here.append(name)
+        elif not status[stand_in].found.startswith("not here"):
+            here.append(stand_in)
+        elif status[name].found == "not here: download" and download is not None:
+            if download(name):
+                here.append(name)
+            else:
+                missing[name] = "could not be downloaded"
+        else:
+            by_hand = status[name].found == "not here: by hand"
+            missing[name] = "to be fetched by hand" if by_hand else "not here"
+    return here, missing
 
 
+def estimate_cost(experiment: Experiment) -> float:
+    """Return about how long an experiment takes beside others, if nothing is remembered."""
+    counts = DATA_SETS[experiment.data_set].counts
+    n_rows = min(counts.n_rows, experiment.max_rows or counts.n_rows)
+    return LEARNERS[experiment.learner].cost * n_rows * counts.n_features
+
+
+def count_data_set(name: str) -> tuple[int, int, int, int | None]:
+    """Return rows, features, classes and the rows of the most frequent class."""
+    loaded = load_data_set(name)
+    counts = np.unique(loaded.y, return_counts=True)[1]
+    is_counted = DATA_SETS[name].counts.n_majority is not None
+    majority = int(counts.max()) if is_counted else None
+    return loaded.n_rows, len(loaded.feature_names), len(counts), majority
+
+
+# ---------------------------------------------------------------------- findings
 @dataclass(frozen=True, kw_only=True)
 class Findings:
     """What was found here, and what could not be had: all that the tables are made of.
@@ -283,3 +333,25 @@ class Findings:
             *(f"not available: {name} ({self.missing[name]})" for name in lost),
             *([f"{NOT_RUN}: {', '.join(idle)}"] if idle else []),
         ]
+
+
+def sum_up(findings: Findings, results: Results) -> dict[str, Any]:
+    """Return the means and deviations of all experiments, with versions, as data for JSON."""
+    return {
+        "versions": versions(),
+        "missing": dict(findings.missing),
+        "results": [
+            {
+                "data_set": data_set,
+                "learner": learner,
+                "rows": records[-1].n_rows,
+                "batches": len(records),
+                **{
+                    name: [round(figure.mean, 6), round(figure.std, 6)]
+                    for name, figure in findings.summaries[data_set, learner].items()
+                    if name not in ("memory", "n_rows") and not math.isnan(figure.mean)
+                },
+            }
+            for (data_set, learner), records in results.items()
+        ],
+    }

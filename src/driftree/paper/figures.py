@@ -19,14 +19,32 @@ from driftree.show.scores import (
     is_abrupt,
     set_tradeoff_axes,
 )
-from driftree.show.style import FONT_SIZE, page
+from driftree.show.style import FONT_SIZE, page, save_figure
+from driftree.streams.catalogue import DATA_SETS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.figure import Figure
 
 TREES = ("dmt", *dict.fromkeys(learner for _, learner in SPLITS))
 # Panels from top to bottom: the paper's four, then the others with known drift.
 DRIFT_ORDER = ("hyperplane", "sea", "insects_incremental", "tueyeq", "agrawal", "insects_abrupt")
+
+
+def draw_figures(folder: Path, results: Results) -> list[str]:
+    """Draw figures 3 and 4, which show the stand-alone trees, for the screen and for print."""
+    drifts = {name: list(record.drifts) for name, record in DATA_SETS.items() if record.drifts}
+    data_sets = {data_set for data_set, learner in results if learner in TREES}
+    figures = {}
+    if data_sets & drifts.keys():
+        figures["figure3"] = figure_drift(results, drifts)
+    if data_sets:
+        figures["figure4"] = figure_tradeoff(results)
+    for name, figure in figures.items():
+        for suffix in ("png", "pdf"):
+            save_figure(figure, folder / f"{name}.{suffix}")
+    return [f"{name}.{suffix}" for name in figures for suffix in ("png", "pdf")]
 
 
 def figure_drift(

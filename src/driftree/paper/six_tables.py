@@ -6,13 +6,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
+from typing import TYPE_CHECKING
 
 from driftree.evaluate.learners import LEARNERS
 from driftree.evaluate.records import Figure
+from driftree.learn.storage.atomic import replace_text
 from driftree.paper import published
 from driftree.paper.experiments import NOT_RUN, Findings
 from driftree.paper.published import KNOWN_DRIFT, MEAN, TITLES, published_name
-from driftree.paper.table_formats import Better, Cell, Head, Table, Value
+from driftree.paper.table_formats import WRITERS, Better, Cell, Head, Table, Value
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TREES = tuple(dict.fromkeys(learner for _, learner in published.SPLITS))
 PAPER_DECIMALS = {"f1": 2, "n_splits": 1, "seconds": 2}  # of the other tables: none
@@ -28,6 +33,22 @@ CATEGORIES: dict[str, tuple[str, Better]] = {
     "n_splits": ("Complexity (splits)", "lower"),
     "seconds": ("Efficiency (seconds)", "lower"),
 }
+
+
+def write_tables(
+    folder: Path, findings: Findings, *, note: str = ""
+) -> tuple[list[Table], list[str]]:
+    """Write tables I to VI in every format; return them, and the names of the files."""
+    tables = make_tables(findings)
+    if note:
+        tables = [replace(table, notes=(note, *table.notes)) for table in tables]
+    written = []
+    for suffix, write in WRITERS.items():
+        for table in tables:
+            name = f"table{table.number}_{table.name}{suffix}"
+            replace_text(folder / name, write(table))
+            written.append(name)
+    return tables, written
 
 
 def make_tables(findings: Findings) -> list[Table]:

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driftree.learn.storage.atomic import replace_text
-from driftree.show.report_data import gather
-from driftree.show.report_text import visible
+from driftree.show.report_data import gather, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

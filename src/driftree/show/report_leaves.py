@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from driftree.estimators import DynamicModelTreeClassifier
     from driftree.learn.events import Condition
     from driftree.learn.tree import Tree
-    from driftree.show.report_text import Words
+    from driftree.show.report_data import Words
 
 MAX_LEAF_SAMPLES = 8000  # leaves in all samples: keeps the page small whatever the tree
 MAX_WEIGHTS = 6  # of a leaf
