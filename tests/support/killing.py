@@ -157,10 +157,10 @@ def run_chain(options, folder, points=()):
 
 def warm_up(plan, options):
     """Run here once, so that each process need not import and load all by itself."""
-    from driftree.cli import run
+    from driftree.cli import results
 
     if not plan.get("plots"):
-        run.find_spec = lambda _: None
+        results.find_spec = lambda _: None
     work = run_in(Path(plan["folder"], "warm"), options)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         work()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from driftree.cli.results import known_drifts, stem_of
 from driftree.cli.run import (
     BatchSize,
     Categorical,
@@ -18,9 +19,7 @@ from driftree.cli.run import (
     Seed,
     Source,
     Target,
-    known_drifts,
     read_settings,
-    stem_of,
 )
 from driftree.cli.screen import Progress, consoles, one_line
 

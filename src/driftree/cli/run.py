@@ -1,34 +1,37 @@
-"""`driftree run` and `driftree compare`: learners on a file or data set, tested over time."""
+"""`driftree run` and `driftree compare`: learners on a file or data set, tested over time.
+
+With `run --resume`, killed at any moment, the same command goes on.
+"""
 
 from __future__ import annotations
 
+import errno
 import math
-from dataclasses import asdict, replace
+import warnings
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-import driftree
-from driftree.cli.screen import (
-    Progress,
-    consoles,
-    names_of,
-    one_line,
-    tabulate,
-    write_json,
-)
+from driftree.cli.results import conclude, stem_of
+from driftree.cli.screen import Progress, consoles, names_of, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
-    from driftree.evaluate.records import Record
-    from driftree.evaluate.runs import RunResult, RunSettings
+    from driftree.evaluate.runs import (
+        CheckpointedResult,
+        CheckpointedTask,
+        RunResult,
+        RunSettings,
+    )
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CHECKPOINTS = "checkpoints"  # the folder of them, in that of the results
 COMPARED = "dmt,dmt-paper,fimtdd,vfdt-mc,vfdt-nba,ht-ada,efdt,majority"
 
@@ -105,11 +108,9 @@ def run(
     OUT/summary.json, a plot to OUT/plot.png, the story of a Dynamic Model Tree to OUT/report.html.
     With checkpoints, the model goes to OUT/model.dmt, and seconds and bytes to OUT/costs.csv.
     """
-    from driftree.cli.checkpointed import run_checkpointed
-
     go: Callable[..., None] = compare
     if resume or checkpoint_every is not None:
-        go = partial(run_checkpointed, every=checkpoint_every, resume=resume)
+        go = partial(_run_with_checkpoints, every=checkpoint_every, resume=resume)
     go(
         source,
         models=model,
@@ -169,7 +170,7 @@ def compare(
         own_process = jobs > 1 and len(settings.learners) > 1
         if own_process and source == "-":
             raise ValueError("standard input can be read by one process only: leave --jobs out")
-        prepare(folder, settings, overwrite=overwrite)
+        _prepare(folder, settings, overwrite=overwrite)
         _run(settings, folder, jobs=jobs if own_process else 1)
 
 
@@ -200,12 +201,7 @@ def read_settings(
     )
 
 
-def stem_of(source: str) -> str:
-    """Return a short name of a source."""
-    return "stdin" if source == "-" else Path(source).name.split(".")[0]
-
-
-def prepare(
+def _prepare(
     folder: Path, settings: RunSettings, *, overwrite: bool = False, resume: bool = False
 ) -> None:
     """Make the folder; never write over anything without being told to."""
@@ -256,14 +252,16 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
         ]
         costs = [LEARNERS[name].cost for name in names]
 
-    def tell_to_wait() -> None:
-        error_console.print("Stopping after this batch; Ctrl-C again stops at once")
-
     results: dict[int, RunResult] = {}
     try:
         with Progress(error_console, titles) as progress:
             for place, result in run_tasks(
-                run_stream, tasks, n_jobs=jobs, costs=costs, asked=tell_to_wait, news=progress.tell
+                run_stream,
+                tasks,
+                n_jobs=jobs,
+                costs=costs,
+                asked=partial(_tell_to_wait, error_console),
+                news=progress.tell,
             ):
                 results[place] = result
                 words = "done" if result.is_complete else "stopped"
@@ -289,134 +287,96 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
     conclude(console, settings, folder, records, [results[i] for i in range(len(tasks))])
 
 
-def conclude(
-    console: Console,
-    settings: RunSettings,
-    folder: Path,
-    records: list[Record],
-    results: list[RunResult],
-    measured: list[Record] | None = None,
+def _tell_to_wait(console: Console) -> None:
+    console.print("Stopping after this batch; Ctrl-C again stops at once")
+
+
+# ---------------------------------------------------------------------- with checkpoints
+def _run_with_checkpoints(
+    source: str,
+    *,
+    every: int | None,
+    out: Path | None,
+    resume: bool,
+    overwrite: bool,
+    **options: Any,
 ) -> None:
-    """Write summary and plot, and print the table.
+    """Run a learner with checkpoints, or resume it."""
+    from driftree.evaluate.checkpoints import EVERY, Checkpointer
+    from driftree.evaluate.runs import CheckpointedTask, check_resumable
 
-    `measured` are the records with what they cost, where the files are to be without.
-    """
-    first = results[0]
-    memory = {name: n_bytes for result in results for name, n_bytes in result.memory.items()}
-    kept = memory if measured is None else {}
-    _write_summary(folder / "summary.json", settings, records, first, kept)
-    has_plot = _plot(folder / "plot.png", records, settings.source)
-    console.print(tabulate(measured or records, first.batch_rows, memory, console.width))
-    n_batches = len({record.step for record in records})
-    console.print(
-        f"\nMeans over {n_batches:,} batch{'es' if n_batches > 1 else ''} of up to "
-        f"{first.batch_rows:,} rows, predicted before learnt; F1: harmonic mean of weighted "
-        "precision and recall. Splits and parameters: after each batch, counted as in the paper. "
-        "Rows/s: processor time, one thread. MB: at the end.",
-        style="dim",
-    )
-    if first.n_bad_rows:
-        console.print(f"\n{first.n_bad_rows:,} malformed rows were skipped, the first:")
-        for row in first.bad_rows[:3]:
-            console.print(f"  {row}", soft_wrap=True)
-    learners = {name: model for result in results for name, model in result.learners.items()}
-    if len(learners) == 1:
-        _tell_tree(console, *learners.values())
-    files = ["records.csv", "summary.json"] + ["plot.png"] * has_plot
-    if _report(folder / "report.html", settings, records, first, learners):
-        files.append("report.html")
-    console.print(f"\n{folder}: {', '.join(files)}", soft_wrap=True)
-    if not has_plot:
-        console.print("No plot without matplotlib: pip install 'driftree[plot]'", style="dim")
+    with one_line():
+        if resume and overwrite:
+            raise ValueError("--resume continues results, --overwrite replaces them: give one")
+        settings = read_settings(source, **options)
+        check_resumable(settings)
+        folder = out or Path("driftree-results") / stem_of(source)
+        _prepare(folder, settings, overwrite=overwrite, resume=resume)
+        with Checkpointer(folder / CHECKPOINTS, every=every or EVERY) as checkpointer:
+            _run_checkpointed(CheckpointedTask(settings, folder / "records.csv", checkpointer))
 
 
-def _report(
-    path: Path,
-    settings: RunSettings,
-    records: list[Record],
-    result: RunResult,
-    learners: dict[str, Any],
-) -> bool:
-    """Write the story of the first Dynamic Model Tree among the learners; False if none is."""
-    from driftree.show.provenance import tell_run
+def _run_checkpointed(task: CheckpointedTask) -> None:
+    from driftree.evaluate.parallel import run_tasks
+    from driftree.evaluate.runs import run_with_checkpoints
 
-    trees = [
-        name
-        for name in settings.learners
-        if isinstance(learners[name], driftree.DynamicModelTreeClassifier)
-    ]
-    if not trees:
-        return False
-    driftree.report(
-        learners[trees[0]],
-        sorted(records, key=lambda record: record.learner != trees[0]),
-        path,
-        title=stem_of(settings.source),
-        drifts=known_drifts(settings.source, result.n_rows),
-        settings=tell_run(settings, result),
-    )
-    return True
+    console, error_console = consoles()
 
-
-def _tell_tree(console: Console, model: Any) -> None:
-    """Print what a Dynamic Model Tree knows at the end, and what it changed last."""
-    if not isinstance(model, driftree.DynamicModelTreeClassifier):
-        return
-    console.print("\nThe tree at the end:\n", style="bold")
-    text = driftree.export_text(model, max_weights=4, width=console.width)
-    console.print(text, soft_wrap=True)
-    if model.events_:
-        console.print("\nIts last changes:", style="bold")
-        for event in model.events_[-3:]:
-            console.print(f"- {event}")
+    try:
+        with _warnings_on(error_console), Progress(error_console, task.settings.learners) as bars:
+            [(_, result)] = run_tasks(
+                run_with_checkpoints,
+                [task],
+                asked=partial(_tell_to_wait, error_console),
+                news=bars.tell,
+            )
+            bars.finish(0, f"done after {result.run.n_rows:,} rows")
+        if not result.records:
+            raise ValueError(
+                f"{task.settings.source} has no more rows than one batch, which only trains: give "
+                "more rows or a smaller --batch, and --overwrite"
+            )
+        _conclude_checkpointed(console, task, result)
+    except KeyboardInterrupt:
+        error_console.print(
+            "Stopped; with --resume, the same command goes on from the last checkpoint"
+        )
+        raise
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise OSError(f"{error}; make room, and with --resume the same command goes on") from error
 
 
-def _write_summary(
-    path: Path,
-    settings: RunSettings,
-    records: list[Record],
-    result: RunResult,
-    memory: dict[str, int | None],
+def _conclude_checkpointed(
+    console: Console, task: CheckpointedTask, result: CheckpointedResult
 ) -> None:
-    from driftree.evaluate.records import summarise
-    from driftree.show.provenance import versions
+    """Write the results; what a process took is in a file of its own, and on the screen."""
+    from driftree.evaluate.records import without_costs, write_costs
 
-    learners: dict[str, dict[str, Any]] = {}
-    for learner, figures in summarise(records).items():
-        learners[learner] = {
-            name: None if math.isnan(mean) else {"mean": mean, "std": std}
-            for name, (mean, std) in figures.items()
-            if name not in ("memory", "n_rows")
-        }
-        learners[learner]["memory_at_end"] = memory.get(learner)
-    what = {
-        "settings": asdict(settings),
-        "versions": versions(),
-        "rows": result.n_rows,
-        "batch_rows": result.batch_rows,
-        "malformed_rows": result.n_bad_rows,
-        "learners": learners,
-    }
-    write_json(path, what)
+    folder = task.records.parent
+    [model] = result.run.learners.values()
+    model.save(folder / "model.dmt")
+    write_costs(folder / "costs.csv", result.records)
+    records = [without_costs(record) for record in result.records]
+    conclude(console, task.settings, folder, records, [result.run], result.records)
+    console.print(f"{folder}: model.dmt, costs.csv", soft_wrap=True)
 
 
-def _plot(path: Path, records: list[Record], source: str) -> bool:
-    """Draw F1 and splits over time, and known drifts; False if that is not possible here."""
-    if find_spec("matplotlib") is None:
-        return False
-    from driftree.show.scores import plot_records
-    from driftree.show.style import save_figure
+@contextmanager
+def _warnings_on(console: Console) -> Iterator[None]:
+    """Say what is not as it should be about the checkpoints in a line of its own."""
+    from driftree.evaluate.checkpoints import CheckpointWarning
 
-    drifts = known_drifts(source, records[-1].n_rows)
-    save_figure(plot_records(records, drifts=drifts, title=stem_of(source)), path)
-    return True
+    show = warnings.showwarning
 
+    def say(message: Warning | str, category: type[Warning], *more: Any, **named: Any) -> None:
+        if issubclass(category, CheckpointWarning):
+            console.print(f"driftree: warning: {message}", soft_wrap=True)
+        else:
+            show(message, category, *more, **named)
 
-def known_drifts(source: str, n_rows: int) -> list[tuple[int, int]]:
-    """Return where a data set is known to change, within so many rows; of files nothing is."""
-    from driftree.streams import DATA_SETS
-
-    if source not in DATA_SETS or Path(source).is_file():
-        return []
-    drifts = DATA_SETS[source].drifts
-    return [(first, min(last, n_rows)) for first, last in drifts if first < n_rows]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", CheckpointWarning)
+        warnings.showwarning = say
+        yield

@@ -1,23 +1,19 @@
-"""What the commands have in common: progress, tables, messages for a user's mistakes."""
+"""What the commands have in common: progress, files, messages for a user's mistakes."""
 
 from __future__ import annotations
 
 import os
 import sys
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from rich.console import Console
-    from rich.table import Table
-
-    from driftree.evaluate.records import Record
 
 INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
 MISTAKE = 2  # and for one that was called wrongly
@@ -143,54 +139,6 @@ class Progress:
 
     def _print(self, line: str) -> None:
         self.console.print(line, soft_wrap=True)
-
-
-def tabulate(
-    records: Iterable[Record], batch_rows: int, memory: Mapping[str, int | None], width: int
-) -> Table:
-    """Lay out how well, how simply and how fast each learner did; less on a narrow screen."""
-    from rich import box
-    from rich.table import Table
-
-    from driftree.evaluate.records import by_learner, summarise
-
-    rows = []
-    for learner, group in by_learner(records).items():
-        figures = summarise(group)[learner]
-        steps = [start for start, _ in pairwise([0, *(record.n_rows for record in group)])]
-        n_tested = sum(
-            min(batch_rows, record.n_rows - start)
-            for record, start in zip(group, steps, strict=True)
-        )
-        seconds = sum(record.seconds for record in group)
-        n_bytes = memory.get(learner)
-        rows.append(
-            {
-                "learner": learner,
-                "F1": str(figures["f1"]),
-                "splits": _show(figures["n_splits"].mean, 1),
-                "rows/s": _show(n_tested / max(seconds, 1e-9), 0),
-                "accuracy": _show(figures["accuracy"].mean, 3),
-                "parameters": _show(figures["n_parameters"].mean, 0),
-                "kappa": _show(figures["kappa"].mean, 3),
-                "log loss": _show(figures["log_loss"].mean, 3),
-                "MB": _show(float("nan") if n_bytes is None else n_bytes / 1e6, 1),
-            }
-        )
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    used = 0
-    for name in rows[0]:  # the most important ones first
-        used += 3 + max(len(name), *(len(row[name]) for row in rows))
-        if used - 3 > width:
-            break
-        table.add_column(name, justify="left" if name == "learner" else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*list(row.values())[: len(table.columns)])
-    return table
-
-
-def _show(figure: float, digits: int) -> str:
-    return "-" if figure != figure else f"{figure:,.{digits}f}"  # noqa: PLR0124 (not a number)
 
 
 def write_json(path: Path, what: object) -> None:

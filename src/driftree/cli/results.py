@@ -1,0 +1,208 @@
+"""Results of `driftree run` and `compare`: the table on the screen, summary, plot and report."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import driftree
+from driftree.cli.screen import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from driftree.evaluate.records import Record
+    from driftree.evaluate.runs import RunResult, RunSettings
+
+
+def conclude(
+    console: Console,
+    settings: RunSettings,
+    folder: Path,
+    records: list[Record],
+    results: list[RunResult],
+    measured: list[Record] | None = None,
+) -> None:
+    """Write summary and plot, and print the table.
+
+    `measured` are the records with what they cost, where the files are to be without.
+    """
+    first = results[0]
+    memory = {name: n_bytes for result in results for name, n_bytes in result.memory.items()}
+    kept = memory if measured is None else {}
+    _write_summary(folder / "summary.json", settings, records, first, kept)
+    has_plot = _plot(folder / "plot.png", records, settings.source)
+    console.print(_tabulate(measured or records, first.batch_rows, memory, console.width))
+    n_batches = len({record.step for record in records})
+    console.print(
+        f"\nMeans over {n_batches:,} batch{'es' if n_batches > 1 else ''} of up to "
+        f"{first.batch_rows:,} rows, predicted before learnt; F1: harmonic mean of weighted "
+        "precision and recall. Splits and parameters: after each batch, counted as in the paper. "
+        "Rows/s: processor time, one thread. MB: at the end.",
+        style="dim",
+    )
+    if first.n_bad_rows:
+        console.print(f"\n{first.n_bad_rows:,} malformed rows were skipped, the first:")
+        for row in first.bad_rows[:3]:
+            console.print(f"  {row}", soft_wrap=True)
+    learners = {name: model for result in results for name, model in result.learners.items()}
+    if len(learners) == 1:
+        _tell_tree(console, *learners.values())
+    files = ["records.csv", "summary.json"] + ["plot.png"] * has_plot
+    if _report(folder / "report.html", settings, records, first, learners):
+        files.append("report.html")
+    console.print(f"\n{folder}: {', '.join(files)}", soft_wrap=True)
+    if not has_plot:
+        console.print("No plot without matplotlib: pip install 'driftree[plot]'", style="dim")
+
+
+def _report(
+    path: Path,
+    settings: RunSettings,
+    records: list[Record],
+    result: RunResult,
+    learners: dict[str, Any],
+) -> bool:
+    """Write the story of the first Dynamic Model Tree among the learners; False if none is."""
+    from driftree.show.provenance import tell_run
+
+    trees = [
+        name
+        for name in settings.learners
+        if isinstance(learners[name], driftree.DynamicModelTreeClassifier)
+    ]
+    if not trees:
+        return False
+    driftree.report(
+        learners[trees[0]],
+        sorted(records, key=lambda record: record.learner != trees[0]),
+        path,
+        title=stem_of(settings.source),
+        drifts=known_drifts(settings.source, result.n_rows),
+        settings=tell_run(settings, result),
+    )
+    return True
+
+
+def _tell_tree(console: Console, model: Any) -> None:
+    """Print what a Dynamic Model Tree knows at the end, and what it changed last."""
+    if not isinstance(model, driftree.DynamicModelTreeClassifier):
+        return
+    console.print("\nThe tree at the end:\n", style="bold")
+    text = driftree.export_text(model, max_weights=4, width=console.width)
+    console.print(text, soft_wrap=True)
+    if model.events_:
+        console.print("\nIts last changes:", style="bold")
+        for event in model.events_[-3:]:
+            console.print(f"- {event}")
+
+
+def _write_summary(
+    path: Path,
+    settings: RunSettings,
+    records: list[Record],
+    result: RunResult,
+    memory: dict[str, int | None],
+) -> None:
+    from driftree.evaluate.records import summarise
+    from driftree.show.provenance import versions
+
+    learners: dict[str, dict[str, Any]] = {}
+    for learner, figures in summarise(records).items():
+        learners[learner] = {
+            name: None if math.isnan(mean) else {"mean": mean, "std": std}
+            for name, (mean, std) in figures.items()
+            if name not in ("memory", "n_rows")
+        }
+        learners[learner]["memory_at_end"] = memory.get(learner)
+    what = {
+        "settings": asdict(settings),
+        "versions": versions(),
+        "rows": result.n_rows,
+        "batch_rows": result.batch_rows,
+        "malformed_rows": result.n_bad_rows,
+        "learners": learners,
+    }
+    write_json(path, what)
+
+
+def _plot(path: Path, records: list[Record], source: str) -> bool:
+    """Draw F1 and splits over time, and known drifts; False if that is not possible here."""
+    if find_spec("matplotlib") is None:
+        return False
+    from driftree.show.scores import plot_records
+    from driftree.show.style import save_figure
+
+    drifts = known_drifts(source, records[-1].n_rows)
+    save_figure(plot_records(records, drifts=drifts, title=stem_of(source)), path)
+    return True
+
+
+def known_drifts(source: str, n_rows: int) -> list[tuple[int, int]]:
+    """Return where a data set is known to change, within so many rows; of files nothing is."""
+    from driftree.streams import DATA_SETS
+
+    if source not in DATA_SETS or Path(source).is_file():
+        return []
+    drifts = DATA_SETS[source].drifts
+    return [(first, min(last, n_rows)) for first, last in drifts if first < n_rows]
+
+
+def stem_of(source: str) -> str:
+    """Return a short name of a source."""
+    return "stdin" if source == "-" else Path(source).name.split(".")[0]
+
+
+def _tabulate(
+    records: Iterable[Record], batch_rows: int, memory: Mapping[str, int | None], width: int
+) -> Table:
+    """Lay out how well, how simply and how fast each learner did; less on a narrow screen."""
+    from rich import box
+    from rich.table import Table
+
+    from driftree.evaluate.records import by_learner, summarise
+
+    rows = []
+    for learner, group in by_learner(records).items():
+        figures = summarise(group)[learner]
+        steps = [start for start, _ in pairwise([0, *(record.n_rows for record in group)])]
+        n_tested = sum(
+            min(batch_rows, record.n_rows - start)
+            for record, start in zip(group, steps, strict=True)
+        )
+        seconds = sum(record.seconds for record in group)
+        n_bytes = memory.get(learner)
+        rows.append(
+            {
+                "learner": learner,
+                "F1": str(figures["f1"]),
+                "splits": _show(figures["n_splits"].mean, 1),
+                "rows/s": _show(n_tested / max(seconds, 1e-9), 0),
+                "accuracy": _show(figures["accuracy"].mean, 3),
+                "parameters": _show(figures["n_parameters"].mean, 0),
+                "kappa": _show(figures["kappa"].mean, 3),
+                "log loss": _show(figures["log_loss"].mean, 3),
+                "MB": _show(float("nan") if n_bytes is None else n_bytes / 1e6, 1),
+            }
+        )
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    used = 0
+    for name in rows[0]:  # the most important ones first
+        used += 3 + max(len(name), *(len(row[name]) for row in rows))
+        if used - 3 > width:
+            break
+        table.add_column(name, justify="left" if name == "learner" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*list(row.values())[: len(table.columns)])
+    return table
+
+
+def _show(figure: float, digits: int) -> str:
+    return "-" if figure != figure else f"{figure:,.{digits}f}"  # noqa: PLR0124 (not a number)
