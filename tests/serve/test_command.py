@@ -42,11 +42,11 @@ def test_told_to_stop_it_saves_the_model_and_ends_well(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["missing.dmt"], "missing.dmt does not exist: add --new to begin with an empty model"),
-        (["there.dmt", "--new"], "there.dmt exists: leave --new out"),
+        (["missing.dmt"], "missing.dmt does not exist: add --new to start with an empty model"),
+        (["there.dmt", "--new"], "there.dmt exists: omit --new"),
         (["there.dmt"], "this is no model file"),
         (["new.dmt", "--new", "--read-only"], "give one of them"),
-        (["new.dmt", "--new", "--host", "0.0.0.0"], "which needs a token: set DRIFTREE_TOKEN"),
+        (["new.dmt", "--new", "--host", "0.0.0.0"], "and needs a token: set DRIFTREE_TOKEN"),
         (["new.dmt", "--new", "--token-file", "short"], "must have 16 or more printable ASCII"),
         (["new.dmt", "--new", "--token-file", "none"], "No such file"),
         (["new.dmt", "--new", "--host", "192.0.2.1", "--token-file", "good"], "Cannot assign"),

@@ -145,19 +145,19 @@ def test_an_older_file_or_an_older_journal_is_told(path, tmp_path):
     release(recovered)
     newer = path.read_bytes()
     path.write_bytes((older / "model.dmt").read_bytes())
-    with pytest.raises(JournalError, match=r"knows batches up to 3, but .* begins with 9"):
+    with pytest.raises(JournalError, match=r"contains batches up to 3, but .* begins with 9"):
         open_model(path)
     path.write_bytes(newer)
     log_of(path).unlink()
     log = log_of(older / "model.dmt")
     cut = log.read_bytes()
     (path.with_name("model.dmt.journal") / log.name).write_bytes(cut[: ends_of(cut)[2]])
-    with pytest.raises(JournalError, match=r"knows batches up to 8, but .* ends with 5"):
+    with pytest.raises(JournalError, match=r"contains batches up to 8, but .* ends with 5"):
         open_model(path)
 
 
 def test_on_demand_it_goes_on_without_a_journal(path):
-    with pytest.raises(ValueError, match="has a journal: leave --without-journal out"):
+    with pytest.raises(ValueError, match="has a journal: omit --without-journal"):
         open_model(path, without_journal=True)
     shutil.rmtree(path.with_name("model.dmt.journal"))
     recovered = open_model(path, without_journal=True)
@@ -242,7 +242,7 @@ def refuse_record(folder, text):
 @pytest.mark.parametrize("text", CRAFTED)
 def test_a_record_that_is_no_batch_is_told(tmp_path, text):
     words = str(refuse_record(tmp_path, text))
-    assert "record 1 was learnt once, and is refused now (it is no" in words
+    assert "record 1 was learnt before, but is refused now (it is not" in words
 
 
 @settings(max_examples=150, deadline=None)
@@ -250,7 +250,7 @@ def test_a_record_that_is_no_batch_is_told(tmp_path, text):
 def test_a_crafted_record_is_learnt_or_told(tmp_path_factory, key, value):
     text = json.dumps(GOOD | {key: value}).encode()
     words = refuse_record(tmp_path_factory.mktemp("crafted"), text)
-    assert words is None or "record 1 was learnt once" in words
+    assert words is None or "record 1 was learnt before" in words
 
 
 # ---------------------------------------------------------------------- models that cannot be saved

@@ -137,7 +137,7 @@ HEADS = [
 @pytest.mark.parametrize("text", HEADS)
 def test_a_head_that_says_nothing_is_damage(tmp_path, text):
     (tmp_path / ("0" * 20 + ".log")).write_bytes(to_frame(0, [text]))
-    with pytest.raises(JournalError, match="does not say which journal it is of"):
+    with pytest.raises(JournalError, match="does not say which journal it belongs to"):
         read(tmp_path)
 
 

@@ -260,7 +260,7 @@ def test_requests_wait_for_one_writer_and_too_many_are_turned_away(tmp_path):
     writer.close()  # which learns what waits
     done = [batch for i, batch in enumerate(batches[:10]) if i != 3]
     assert [a.result()[0].sequence for a in answers if not a.cancelled()] == list(range(1, 10))
-    with pytest.raises(Refusal, match="about to stop"):
+    with pytest.raises(Refusal, match="shutting down"):
         writer.submit(batches[11])
     os.close(recovered.lock)
     assert to_bytes(load(tmp_path / "model.dmt")) == to_bytes(learn_offline(done))
@@ -312,9 +312,12 @@ def test_a_journal_is_never_taken_for_that_of_another_file(tmp_path):
     release(recovered)
     good = path.read_bytes()
     for content, words in [
-        (old, "knows batches up to 0, but .* begins with 3: the file is older"),
-        (to_bytes(DynamicModelTreeClassifier()), "holds batches 3 to 3, but .* is another model"),
-        (None, "holds batches 3 to 3, but .* is not there"),
+        (old, "contains batches up to 0, but .* begins with 3: the file is older"),
+        (
+            to_bytes(DynamicModelTreeClassifier()),
+            "holds batches 3 to 3, but .* is not the model that it",
+        ),
+        (None, "holds batches 3 to 3, but .* does not exist"),
     ]:
         path.unlink()
         if content is not None:
@@ -330,8 +333,8 @@ def test_a_journal_is_never_taken_for_that_of_another_file(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "labels", "words"),
     [
-        ([{7: 1.0}], ["up"], "knows a feature as 7, but names are text"),
-        ([{"a": 1.0}], [("up", 1)], r"has a label \('up', 1\), which JSON does not know"),
+        ([{7: 1.0}], ["up"], "has a feature named 7, but names are text"),
+        ([{"a": 1.0}], [("up", 1)], r"has a label \('up', 1\), which JSON cannot express"),
     ],
 )
 def test_what_json_cannot_name_is_not_served(tmp_path, rows, labels, words):

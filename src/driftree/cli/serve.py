@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def serve(
     model: Annotated[Path, typer.Argument(help="The model file, such as model.dmt.")],
     host: Annotated[
-        str, typer.Option(help="Where to listen; beyond this machine a token is needed.")
+        str, typer.Option(help="Where to listen; a host that other machines reach needs a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any free port.")] = 8000,
     token_file: Annotated[
@@ -24,7 +24,7 @@ def serve(
         typer.Option(help="File with the token that clients must send; else DRIFTREE_TOKEN."),
     ] = None,
     new: Annotated[
-        bool, typer.Option("--new", help="Begin with an empty model in a new file.")
+        bool, typer.Option("--new", help="Start with an empty model in a new file.")
     ] = False,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Predict and explain only; write nothing.")
@@ -36,7 +36,7 @@ def serve(
         bool,
         typer.Option(
             "--without-journal",
-            help="Go on from the file alone, although its journal is missing.",
+            help="Continue from the file alone, although its journal is missing.",
         ),
     ] = False,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 2**20,
@@ -44,10 +44,10 @@ def serve(
     max_features: Annotated[int, typer.Option(min=1, help="Features of the model.")] = 1000,
     max_labels: Annotated[int, typer.Option(min=1, help="Labels of the model.")] = 1000,
 ) -> None:
-    """Let programs use a model over HTTP: predict, learn, explain.
+    """Serve a model over HTTP: predict, learn, explain.
 
-    What is learnt is noted in MODEL.journal before it is acknowledged, so that no crash loses it;
-    docs/serve.md says all that is promised. Ends, with the model saved, on Ctrl-C and SIGTERM.
+    What is learnt goes to MODEL.journal before it is acknowledged, so that no crash loses it;
+    docs/serve.md has the guarantees. Ctrl-C and SIGTERM save the model and stop the server.
     """
     with one_line():
         try:
@@ -81,12 +81,14 @@ def _tell(recovered: Recovered, host: str, port: int) -> None:
         )
     if not recovered.is_counted:
         typer.echo(
-            "driftree: the journal's count of what was acknowledged is missing or damaged, so that "
-            f"it cannot be told whether batches behind {recovered.writer.sequence} are missing",
+            "driftree: the journal's count of what was acknowledged is missing or damaged, so it "
+            f"is unknown whether batches after {recovered.writer.sequence} are missing",
             err=True,
         )
     if recovered.n_batches:
-        typer.echo(f"driftree: {recovered.n_batches} batches came back from the journal", err=True)
+        typer.echo(
+            f"driftree: {recovered.n_batches} batches were recovered from the journal", err=True
+        )
     name = f"[{host}]" if ":" in host else host
     n_rows = getattr(recovered.writer.model, "n_rows_seen_", 0)
     typer.echo(f"http://{name}:{port} serves {recovered.writer.path} ({n_rows:,} rows learnt)")

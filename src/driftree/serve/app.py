@@ -1,4 +1,4 @@
-"""App: the endpoints, and the application that they make with middleware and error handlers.
+"""App: the endpoints, and the application of endpoints, middleware and error handlers.
 
 Endpoints that compute run in threads; learning waits for the writer.
 """
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from driftree.serve.writer import Writer
 
 
-API_VERSION = "1"  # of the requests and answers, not of the library
+API_VERSION = "1"  # of requests and responses, not of the library
 SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 KEY = "idempotency-key"
-WORDS = {
-    400: "No JSON, or an unsuitable header.",
+DESCRIPTIONS = {
+    400: "The body is not JSON, or a header is invalid.",
     401: "The token is missing or wrong.",
     403: "The server is read-only.",
     408: "The body took too long.",
-    409: "Nothing was learnt yet, or the model has no explanations, or does not fit into a file.",
+    409: "The model has learnt nothing, cannot explain itself, or does not fit into a file.",
     413: "Too many bytes or rows.",
     415: "The body is not declared as JSON.",
-    421: "The host is not this machine.",
-    422: "Something in the request is wrong; the detail says row and column.",
+    421: "The Host header does not name this machine.",
+    422: "The request is invalid; the detail names row and column.",
     503: "Overloaded, or learning has stopped.",
 }
 # The middleware checks the token, before anything is read; this only documents it.
@@ -48,8 +48,8 @@ router = APIRouter(dependencies=[Security(HTTPBearer(auto_error=False))])
 open_router = APIRouter()
 
 
-class Answer(JSONResponse):
-    """JSON in ASCII: a name that is no proper Unicode must not be an error here."""
+class AsciiResponse(JSONResponse):
+    """JSON as ASCII, so that a name with lone surrogates is no error here."""
 
     def __init__(self, content: Any, status: int = 200, headers: dict[str, str] | None = None):
         super().__init__(content, status, headers=SAFE | (headers or {}))
@@ -59,14 +59,14 @@ class Answer(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def refuse(refusal: Refusal) -> Answer:
-    """Return the response to what is not granted."""
-    return Answer({"detail": refusal.words}, refusal.status, refusal.headers)
+def refuse(refusal: Refusal) -> AsciiResponse:
+    """Return the response that refuses a request."""
+    return AsciiResponse({"detail": refusal.words}, refusal.status, refusal.headers)
 
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
-        status: {"model": responses.Problem, "description": WORDS[status]}
+        status: {"model": responses.Problem, "description": DESCRIPTIONS[status]}
         for status in sorted({401, 421, *statuses})
     }
 
@@ -82,7 +82,7 @@ BODY = (400, 408, 413, 415, 422)
 KEY_PARAMETER = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "A batch that comes again with the same key is not learnt again.",
+    "description": "A batch that is sent again with the same key is not learnt again.",
     "schema": {
         "type": "string",
         "minLength": 1,
@@ -102,7 +102,7 @@ async def _read(request: Request, kind: Any) -> Any:
     return requests.read(kind, requests.parse(body))
 
 
-# ---------------------------------------------------------------------- what a model does
+# ---------------------------------------------------------------------- predict and learn
 @router.post(
     "/predict",
     response_model=responses.Predictions,
@@ -110,11 +110,11 @@ async def _read(request: Request, kind: Any) -> Any:
     openapi_extra=_takes(requests.PredictRequest),
 )
 async def predict(request: Request) -> Response:
-    """Predict rows: labels and probabilities."""
+    """Predict labels and probabilities of rows."""
     writer = _writer(request)
     wanted = await _read(request, requests.PredictRequest)
     requests.check_rows(wanted.rows, writer.limits)
-    return Answer(await run_in_threadpool(responses.predict, writer.model, wanted.rows))
+    return AsciiResponse(await run_in_threadpool(responses.predict, writer.model, wanted.rows))
 
 
 @router.post(
@@ -124,7 +124,7 @@ async def predict(request: Request) -> Response:
     openapi_extra=_takes(requests.LearnRequest, KEY_PARAMETER),
 )
 async def learn(request: Request) -> Response:
-    """Learn a batch; once this answers, the batch survives a crash."""
+    """Learn a batch; once it is acknowledged, it survives a crash."""
     writer = _writer(request)
     key = request.headers.get(KEY)
     requests.check_key(key)
@@ -133,10 +133,12 @@ async def learn(request: Request) -> Response:
     requests.check_batch(wanted.labels, wanted.weights)
     waiting = writer.submit(LearnBatch(wanted.rows, wanted.labels, wanted.weights, key))
     learnt, is_new = await asyncio.wrap_future(waiting)
-    return Answer({"sequence": learnt.sequence, "rows": learnt.n_rows, "repeated": not is_new})
+    return AsciiResponse(
+        {"sequence": learnt.sequence, "rows": learnt.n_rows, "repeated": not is_new}
+    )
 
 
-# ---------------------------------------------------------------------- what it knows
+# ---------------------------------------------------------------------- explain
 @router.post(
     "/explain",
     response_model=responses.WhyPrediction,
@@ -144,7 +146,7 @@ async def learn(request: Request) -> Response:
     openapi_extra=_takes(requests.ExplainRequest),
 )
 async def explain(request: Request) -> Response:
-    """Say why a row is predicted as it is."""
+    """Explain the prediction of a row."""
     writer = _writer(request)
     wanted = await _read(request, requests.ExplainRequest)
     requests.check_rows([wanted.row], writer.limits)
@@ -153,14 +155,14 @@ async def explain(request: Request) -> Response:
         with writer.still() as model:
             return responses.explain(model, wanted.row)
 
-    return Answer(await run_in_threadpool(look))
+    return AsciiResponse(await run_in_threadpool(look))
 
 
 @router.get("/explain", response_model=responses.Tree, responses=_problems(409))
 def tree(request: Request) -> Response:
-    """Say what the tree knows, as text and as rules."""
+    """Describe the tree, as text and as rules."""
     with _writer(request).still() as model:
-        return Answer(responses.tell_tree(model))
+        return AsciiResponse(responses.tell_tree(model))
 
 
 @router.get("/events", response_model=responses.Events, responses=_problems(422))
@@ -169,18 +171,18 @@ def events(
     after_row: Annotated[int, Query(ge=0, le=2**53)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Say why the tree changed: the first changes after a row, oldest first."""
+    """List the changes of the tree after a row, oldest first, and their reasons."""
     with _writer(request).still() as model:
         found = [event for event in getattr(model, "events_", []) if event.n_rows > after_row]
-    return Answer({"events": [responses.tell_event(event) for event in found[:limit]]})
+    return AsciiResponse({"events": [responses.tell_event(event) for event in found[:limit]]})
 
 
 @router.get("/model", response_model=responses.Summary, responses=_problems())
 def summary(request: Request) -> Response:
-    """Say what kind of model it is, and how large."""
+    """Summarise the model: class, parameters, features, size."""
     writer = _writer(request)
     with writer.still():
-        return Answer(responses.summarise(writer))
+        return AsciiResponse(responses.summarise(writer))
 
 
 @router.get(
@@ -189,7 +191,7 @@ def summary(request: Request) -> Response:
     responses={200: {"content": {"application/octet-stream": {}}}, **_problems(409)},
 )
 def model_file(request: Request) -> Response:
-    """Give the model, as it is now, as a file that `driftree.load` reads."""
+    """Download the current model as a file that `driftree.load` reads."""
     try:
         with _writer(request).still() as model:
             data = container.to_bytes(models.KIND, *models.pack(model))
@@ -199,14 +201,14 @@ def model_file(request: Request) -> Response:
     return Response(data, media_type="application/octet-stream", headers=headers)
 
 
-# ---------------------------------------------------------------------- how it is
+# ---------------------------------------------------------------------- monitor
 @router.get(
     "/metrics",
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}}, **_problems()},
 )
 async def metrics(request: Request) -> Response:
-    """Give counts, times and sizes for Prometheus."""
+    """Return counts, durations and sizes for Prometheus."""
     figures = await run_in_threadpool(_figures, _writer(request))
     text = request.app.state.metrics.to_text(figures)
     return Response(text, media_type=CONTENT_TYPE, headers=SAFE)
@@ -232,40 +234,42 @@ def _figures(writer: Writer) -> dict[str, float]:
     "/health",
     response_model=responses.Health,
     responses={
-        421: {"model": responses.Problem, "description": WORDS[421]},
+        421: {"model": responses.Problem, "description": DESCRIPTIONS[421]},
         503: {"model": responses.Health, "description": "Learning has stopped."},
     },
 )
 async def health(request: Request) -> Response:
-    """Say whether it can do its work; it answers only when it has recovered."""
+    """Report whether the server works; it answers only after recovery."""
     writer = _writer(request)
     if writer.failure is not None:
-        return Answer({"status": "failed", "learning": False, "problem": writer.failure}, 503)
+        return AsciiResponse(
+            {"status": "failed", "learning": False, "problem": writer.failure}, 503
+        )
     is_learning = writer.journal is not None
     if writer.problem is not None:
         told = {"status": "degraded", "learning": is_learning, "problem": writer.problem}
-        return Answer(told)
-    return Answer({"status": "ok", "learning": is_learning})
+        return AsciiResponse(told)
+    return AsciiResponse({"status": "ok", "learning": is_learning})
 
 
 # ---------------------------------------------------------------------- the application
 def make_app(writer: Writer, *, token: str | None = None, only_loopback: bool = True) -> FastAPI:
-    """Return the application that lets others use a model.
+    """Return the application that serves a model.
 
     Parameters
     ----------
     writer : Writer
-        Who has the model; it must have been started.
+        The writer of the model; it must have been started.
     token : str, optional
-        What clients must send.
+        Bearer token that clients must send.
     only_loopback : bool, default=True
-        Whether requests must be for this machine by name.
+        Whether the Host header must name this machine.
     """
     app = FastAPI(
         title="driftree",
         version=API_VERSION,
         description="A Dynamic Model Tree that predicts, learns and explains itself.",
-        docs_url=None,  # their pages load scripts from elsewhere
+        docs_url=None,  # these pages load scripts from a CDN
         redoc_url=None,
     )
     app.state.writer = writer
@@ -277,7 +281,7 @@ def make_app(writer: Writer, *, token: str | None = None, only_loopback: bool = 
     app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_middleware(
         AccessMiddleware,
-        answer=refuse,
+        refuse=refuse,
         token=token,
         only_loopback=only_loopback,
         max_requests=writer.limits.max_requests,
@@ -286,14 +290,14 @@ def make_app(writer: Writer, *, token: str | None = None, only_loopback: bool = 
     return app
 
 
-async def _on_refusal(_: Any, refusal: Any) -> Answer:
+async def _on_refusal(_: Any, refusal: Any) -> AsciiResponse:
     return refuse(refusal)
 
 
-async def _on_bad_query(_: Any, error: Any) -> Answer:
+async def _on_bad_query(_: Any, error: Any) -> AsciiResponse:
     first = error.errors()[0]
-    return Answer({"detail": f"{', '.join(map(str, first['loc']))}: {first['msg']}"}, 422)
+    return AsciiResponse({"detail": f"{', '.join(map(str, first['loc']))}: {first['msg']}"}, 422)
 
 
-async def _on_disconnect(_: Any, __: Any) -> Answer:
-    return Answer({"detail": "the body ended too early"}, 400)  # which nobody reads
+async def _on_disconnect(_: Any, __: Any) -> AsciiResponse:
+    return AsciiResponse({"detail": "the body ended too early"}, 400)  # nobody reads it

@@ -1,17 +1,17 @@
-"""Journal: what was learnt since the model was last saved, such that a crash loses none of it.
+"""Journal: a write-ahead log of what was learnt since the model was last saved.
 
-A journal is a folder with one file per time that the model was saved (a *segment*). A segment is a
-row of *frames*: magic, length, sequence number, CRC-32, then one JSON text per line; the first one
-says which journal it is. All that is made durable by one fsync is one frame, so only the last frame
-of the last segment can ever be torn. Such a tail was never acknowledged, and is cut off. A frame
-that is not whole although others follow is damage, and is never passed over. The first byte of the
-magic does not occur in JSON, which is written as ASCII: nothing that a client sends can look like a
-frame.
+A journal is a folder of *segments*: a new file each time the model is saved. A segment is a
+sequence of *frames*: magic, length, sequence number, CRC-32, then one JSON text per line; the first
+frame says which journal it is. What one fsync makes durable is one frame, so only the last frame of
+the last segment can be torn. Such a tail was never acknowledged, and is cut off. An incomplete
+frame that others follow is damage, and is never skipped. The first byte of the magic does not occur
+in JSON, which is written as ASCII: nothing that a client sends can look like a frame.
 
-A segment gets its name when its first frame is durable, and before the older ones go: a journal
-without a segment, or with one that does not begin well, is damaged, too. A small file beside them
-counts what was acknowledged. It is written after the segment, and not made durable: it may lag
-behind when the power fails, but is never ahead, and tells when the end of a segment is missing.
+A segment gets its name when its first frame is durable, and before the older ones are deleted: a
+journal without a segment, or with one whose first frame is incomplete, is damaged, too. A small
+file beside them counts what was acknowledged. It is written after the segment, without fsync: after
+a power failure it may lag behind, but is never ahead, and shows that the end of a segment is
+missing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COUNT = struct.Struct("<QI")  # last sequence number, CRC-32 of it and the journ
 MAX_GROUP = 64  # texts in a frame
 LEAST_TEXT = 50  # bytes of a batch
 INSTEAD = (
-    "put it back from a copy; or, to go on from the model file alone, without what was learnt "
+    "restore it from a backup; or, to continue from the model file alone, without what was learnt "
     "after it was saved, move the folder away and give --without-journal"
 )
 
@@ -51,7 +51,7 @@ class JournalError(ValueError):
 
 
 class Entry(NamedTuple):
-    """One thing that was noted."""
+    """One record."""
 
     sequence: int
     data: bytes
@@ -63,15 +63,15 @@ class Found(NamedTuple):
     Attributes
     ----------
     journal_id : str or None
-        Which journal it is; None if there is nothing.
+        Which journal it is; None if there is none.
     first : int
-        The number of the first record that it has, or would have.
+        Number of the first record that it has, or would have.
     entries : list of Entry
-        What was noted, in order.
+        The records, in order.
     n_cut : int
-        Bytes at the end that are no whole frame.
+        Bytes at the end that are not a whole frame.
     n_torn : int
-        Records that these may have been, at most.
+        Records that these may have held, at most.
     path : Path or None
         The last segment, to which more can be appended.
     """
@@ -85,7 +85,7 @@ class Found(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The number of the last record that was noted."""
+        """Number of the last record."""
         return self.first + len(self.entries) - 1
 
 
@@ -107,7 +107,7 @@ def to_frame(sequence: int, texts: Sequence[bytes]) -> bytes:
 
 
 def frame_at(data: bytes, start: int) -> tuple[int, list[bytes], int] | None:
-    """Return sequence number, texts and end of the frame at a place; None if none is whole."""
+    """Return sequence number, texts and end of the frame at a place; None if it is not whole."""
     body_start = start + HEADER.size
     if len(data) < body_start:
         return None
@@ -191,7 +191,7 @@ def _read_segment(path: Path, *, is_last: bool) -> Found:
 
 
 def _what_follows(data: bytes, place: int, *, is_last: bool) -> str | None:
-    """Say what shows that a record that is not whole was not the last one; None if nothing does."""
+    """Say what follows an incomplete record, which was then not the last one; None if nothing."""
     if (later := _next_frame(data, place + 1)) >= 0:
         return f"whole ones follow at byte {later}"
     if not is_last:
@@ -209,7 +209,7 @@ def _read_id(path: Path, text: bytes) -> str:
     except (ValueError, RecursionError):
         head = None
     if not isinstance(head, dict) or not isinstance(head.get("journal"), str):
-        raise JournalError(f"{path} does not say which journal it is of: {INSTEAD}")
+        raise JournalError(f"{path} does not say which journal it belongs to: {INSTEAD}")
     if head.get("format") != FORMAT:
         raise JournalError(
             f"{path} has format {head.get('format')}, and this driftree reads {FORMAT}: upgrade "
@@ -219,7 +219,7 @@ def _read_id(path: Path, text: bytes) -> str:
 
 
 def segments(folder: Path) -> list[Path]:
-    """Return the files of a journal, oldest first; whatever else is in the folder is not ours."""
+    """Return the files of a journal, oldest first; other files in the folder are ignored."""
     return [path for path in _own_files(folder) if path.name.endswith(SUFFIX)]
 
 
@@ -244,14 +244,14 @@ def _to_count(sequence: int, journal_id: str) -> bytes:
 
 # ---------------------------------------------------------------------- writing
 class Journal:
-    """A journal that is being written.
+    """A journal that is open for writing.
 
     Parameters
     ----------
     folder : Path
         Where its segments are.
     journal_id : str
-        Told in every segment, so that no other model takes it for its own.
+        Written to every segment, so that no other model uses it.
     """
 
     def __init__(self, folder: Path, journal_id: str) -> None:
@@ -265,7 +265,7 @@ class Journal:
 
     # ------------------------------------------------------------------ segments
     def resume(self, found: Found) -> None:
-        """Go on behind what was found; what is torn there is cut off."""
+        """Continue after what was found; a torn tail is cut off."""
         assert found.path is not None
         self._fd = os.open(found.path, os.O_WRONLY | os.O_APPEND)
         self.size = os.fstat(self._fd).st_size - found.n_cut
@@ -275,7 +275,7 @@ class Journal:
         self._begin_count(found.last)
 
     def restart(self, sequence: int) -> None:
-        """Forget everything, which the model file holds by now, and begin with this number."""
+        """Drop all records, which the model file holds by now, and start with this number."""
         self.prepare(sequence)
         self.switch()
         if self._count_fd < 0:
@@ -294,7 +294,7 @@ class Journal:
         self._next, self._next_path = new, path
 
     def switch(self) -> None:
-        """Put the new segment in its place; then the old ones go."""
+        """Put the new segment in place, then delete the old ones."""
         assert self._next is not None
         self._next.put_in_place()
         fd, before = os.open(self._next_path, os.O_WRONLY | os.O_APPEND), self._fd
@@ -317,7 +317,7 @@ class Journal:
     def append(self, sequence: int, texts: Sequence[bytes]) -> None:
         """Make texts durable, all of them by one fsync; the first has this number.
 
-        After an error nothing may be appended any more: what of it is on the disk is not known.
+        After an error nothing more may be appended: how much of it is on the disk is unknown.
         """
         self.size += _write(self._fd, to_frame(sequence, texts))
         status = os.fstat(self._fd)

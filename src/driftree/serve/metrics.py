@@ -1,4 +1,4 @@
-"""Metrics: counts and times of requests, as text that Prometheus reads."""
+"""Metrics: counts and durations of requests, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # name: (type, help)
 GAUGES = {
     "driftree_rows_learnt_total": ("counter", "Rows acknowledged since the start."),
-    "driftree_snapshots_total": ("counter", "Times that the model was saved."),
-    "driftree_failed_snapshots_total": ("counter", "Times that it could not be saved."),
+    "driftree_snapshots_total": ("counter", "Times the model was saved."),
+    "driftree_failed_snapshots_total": ("counter", "Times the model could not be saved."),
     "driftree_rows_seen": ("gauge", "Rows that the model has learnt."),
     "driftree_batches": ("gauge", "Batches that the model has learnt."),
     "driftree_nodes": ("gauge", "Nodes of the tree."),
     "driftree_memory_bytes": ("gauge", "Bytes that the tree's arrays hold."),
     "driftree_journal_bytes": ("gauge", "Size of the journal."),
-    "driftree_rows_unsaved": ("gauge", "Rows that are in the journal only."),
+    "driftree_rows_unsaved": ("gauge", "Rows that are only in the journal."),
     "driftree_learning": ("gauge", "1 if batches can be learnt."),
 }
 
@@ -58,7 +58,7 @@ class Metrics:
         self._seconds[route] += seconds
 
     def to_text(self, gauges: Mapping[str, float]) -> str:
-        """Return everything, with figures that are known elsewhere."""
+        """Return all metrics, with the given figures of the writer and the model."""
         return "\n".join([*self._tell_requests(), *self._tell_seconds(), *_tell(gauges), ""])
 
     def _tell_requests(self) -> Iterator[str]:
@@ -70,7 +70,7 @@ class Metrics:
 
     def _tell_seconds(self) -> Iterator[str]:
         name = "driftree_request_seconds"
-        yield f"# HELP {name} Time from the head of a request to the end of its answer."
+        yield f"# HELP {name} Time from the headers of a request to the end of its response."
         yield f"# TYPE {name} histogram"
         for route, counts in sorted(self._buckets.items()):
             total = 0

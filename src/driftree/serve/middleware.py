@@ -1,4 +1,4 @@
-"""Middleware: who may come in. It stands before everything else, and counts who came."""
+"""Middleware: access control and request metrics, before anything else runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from driftree.serve.metrics import Metrics
 
 MIN_TOKEN = 16  # characters
-OPEN_PATHS = frozenset({"/health", "/openapi.json"})  # they say nothing of the model
+OPEN_PATHS = frozenset({"/health", "/openapi.json"})  # they reveal nothing about the model
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 VARIABLE = "DRIFTREE_TOKEN"
 # RFC 9110, 7.2: a name or an address, IPv6 in brackets; then a port, or nothing
@@ -64,22 +64,22 @@ def is_loopback(host: str) -> bool:
 
 
 class AccessMiddleware:
-    """Middleware that checks the token and the host, and measures.
+    """ASGI middleware that checks host, token and load, and records metrics.
 
     Parameters
     ----------
     app : ASGI application
-        What is guarded.
-    answer : callable
+        The application to protect.
+    refuse : callable
         Makes a response of a `Refusal`.
     token : str or None
-        What clients must send as ``Authorization: Bearer ...``; None: nothing.
+        What clients must send as ``Authorization: Bearer ...``; None: no token is needed.
     only_loopback : bool
-        Whether requests must be for this machine by name, too. A page in a browser can reach a
-        server on this machine under the page's own name, if that name is made to point here.
+        Whether the Host header must name this machine. That stops DNS rebinding: a web page whose
+        own name is made to resolve to this machine.
     max_requests : int
-        How many may be answered at the same time; those that are refused, and those for open paths,
-        do not count.
+        Requests that may be in progress at the same time; refused ones and those for open paths do
+        not count.
     metrics : Metrics
         Where requests are counted.
     """
@@ -88,14 +88,14 @@ class AccessMiddleware:
         self,
         app: ASGIApp,
         *,
-        answer: Callable[[Refusal], Any],
+        refuse: Callable[[Refusal], Any],
         token: str | None,
         only_loopback: bool,
         max_requests: int,
         metrics: Metrics,
     ) -> None:
         self.app = app
-        self.answer = answer
+        self.refuse = refuse
         self.only_loopback = only_loopback
         self.max_requests = max_requests
         self.metrics = metrics
@@ -103,7 +103,7 @@ class AccessMiddleware:
         self._digest = None if token is None else _digest(token.encode("ascii"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer it."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -119,11 +119,11 @@ class AccessMiddleware:
             try:
                 self.check(scope)
             except Refusal as refusal:
-                await self.answer(refusal)(scope, receive, watch)
+                await self.refuse(refusal)(scope, receive, watch)
             else:
                 await self._run(scope, receive, watch)
         finally:
-            # Paths and methods are the clients' to choose: only known ones become metrics.
+            # Clients choose paths and methods: only known ones become labels of metrics.
             route = getattr(scope.get("route"), "path", "other")
             method = scope["method"] if scope["method"] in METHODS else "other"
             self.metrics.observe(method, route, status, time.perf_counter() - begin)
@@ -137,16 +137,16 @@ class AccessMiddleware:
             self._n_running -= n
 
     def check(self, scope: Scope) -> None:
-        """Raise if a request must not come in."""
+        """Raise `Refusal` if a request must not be passed on."""
         headers = _headers(scope)
         if self.only_loopback and not is_loopback(_host_name(headers.get(b"host", b""))):
-            raise Refusal(421, "this server answers to localhost, 127.0.0.1 and [::1] only")
+            raise Refusal(421, "this server answers only to localhost, 127.0.0.1 and [::1]")
         if scope["path"] in OPEN_PATHS:
             return
         if self._digest is not None:
             _check_token(headers, self._digest)
         if self._n_running >= self.max_requests:
-            raise busy("too many requests are being answered: try again")
+            raise busy("too many requests are in progress: try again")
 
 
 def _check_token(headers: dict[bytes, bytes], expected: bytes) -> None:
@@ -161,7 +161,7 @@ def _check_token(headers: dict[bytes, bytes], expected: bytes) -> None:
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes]:
-    """Return the headers; one that comes twice is as good as none."""
+    """Return the headers; one that is sent twice counts as empty."""
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         found[name] = b"" if name in found else value
@@ -169,7 +169,7 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
 
 
 def _host_name(host: bytes) -> str:
-    """Return the name or address in a Host header, without port; nothing if it is not proper."""
+    """Return the name or address in a Host header, without port; empty if malformed."""
     found = HOST.fullmatch(host.decode("latin-1"))
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""Recovery: from a model file and its journal to a writer that goes on where the last one ended."""
+"""Recovery: from a model file and its journal to a writer that continues from both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SUFFIX = ".journal"
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a server has written into the model file: up to where the journal is in it."""
+    """What a server has written into the model file: how much of the journal it contains."""
 
     journal_id: str
     sequence: int
@@ -38,7 +38,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A writer, and what had to be done to get there."""
+    """A writer, and what its recovery took."""
 
     writer: Writer
     n_batches: int = 0  # learnt again from the journal
@@ -57,37 +57,39 @@ def open_model(
     snapshot_every: int = 10_000,
     without_journal: bool = False,
 ) -> Recovered:
-    """Return a writer of the model in a file, with all that was ever acknowledged.
+    """Return a writer of the model in a file, with everything that was acknowledged.
 
     Parameters
     ----------
     path : Path
         The model file; its journal is the folder beside it, with `.journal` added to the name.
     new : bool, default=False
-        Begin with a model that has learnt nothing, in a file that is not there yet.
+        Start with an empty model in a new file.
     read_only : bool, default=False
-        Serve the file as it is; neither it nor the journal is touched, nor looked at again.
+        Serve the file as it is; neither it nor the journal is written, or read again.
     limits : Limits, optional
-        What is allowed.
+        Limits of requests and of the model.
     snapshot_every : int, default=10_000
         Rows after which the model is saved.
     without_journal : bool, default=False
-        Go on from the file alone, although its journal is missing.
+        Continue from the file alone, although its journal is missing.
 
     Raises
     ------
     ModelFileError, JournalError, OSError, ValueError
-        If anything is wrong with the files, if another server has them, if the model is none that
-        JSON can speak of.
+        If the files are damaged, missing or in use by another server, or if JSON cannot express the
+        names or labels of the model.
     """
     limits = Limits() if limits is None else limits
     path = Path(os.path.realpath(path))
     if new and read_only:
-        raise ValueError("--new is for learning, --read-only against it: give one of them")
+        raise ValueError(
+            "--new is for a model that learns, --read-only forbids it: give one of them"
+        )
     if new and path.exists():
-        raise ValueError(f"{path} exists: leave --new out to go on with it, or name another file")
+        raise ValueError(f"{path} exists: omit --new to continue with it, or choose another file")
     if not new and not path.exists():
-        raise ValueError(f"{path} does not exist: add --new to begin with an empty model")
+        raise ValueError(f"{path} does not exist: add --new to start with an empty model")
     if read_only:
         model, _ = read_model(path)
         check_model(model, limits)
@@ -99,7 +101,7 @@ def open_model(
         found = read_journal(folder)
         if without_journal and found.journal_id is not None:
             raise ValueError(
-                f"{folder} has a journal: leave --without-journal out, or move it away"
+                f"{folder} has a journal: omit --without-journal, or move the folder away"
             )
         return _recover(path, found, lock, limits, snapshot_every, without_journal=without_journal)
     except BaseException:
@@ -108,7 +110,7 @@ def open_model(
 
 
 def read_model(path: Path) -> tuple[Any, Note | None]:
-    """Return the model in a file, and what a server has noted there."""
+    """Return the model in a file, and the note of the server that saved it."""
     contents, arrays = models.read(path)
     with container.name_errors(path):
         note = _read_note(contents.pop(models.SERVED, None))
@@ -130,15 +132,15 @@ def check_model(model: Any, limits: Limits) -> None:
     for name in names:
         if type(name) is not str:
             raise ValueError(
-                f"the model knows a feature as {name!r}, but names are text in JSON: let it learn "
+                f"the model has a feature named {name!r}, but names are text in JSON: train it "
                 "with names that are text"
             )
     for label in labels:
         is_finite = type(label) is float and math.isfinite(label)
         if not is_finite and type(label) not in (str, bool, int):
             raise ValueError(
-                f"the model has a label {label!r}, which JSON does not know: use text, numbers or "
-                "truth values"
+                f"the model has a label {label!r}, which JSON cannot express: use text, numbers or "
+                "booleans"
             )
     for what, n, most in (
         ("features", len(names), limits.max_features),
@@ -174,10 +176,10 @@ def _recover(
         journal,
         sequence=0 if note is None else note.sequence,
         keys=None if note is None else note.keys,
-        limits=UNLIMITED,  # they held when it was acknowledged
+        limits=UNLIMITED,  # the limits held when it was acknowledged
         snapshot_every=snapshot_every,
     )
-    if is_first:  # before the file speaks of a journal, it is there
+    if is_first:  # the journal exists before the file refers to it
         journal.restart(writer.sequence + 1)
         writer.save()
         writer.limits = limits
@@ -192,7 +194,7 @@ def _recover(
 
 
 def _learn_again(folder: Path, found: Found, writer: Writer) -> int:
-    """Let a writer learn what its model does not know yet; return how many batches."""
+    """Learn the batches that the model does not know yet; return how many."""
     later = [entry for entry in found.entries if entry.sequence > writer.sequence]
     for entry in later:
         try:
@@ -200,42 +202,42 @@ def _learn_again(folder: Path, found: Found, writer: Writer) -> int:
             writer.learn(batch, entry.data)
         except Refusal as refusal:
             raise JournalError(
-                f"{folder}: record {entry.sequence} was learnt once, and is refused now "
+                f"{folder}: record {entry.sequence} was learnt before, but is refused now "
                 f"({refusal.words}): use the version of driftree that wrote it"
             ) from None
         if writer.sequence != entry.sequence:
-            raise JournalError(f"{folder}: record {entry.sequence} is there twice")
+            raise JournalError(f"{folder}: record {entry.sequence} occurs twice")
         writer.rows_unsaved += len(batch.rows)
     return len(later)
 
 
 # ---------------------------------------------------------------------- damage
 def _check_fit(path: Path, folder: Path, found: Found, note: Note | None) -> None:
-    """Raise if the journal is not that of the file, or not all of it."""
+    """Raise if the journal does not belong to the file, or is incomplete."""
     if found.journal_id is None:
         assert note is not None
         raise JournalError(
-            f"{path} was served, up to batch {note.sequence} and maybe further, but its journal is "
-            f"missing in {folder}: put it back; or give --without-journal to go on from the file "
+            f"{path} was served up to batch {note.sequence} or later, but its journal is missing "
+            f"in {folder}: restore it; or give --without-journal to continue from the file "
             "alone, without what was learnt after it was saved"
         )
     first, last = found.first, found.last
     if note is None or note.journal_id != found.journal_id:
         holds = f"holds batches {first} to {last}" if found.entries else "has a journal"
-        what = "is not there" if not path.exists() else "is another model than the one it is of"
+        what = "does not exist" if not path.exists() else "is not the model that it belongs to"
         raise JournalError(
-            f"{folder} {holds}, but {path} {what}: put the file back, or move the folder away, to "
-            "begin without it (--without-journal, if the file has been served elsewhere)"
+            f"{folder} {holds}, but {path} {what}: restore the file, or move the folder away to "
+            "start without it (with --without-journal, if the file has been served elsewhere)"
         )
     if first > note.sequence + 1:
         raise JournalError(
-            f"{path} knows batches up to {note.sequence}, but {folder} begins with {first}: the "
-            "file is older than the journal; put the newer one back"
+            f"{path} contains batches up to {note.sequence}, but {folder} begins with {first}: the "
+            "file is older than the journal; restore the newer file"
         )
     if last < note.sequence:
         raise JournalError(
-            f"{path} knows batches up to {note.sequence}, but {folder} ends with {last}: the "
-            "journal is older than the file, or cut; put the newer one back"
+            f"{path} contains batches up to {note.sequence}, but {folder} ends with {last}: the "
+            "journal is older than the file, or truncated; restore the newer one"
         )
 
 
@@ -246,7 +248,7 @@ def _check_count(folder: Path, found: Found, n_known: int) -> int | None:
     last = max(found.last, n_known)
     if count is not None and count > last:
         raise JournalError(
-            f"{folder} ends with batch {last}, but {count} were acknowledged: its last file is cut "
-            f"or damaged, and {count - last} are missing; {INSTEAD}"
+            f"{folder} ends with batch {last}, but {count} were acknowledged: its last file is "
+            f"truncated or damaged, and {count - last} are missing; {INSTEAD}"
         )
     return count

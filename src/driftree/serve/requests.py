@@ -1,7 +1,7 @@
-"""Requests: from the bytes of a request to rows that the model may be asked about.
+"""Requests: from the bytes of a request to checked rows and batches, within limits.
 
-JSON is taken at its word: no NaN, no key twice, no numbers beyond float64, UTF-8. Whatever is wrong
-gets a `Refusal` that says where.
+JSON is read strictly: UTF-8, no NaN, no duplicate keys, no numbers beyond float64. Whatever is
+wrong gets a `Refusal` that says where.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=BaseModel)
 MAX_TEXT = 1000  # characters of a name, a level or a label
 MAX_KEY = 64  # characters of an idempotency key
-LARGEST = 2**1023  # of whole numbers: float64 can still hold it
-# Bytes of a body that is too large which are read and dropped: most clients read no answer before
-# they have sent everything, and would only see a broken connection.
+LARGEST = 2**1023  # of integers: float64 can still hold it
+# Bytes beyond the limit that are still read, and dropped: most clients read no response before they
+# have sent everything, and would only see a broken connection.
 DROPPED = 2**24
 CLOSE = {"Connection": "close"}  # where the rest of a body is not read
 KINDS = {dict: "an object", list: "a list", type(None): "null"}
@@ -35,7 +35,7 @@ KINDS = {dict: "an object", list: "a list", type(None): "null"}
 # ---------------------------------------------------------------------- limits
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request, and all of them together, may be.
+    """Limits of one request, and of all of them together.
 
     Attributes
     ----------
@@ -44,15 +44,14 @@ class Limits:
     max_rows : int
         Rows of a request.
     max_features, max_labels : int
-        Names of features that the model, and the rows of a request, may have; labels of the model.
-        Without them a client could make the models, which are quadratic in the inputs, outgrow the
-        memory.
+        Features that the model, and the rows of a request, may have; labels of the model. They keep
+        clients from exhausting the memory: models are quadratic in the inputs.
     max_waiting : int
-        Requests to learn that may wait for the one writer.
+        Batches that may wait for the writer.
     body_seconds : float
         Time in which a body must arrive.
     max_requests : int
-        Requests that may be answered at the same time. Connections without one do not count.
+        Requests that may be in progress at the same time; idle connections do not count.
     """
 
     max_body: int = 2**20
@@ -64,13 +63,13 @@ class Limits:
     max_requests: int = 256
 
 
-# For batches that were within the limits when they were acknowledged.
+# For batches in the journal: they were within the limits when they were acknowledged.
 UNLIMITED = Limits(max_rows=2**31, max_features=2**31, max_labels=2**31)
 
 
 @dataclass
-class Refusal(Exception):  # noqa: N818 (an answer, no mistake of ours)
-    """A request is not granted: the status and the words that the client gets.
+class Refusal(Exception):  # noqa: N818 (a response, not an error of ours)
+    """A request is refused: the status and the words that the client gets.
 
     Examples
     --------
@@ -88,12 +87,12 @@ class Refusal(Exception):  # noqa: N818 (an answer, no mistake of ours)
 
 
 def busy(words: str) -> Refusal:
-    """Return the refusal of a request that may be repeated soon."""
+    """Return the refusal of a request that may be retried soon."""
     return Refusal(503, words, {"Retry-After": "1"})
 
 
 # ---------------------------------------------------------------------- schemas
-# What is in cells and labels is checked below, which can say row and column.
+# The values of cells and labels are checked below, where an error can say row and column.
 _JSON_TYPES: list[dict[str, Any]] = [{"type": "number"}, {"type": "string"}, {"type": "boolean"}]
 Cell = Annotated[Any, WithJsonSchema({"anyOf": [*_JSON_TYPES, {"type": "null"}]})]
 Label = Annotated[Any, WithJsonSchema({"anyOf": _JSON_TYPES})]
@@ -106,18 +105,18 @@ class _Request(BaseModel):
 
 
 class PredictRequest(_Request):
-    """Rows to predict: names of features to numbers, text, truth values or null (missing)."""
+    """Rows to predict: names of features to numbers, text, booleans or null (missing)."""
 
     rows: list[Row] = Field(min_length=1)
 
 
 class LearnRequest(_Request):
-    """A batch to learn, in one go: all of it, or nothing if anything in it is wrong."""
+    """A batch to learn: all of it, or nothing if any part is invalid."""
 
     rows: list[Row] = Field(min_length=1)
     labels: list[Label] = Field(description="One per row.")
     weights: list[Weight] | None = Field(
-        default=None, description="One per row: 2 is the row twice, 0 is no row."
+        default=None, description="One per row: 2 counts the row twice, 0 leaves it out."
     )
 
 
@@ -129,7 +128,7 @@ class ExplainRequest(_Request):
 
 # ---------------------------------------------------------------------- bytes
 async def read_body(request: Request, limits: Limits) -> bytes:
-    """Return the body, and no more of it than allowed, in no more time than allowed."""
+    """Return the body, within the limits of size and time."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Refusal(415, "the body must be JSON: send the header Content-Type: application/json")
@@ -151,7 +150,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     except TimeoutError:
         words = f"the body did not arrive within {limits.body_seconds:g} seconds"
         raise Refusal(408, words, CLOSE) from None
-    if size > limits.max_body:  # whatever Content-Length says, if it is there
+    if size > limits.max_body:  # whatever Content-Length says
         raise _too_large(limits)
     return b"".join(parts)
 
@@ -163,7 +162,7 @@ def _too_large(limits: Limits) -> Refusal:
 
 # ---------------------------------------------------------------------- JSON
 def parse(body: bytes) -> Any:
-    r"""Return what JSON says.
+    r"""Parse JSON strictly.
 
     Examples
     --------
@@ -171,7 +170,7 @@ def parse(body: bytes) -> Any:
     {'rows': [{'age': 31}]}
     >>> parse(b'{"age": 31, "age": 32}')
     Traceback (most recent call last):
-    driftree.serve.requests.Refusal: 400: the body is no JSON: an object has the key 'age' twice
+    driftree.serve.requests.Refusal: 400: the body is not valid JSON: duplicate key 'age'
     """
     try:
         return json.loads(body.decode("utf-8"), object_pairs_hook=_unique)
@@ -180,8 +179,8 @@ def parse(body: bytes) -> Any:
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         words = str(error)
     except ValueError:  # Python converts no more than 4,300 digits
-        words = "a whole number has too many digits"
-    raise Refusal(400, f"the body is no JSON: {words}") from None
+        words = "an integer has too many digits"
+    raise Refusal(400, f"the body is not valid JSON: {words}") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -189,12 +188,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise Refusal(400, f"the body is no JSON: an object has the key {_short(twice)} twice")
+        raise Refusal(400, f"the body is not valid JSON: duplicate key {_short(twice)}")
     return found
 
 
 def read(kind: type[Model], data: Any) -> Model:
-    """Return the request that JSON stands for.
+    """Check parsed JSON against the schema of a request.
 
     Examples
     --------
@@ -212,7 +211,7 @@ def read(kind: type[Model], data: Any) -> Model:
 
 # ---------------------------------------------------------------------- rows
 def check_rows(rows: list[dict[str, Any]], limits: Limits) -> None:
-    """Raise if there are too many rows or names, or a cell is nothing that a model takes."""
+    """Raise if there are too many rows or names, or a cell has an unsupported value."""
     if len(rows) > limits.max_rows:
         raise Refusal(
             413,
@@ -230,26 +229,27 @@ def check_rows(rows: list[dict[str, Any]], limits: Limits) -> None:
     if len(names) > limits.max_features:
         raise Refusal(
             422,
-            f"the rows name {len(names):,} features, more than the {limits.max_features:,} allowed",
+            f"the rows name {len(names):,} features, more than the {limits.max_features:,} "
+            "allowed: send fewer, or start the server with a larger --max-features",
         )
     for name in names:
         if len(name) > MAX_TEXT:
-            raise Refusal(422, f"a feature's name has more than {MAX_TEXT:,} characters")
+            raise Refusal(422, f"a feature's name exceeds {MAX_TEXT:,} characters: shorten it")
 
 
 def check_batch(labels: list[Any], weights: list[Any] | None) -> None:
-    """Raise if a label or a weight is nothing that a model takes."""
+    """Raise if a label or a weight has an unsupported value."""
     for i, label in enumerate(labels):
-        if label is not None:  # the model has the better words
+        if label is not None:  # the model's own error is clearer
             check_value(label, f"labels, row {i}")
     for i, weight in enumerate(weights or ()):
         check_value(weight, f"weights, row {i}")
         if type(weight) not in (int, float):
-            raise Refusal(422, f"weights, row {i}: a number is needed, got {_short(weight)}")
+            raise Refusal(422, f"weights, row {i} must be a number, got {_short(weight)}")
 
 
 def check_value(value: Any, where: str) -> None:
-    """Raise if a value is no text, truth value or finite number of reasonable size.
+    """Raise unless a value is text, a boolean or a finite number, of reasonable size.
 
     Examples
     --------
@@ -264,21 +264,22 @@ def check_value(value: Any, where: str) -> None:
             raise Refusal(422, f"{where}: JSON has no {value}: use null if missing")
     elif kind is str:
         if len(value) > MAX_TEXT:
-            raise Refusal(422, f"{where}: the text has more than {MAX_TEXT:,} characters")
+            raise Refusal(422, f"{where}: the text exceeds {MAX_TEXT:,} characters: shorten it")
     elif kind is int:
         if not -LARGEST < value < LARGEST:
             raise Refusal(422, f"{where}: the number is too large for float64: send it as text")
     elif kind is not bool:
         raise Refusal(
-            422, f"{where}: a number, text, true or false is needed, got {KINDS.get(kind, kind)}"
+            422, f"{where} must be a number, text, true or false, got {KINDS.get(kind, kind)}"
         )
 
 
 def check_key(key: str | None) -> None:
-    """Raise unless an idempotency key is short and printable."""
+    """Raise unless an idempotency key is short, printable ASCII."""
     if key is not None and not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
         raise Refusal(
-            400, f"Idempotency-Key must be 1 to {MAX_KEY} printable characters, such as a UUID"
+            400,
+            f"Idempotency-Key must be 1 to {MAX_KEY} printable ASCII characters, e.g. a UUID",
         )
 
 
@@ -325,26 +326,26 @@ class LearnBatch:
     key: str | None = None
 
     def to_text(self) -> bytes:
-        """Return it as a line of JSON, from which exactly the same batch comes back."""
+        """Return the batch as a line of JSON, from which `from_text` restores it exactly."""
         data = {"rows": self.rows, "labels": self.labels, "weights": self.weights, "key": self.key}
         return json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
 
     @classmethod
     def from_text(cls, text: bytes) -> LearnBatch:
-        """Return the batch that was noted; raise `Refusal` if it is none that could have been."""
+        """Return the batch in a record of the journal; raise `Refusal` if it is invalid."""
         try:
             data: Any = json.loads(text)
         except (ValueError, RecursionError):
             data = None
         if not isinstance(data, dict) or data.keys() != {"rows", "labels", "weights", "key"}:
-            raise Refusal(422, "it is no batch")
+            raise Refusal(422, "it is not a batch")
         rows, labels, weights, key = (data[name] for name in ("rows", "labels", "weights", "key"))
         if not (isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)):
-            raise Refusal(422, "its rows are no list of objects")
+            raise Refusal(422, "its rows are not a list of objects")
         if not isinstance(labels, list) or not isinstance(weights, list | None):
-            raise Refusal(422, "its labels or weights are no list")
+            raise Refusal(422, "its labels or weights are not a list")
         if not isinstance(key, str | None):
-            raise Refusal(422, "its key is no text")
+            raise Refusal(422, "its key is not text")
         check_rows(rows, UNLIMITED)
         check_batch(labels, weights)
         check_key(key)

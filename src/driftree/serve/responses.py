@@ -1,6 +1,6 @@
 """Responses: what a model says, as data for JSON, which has no NaN and only text as keys.
 
-Each has a schema, which is what the OpenAPI description shows.
+The schemas document them in OpenAPI.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Predictions(BaseModel):
 
 
 class Receipt(BaseModel):
-    """The batch is learnt, and survives whatever happens to the process."""
+    """The batch is learnt, and survives a crash of the process."""
 
-    sequence: int = Field(description="Its place among all batches that were learnt.")
+    sequence: int = Field(description="Its number among all batches that were learnt.")
     rows: int
-    repeated: bool = Field(description="Learnt before, under the same Idempotency-Key.")
+    repeated: bool = Field(description="Whether it was learnt before, under the same key.")
 
 
 class Logit(BaseModel):
@@ -56,7 +56,7 @@ class Logit(BaseModel):
 
 
 class WhyPrediction(BaseModel):
-    """Why a row is predicted as it is; `text` says it in words."""
+    """Why a row gets its prediction; `text` says it in words."""
 
     prediction: Label
     classes: list[Label]
@@ -72,7 +72,7 @@ class WhyPrediction(BaseModel):
 
 
 class Tree(BaseModel):
-    """What the tree knows, as text and as rules."""
+    """The tree, as text and as rules."""
 
     text: str
     rules: list[str]
@@ -104,7 +104,7 @@ class Events(BaseModel):
 
 
 class Summary(BaseModel):
-    """What kind of model it is, and how large."""
+    """The model: class, parameters, features, size."""
 
     kind: str
     parameters: dict[str, Any]
@@ -120,7 +120,7 @@ class Summary(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether it can do its work: "ok", "degraded" (it could not save the model) or "failed"."""
+    """The server's state: "ok", "degraded" (the model could not be saved) or "failed"."""
 
     status: str
     learning: bool
@@ -129,7 +129,7 @@ class Health(BaseModel):
 
 # ---------------------------------------------------------------------- data
 def predict(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return labels and probabilities of rows; others may learn meanwhile."""
+    """Return labels and probabilities of rows; the model may learn meanwhile."""
     try:
         shares = model.predict_proba_many(to_columns(rows))
     except (TypeError, ValueError) as error:
@@ -148,7 +148,7 @@ def predict(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def explain(model: Any, row: dict[str, Any]) -> dict[str, Any]:
-    """Return why a row is predicted as it is; the model must not learn meanwhile."""
+    """Return why a row gets its prediction; the model must not learn meanwhile."""
     check_readable(model)
     try:
         why: Explanation = model.explain_one(row)
@@ -179,21 +179,21 @@ def explain(model: Any, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def tell_tree(model: Any) -> dict[str, Any]:
-    """Return what the tree knows in words; the model must not learn meanwhile."""
+    """Return the tree as text and as rules; the model must not learn meanwhile."""
     check_readable(model)
     return {"text": export_text(model), "rules": [str(rule) for rule in model.rules()]}
 
 
 def check_readable(model: Any) -> None:
-    """Raise if there is nothing to explain, or a model that does not."""
+    """Raise if the model cannot explain itself, or has learnt nothing yet."""
     if not hasattr(model, "explain_one"):
-        raise Refusal(409, f"a {type(model).__name__} does not explain itself")
+        raise Refusal(409, f"a {type(model).__name__} cannot explain itself")
     if model._tree is None:
         raise Refusal(409, NOTHING_LEARNT)
 
 
 def tell_event(event: events.Event) -> dict[str, Any]:
-    """Return why the tree changed."""
+    """Return a change of the tree, and its reason."""
     condition, old = getattr(event, "condition", None), getattr(event, "old_condition", None)
     return {
         "kind": event.kind,
@@ -214,7 +214,7 @@ def tell_event(event: events.Event) -> dict[str, Any]:
 
 
 def summarise(writer: Writer) -> dict[str, Any]:
-    """Return what kind of model it is, and how large; it must not learn meanwhile."""
+    """Return class, parameters and size of the model; it must not learn meanwhile."""
     model = writer.model
     parameters = model.get_params(deep=False)
     names = parameters["categorical"]
@@ -223,7 +223,7 @@ def summarise(writer: Writer) -> dict[str, Any]:
         "parameters": parameters | {"categorical": None if names is None else list(names)},
         "features": feature_names(model),
         "classes": labels_of(model),
-        "n_rows_seen": getattr(model, "n_rows_seen_", 0),  # as long as it has learnt nothing
+        "n_rows_seen": getattr(model, "n_rows_seen_", 0),  # while it has learnt nothing
         "n_nodes": getattr(model, "n_nodes_", 1),
         "n_leaves": getattr(model, "n_leaves_", 1),
         "depth": getattr(model, "depth_", 0),

@@ -1,8 +1,8 @@
 """Server: the application on a port, until it is told to stop.
 
-uvicorn closes a connection that is silent after an answer, but waits for ever for the first
-request, for the rest of a head or of a body that nobody reads, and for a client that does not take
-its answer. Here every connection has a deadline unless a request is being answered.
+uvicorn closes a connection that is idle after a response, but waits forever for the first request,
+for the rest of the headers or of a body that nobody reads, and for a client that does not read its
+response. Here every connection has a deadline unless a request is in progress.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from driftree.serve.recovery import Recovered
     from driftree.serve.requests import Limits
 
-BACKLOG = 128  # connections that the system keeps until they are taken
-IDLE_SECONDS = 5  # of a connection between two requests
-STOP_SECONDS = 10  # for requests that are being answered
-HEAD_SECONDS = 10.0  # from the connection, or the answer before, to the end of a request's head
-STALL_SECONDS = 30.0  # in which a client must take some of an answer:
+BACKLOG = 128  # connections that wait to be accepted
+IDLE_SECONDS = 5  # between two requests of a connection
+STOP_SECONDS = 10  # for requests in progress at shutdown
+HEAD_SECONDS = 10.0  # from connecting, or the last response, to the end of the headers
+STALL_SECONDS = 30.0  # in which a client must read so much of a response:
 STALL_BYTES = 2**15
 LATE = "the headers of the request did not arrive in time"
 
@@ -59,24 +59,24 @@ def serve(
     path, new, read_only, limits, snapshot_every, without_journal
         As in `open_model`.
     host, port : str, int
-        Where to listen; 0 is any free port. Beyond this machine a token is needed.
+        Where to listen; port 0 is any free port. A host that other machines reach needs a token.
     token_file : Path or None
-        Where the token is; None: in DRIFTREE_TOKEN, or nowhere.
+        File with the token; None: DRIFTREE_TOKEN, if that is set.
     tell : callable
-        Is told what was recovered and where the server is, just before it begins to answer.
+        Called with what was recovered, host and port, just before requests are accepted.
     """
     token = read_token(token_file)
     only_loopback = is_loopback(host)
     if token is None and not only_loopback:
         raise ValueError(
-            f"listening on {host} lets other machines in, which needs a token: set {VARIABLE}, or "
+            f"listening on {host} lets other machines in and needs a token: set {VARIABLE}, or "
             "give --token-file"
         )
     family, address = _resolve(host, port)
-    # Told that it is TCP, asyncio turns Nagle's algorithm off: answers would wait for 40 ms.
+    # With IPPROTO_TCP, asyncio turns off Nagle's algorithm, which delays responses by 40 ms.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)  # nobody is let in before the model is there
+        listener.bind(address)  # no connection is accepted before the model is loaded
         recovered = open_model(
             path,
             new=new,
@@ -108,21 +108,21 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[object, 
 
 
 def _make_server(app: object) -> uvicorn.Server:
-    """Return a server that ends in order when it is told to, at any time from now on."""
+    """Return a server that from now on shuts down cleanly on SIGTERM and SIGINT."""
     server = uvicorn.Server(make_config(app))
 
     def stop(*_: object) -> None:
         server.should_exit = True
 
-    # uvicorn's own handlers come when it runs. At the end it sends itself the signal once more,
-    # which has had its effect.
+    # uvicorn installs its own handlers when it runs. At the end it raises the signal once more,
+    # which must not end the process.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     return server
 
 
 def make_config(app: object) -> uvicorn.Config:
-    """Return how uvicorn runs an application; the middleware limits the requests at a time."""
+    """Return the configuration of uvicorn; the middleware limits concurrent requests."""
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
         loop="asyncio",
@@ -140,53 +140,53 @@ def make_config(app: object) -> uvicorn.Config:
 
 # ---------------------------------------------------------------------- connections
 def _most_open() -> int:
-    """Return how many connections may be open: fewer than the files that the system allows."""
+    """Return how many connections may be open: fewer than the limit of open files."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 512 if most < 0 else max(16, min(512, most - 64))
 
 
-MAX_OPEN = _most_open()  # beyond, the connection that has been silent longest goes
+MAX_OPEN = _most_open()  # beyond, the connection that has been idle longest is closed
 
 
 class Connection(H11Protocol):
-    """HTTP/1.1 whose connections end when nothing is asked, or nothing taken."""
+    """HTTP/1.1 connection that is closed when its client neither sends nor reads."""
 
     _timer: asyncio.TimerHandle | None = None
     _unsent = 0  # bytes, when the timer was set
-    _silent_since = 0.0
+    _idle_since = 0.0
 
     # ------------------------------------------------------------------ what uvicorn calls
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a request, and make room if there are too many who do."""
+        """Start the deadline, and make room if too many connections are open."""
         super().connection_made(transport)
         self._wait()
         if len(self.connections) > MAX_OPEN:
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop to wait."""
+        """Cancel the deadline."""
         self._stop_waiting()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Take what has arrived; only a whole head ends the wait, not the bytes of one."""
+        """Process what has arrived; only complete headers cancel the deadline."""
         super().handle_events()
-        if not self.is_silent:
+        if not self.is_idle:
             self._stop_waiting()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, and for what the client has not taken yet."""
+        """Start the deadline for the next request, and for what the client has yet to read."""
         super().on_response_complete()
-        if not self.is_answering:  # there may have been another one behind it
+        if not self.is_answering:  # a pipelined request may follow
             self._wait()
 
     def pause_writing(self) -> None:
-        """Wait for a client that does not take its answer."""
+        """Start the deadline for a client that does not read its response."""
         super().pause_writing()
         self._wait()
 
     def resume_writing(self) -> None:
-        """Go on: it does."""
+        """Cancel the deadline, since the client reads again."""
         super().resume_writing()
         self._stop_waiting()
         if not self.is_answering:
@@ -195,19 +195,19 @@ class Connection(H11Protocol):
     # ------------------------------------------------------------------ the deadline
     @property
     def is_answering(self) -> bool:
-        """Whether there is a request whose answer is not complete."""
+        """Whether there is a request whose response is not complete."""
         cycle: Any = self.cycle  # None before the first request
         return cycle is not None and not cycle.response_complete
 
     @property
-    def is_silent(self) -> bool:
-        """Whether the other side has to do something first."""
+    def is_idle(self) -> bool:
+        """Whether the client has to act next."""
         return not self.is_answering or self.flow.write_paused
 
     def _wait(self) -> None:
         if self._timer is not None:
             return
-        self._silent_since = self.loop.time()
+        self._idle_since = self.loop.time()
         self._unsent = self.transport.get_write_buffer_size()
         seconds = STALL_SECONDS if self._unsent else HEAD_SECONDS
         self._timer = self.loop.call_later(seconds, self._end_wait)
@@ -216,8 +216,8 @@ class Connection(H11Protocol):
         others: Any = self.connections
         staying: list[Connection] = [one for one in others if not one.transport.is_closing()]
         if len(staying) > MAX_OPEN:
-            silent = (one for one in staying if one.is_silent)  # this one, at least
-            min(silent, key=lambda one: one._silent_since).transport.abort()
+            idle = (one for one in staying if one.is_idle)  # this one, at least
+            min(idle, key=lambda one: one._idle_since).transport.abort()
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
@@ -225,15 +225,15 @@ class Connection(H11Protocol):
             self._timer = None
 
     def _end_wait(self) -> None:
-        """Close the connection, unless its client is taking an answer at a fair speed."""
+        """Close the connection, unless its client reads a response fast enough."""
         self._timer = None
         unsent = self.transport.get_write_buffer_size()
         if unsent and self._unsent - unsent >= STALL_BYTES:
             self._wait()
         elif unsent or self.transport.is_closing():
-            self.transport.abort()  # what is unsent would keep it open
+            self.transport.abort()  # unsent bytes would keep it open
         else:
-            if self.conn.our_state is h11.IDLE:  # else it is the body after an answer
+            if self.conn.our_state is h11.IDLE:  # else the rest of a body after a response
                 self._refuse()
             self.transport.close()
 

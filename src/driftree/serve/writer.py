@@ -1,12 +1,12 @@
-"""Writer: the only one. It owns the model, its file and the journal.
+"""Writer: the single writer, which owns the model, its file and the journal.
 
-Requests to learn wait in a queue for one thread. That takes all that wait, learns them one after
-the other, notes them in the journal with one fsync, and only then acknowledges them. What the model
-refuses is never noted, and what brings the process down while it is learnt was not noted either: a
-restart does not meet it again. As in any database the log is ahead of the *file*: the model in
-memory may know a batch that is not durable yet, the file on disk never does. When a batch cannot be
-noted, the writer stops learning for good, and the file and the journal stay as they are. When the
-model cannot be saved, the journal has everything, and goes on.
+Batches wait in a queue for one thread. It takes all that are waiting, learns them one after the
+other, appends them to the journal with one fsync, and only then acknowledges them. A batch that the
+model refuses, or that crashes the process while it is learnt, is never in the journal: a restart
+does not meet it again. As in any database the log is ahead of the *file*: the model in memory may
+know a batch that is not durable yet, the file on disk never does. If a batch cannot be appended,
+learning stops for good, and file and journal stay as they are. If the model cannot be saved, the
+journal still has everything, and learning continues.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ NOT_SAVED = (MemoryError, OSError, RuntimeError, TypeError, ValueError)
 logger = logging.getLogger("driftree.serve")
 
 
-# ---------------------------------------------------------------------- what was learnt before
+# ---------------------------------------------------------------------- idempotency keys
 class Learnt(NamedTuple):
-    """That a batch was learnt: its place in the order, its rows, and what it was."""
+    """A batch that was learnt: its number, its rows, and the digest of its text."""
 
     sequence: int
     n_rows: int
@@ -49,7 +49,7 @@ class Learnt(NamedTuple):
 
 
 class LearntKeys:
-    """The last batches that came with an idempotency key; what is repeated is not learnt again."""
+    """The latest batches with an idempotency key: a repeated one is not learnt again."""
 
     def __init__(self, learnt: OrderedDict[str, Learnt] | None = None) -> None:
         self._learnt = OrderedDict() if learnt is None else learnt
@@ -58,7 +58,7 @@ class LearntKeys:
         return len(self._learnt)
 
     def find(self, key: str, text: bytes) -> Learnt | None:
-        """Return what was learnt under a key; raise if it was something else."""
+        """Return the batch that was learnt under a key; raise if it was another one."""
         found = self._learnt.get(key)
         if found is not None and found.digest != digest_of(text):
             raise Refusal(
@@ -75,12 +75,12 @@ class LearntKeys:
             self._learnt.popitem(last=False)
 
     def to_json(self) -> list[list[Any]]:
-        """Return all of them for a file."""
+        """Return the keys for a model file."""
         return [[key, *learnt] for key, learnt in self._learnt.items()]
 
     @classmethod
     def from_json(cls, data: Any) -> LearntKeys:
-        """Return the keys that were in a file."""
+        """Return the keys in a model file."""
         found: OrderedDict[str, Learnt] = OrderedDict()
         for item in data if isinstance(data, list) else [None]:
             if not isinstance(item, list) or list(map(type, item)) != [str, int, int, str]:
@@ -90,21 +90,21 @@ class LearntKeys:
 
 
 def digest_of(text: bytes) -> str:
-    """Return by what two batches are told apart."""
+    """Return the digest by which batches are told apart."""
     return hashlib.sha256(text).hexdigest()[:32]
 
 
 # ---------------------------------------------------------------------- the writer
 @dataclass(slots=True)
 class Task:
-    """A batch to learn, and where its acknowledgement goes: what was learnt, and if before."""
+    """A batch to learn, and the future of what was learnt, and whether just now."""
 
     batch: LearnBatch
     answer: Future[tuple[Learnt, bool]] = field(default_factory=Future)
 
 
 class Writer:
-    """The only one who lets the model learn.
+    """The single writer of a model.
 
     Parameters
     ----------
@@ -117,11 +117,11 @@ class Writer:
     sequence : int
         Batches learnt so far.
     keys : LearntKeys, optional
-        What was learnt under which idempotency key.
+        The batches that were learnt under idempotency keys.
     limits : Limits, optional
-        What is allowed.
+        Limits of requests and of the model.
     snapshot_every : int, default=10_000
-        Rows after which the model is saved and the journal begins again.
+        Rows after which the model is saved and the journal starts over.
     """
 
     def __init__(
@@ -142,8 +142,8 @@ class Writer:
         self.keys = LearntKeys() if keys is None else keys
         self.limits = Limits() if limits is None else limits
         self.snapshot_every = snapshot_every
-        self.failure: str | None = None  # why it has stopped to learn
-        self.problem: str | None = None  # why the model was not saved the last time
+        self.failure: str | None = None  # why learning has stopped
+        self.problem: str | None = None  # why the model could not be saved last time
         self.rows_learnt = 0  # since the start
         self.rows_unsaved = 0
         self.snapshots = 0
@@ -157,17 +157,17 @@ class Writer:
 
     # ------------------------------------------------------------------ for requests
     def start(self) -> None:
-        """Begin to take requests."""
+        """Start the thread, unless the model is only read."""
         if self.journal is not None:
             self._thread.start()
 
     def submit(self, batch: LearnBatch) -> Future[tuple[Learnt, bool]]:
-        """Let a batch wait for its turn; its future is done when it is durable, or refused."""
+        """Queue a batch; its future is done when the batch is durable, or refused."""
         if self.journal is None:
             raise Refusal(403, "this server is read-only: it predicts and explains")
         with self._entry:
             if self.failure is not None or not self._is_open:
-                raise busy(self.failure or "the server is about to stop")
+                raise busy(self.failure or "the server is shutting down")
             if self._tasks.qsize() >= self.limits.max_waiting:
                 raise busy("too many batches are waiting to be learnt: try again")
             task = Task(batch)
@@ -176,7 +176,7 @@ class Writer:
 
     @contextmanager
     def still(self) -> Iterator[Any]:
-        """Give the model while it does not learn, to look at more than one call shows."""
+        """Hold the model still, for reads that take more than one call."""
         with self._changing:
             yield self.model
 
@@ -194,7 +194,7 @@ class Writer:
             self._refuse_waiting()
 
     def _take(self) -> list[Task]:
-        """Wait for requests and return all that are there; none at the end."""
+        """Wait for tasks and return all that are queued; none at shutdown."""
         task = self._tasks.get()
         tasks: list[Task] = []
         while task is not None:
@@ -254,7 +254,7 @@ class Writer:
             try:
                 self.model.learn_many(to_columns(batch.rows), batch.labels, batch.weights)
             except (TypeError, ValueError) as error:
-                if _mark(self.model) != before:  # this is not a refusal, but a mistake of ours
+                if _mark(self.model) != before:  # a bug of ours, not a refusal
                     raise RuntimeError("the model changed while it refused a batch") from error
                 raise Refusal(422, str(error)) from None
         self.sequence += 1
@@ -285,7 +285,7 @@ class Writer:
             self.try_save()
 
     def try_save(self) -> bool:
-        """Save the model if that is possible; otherwise go on with the journal, and say so."""
+        """Save the model; if that fails, report it and continue with the journal."""
         assert self.journal is not None
         try:
             self._write_file()
@@ -294,7 +294,7 @@ class Writer:
             self.failed_snapshots += 1
             self._due_rows = self.rows_unsaved + self.snapshot_every  # not after every batch
             self._due_size = self.journal.size + MAX_JOURNAL
-            # Whoever asks for it needs no token: names and paths are for the log only.
+            # /health shows it without a token: names and paths are for the log only.
             cause = error.strerror if isinstance(error, OSError) else type(error).__name__
             self.problem = f"the model could not be saved ({cause}); the journal has everything"
             logger.error("the model could not be saved, the journal has everything: %s", error)
@@ -323,7 +323,7 @@ class Writer:
         self._due_rows, self._due_size = self.snapshot_every, MAX_JOURNAL
 
     def close(self) -> None:
-        """Learn what waits, save the model if possible, and end; after a failure, only end."""
+        """Learn what is queued, save the model if possible, stop; after a failure, only stop."""
         if self.journal is None:
             return
         with self._entry:
@@ -339,7 +339,7 @@ class Writer:
     def _stop_learning(self, error: BaseException) -> None:
         cause = error.strerror if isinstance(error, OSError) else type(error).__name__
         with self._entry:
-            self.failure = f"learning has stopped ({cause}): the server must be started again"
+            self.failure = f"learning has stopped ({cause}): restart the server"
         logger.error("%s", self.failure)
 
     def _refuse_waiting(self) -> None:
@@ -349,22 +349,22 @@ class Writer:
             except queue.Empty:
                 return
             if task is not None and task.answer.set_running_or_notify_cancel():
-                task.answer.set_exception(busy(self.failure or "the server is about to stop"))
+                task.answer.set_exception(busy(self.failure or "the server is shutting down"))
 
 
 # ---------------------------------------------------------------------- looking at a model
 def feature_names(model: Any) -> list[Any]:
-    """Return the names of the features that a model has met."""
+    """Return the names of the features that a model has seen."""
     return [] if model._tree is None else list(model._tree.encoder.names)
 
 
 def labels_of(model: Any) -> list[Any]:
-    """Return the labels that a model has met."""
+    """Return the labels that a model has seen."""
     return [] if model._tree is None else list(model._tree.target.labels)
 
 
 def _mark(model: Any) -> tuple[object, ...]:
-    """Return figures that change with anything that is learnt."""
+    """Return figures that change whenever the model learns."""
     if model._tree is None:
         return (None,)
     engine = model._tree.engine
