@@ -1,4 +1,4 @@
-"""DynamicModelTreeClassifier: its parameters and what is its own; and models from files."""
+"""DynamicModelTreeClassifier, and `load`, which reads models from files."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
 
     It learns row by row or batch by batch. A leaf is split, a split replaced and a branch pruned
     only when the measured loss says so, and every such change is recorded with its reason in
-    `events_`. Inputs are taken as they come: numbers of any scale, text and truth values as
-    categories, missing values, new features and new labels at any time.
+    `events_`. Input needs no preparation: it may hold numbers of any scale, text and booleans as
+    categories, missing values, and new features and labels at any time.
 
     `DynamicModelTreeClassifier()` is our setting: second-order simple models on inputs scaled
     online, and gains measured by trials. `DynamicModelTreeClassifier.paper()` is the paper's:
@@ -40,12 +40,12 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
     Parameters
     ----------
     epsilon : float or None, default=None
-        The risk of a change that was only luck. Smaller: fewer splits, later. None is 1e-14, in the
+        The risk that a change is due to chance. Smaller: fewer splits, later. None is 1e-14, in the
         paper's setting 1e-7, its "10e-8" for the confidence test (11).
     categorical : sequence of names or positions, default=None
-        Features whose values are categories although they look like numbers. Text, truth values and
-        categorical columns of data frames are found by themselves. A position counts the columns of
-        the array or frame, or the keys of the first row, that shows the feature.
+        Features whose values are categories although they look like numbers. Text, booleans and
+        categorical columns of data frames are recognised. A position refers to the columns of the
+        array or frame, or the keys of the row, in which the feature first appears.
     max_nodes : int, default=255
         Hard cap on the number of nodes.
     max_depth : int, default=20
@@ -53,15 +53,14 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
     seed : int, default=1
         Order in which the rows of a batch are visited. Same seed, same rows: same tree.
     keep_history : bool, default=True
-        Whether to remember why the tree changed, and how its models went; it learns the same
-        without.
+        Whether to record why the tree changed and how its models developed. What it learns does not
+        depend on it.
     setting : {"measured", "paper"}, default="measured"
-        Which of the two settings; see `paper`. Each has parameters of its own: None is what the
-        setting has by default, and to give one of the other setting is an error when learning
-        starts.
+        Which of the two settings; see `paper`. Each has parameters of its own, whose default is
+        None; a value for one of the other setting is an error when learning starts.
     evidence_window : float or None, default=None
         Measured setting: rows of the stream that evidence for or against a split remembers. Larger:
-        surer decisions, slower to forget. None is 20,000.
+        more certain decisions, slower forgetting. None is 20,000.
     model_window : float or None, default=None
         Measured setting: rows that the simple models remember (at least 20 per input). Smaller:
         follows drift faster, noisier weights. None is 1,000.
@@ -99,10 +98,9 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
 
     Notes
     -----
-    None, NaN and an absent key are all the same: missing. From the first time that a feature is
-    missing the simple models have an input that says so; a split sends such rows to the side that
-    suits them, or asks for them itself. `fit` learns the rows in steps of at most 200. Errors leave
-    the model as it was.
+    None, NaN and an absent key all mean missing. Once a feature has been missing, the simple models
+    have an input that says so; a split sends such rows to the side that fits them, or tests for
+    them itself. `fit` learns the rows in steps of at most 200. An error leaves the model unchanged.
 
     Haug, Broelemann and Kasneci: Dynamic Model Tree for Interpretable Data Stream Learning, ICDE
     2022. Each equation's place in the code, and each deviation with its reason, are in
@@ -164,8 +162,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
     def paper(cls, **parameters: Any) -> Self:
         """Return a learner in the paper's setting, with the paper's defaults.
 
-        It is short for `setting="paper"`, and takes all other parameters but those of the measured
-        setting.
+        Short for `setting="paper"`; takes all parameters except those of the measured setting.
 
         Examples
         --------
@@ -174,7 +171,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         """
         return cls(setting="paper", **parameters)
 
-    # ------------------------------------------------------------------ behind the faces
+    # ------------------------------------------------------------------ for the parent classes
     FIT_ROWS = MEASURED.step_rows
     _is_stored = True  # in model files; a subclass is not
     _tree: Tree | None = None
@@ -202,8 +199,8 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the log-odds of `classes_[1]` (two classes) or one logit per label.
 
-        With a noise floor the zero is moved to where both labels are equally probable, so that the
-        sign agrees with `predict`.
+        With a noise floor the zero is shifted to where both labels are equally probable, so that
+        the sign agrees with `predict`.
         """
         matrix = self._matrix(X)
         assert self._tree is not None
@@ -229,8 +226,8 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         yield {"setting": "paper"}
 
     def _unit_test_skips(self) -> set[str]:
-        # A batch is ONE time step (a set of rows) in the paper, so learning rows one at a time,
-        # each seen by models that know the rows before it, is another, not worse, computation.
+        # A batch is ONE time step (a set of rows) in the paper. To learn rows one at a time, each
+        # seen by models that know the rows before it, is a different computation, not a worse one.
         return {"check_learn_many_matches_learn_one"}
 
 
@@ -242,9 +239,9 @@ CLASSES: dict[str, type[DynamicModelTreeClassifier | FIMTDDClassifier]] = {
 def load(path: str | os.PathLike[str]) -> DynamicModelTreeClassifier | FIMTDDClassifier:
     """Read a model from a file that its `save` has written.
 
-    It predicts, learns and explains as the model that was saved would have done, bit by bit. The
-    file may come from anywhere: reading it runs no code, and takes no more memory than a small
-    multiple of its size.
+    It predicts, learns and explains exactly as the saved model would have, bit for bit. The file
+    need not be trusted: reading it runs no code, and takes no more memory than a small multiple of
+    its size.
 
     Parameters
     ----------
@@ -258,7 +255,7 @@ def load(path: str | os.PathLike[str]) -> DynamicModelTreeClassifier | FIMTDDCla
     Raises
     ------
     ModelFileError
-        If the file is damaged, is no model file, or was written by a newer version.
+        If the file is damaged, is not a model file, or was written by a newer version.
 
     Examples
     --------

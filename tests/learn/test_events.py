@@ -289,7 +289,7 @@ def test_a_third_label_ends_the_noise_floor_and_says_so():
     model.learn_one({"x0": 0.0, "x1": 0.0}, 2)
     event = model.events_[-1]
     assert event.third_label == 2
-    assert "a third label, 2, has come" in str(event)
+    assert "a third label, 2, has appeared" in str(event)
     assert (event.step, event.n_rows) == (step + 1, 12_001)
     assert math.isnan(event.gain)
     assert math.isnan(event.threshold)

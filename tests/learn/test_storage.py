@@ -534,7 +534,7 @@ HOSTILE = {
     "a sample's node": (MEASURED, put("history.node.node", 0, 8), "do not fit the tree|cannot be"),
     "a sample's weights": (MEASURED, put("history.node.columns", 0, 2), "must have all weights"),
     "a sample's feature": (MEASURED, put("history.entrant.feature", 0, 9), "features that are not"),
-    "a mark to come": (MEASURED, put("history.mark.clock", 0, 1e9), "a time that is to come"),
+    "a mark to come": (MEASURED, put("history.mark.clock", 0, 1e9), "a time in the future"),
     "a mark nowhere": (MEASURED, put("history.mark.node", 0, 10**6), "nodes that cannot be"),
     "no contents": (MEASURED, lambda c, a: c.clear(), "is not part of such a model"),
     "half the features": (MEASURED, tell("feature_names_in", ["a"]), "one name per feature"),

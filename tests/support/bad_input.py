@@ -136,7 +136,7 @@ CELLS = {
         [with_cell(decimal.Decimal("2.5")), with_cell(np.float32(2.5)), with_cell(np.array(2.5))],
         same=with_cell(2.5),
     ),
-    "a truth value in a numeric column": Case([with_cell(True)], same=with_cell(1.0)),
+    "a boolean in a numeric column": Case([with_cell(True)], same=with_cell(1.0)),
     "text in a numeric column": Case(
         [
             with_cell("old"),
@@ -330,14 +330,14 @@ Y = {
     ),
     "bytes as labels": Case([with_label(b"yes", np.array(LABELS, dtype="S3"))], words="bytes"),
     "no `y`": Case(
-        [Sent(y=None, label=None)], words="target y is None|y must hold labels|label of row 0"
+        [Sent(y=None, label=None)], words="target y is None|y must be a sequence|label of row 0"
     ),
     "text, a set, a dict, a generator as `y`": Case(
         [
             Sent(y=y)
             for y in ("noyesn", {1, 2, 3, 4, 5, 6}, dict.fromkeys(range(6)), iter(LABELS), 3)
         ],
-        words="y must hold labels in their order, got .* of type .*: give a list",
+        words="y must be a sequence of labels, got .* of type .*: give a list",
     ),
     "`y` of several columns": Case(
         [Sent(y=np.array([LABELS, LABELS]).T)], words="1d array|y, row 0 holds .* not hashable"
@@ -350,7 +350,7 @@ Y = {
         taught="classes",
     ),
     "text or a number as `classes`": Case(
-        [Sent(classes="noyes"), Sent(classes=2)], words="classes must hold labels in their order"
+        [Sent(classes="noyes"), Sent(classes=2)], words="classes must be a sequence of labels"
     ),
     "a class that is missing": Case(
         [Sent(classes=["no", None])], words="Input classes contains NaN, infinity or None"

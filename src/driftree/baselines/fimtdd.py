@@ -78,7 +78,7 @@ class FIMTDDTree(TreeNodes):
     def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
         """Learn rows in their order; a decision comes right after the row that calls for it.
 
-        Who calls has the engine's turn: nobody looks between a row and its decisions.
+        The caller holds the engine's lock: nobody reads between a row and its decisions.
         """
         start = 0
         targets = y.astype(np.float64)
@@ -96,7 +96,7 @@ class FIMTDDTree(TreeNodes):
         """Decide the nodes that are due, from the root down."""
         for node in self.engine.due:
             if not self.engine.has_node(node):
-                continue  # it went with a branch
+                continue  # it was removed with a branch
             if self.engine.left[node] >= 0:
                 self._decide_inner(node)
             else:
@@ -136,12 +136,12 @@ class FIMTDDTree(TreeNodes):
         return 8 * (size.n_weights + size.n_features * (n_keys * key + size.n_classes))
 
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
-        """Make ready for labels to come: nothing to do."""
+        """Prepare for labels to come: nothing to do."""
 
     is_finished = True
 
     def finish(self) -> None:
-        """Bring to an end what is new or was interrupted: nothing ever is."""
+        """Finish what was interrupted: nothing to do."""
 
     def knowledge(self) -> dict[str, Any]:
         """Return a copy of all that was learnt."""
@@ -188,8 +188,8 @@ class FIMTDDClassifier(StreamClassifier):
         Page-Hinkley's lambda: sum of errors above the mean that is a drift. Larger: fewer branches
         are deleted, later.
     categorical : sequence of names or positions, default=None
-        Features whose values are categories although they look like numbers. Text, truth values and
-        categorical columns of data frames are found by themselves. Their splits are equalities.
+        Features whose values are categories although they look like numbers. Text, booleans and
+        categorical columns of data frames are recognised. Their splits are equalities.
     max_nodes : int, default=255
         Hard cap on the number of nodes, and so on memory.
     max_depth : int, default=20
@@ -262,7 +262,7 @@ class FIMTDDClassifier(StreamClassifier):
         self.max_nodes = max_nodes
         self.max_depth = max_depth
 
-    # ------------------------------------------------------------------ behind the faces
+    # ------------------------------------------------------------------ for the parent classes
     _is_stored = True  # in model files; a subclass is not
     _tree: FIMTDDTree | None = None
 

@@ -199,7 +199,7 @@ class Checkpointer:
             Rows of the stream that are done: learnt, and in the metrics.
         metrics : object, optional
             Whatever else is to come back with the model: dicts, lists and tuples of numbers, text,
-            truth values, None, bytes, and arrays of float64, float32, int64, int32 or uint8.
+            booleans, None, bytes, and arrays of float64, float32, int64, int32 or uint8.
 
         Returns
         -------

@@ -1,8 +1,8 @@
 """Columns: arrays, data frames and rows to a float64 matrix, and what is new in them.
 
-The first value of a feature says what it is: text or a truth value makes it categorical, a number
-numeric. NaN counts as a number as long as there is nothing else; None says nothing. NaN in the
-matrix means missing. Reading changes nothing: what is new is noted in `News`.
+The first value of a feature decides its kind: text or a boolean makes it categorical, a number
+numeric. Without a value, NaN counts as a number, and None decides nothing. NaN in the matrix means
+missing. Reading changes nothing: what is new is collected in `News`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NUMBER_TYPES = frozenset({float, int, bool, np.float64, type(None)})
 
 
 class Column(NamedTuple):
-    """One feature of a batch: numbers, or cells as they came."""
+    """One feature of a batch: numbers, or cells as they were given."""
 
     name: Hashable
     values: NDArray[np.float64] | list[Any]
@@ -49,15 +49,15 @@ class News:
     features: list[tuple[Hashable, bool, bool]] = field(default_factory=list)
     """Name, whether its values are categories, whether they are inputs themselves."""
     categorical: list[int] = field(default_factory=list)
-    """Features that were always missing until now."""
+    """Features that turn out to be categorical, after they were always missing."""
     levels: list[tuple[int, Hashable]] = field(default_factory=list)
     shared: list[int] = field(default_factory=list)
-    """Features with more levels than have codes of their own."""
+    """Features with more levels than there are codes."""
     missing: list[int] = field(default_factory=list)
 
     @property
     def n_text(self) -> int:
-        """Bytes of new names and levels in a file; names twice: scikit-learn keeps them, too."""
+        """Bytes of new names and levels in a file; names count twice, for scikit-learn's copy."""
         names = text_bytes(name for name, *_ in self.features)
         return 2 * names + text_bytes(level for _, level in self.levels)
 
@@ -81,12 +81,12 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ColumnReader:
-    """Reads columns in the words and for the engine of a model.
+    """Reads columns with the vocabulary and for the engine of a model.
 
     Parameters
     ----------
     known : Vocabulary
-        Names and levels met so far.
+        Names and levels seen so far.
     engine : Engine or FimtddEngine
         Which features have a column "is missing", and which never had a value.
     indicators : bool
@@ -167,7 +167,7 @@ class ColumnReader:
                 continue
             text = is_text(column.values)
             if text is None or not self.learning:
-                continue  # what kind of feature it is will be seen with its first value
+                continue  # its first value will decide its kind
             if column.name != column.name:  # NaN would be new in every row
                 raise ValueError(
                     f"a column is named {column.name!r}: give it a name, or leave it out"
@@ -238,9 +238,9 @@ class ColumnReader:
 
 # ---------------------------------------------------------------------- cells
 def is_text(cells: NDArray[np.float64] | list[Any]) -> bool | None:
-    """Tell text and truth values from numbers by the first value.
+    """Tell text and booleans from numbers by the first value.
 
-    Without one, NaN counts as a number, and None says nothing.
+    Without one, NaN counts as a number, and None decides nothing.
 
     Examples
     --------
@@ -268,7 +268,7 @@ def to_numbers(
 
 def _to_floats(name: Hashable, cells: list[Any], rows: Rows) -> NDArray[np.float64]:
     if set(map(type, cells)) <= NUMBER_TYPES:
-        with contextlib.suppress(OverflowError):  # a whole number beyond float64
+        with contextlib.suppress(OverflowError):  # an integer beyond float64
             return np.array(cells, dtype=np.float64)
     numbers = np.full(len(cells), math.nan)
     for i, cell in enumerate(cells):
@@ -305,7 +305,7 @@ def check_finite(name: Hashable, numbers: NDArray[np.float64], rows: Rows) -> No
 
 def _to_numpy(data: Any) -> NDArray[np.float64]:
     """Return a frame or series of numbers as float64, NaN where missing."""
-    if data.implementation.is_pandas_like():  # whose own missing value is no float
+    if data.implementation.is_pandas_like():  # whose missing value is not a float
         return np.asarray(data.to_native().to_numpy(dtype=np.float64, na_value=math.nan))
     return np.asarray(data.to_numpy(), dtype=np.float64)
 
@@ -317,5 +317,5 @@ def _to_column(name: Hashable, series: Any) -> Column:
     cells, is_category = series.to_list(), isinstance(dtype, (nw.Categorical, nw.Enum))
     is_typed = str(getattr(series.to_native(), "dtype", "")) != "object"
     if is_typed and series.null_count() == len(series):
-        cells = [None] * len(cells)  # pandas has NaN here, but text is no number
+        cells = [None] * len(cells)  # pandas has NaN here, but the column is not numeric
     return Column(name, cells, is_category)

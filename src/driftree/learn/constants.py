@@ -1,8 +1,8 @@
-"""Constants: the numbers behind the two settings that are no parameters, in one place.
+"""Constants: the numbers of the two settings that are not parameters, in one place.
 
 Each was chosen once, over many streams; `docs/algorithm.md` says what they do, and `make ablations`
-what some of them bring. They are handed to the kernels, which have no numbers of their own to
-decide by. Tests replace `MEASURED` or `PAPER` by a `dataclasses.replace` of it; a tree keeps those
+what some of them bring. They are handed to the kernels, which have no such numbers of their
+own. Tests replace `MEASURED` or `PAPER` by a `dataclasses.replace` of it; a tree keeps those
 that it was made with.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MeasuredConstants:
-    """Our setting. Rows are those of a node, unless it says otherwise."""
+    """Our setting. Rows are those of a node, unless stated otherwise."""
 
     # A step
     step_rows: int = 200

@@ -1,7 +1,7 @@
-"""Encoding: what features and levels are called, to a float64 matrix and back to words.
+"""Encoding: from features and levels by name to a float64 matrix, and back to words.
 
 The encoder knows features by name and remembers the levels of categorical ones. It only reads;
-what is new in a batch takes its place in the engine by `growth.commit`.
+`growth.commit` adds what is new in a batch to the engine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Encoder:
-    """Features and levels that a model has met.
+    """Features and levels that a model has seen.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ class Encoder:
     Attributes
     ----------
     known : Vocabulary
-        The words met so far; `names`, `levels` and what else it has of features can be asked of the
-        encoder, too.
+        The vocabulary so far; its `names`, `levels`, `feature_names` and `display_names` are
+        properties of the encoder, too.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Encoder:
     # ------------------------------------------------------------------ words
     @property
     def known(self) -> Vocabulary:
-        """The words met so far."""
+        """The vocabulary so far."""
         return self.row_face.known  # type: ignore[no-any-return]
 
     @property
@@ -134,7 +134,7 @@ class Encoder:
         )
 
     def is_ready(self, X: NDArray[np.float64]) -> bool:
-        """Tell whether an array can be taken as it is: its columns are known and hold numbers."""
+        """Tell whether an array can be used as it is: its columns are known and hold numbers."""
         known = self.known
         return (
             known.has_array_names
@@ -170,7 +170,7 @@ class Encoder:
 
     # ------------------------------------------------------------------ names
     def declared(self, names: Sequence[Hashable]) -> frozenset[Hashable]:
-        """Return those that `categorical` names, or counts: a name wins over a position."""
+        """Return those that `categorical` lists by name or position; a name takes precedence."""
         found = self.categorical.intersection(names)
         return found.union(
             names[place]
@@ -179,7 +179,7 @@ class Encoder:
         )
 
     def check_declared(self, names: Sequence[Hashable]) -> None:
-        """Raise if `categorical` speaks of a feature that is not among all there are."""
+        """Raise if `categorical` lists a feature that does not exist."""
         if len(self.declared(names)) < len(self.categorical):
             for place in self.categorical:
                 is_position = isinstance(place, int) and 0 <= place < len(names)
@@ -212,8 +212,8 @@ class Encoder:
         return Condition(name, "<=", float(threshold), passes, self.digits(feature, threshold))
 
     def digits(self, feature: int, value: float) -> int:
-        """Return how many digits of a value tell it from others: a hundredth of the scale."""
-        scale = float(self.engine.scale_factor[feature])  # 0: it never varied
+        """Return how many digits of a value matter: down to a hundredth of the scale."""
+        scale = float(self.engine.scale_factor[feature])  # 0: it has never varied
         size = abs(value) * scale
         if not 0 < size < math.inf:
             return DIGITS
@@ -238,7 +238,7 @@ class Encoder:
 
 
 def as_set(categorical: Iterable[Hashable] | None) -> frozenset[Hashable]:
-    """Return the features that a user calls categorical."""
+    """Return the features that a user lists as categorical."""
     if categorical is None:
         return frozenset()
     if isinstance(categorical, (str, bytes)) or not hasattr(categorical, "__iter__"):

@@ -75,7 +75,7 @@ class RunnerUp:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A node at some time: where it is, its split, and since when it is so.
+    """A node at some time: its place, its split, and since when.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Spot:
     left, right : int
         Ids of the nodes below; -1 at a leaf.
     since_step, since_row : int
-        Time step and rows learnt when it became the leaf, or got the split, that it is.
+        Time step and rows learnt when it became a leaf, or got its split.
     """
 
     node: int
@@ -109,7 +109,7 @@ class Event:
     """What all changes of the tree have in common.
 
     A loss is the sum, over rows, of minus the logarithm of the probability that was given to the
-    label before it was known: 0.69 per row for a coin, 0 for a seer.
+    label before it was known: ln 2 = 0.69 per row for a coin flip, 0 for certainty.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class Event:
         The next best candidate; None if no other was tried. (By default an inner node tries one
         split at a time, so that its changes have none.)
     removed : tuple of Spot
-        The nodes below that went, from the top down, each with its split.
+        The nodes below that were removed, from the top down, each with its split.
     """
 
     kind: ClassVar[str]
@@ -154,11 +154,11 @@ class Event:
 
     @property
     def n_removed(self) -> int:
-        """Number of nodes that went."""
+        """Number of nodes that were removed."""
         return len(self.removed)
 
     def _tell(self, what: str, why: str) -> str:
-        """Return the whole sentence: when, what, why, the next best, what went."""
+        """Return the whole sentence: when, what, why, the next best, what was removed."""
         step = "" if self.step == self.n_rows else f", step {self.step:,}"
         text = f"Row {self.n_rows:,}{step}: {what}. {why}."
         if self.runner_up is not None:
@@ -194,7 +194,7 @@ class Split(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replace(Event):
-    """An inner node got another split, and its old branch went: gain (4)."""
+    """An inner node got another split, and its old branch was removed: gain (4)."""
 
     kind = "replace"
 
@@ -235,7 +235,7 @@ class Prune(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChange(Event):
-    """The noise floor came or went, and the tree started again from one leaf."""
+    """The noise floor was added or dropped, and the tree started again from one leaf."""
 
     kind = "link"
 
@@ -246,8 +246,8 @@ class LinkChange(Event):
         share = sum(self.floor)
         again = "the tree starts again from one leaf"
         if self.third_label is not None:
-            why = "Allowing for random labels is for two of them"
-            what = f"a third label, {self.third_label!r}, has come, and {again}"
+            why = "Only with two labels can some of them be taken as random"
+            what = f"a third label, {self.third_label!r}, has appeared, and {again}"
             return self._tell(what, why)
         words = f"{share:.0%} of labels look random" if share else "labels no longer look random"
         model = "one model that allows for it" if share else "one model"
@@ -286,7 +286,7 @@ def say_rows(path: tuple[Condition, ...], digits: int = 0) -> str:
 
 
 def join_path(path: tuple[Condition, ...], digits: int = 0) -> str:
-    """Join conditions to one readable phrase, without what a later condition of its kind implies.
+    """Join conditions to one readable phrase, without those that a later one implies.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Faces: what scikit-learn and River see of every stream classifier of this library."""
+"""Faces: the scikit-learn and River interfaces of every stream classifier."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatchClassifier):
-    """The faces of scikit-learn and River over a tree whose target are labels."""
+    """The interfaces of scikit-learn and River to a tree that predicts labels."""
 
     # ------------------------------------------------------------------ scikit-learn
     def partial_fit(
@@ -40,15 +40,14 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         y : array of shape (n_rows,)
             Labels of any hashable type.
         classes : array, optional
-            Labels to expect. Others may still come later.
+            Labels to expect. Others may still appear later.
         sample_weight : array of shape (n_rows,), optional
-            Weight 2 is the row twice, weight 0 is no row.
+            Weight 2 counts the row twice, weight 0 leaves it out.
 
         Returns
         -------
         self
-            If anything in the input is wrong, an error is raised and the model is what it was
-            before.
+            If anything in the input is wrong, an error is raised and the model is unchanged.
         """
         return self._learn_batch(X, y, sample_weight, classes)
 

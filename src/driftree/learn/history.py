@@ -1,8 +1,8 @@
-"""History: the changes of a tree, and what its nodes were like at times in between.
+"""History: the changes of a tree, and samples of its nodes in between.
 
 The log of changes is bounded: the oldest ones are folded into the tree that they made, so that the
-tree after any later step can be built again. Samples are taken at equal distances of rows; when
-there are too many, every second one goes and the distance doubles.
+tree after any later step can be rebuilt. Samples are taken at equal distances of rows; when there
+are too many, every second one is dropped and the distance doubles.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ class Structure:
         return make_path(reversed(conditions))
 
     def after(self, event: Event) -> Structure:
-        """Return what the tree is after a change."""
+        """Return the structure after a change."""
         changed = Structure(dict(self.nodes))
         changed.change(event)
         return changed.in_order()
 
     def change(self, event: Event) -> None:
-        """Become what the tree is after a change; new nodes come last, whatever their place."""
+        """Apply a change in place; new nodes come last, wherever they are in the tree."""
         nodes, since = self.nodes, (event.step, event.n_rows)
         spot = nodes[event.node]
         for below in self.below(event.node):
@@ -142,7 +142,7 @@ class NodeSample(NamedTuple):
     Attributes
     ----------
     since_step : int
-        Step since which the node is what it is; tells it from another node of the same id.
+        Step at which the node got its present form; tells it from another node of the same id.
     is_leaf : bool
         Whether there is nothing below.
     depth : int
@@ -150,8 +150,8 @@ class NodeSample(NamedTuple):
     rows : float
         Rows that the node had learnt.
     loss : float
-        Mean loss per row of the node's own model since the sample before, or since the node is
-        what it is; NaN if no rows came.
+        Mean loss per row of the node's own model since the previous sample, or since the node got
+        its present form; NaN without rows.
     loss_rows : float
         The rows that this mean is of, faded like the sums that the tree compares.
     weights : ndarray of float32 or None
@@ -185,7 +185,7 @@ class Sample(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The sums of a node at its last sample: what it lost since is the difference."""
+    """The sums of a node at its last sample: its loss since then is the difference."""
 
     since_step: int
     loss: float
@@ -194,7 +194,7 @@ class Mark(NamedTuple):
 
 
 def thin(samples: list[Sample]) -> list[Sample]:
-    """Return every second sample, the last one among them; each answers for the one before it."""
+    """Return every second sample, with the last one; each takes in the losses of the one before."""
     kept = samples[-1::-2][::-1]
     gone = samples[-2::-2][::-1]
     first = kept[: len(kept) - len(gone)]
@@ -202,7 +202,7 @@ def thin(samples: list[Sample]) -> list[Sample]:
 
 
 def _merge(gone: Sample, kept: Sample) -> Sample:
-    """Return a sample whose losses are also those of the one before it."""
+    """Return a sample whose losses include those of the one before it."""
     nodes = {}
     for node, seen in kept.nodes.items():
         before = gone.nodes.get(node)
@@ -216,7 +216,7 @@ def _merge(gone: Sample, kept: Sample) -> Sample:
 
 
 def text_of(event: Event) -> int:
-    """Return how many bytes of a model file a change takes, about."""
+    """Return about how many bytes a change takes in a model file."""
     second = event.runner_up
     conditions = [
         *event.path,
@@ -244,11 +244,11 @@ class History:
     events : deque of Event
         The latest changes, oldest first.
     first_step, first_row : int
-        The earliest step for which the tree can be built again, and the rows learnt then.
+        The earliest step for which the tree can be rebuilt, and the rows learnt then.
     samples : list of Sample
         Oldest first, at equal distances while the tree is small.
     marks : dict of int to Mark
-        What the next sample's losses are counted from.
+        Where the losses of the next sample start.
     next_row : int
         Rows at which the next sample is due.
     """
@@ -265,7 +265,7 @@ class History:
         self.marks: dict[int, Mark] = {}
 
     def __copy__(self) -> History:
-        """Return a history that goes on by itself; what is in it never changes, and is shared."""
+        """Return an independent history; its entries never change, and are shared."""
         twin = History(self._distance)
         twin.__dict__ = self.__dict__ | {
             "events": self.events.copy(),
@@ -282,7 +282,7 @@ class History:
         return isinstance(other, History) and self._facts() == other._facts()
 
     def _facts(self) -> tuple[object, ...]:
-        """Return all that is remembered, such that unknown losses are equal to each other."""
+        """Return the contents for a comparison in which unknown losses are equal."""
         samples = [
             (
                 sample.step,
@@ -298,7 +298,7 @@ class History:
 
     # ------------------------------------------------------------------ changes
     def add(self, event: Event, marks: dict[int, Mark] | None = None) -> None:
-        """Take in a change, and the marks of its nodes, in one move.
+        """Add a change, and the marks of its nodes, atomically.
 
         The oldest changes are folded when there are too many, or too long.
         """
@@ -319,7 +319,7 @@ class History:
         self.__dict__ = self.__dict__ | facts | {"_n_text": n_text}
 
     def at(self, step: int) -> Structure:
-        """Return the tree after a step: what the log begins with, and all changes until then."""
+        """Return the tree after a step: the start of the log, and all changes until then."""
         structure = Structure(dict(self._first.nodes))
         for event in self.events:
             if event.step > step:
@@ -339,7 +339,7 @@ class History:
         return self._now.below(node)
 
     def parts(self) -> Iterator[tuple[Hashable, object]]:
-        """Yield all that is remembered in parts, each with a key that it keeps with its size."""
+        """Yield the contents in parts, each with a key under which its size can be cached."""
         trees = self._first.nodes, self._now.nodes
         yield ("trees", *map(len, trees), len(self.marks)), (*trees, self.marks)
         for event in self.events:
@@ -349,7 +349,7 @@ class History:
 
     # ------------------------------------------------------------------ samples
     def take(self, sample: Sample, marks: dict[int, Mark]) -> None:
-        """Keep a sample and its marks, in one move; of too many samples every second one goes."""
+        """Add a sample and its marks, atomically; of too many, every second one is dropped."""
         samples, distance = [*self.samples, sample], self._distance
         n_bytes, n_nodes = self._n_bytes + sample.n_bytes, self._n_nodes + len(sample.nodes)
         while len(samples) > MAX_SAMPLES or (
@@ -359,7 +359,7 @@ class History:
             n_bytes = sum(sample.n_bytes for sample in samples)
             n_nodes = sum(len(sample.nodes) for sample in samples)
             distance *= 2
-        # A sample costs by node, a row by depth: about the logarithm.
+        # A sample costs as much as it has nodes, a row about their logarithm.
         n_own = len(sample.nodes)
         rows = min(distance, max(LEAST_DISTANCE, sample.n_rows // 4))
         rows *= max(1, n_own // n_own.bit_length())
@@ -374,7 +374,7 @@ class History:
 
 
 def check_history(history: History, engine: MeasuredEngine | PaperEngine) -> None:
-    """Raise unless a history is that of the tree that an engine holds."""
+    """Raise unless a history belongs to the tree that an engine holds."""
     now = history.now.nodes
     columns = (engine.parent, engine.left, engine.right, engine.depth)
     rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -385,9 +385,9 @@ def check_history(history: History, engine: MeasuredEngine | PaperEngine) -> Non
     last = history.events[-1].step - 1 if history.events else 0  # a link may change early
     sampled = history.samples[-1].step if history.samples else 0
     if max(history.first_step, last, sampled) > engine.n_steps:
-        raise ValueError("the history goes beyond the present")
+        raise ValueError("the history goes beyond the last step")
     clocks = engine.node_clock
     for node, mark in history.marks.items():
         latest = clocks[node] if node in now else engine.clock
         if mark.clock > latest:
-            raise ValueError(f"the history marks node {node} at a time that is to come")
+            raise ValueError(f"the history marks node {node} at a time in the future")

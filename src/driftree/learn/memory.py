@@ -3,7 +3,7 @@
 Memory grows with the square of the inputs of a simple model, and with their product with the
 classes. Names and labels may come at any time, and a stream may bring ten thousand of them by
 mistake (identifiers, a regression target): such a row is refused before anything has changed.
-Whether a row is refused depends on the features and labels alone, not on the machine or the tree.
+Whether a row is refused depends only on features and labels, not on the machine or the tree.
 Names, levels and labels are text in a model file, which holds a limited amount of it: a model that
 learns more could never be saved.
 """
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_BYTES = 2 * 2**30
-# A quarter of the text in a model file (`container.MAX_MANIFEST`): the history says names again.
+# A quarter of the text in a model file (`container.MAX_MANIFEST`): the history repeats names.
 MOST_TEXT = 2**23
-MOST_DEPTH = 16  # of tuples; deeper ones are not for a file
-_SHARED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)  # with everybody
+MOST_DEPTH = 16  # of tuples; a file holds no deeper ones
+_SHARED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)  # by all objects
 _VIEW_BYTES = 256  # what the kernels' bindings need for a view of their memory
-_KEPT_READY = (None, True, False, (), *range(-5, 257))  # by Python itself
+_CACHED = (None, True, False, (), *range(-5, 257))  # cached by Python
 
 
-# ---------------------------------------------------------------------- what would be too much
+# ---------------------------------------------------------------------- limits
 @dataclass(frozen=True, slots=True)
 class Size:
     """How many features, inputs of the simple models (with the intercept) and classes there are.
@@ -66,7 +66,7 @@ class Size:
 
 
 class Sized(Protocol):
-    """A tree that knows what it takes."""
+    """A tree that knows how much memory it takes."""
 
     @property
     def parameters(self) -> Any:
@@ -96,7 +96,7 @@ def _text_of(value: Any, depth: int) -> int:
         return text_bytes(value, depth + 1) + len('{"tuple":[]}')
     if isinstance(value, int):
         return max(5, value.bit_length() // 3 + 2)
-    return 24  # floats; what is not for a file does not count
+    return 24  # floats; other types cannot be saved
 
 
 def check_budget(tree: Sized, size: Size) -> None:
@@ -123,7 +123,7 @@ def _savers(tree: Sized) -> str:
     return "".join(f", or lower `{name}`" for name in names)
 
 
-# ---------------------------------------------------------------------- what is held
+# ---------------------------------------------------------------------- what is held now
 def bytes_of(*objects: object, without: Iterable[object] = ()) -> int:
     """Return the bytes of objects and all that they refer to, each counted once.
 
@@ -142,7 +142,7 @@ def bytes_of(*objects: object, without: Iterable[object] = ()) -> int:
     >>> bytes_of(np.zeros(1000)) // 1000
     8
     """
-    seen = {id(one) for one in (*without, *_KEPT_READY)}
+    seen = {id(one) for one in (*without, *_CACHED)}
     size, rest = 0, list(objects)
     while rest:
         fresh = []
@@ -159,5 +159,5 @@ def bytes_of(*objects: object, without: Iterable[object] = ()) -> int:
 
 
 def _held(size: int) -> int:
-    """Return what an allocator takes for so many bytes: it deals in sixteens."""
+    """Return what an allocator takes for so many bytes: a multiple of 16."""
     return (size + 15) // 16 * 16

@@ -1,4 +1,4 @@
-"""Nodes: looking at a tree that an engine holds as arrays, in the user's words."""
+"""Nodes: the tree that an engine holds as arrays, read in the user's words."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class TreeNodes:
     """Nodes, leaves and paths.
 
-    A tree's encoder says conditions in the user's words, and its target what y means. Who makes the
-    tree sets both (`state.connect`); a tree that knows neither speaks of x0, x1, ...
+    A tree's encoder puts conditions into the user's words, and its target says what y means.
+    `state.connect` sets both; a tree without them calls its features x0, x1, ...
     """
 
     engine: _TreeEngine
@@ -86,7 +86,7 @@ class TreeNodes:
     def words(
         self, feature: int, threshold: float, *, equality: bool, missing_left: bool
     ) -> Condition:
-        """Say a split in the user's words."""
+        """Return a split in the user's words."""
         if not hasattr(self, "encoder"):
             return Condition(f"x{feature}", "==" if equality else "<=", threshold, missing_left)
         return self.encoder.condition(

@@ -1,4 +1,4 @@
-"""Sampling: what the nodes of a tree are like right now, for its history."""
+"""Sampling: the nodes of a tree at present, as a sample for its history."""
 
 from __future__ import annotations
 

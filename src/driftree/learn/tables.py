@@ -1,4 +1,4 @@
-"""Tables: what may come in as features (arrays, data frames, dicts of columns), and their names."""
+"""Tables: X as arrays, data frames or dicts of columns, checked, and the names of its columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Columns:
-    """A dict of columns: the data frame of those who have no library for data frames.
+    """A dict of columns: a data frame that needs no library.
 
     Examples
     --------
@@ -75,8 +75,8 @@ def array_names(n: int) -> list[Hashable]:
 class Seen(BaseEstimator):
     """What scikit-learn's estimators remember of features: `n_features_in_`, `feature_names_in_`.
 
-    Reading changes no estimator: it fills one of these, and what it holds is taken over when
-    everything was right.
+    Reading changes no estimator: it fills one of these, which the estimator takes over once all
+    input is checked.
     """
 
     n_features_in_: int
@@ -90,14 +90,14 @@ class Rows(NamedTuple):
     names: list[Hashable] | None
     """The columns' names, if they are not the table's own."""
     seen: Seen | None
-    """What to remember of the first ones."""
+    """What to remember of the first table."""
 
 
 def check_rows(X: Any, estimator: Any, *, is_first: bool) -> Rows:
     """Return an array or a frame by scikit-learn's rules.
 
-    The features are those of the first call of `fit` or `partial_fit`. An estimator that knows only
-    River's calls has features by name, and not all of them need be here.
+    The features are those of the first call of `fit` or `partial_fit`. An estimator that has only
+    had River's calls knows features by name, and a table may lack some of them.
     """
     is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
     is_frame = not is_plain and (_is_columns(X) or nw.dependencies.is_into_dataframe(X))
@@ -133,7 +133,7 @@ def _check_names(table: Columns, known: Any, *, is_first: bool) -> None:
     """Remember the names of a dict's columns, or compare them with those that are known."""
     if is_first:
         known.n_features_in_ = len(table.columns)
-        if all(isinstance(name, str) for name in table.columns):  # as scikit-learn has it
+        if all(isinstance(name, str) for name in table.columns):  # as in scikit-learn
             known.feature_names_in_ = np.array(table.columns, dtype=object)
         return
     before = getattr(known, "feature_names_in_", None)
@@ -198,7 +198,7 @@ def _to_rectangle(X: Any, estimator: object) -> NDArray[Any]:
 
 
 def _check_sequence(X: Any) -> None:
-    """Raise if it holds no rows in their order."""
+    """Raise unless X holds rows in order."""
     has_rows = hasattr(X, "__len__") or hasattr(X, "__array__")
     if not has_rows or isinstance(X, (str, bytes, Set)):
         raise TypeError(

@@ -1,8 +1,8 @@
-"""Target: what y means. A classifier's target are labels.
+"""Target: what y means; for a classifier, labels.
 
-It stands beside the encoder, which is for X: it reads y, knows what is new in it, and says a
-prediction in the user's words. What the estimators ask of a target is all here, so that another
-kind of y is another class of this kind, and no other learning.
+The counterpart of the encoder, which is for X: it reads y, finds what is new in it, and returns
+predictions as the user's labels. Estimators need nothing else of a target: another kind of y takes
+another class like `Labels`, and no change of the learning.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Labels:
     row_face : RowFace or FimtddRowFace
         It holds the vocabulary, which the target shares with the encoder: both change at once.
     engine : Engine or FimtddEngine
-        Whose predictions are said in labels.
+        Its predictions are returned as labels.
     """
 
     def __init__(self, row_face: _RowFace, engine: _TreeEngine) -> None:
@@ -101,7 +101,7 @@ class Labels:
         n_rows : int
             How many there must be.
         strict : bool
-            Whether scikit-learn's rules hold: an array, in which real numbers are no classes.
+            Whether scikit-learn's rules hold: an array, in which real numbers are not classes.
         expected : sequence, optional
             Labels that get a code before those in `y`.
         rows : array of int, optional
@@ -125,7 +125,7 @@ class Labels:
         return Answers(lookup[places], new)
 
     def known_codes(self, y: Any, n_rows: int) -> NDArray[np.int32] | None:
-        """Return the codes of an array of small whole numbers, all known; otherwise None."""
+        """Return the codes of an array of small integers, all known; otherwise None."""
         is_plain = type(y) is np.ndarray and y.dtype == np.int64 and y.shape == (n_rows,)
         return self.row_face.codes(y) if is_plain and y.flags.c_contiguous else None
 
@@ -134,10 +134,10 @@ class Labels:
         """Return a copy of the labels, for `growth.restore`."""
         return {"labels": dict(self.labels)}
 
-    # ------------------------------------------------------------------ reading predictions off
+    # ------------------------------------------------------------------ predictions
     def predict(self, matrix: NDArray[np.float64]) -> NDArray[Any]:
         """Return the most probable label of each row."""
-        codes = self.engine.most_probable(matrix)  # first: another thread may bring a label
+        codes = self.engine.most_probable(matrix)  # first: another thread may add a label
         return np.asarray(self.classes[codes])
 
     def probabilities_of(self, matrix: NDArray[np.float64]) -> dict[Any, float]:
@@ -153,7 +153,7 @@ class Labels:
         labels = self.label_list
         if not like.implementation.is_pandas_like() and len(set(map(type, labels))) > 1:
             raise TypeError(
-                f"labels of several types ({labels[:8]!r}, ...) fit into no column of "
+                f"labels of several types ({labels[:8]!r}, ...) do not fit into a column of "
                 f"{type(like.to_native())!r}: give a pandas data frame, or use predict_one or "
                 "predict"
             )
@@ -165,9 +165,9 @@ class Labels:
         return dict(zip(self.label_list, proba.T, strict=True))
 
 
-# ---------------------------------------------------------------------- what may be a label
+# ---------------------------------------------------------------------- checking labels
 def check_labels(y: Any) -> NDArray[Any]:
-    """Return labels as an array by scikit-learn's rules: real numbers are no classes."""
+    """Return labels as an array by scikit-learn's rules: real numbers are not classes."""
     if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "iub":
         return y
     if y is None:
@@ -203,11 +203,11 @@ def to_labels(y: Any, what: str = "y") -> Any:
 
 
 def _check_sequence(what: str, y: Any) -> None:
-    """Raise if labels have no order or no number: text and sets would be learnt as nonsense."""
+    """Raise if labels have no order or length: text and sets would be learnt as nonsense."""
     has_length = hasattr(y, "__len__") or hasattr(y, "__array__")
     if not has_length or isinstance(y, (str, bytes, Set, Mapping)):
         raise TypeError(
-            f"{what} must hold labels in their order, got {shown(y)} of type {type(y).__name__!r}: "
+            f"{what} must be a sequence of labels, got {shown(y)} of type {type(y).__name__!r}: "
             "give a list, an array or a series"
         )
     if getattr(y, "shape", None) == ():

@@ -1,4 +1,4 @@
-"""Validation: what the readers of rows, targets and weights share; keys and codes.
+"""Validation: checks that the readers of rows, targets and weights share.
 
 Every error says where, what was given, and what to do.
 """
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     Rows = NDArray[np.intp] | None  # the rows of the input that count; None is all of them
 
-# Python hashes text and bytes with a secret, but not numbers and tuples: who chooses them can make
-# them all collide, and n of them cost n * n / 2 comparisons, here about a second.
+# Python randomises the hashes of text and bytes, but not of numbers and tuples: an attacker can
+# make them all collide, and n of them then cost n * n / 2 comparisons, here about a second.
 MAX_NUMBERS = 10_000  # labels, or names, that are neither text nor bytes
 MAX_PARTS = 50_000  # of all of them: what is compared of long numbers and tuples
 

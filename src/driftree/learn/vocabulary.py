@@ -1,4 +1,4 @@
-"""Vocabulary: what features, levels and labels are called, in the order of their codes."""
+"""Vocabulary: the names of features, levels and labels, in the order of their codes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vocabulary:
-    """The words of one state of a model. It never changes: what is new makes another one.
+    """The names in one state of a model. It is immutable: a new name makes a new vocabulary.
 
-    So a model exchanges its vocabulary in one move, together with what its kernels know
-    (`RowFace.commit`), and nobody ever sees half of that.
+    So a model replaces its vocabulary atomically, together with what its kernels know
+    (`RowFace.commit`), and no reader sees half of a change.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Vocabulary:
     def of(
         cls, names: Mapping[Hashable, int], levels: Levels, labels: Mapping[Hashable, int]
     ) -> Vocabulary:
-        """Make one of copies.
+        """Make a vocabulary of copies.
 
         Examples
         --------
@@ -125,7 +125,7 @@ def label_array(labels: list[Any]) -> NDArray[Any]:
     array(['a', b'\x80'], dtype=object)
     """
     is_plain = all(isinstance(label, (str, bytes, bool, int, float)) for label in labels)
-    if is_plain and len({isinstance(label, bytes) for label in labels}) < 2:  # bytes are no text
+    if is_plain and len({isinstance(label, bytes) for label in labels}) < 2:  # bytes are not text
         array = np.asarray(labels)
         if array.tolist() == labels:
             return array

@@ -1,4 +1,4 @@
-"""Weights: what may be the weight of a row, and the rows that it stands for."""
+"""Weights: sample weights, checked, and as the rows that they stand for."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from driftree.learn.validation import Rows
 
-MAX_COPIES = (
-    8  # an integer weight up to this is as many rows; a larger one is this many heavier rows
-)
+# An integer weight up to this is learnt as so many rows, a larger one as this many heavier rows.
+MAX_COPIES = 8
 MAX_WEIGHT = 1e15  # beyond that, a row of weight 1 is lost in the rounding of the sums
 
 
@@ -86,7 +85,7 @@ def _check(checked: NDArray[np.float64], n_rows: int) -> NDArray[np.float64]:
 
 
 def _to_numbers(weights: ArrayLike) -> NDArray[np.float64]:
-    """Return weights as float64; text, dates and complex numbers are none."""
+    """Return weights as float64; raise for text, dates and complex numbers."""
     with contextlib.suppress(TypeError, ValueError), np.errstate(over="ignore"):
         is_masked = isinstance(weights, np.ma.MaskedArray)
         given = np.asarray(unmasked(weights) if is_masked else weights)

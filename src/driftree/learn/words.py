@@ -1,4 +1,4 @@
-"""Words: names and values as an error or a picture says them."""
+"""Words: names and values as text for errors and pictures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_QUOTED = 100  # characters
 
 
 def shown(value: object) -> str:
-    """Return what a value looks like, cut short: it may be a million rows.
+    """Return a short repr of a value, which may be a million rows.
 
     Examples
     --------
@@ -27,7 +27,7 @@ def shown(value: object) -> str:
 
 
 def quoted(value: object) -> str:
-    r"""Return a value of a file as an error may show it: it may be anything, at any length.
+    r"""Return a short ASCII repr of a value from a file, which may be anything.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def nearest_name(name: object, known: Iterable[Hashable]) -> Hashable:
 
 
 def printable(text: str) -> str:
-    r"""Return a text with all that does not print, or turns text round, written as in Python.
+    r"""Return a text with characters that do not print, or reverse it, escaped as in Python.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def printable(text: str) -> str:
 
 
 def distinct_texts(texts: Iterable[str], precise: Iterable[str]) -> list[str]:
-    """Return texts of which no two are the same: where some are, the precise ones, or numbered.
+    """Return distinct texts: of equal ones the precise forms, numbered if need be.
 
     Examples
     --------
