@@ -118,7 +118,8 @@ def test_out_of_room_the_run_stops_and_the_last_checkpoint_is_whole(
     assert told["code"] == 2
     assert ("No space left" if is_disk else "File too large") in told["words"]
     assert "could not be written to out/checkpoints, that of row" in told["words"]
-    assert told["words"].endswith("is whole; make room, and with --resume the same command goes on")
+    advice = "is whole; free some space, then the same command with --resume continues"
+    assert told["words"].endswith(advice)
     *names, _ = told["left"]
     assert all(name.endswith(".dmt") for name in names), "a part of a file was left"
     assert names[-1] == f"checkpoint-{told['position']:012d}.dmt"

@@ -145,7 +145,7 @@ def test_one_process_at_a_time(tmp_path):
     [
         ({"model": HoeffdingTreeClassifier()}, TypeError, "HoeffdingTreeClassifier cannot be in"),
         ({"position": -1}, ValueError, "position must be a number of rows, got -1"),
-        ({"position": 50}, ValueError, r"there is a checkpoint of row 100: go on from what"),
+        ({"position": 50}, ValueError, r"there is a checkpoint of row 100: continue from what"),
         ({"metrics": {"score": object()}}, TypeError, "one of the metrics is <object"),
         ({"metrics": np.array([True])}, TypeError, "an array of bool with 1 dim"),
     ],
@@ -161,7 +161,7 @@ def test_what_cannot_be_committed_leaves_all_as_it_was(tmp_path, change, error, 
 
 def test_checkpoints_of_an_earlier_process_are_not_passed_over(tmp_path):
     checkpointer = Checkpointer(fill(tmp_path, 100))
-    with pytest.raises(ValueError, match="holds checkpoints, the last at row 100: go on from"):
+    with pytest.raises(ValueError, match="holds checkpoints, the last at row 100: continue from"):
         checkpointer.commit(learnt(), 200)
     checkpointer.close()
     with pytest.raises(ValueError, match="is closed"):
@@ -332,7 +332,7 @@ def test_checkpoints_are_overwritten_only_when_asked(table):
     for other in (begin, often):
         refused = runner.invoke(cli.app, other)
         assert refused.exit_code == 2
-        assert "add --resume to go on, --overwrite to replace it" in refused.output
+        assert "add --resume to continue, --overwrite to replace it" in refused.output
     both = runner.invoke(cli.app, [*often, "--resume", "--overwrite"])
     assert "give one" in both.output
     with Checkpointer(folder):

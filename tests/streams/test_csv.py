@@ -278,7 +278,7 @@ def test_a_truncated_file_gives_its_rows_and_then_an_error(tmp_path):
         ("a|b\n1|2\n", "one column only, 'a|b'"),
         ("a,,b\n1,2,3\n", "has no name for column 2"),
         ("a,b,a\n1,2,3\n", "has column 'a' twice"),
-        ("a,b\n1,2\n".encode("utf-16"), "is no text in UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16"), "is not UTF-8 text"),
         (b"a,gr\xfcn\n1,2\n", r"a name that is not UTF-8, 'gr.udcfcn': save the file as UTF-8"),
         ("a;target\n1,5;0\n?;0\n2;0\n", r"'a' of .* decimal commas, such as '1,5': write them"),
         ("a\ttarget\n2\t-1.000,25\n", r"'target' of .* decimal commas, such as '-1.000,25'"),

@@ -183,7 +183,7 @@ class FIMTDDClassifier(StreamClassifier):
     grace_period : int, default=200
         Rows of a leaf between two looks at its splits.
     drift_tolerance : float, default=0.005
-        Page-Hinkley's alpha: rise of the mean error that is no drift.
+        Page-Hinkley's alpha: rise of the mean error that does not count as drift.
     drift_threshold : float, default=50.0
         Page-Hinkley's lambda: sum of errors above the mean that is a drift. Larger: fewer branches
         are deleted, later.

@@ -37,7 +37,7 @@ def paper(
     rows: Annotated[
         int | None, typer.Option(min=1, help="Only the first rows of each stream, to try it out.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="For learners that draw.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of learners that use random numbers.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder of tables and figures.")] = Path(
         "driftree-results/paper"
     ),
@@ -198,7 +198,7 @@ def list_() -> None:
 def get(
     names: Annotated[str, typer.Argument(help="One or more names, separated by commas.")],
 ) -> None:
-    """Download data sets into the cache; an interrupted download goes on where it was."""
+    """Download data sets into the cache; an interrupted download is resumed."""
     from driftree.streams import DATA_SETS
 
     console, error_console = consoles()

@@ -1,6 +1,6 @@
 """`driftree run` and `driftree compare`: learners on a file or data set, tested over time.
 
-With `run --resume`, killed at any moment, the same command goes on.
+With `run --resume`, a run that was killed at any moment continues.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ BatchSize = Annotated[
     ),
 ]
 Categorical = Annotated[
-    str, typer.Option(help="Columns, separated by commas, that are categories despite numbers.")
+    str, typer.Option(help="Columns, separated by commas, whose numbers are categories.")
 ]
 MaxRows = Annotated[int | None, typer.Option("--rows", min=1, help="Only the first rows.")]
 OnBadRow = Annotated[
@@ -62,7 +62,7 @@ Delay = Annotated[int, typer.Option(min=0, help="Rows after which a label become
 RowByRow = Annotated[
     bool, typer.Option("--row-by-row", help="Learn each row before the next is predicted.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="For learners that draw.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of learners that use random numbers.")]
 Folder = Annotated[
     Path | None,
     typer.Option("--out", help="Folder of the results; driftree-results/NAME if not given."),
@@ -91,8 +91,8 @@ def run(
         bool,
         typer.Option(
             "--resume",
-            help="Go on from the last checkpoint, or begin and keep checkpoints: killed at any "
-            "moment, the same command goes on, and the results are those of a run that was not.",
+            help="Resume from the last checkpoint, or start with checkpoints: killed at any "
+            "moment, the same command resumes, and the results are those of a run that was not.",
         ),
     ] = False,
     checkpoint_every: Annotated[
@@ -219,7 +219,7 @@ def _prepare(
     has_checkpoints = bool(positions_in(folder / CHECKPOINTS))
     has_results = has_checkpoints or any(path.exists() for path in records)
     if has_results and not (overwrite or (resume and has_checkpoints)):
-        how = "add --resume to go on, " if has_checkpoints else ""
+        how = "add --resume to continue, " if has_checkpoints else ""
         what = "" if has_checkpoints else " without checkpoints, which cannot be resumed"
         raise ValueError(
             f"{folder} holds results of an earlier run{what}: {how}--overwrite to replace it, or "
@@ -339,13 +339,15 @@ def _run_checkpointed(task: CheckpointedTask) -> None:
         _conclude_checkpointed(console, task, result)
     except KeyboardInterrupt:
         error_console.print(
-            "Stopped; with --resume, the same command goes on from the last checkpoint"
+            "Stopped; with --resume, the same command continues from the last checkpoint"
         )
         raise
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        raise OSError(f"{error}; make room, and with --resume the same command goes on") from error
+        raise OSError(
+            f"{error}; free some space, then the same command with --resume continues"
+        ) from error
 
 
 def _conclude_checkpointed(

@@ -45,7 +45,7 @@ def one_line() -> Iterator[None]:
 
 
 def consoles() -> tuple[Console, Console]:
-    """Return the console for results, and the one for progress, which is no part of them."""
+    """Return the console for results, and the one for progress, on standard error."""
     from rich.console import Console
 
     plain: dict[str, Any] = {
@@ -115,7 +115,7 @@ class Progress:
         self.bars.stop()
 
     def tell(self, place: int, done: int, total: int | None, words: str) -> None:
-        """Show how far a task has come."""
+        """Show the progress of a task."""
         self.bars.update(self.places[place], completed=done, total=total, words=words, visible=True)
         tenth = PLAIN_LINES * done // total if total else 0
         if not self.is_drawn and self.sum is None and tenth > self.tenths[place]:

@@ -65,7 +65,7 @@ class Checkpoint(NamedTuple):
     Attributes
     ----------
     model : DynamicModelTreeClassifier or FIMTDDClassifier
-        As it was; it goes on to learn bit by bit as it would have.
+        As it was; it continues to learn exactly, bit for bit, as it would have.
     position : int
         Rows of the stream that were done.
     metrics : object
@@ -101,7 +101,7 @@ class Checkpointer:
 
     Examples
     --------
-    Started again after whatever ended it, this loop goes on where it was:
+    Started again after whatever ended it, this loop continues where it was:
 
     >>> from tempfile import mkdtemp
     >>> from driftree import Checkpointer, DynamicModelTreeClassifier
@@ -258,14 +258,14 @@ class Checkpointer:
             raise ValueError(f"position must be a number of rows, got {position!r}")
         if not self._has_looked and self.positions:
             raise ValueError(
-                f"{self.folder} holds checkpoints, the last at row {self.positions[-1]:,}: go on "
-                "from what resume() returns, or give another folder"
+                f"{self.folder} holds checkpoints, the last at row {self.positions[-1]:,}: "
+                "continue from what resume() returns, or give another folder"
             )
         self._has_looked = True
         if position < (self._last or 0):
             raise ValueError(
-                f"position is {position:,}, but there is a checkpoint of row {self._last:,}: go on "
-                "from what resume() returns, or give another folder"
+                f"position is {position:,}, but there is a checkpoint of row {self._last:,}: "
+                "continue from what resume() returns, or give another folder"
             )
 
 

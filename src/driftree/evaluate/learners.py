@@ -196,7 +196,7 @@ def make_learner(name: str, *, categorical: Categorical = (), seed: int = 1) -> 
         Features whose values are categories although they are numbers. The Hoeffding trees take
         every number as a number, as they did in the paper.
     seed : int, default=1
-        For those learners that draw.
+        Of the learners that use random numbers.
 
     Examples
     --------
@@ -237,7 +237,7 @@ def measure_size(  # noqa: PLR0911 (a return for each kind of learner)
     Returns
     -------
     Size or None
-        None where nobody has said how to count such a learner.
+        None where it is not defined how to count such a learner.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Several tasks at a time, in processes of their own, with news of how far each has come."""
+"""Several tasks at a time, each in a process of its own, with their progress."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _begin(letters: Any, stop: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when the first one was killed: nobody waits for the result any more."""
+    """End this process when its parent was killed, and nobody waits for the result."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])

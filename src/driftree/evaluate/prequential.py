@@ -99,7 +99,7 @@ def _resume(
 
 
 class Evaluation:
-    """A prequential evaluation between two batches; it can be pickled, and goes on where it was.
+    """A prequential evaluation between two batches; it can be pickled, and continues where it was.
 
     Parameters
     ----------

@@ -167,7 +167,7 @@ def _write(file: TextIO, suffix: str, record: Record) -> None:
 
 
 def read_records(path: str | Path) -> list[Record]:
-    """Read records from a file; half a line at the end, left by a killed process, is no record."""
+    """Read records from a file; half a line at the end, left by a killed process, is ignored."""
     path = Path(path)
     with open(path, encoding="utf-8", newline="") as file:
         lines = [line for line in file if line.endswith("\n")]

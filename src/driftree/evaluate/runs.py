@@ -54,7 +54,7 @@ class RunSettings:
     delay, step_rows
         As in `prequential`.
     seed : int
-        For those learners that draw.
+        Of the learners that use random numbers.
     """
 
     source: str
@@ -164,7 +164,7 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
     task : RunTask
         What to run, and where to.
     news : callable
-        Is told the rows done, the rows in all or None, and words.
+        Called with the rows done, the rows in all or None, and a text to show.
     should_stop : callable
         Asked after every batch.
     """
@@ -209,7 +209,7 @@ def _new_evaluation(settings: RunSettings) -> Evaluation:
 
 
 def _tell_scores(recent: dict[str, deque[float]]) -> str:
-    """Return how good learners were of late, in words for a line of progress."""
+    """Return the recent scores of the learners, as text for a line of progress."""
     means = {name: sum(scores) / len(scores) for name, scores in recent.items() if scores}
     words = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
     return f"recent F1: {words}" if words else "training"
@@ -284,14 +284,14 @@ def check_resumable(settings: RunSettings) -> None:
 def run_with_checkpoints(
     task: CheckpointedTask, news: News, should_stop: Callable[[], bool]
 ) -> CheckpointedResult:
-    """Test, then train, on every batch, with checkpoints; go on from the last one if there is one.
+    """Test, then train, on every batch, with checkpoints; resume from the last one, if any.
 
     Parameters
     ----------
     task : CheckpointedTask
         What to run, and where to.
     news : callable
-        Is told the rows done, the rows in all or None, and words.
+        Called with the rows done, the rows in all or None, and a text to show.
     should_stop : callable
         Asked after every batch. A stopped run resumes when it is started again.
     """

@@ -56,7 +56,7 @@ class Experiment:
     max_rows : int or None
         Only the first rows; batches keep the size that they have on the whole stream.
     seed : int
-        For those learners that draw.
+        Of the learners that use random numbers.
     """
 
     data_set: str
@@ -114,7 +114,7 @@ def run_experiment(
     task : ExperimentTask
         What to run. A result that is in the folder is complete.
     news : callable
-        Is told the rows done, the rows in all, and words.
+        Called with the rows done, the rows in all, and a text to show.
     should_stop : callable
         Asked after every batch; what was done so far of the experiment is then lost.
 

@@ -49,7 +49,7 @@ open_router = APIRouter()
 
 
 class AsciiResponse(JSONResponse):
-    """JSON as ASCII, so that a name with lone surrogates is no error here."""
+    """JSON as ASCII, so that a name with lone surrogates is not an error here."""
 
     def __init__(self, content: Any, status: int = 200, headers: dict[str, str] | None = None):
         super().__init__(content, status, headers=SAFE | (headers or {}))

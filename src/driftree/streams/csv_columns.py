@@ -48,7 +48,7 @@ def is_text(cell: str) -> bool:
 
 
 def has_decimal_commas(cells: Sequence[str]) -> bool:
-    """Tell whether a column that is no column of numbers would be one with decimal points.
+    """Tell whether a column that is not numeric would be with decimal points.
 
     Examples
     --------

@@ -223,7 +223,7 @@ class CsvFile(Source):
                     if len(row) == width:
                         rows.append(row)
                         lines.append(start)
-                    elif row:  # a blank line is no row
+                    elif row:  # a blank line is not a row
                         part.faults[start] = self._miscounted(start, row, reader.line_num)
                     start = reader.line_num + 1
                     if len(rows) + len(part.faults) == n_rows or room.left <= 0:
@@ -298,7 +298,7 @@ class CsvFile(Source):
     def _check_header(self, header: list[str]) -> None:
         words = f"the header of {self.name}"
         if any("\0" in name for name in header):
-            raise ValueError(f"{self.name} is no text in UTF-8: save it as CSV in UTF-8")
+            raise ValueError(f"{self.name} is not UTF-8 text: save it as CSV in UTF-8")
         if all(map(is_number, header)):
             raise ValueError(
                 f"{words} holds numbers only ({list_names(header)}): "
@@ -352,7 +352,7 @@ class CsvFile(Source):
                 stack.callback(file.detach)
             if file.peek(2)[:2] == GZIP_MAGIC:
                 file = stack.enter_context(gzip.GzipFile(fileobj=file))
-            # Bytes that are no UTF-8 become lone surrogates: the cell that holds them is named.
+            # Bytes that are not UTF-8 become lone surrogates: the cell that holds them is named.
             file = WatchedBytes(file, self._room)
             text = io.TextIOWrapper(
                 file, encoding="utf-8-sig", errors="surrogateescape", newline=""
@@ -418,7 +418,7 @@ class WatchedBytes(io.BufferedIOBase):
         """Read what is there, at least a byte before the end."""
         data: bytes = self.file.read1(size)
         end = max(data.rfind(b"\n"), data.rfind(b"\r"))
-        is_blank = not data.strip(b"\r\n")  # blank lines are no rows, however many
+        is_blank = not data.strip(b"\r\n")  # blank lines are not rows, however many
         n_before = self.n_line + len(data) if end < 0 else 0  # lines that end here come first
         self.n_line = n_before if end < 0 else len(data) - end - 1
         self.room.take(n_before, 0 if is_blank else len(data))

@@ -48,7 +48,7 @@ def download(
     """Download a file, or what is still missing of it.
 
     The bytes go to ``<path>.part``, which gets its name when it is complete, has the right checksum
-    and is on the disk. A later call goes on after the last byte if the server says that the file
+    and is on the disk. A later call resumes after the last byte if the server says that the file
     has not changed, and starts over otherwise. Two processes that want the same file do not
     disturb each other: the second waits, then finds it. Interrupted connections and busy
     servers are tried again.
@@ -130,7 +130,7 @@ class _Part:
         return self.file.stat().st_size if self.file.exists() else 0
 
     def read_mark(self, url: str) -> Bookmark | None:
-        """Return the mark if there are bytes of this address to go on from."""
+        """Return the mark if there are bytes of this address to resume from."""
         try:
             mark = Bookmark(**json.loads(self.mark_file.read_text()))
         except (FileNotFoundError, ValueError, TypeError):  # none, or cut off by a kill
@@ -198,7 +198,7 @@ def _receive(
 
 
 def _continued(response: HTTPResponse, part: _Part, mark: Bookmark | None) -> int | None:
-    """Return the size of the whole file if the answer goes on where the part ends."""
+    """Return the size of the whole file if the response continues where the part ends."""
     pattern = rf"bytes {part.n_bytes}-\d+/(\d+)"
     match = re.fullmatch(pattern, response.headers.get("Content-Range", ""))
     if response.status != 206 or match is None or mark is None:

@@ -221,7 +221,7 @@ class MemoryTable(Source):
         return cls(frame.drop(column).to_native(), frame.get_column(column).to_native(), name)
 
     def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
-        """Yield the rows in one block, which is no copy."""
+        """Yield the rows in one block, which is not a copy."""
         yield take((self.X, self.y), skip_rows, len(self.y))
 
 
@@ -260,7 +260,7 @@ class ParquetFile(Source):
         with self._open() as file:
             names, described = file.schema_arrow.names, file.schema_arrow.pandas_metadata or {}
             self.n_rows = int(file.metadata.num_rows)
-        # pandas keeps a frame's index as columns after the others; a plain range is no column.
+        # pandas keeps a frame's index as columns after the others; a plain range is not one.
         index = [name for name in described.get("index_columns", ()) if isinstance(name, str)]
         self.index = [name for name in names if name in index]
         names = [name for name in names if name not in index]
