@@ -18,6 +18,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "stored_arrays.hpp"
+
 namespace driftree {
 
 namespace nb = nanobind;
@@ -126,11 +128,13 @@ private:
     bool is_held_;
 };
 
-// {name: array} -> Engine. It trusts no length and no type; what the numbers say is the business of soundness.cpp.
+// {name: array}, or the arrays of a file -> Engine. It trusts no length and no type; what the numbers say is the business
+// of soundness.cpp.
 class Loader {
 public:
     static constexpr bool kReads = false, kMeasures = false;
     explicit Loader(nb::dict arrays) : arrays_(std::move(arrays)) {}
+    explicit Loader(const StoredArrays& stored) : stored_(&stored) {}
     template <class T, class Allocator>
     void operator()(const std::string& name, std::vector<T, Allocator>& values) {
         const Part<T> part = next<T>(name, true);
@@ -169,7 +173,7 @@ public:
         in_list_ = false;
     }
     void finish() const {
-        if (n_found_ == nb::len(arrays_)) return;
+        if (n_found_ == (stored_ ? stored_->size() : nb::len(arrays_))) return;
         throw std::invalid_argument("the state has arrays that this engine does not know");
     }
 
@@ -184,16 +188,32 @@ private:
         std::size_t n = 0, next = 0, n_items = 0, item = 0;
         const std::int64_t* lengths = nullptr;
     };
+    [[noreturn]] void lack(const std::string& name) const {
+        throw std::invalid_argument("the state lacks '" + list_ + name + "'");
+    }
     [[noreturn]] void refuse(const std::string& name, const char* what) const {
         throw std::invalid_argument("'" + list_ + name + "' " + what);
     }
     template <class T>
     Part<T> find(const std::string& name) {
+        const Part<T> found = stored_ ? find_stored<T>(name) : find_in_dict<T>(name);
+        n_found_++;
+        return found;
+    }
+    template <class T>
+    Part<T> find_stored(const std::string& name) const {
+        static_assert(type_of<T>() != Type::kNone);
+        const StoredArrays::Entry* found = stored_->find(list_ + name);
+        if (!found) lack(name);
+        if (found->type != type_of<T>()) refuse(name, "is of a wrong type");
+        return {static_cast<const T*>(found->data), found->n};
+    }
+    template <class T>
+    Part<T> find_in_dict(const std::string& name) const {
         PyObject* found = PyDict_GetItemString(arrays_.ptr(), (list_ + name).c_str());
-        if (!found) throw std::invalid_argument("the state lacks '" + list_ + name + "'");
+        if (!found) lack(name);
         const View array(found);
         if (!array.holds<T>()) refuse(name, "is of a wrong type");
-        n_found_++;
         return {array.data<T>(), array.size()};  // the dict keeps it
     }
     template <class T>
@@ -211,7 +231,8 @@ private:
                 packed.n_items = lengths.n;
             }
             if (n_items_ < 0) n_items_ = static_cast<std::ptrdiff_t>(packed.n_items);
-            if (static_cast<std::ptrdiff_t>(packed.n_items) != n_items_) refuse(name, "has a wrong number of items");
+            if (static_cast<std::ptrdiff_t>(packed.n_items) != n_items_)
+                refuse(name, has_length ? "has a wrong number of items" : "has a wrong length");
         }
         if (packed.item == packed.n_items) refuse(name, "has a wrong number of items");
         const std::int64_t length = has_length ? packed.lengths[packed.item] : 1;
@@ -223,6 +244,7 @@ private:
         return part;
     }
     nb::dict arrays_;
+    const StoredArrays* stored_ = nullptr;
     std::string list_;
     bool in_list_ = false;
     std::ptrdiff_t n_items_ = -1;

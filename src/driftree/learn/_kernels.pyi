@@ -30,6 +30,26 @@ def instruction_sets() -> list[str]:
 def all_finite(X: NDArray[np.float64]) -> bool:
     """Tell whether no number is missing or infinite."""
 
+@final
+class StoredArrays:
+    """The arrays of a model file as they lie in its bytes; one is made when it is asked for."""
+
+    @staticmethod
+    def read(file: bytes, begin: int, end: int, short: object) -> StoredArrays | None:
+        """Read the rest of a header, and the short arrays by type and name.
+
+        Return None unless all is as `container` writes it: one dimension each, one behind the other
+        until the end of the file, under different and plain names.
+        """
+    def __len__(self) -> int: ...
+    def __contains__(self, name: object) -> bool: ...
+    def __getitem__(self, name: str) -> NDArray[Any]: ...
+    def names(self) -> list[str]:
+        """Return the names in order."""
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all numbers."""
+
 class _RowFace:
     """Reads dicts for an engine, with the words that the encoder has for what is in them."""
 
@@ -146,7 +166,7 @@ class _TreeEngine:
     # ------------------------------------------------------------------ state
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return a copy of the whole state as one-dimensional arrays by name."""
-    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+    def restore(self, arrays: dict[str, NDArray[Any]] | StoredArrays) -> None:
         """Take over a state made by `arrays` of an engine with the same settings, if it is sound.
 
         Otherwise ValueError says what is wrong, and the engine is what it was.

@@ -4,10 +4,10 @@ What is in a file is up to others (`models`); here is only how it gets there and
 are the tensors of the file, but for those of one number or none, which are short enough for the
 manifest. That is JSON text in the metadata, under one key (several would come in any order). It
 begins with the SHA-256 of all bytes of the file, taken with zeros in its own place: whatever was
-changed since, the sum does not fit any more. Splitting a file into tensors, and the check that
-these fill it without gaps, are the safetensors library's; a little file that is laid out as we
-write it is split here, which takes half the time. What the library does not know is looked at
-before: how long a header, how large a file may be.
+changed since, the sum does not fit any more. A file that is laid out as we write it is split into
+its arrays by the kernels (`StoredArrays`); any other by the safetensors library, which checks that
+the tensors fill it without gaps. What the library does not know is looked at before: how long a
+header, how large a file may be.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ import math
 import os
 import re
 import stat
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
+from driftree.learn._kernels import StoredArrays
 from driftree.learn.storage.atomic import replace_file
 from driftree.learn.words import quoted
 from driftree.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
     from numpy.typing import NDArray
@@ -50,18 +52,12 @@ MANIFEST_ROOM = 2**25  # bytes that its values may take beyond eight times its l
 MAX_ARRAYS = 10_000
 MAX_HEADER = 2 * MAX_MANIFEST + 2**22  # its quotation marks are written as two signs there
 SMALL = 2**24  # bytes of a file that is read before its lengths are looked at
-LITTLE = 2**16  # bytes of a file whose tensors are split here
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
 NUMPY = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 NUMBERS = {"F64": float, "I32": int, "I64": int, "U8": int}  # what JSON holds with all its digits
 MAX_NAME = 100
 ARRAY_NAME = re.compile(rf"(?=.{{1,{MAX_NAME}}}\Z)[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
-WHOLE = "(0|[1-9][0-9]{0,8})"
-TENSOR = re.compile(  # of one dimension, in a header
-    rf'"([a-z0-9_.]{{1,{MAX_NAME}}})":{{"dtype":"({"|".join(DTYPES)})","shape":\[{WHOLE}\],'
-    rf'"data_offsets":\[{WHOLE},{WHOLE}\]}}'
-)
 PLAIN = b"abcdefghijklmnopqrstuvwxyz0123456789_."  # the signs of all names
 MANIFEST_KEYS = {"sha256", "format", "format_version", "library_version", "short", "contents"}
 
@@ -96,6 +92,38 @@ class Sized(Protocol):
         """Bytes of the numbers."""
 
 
+class FileArrays(Mapping[str, Any]):
+    """The arrays of a file as they lie in its bytes; one is made when it is asked for.
+
+    Attributes
+    ----------
+    stored : StoredArrays
+        The same for the kernels, which make none at all.
+    """
+
+    __slots__ = ("stored",)
+
+    def __init__(self, stored: StoredArrays) -> None:
+        self.stored = stored
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.stored[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.stored
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored.names())
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all numbers."""
+        return self.stored.nbytes
+
+
 class Entry(NamedTuple):
     """What a header says of an array."""
 
@@ -128,7 +156,7 @@ def write(path: str | os.PathLike[str], kind: str, contents: Contents, arrays: A
 
 def read(
     path: str | os.PathLike[str], kind: str, look: Look | None = None
-) -> tuple[Contents, dict[str, NDArray[Any]]]:
+) -> tuple[Contents, Arrays]:
     """Read the contents and the arrays of a file; raise `ModelFileError` if anything is wrong.
 
     Parameters
@@ -167,19 +195,23 @@ def to_bytes(kind: str, contents: Contents, arrays: Arrays) -> bytes:
     return b"".join(_serialise(kind, contents, arrays))
 
 
-def from_bytes(
-    data: bytes, kind: str, look: Look | None = None
-) -> tuple[Contents, dict[str, NDArray[Any]]]:
+def from_bytes(data: bytes, kind: str, look: Look | None = None) -> tuple[Contents, Arrays]:
     """Return what `read` reads from a file with these bytes."""
     manifest, rest = _read_manifest(data, len(data), kind)
-    little = _split(data, rest) if len(data) <= LITTLE else None
-    tensors = _deserialise(data) if little is None else []
+    stored = StoredArrays.read(data, rest.start, rest.stop, manifest["short"])
+    tensors = _deserialise(data) if stored is None else []
     if _digest(data) != data[DIGEST]:
         raise ModelFileError("the file is damaged: its SHA-256 is not the one it was written with")
-    arrays, n_names = _short_arrays(manifest["short"])
-    if little is not None:
-        arrays |= little
-        n_names += len(little)
+    arrays = _arrays_of(tensors, manifest["short"]) if stored is None else FileArrays(stored)
+    contents: Contents = manifest["contents"]
+    if look is not None:
+        look(contents, arrays, arrays.__getitem__)
+    return contents, arrays
+
+
+def _arrays_of(tensors: list[tuple[str, dict[str, Any]]], short: Any) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file that is not laid out as we write it."""
+    arrays, n_names = _short_arrays(short)
     for name, tensor in tensors:
         dtype, shape = NUMPY.get(tensor["dtype"]), tensor["shape"]
         if dtype is None or len(shape) not in (1, 2):
@@ -187,10 +219,7 @@ def from_bytes(
         array = np.frombuffer(tensor["data"], dtype)
         arrays[name] = array if len(shape) == 1 else array.reshape(shape)
     _check_names(arrays, n_names + len(tensors))
-    contents: Contents = manifest["contents"]
-    if look is not None:
-        look(contents, arrays, arrays.__getitem__)
-    return contents, arrays
+    return arrays
 
 
 @contextlib.contextmanager
@@ -345,37 +374,6 @@ def _deserialise(data: bytes) -> list[tuple[str, dict[str, Any]]]:
         raise _wrong_header(error) from None
     except MemoryError:
         raise _too_large(len(data)) from None
-
-
-def _split(data: bytes, rest: slice) -> dict[str, NDArray[Any]] | None:
-    """Return the tensors of a file with nothing unusual in the rest of its header; else None.
-
-    As we write it: one dimension each, one behind the other, from the start of the data to the end
-    of the file. What is laid out otherwise the library takes, or says what is wrong with it.
-    """
-    start, *items = TENSOR.split(data[rest].decode("ascii"))
-    names, dtypes, *figures, gaps = (items[i::6] for i in range(6))
-    is_aligned = rest.stop % 8 == 0
-    if not names or not is_aligned or start != "}," or gaps.pop().rstrip(" ") != "}":
-        return None
-    if any(gap != "," for gap in gaps) or len({*names}) < len(names) or "__metadata__" in names:
-        return None
-    n_bytes = len(data) - rest.stop
-    all_of = {
-        name: np.frombuffer(data, dtype, n_bytes // dtype.itemsize, rest.stop)
-        for name, dtype in NUMPY.items()
-    }
-    found, place = {}, 0
-    for name, dtype, length, begin, end in zip(
-        names, dtypes, *(map(int, column) for column in figures), strict=True
-    ):
-        numbers = all_of[dtype]
-        first, is_between = divmod(begin, numbers.itemsize)
-        if begin != place or end != begin + length * numbers.itemsize or is_between:
-            return None
-        found[name] = numbers[first : first + length]
-        place = end
-    return found if place == n_bytes else None
 
 
 # What a value takes once it is read, at most: an object, a list, an item of either.

@@ -26,6 +26,7 @@ from driftree.learn.events import (
 )
 from driftree.learn.history import (
     MAX_EVENTS,
+    MAX_SAMPLES,
     Entrant,
     History,
     Mark,
@@ -33,7 +34,7 @@ from driftree.learn.history import (
     Sample,
     Structure,
 )
-from driftree.learn.storage import json_values
+from driftree.learn.storage import bounds, json_values
 from driftree.learn.storage.container import ModelFileError
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ class Limits(NamedTuple):
 
     max_nodes: int
     n_features: int
-    n_columns: int
     n_classes: int
     n_steps: int
     n_rows: int
@@ -303,9 +303,12 @@ def _is_in(column: NDArray[Any], low: int, high: int) -> NDArray[np.bool_]:
     return np.asarray((column >= low) & (column <= high))
 
 
-def _check_samples(tables: dict[str, dict[str, NDArray[Any]]], limits: Limits) -> None:
+def _check_samples(
+    tables: dict[str, dict[str, NDArray[Any]]], limits: Limits, n_inputs: int
+) -> None:
     """Look at whole columns at once, before a row of them is used."""
     sample, node, entrant, mark = (tables[name] for name in ("sample", "node", "entrant", "mark"))
+    _need(len(sample["step"]) <= MAX_SAMPLES, f"are more than {MAX_SAMPLES}")
     for times, now in ((sample["step"], limits.n_steps), (sample["n_rows"], limits.n_rows)):
         _need(_is_in(times, 0, now), "must have steps and rows from 0 until now")
         _need(np.diff(times) >= 0, "must be in order")
@@ -319,7 +322,7 @@ def _check_samples(tables: dict[str, dict[str, NDArray[Any]]], limits: Limits) -
     has_weights = node["is_leaf"].astype(bool) & (outputs > 0)
     _need(_is_in(outputs, 0, max(limits.n_classes, 1)), "have weights of too many labels")
     _need(
-        np.where(has_weights, _is_in(columns, 1, limits.n_columns), columns == 0),
+        np.where(has_weights, _is_in(columns, 1, n_inputs), columns == 0),
         "have weights of no inputs",
     )
     _need(has_weights | (outputs == 0), "have weights out of place")
@@ -335,10 +338,10 @@ def _check_samples(tables: dict[str, dict[str, NDArray[Any]]], limits: Limits) -
 
 
 def _unpack_samples(arrays: Arrays, limits: Limits) -> tuple[list[Sample], dict[int, Mark]]:
-    tables = {name: _from_columns(name, arrays) for name in TABLES}
-    if not any(len(next(iter(table.values()))) for table in tables.values()):
+    if not has_samples(arrays):
         return [], {}
-    _check_samples(tables, limits)
+    tables = {name: _from_columns(name, arrays) for name in TABLES}
+    _check_samples(tables, limits, bounds.count_inputs(arrays, arrays.__getitem__))
     rows = {
         name: zip(*(c.tolist() for c in table.values()), strict=True)
         for name, table in tables.items()
@@ -373,7 +376,12 @@ def _unpack_samples(arrays: Arrays, limits: Limits) -> tuple[list[Sample], dict[
 KEYS = ("distance", "next_row", "first_step", "first_row", "first", "events")
 
 
-ARRAY_NAMES = tuple(stored_name for row in COLUMNS.values() for _, stored_name, _ in row)
+ARRAY_NAMES = frozenset(stored_name for row in COLUMNS.values() for _, stored_name, _ in row)
+
+
+def has_samples(arrays: Arrays) -> bool:
+    """Tell whether a file has tables of samples: those of a young tree are left out."""
+    return "history.sample.step" in arrays
 
 
 def pack(history: History) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -386,7 +394,7 @@ def pack(history: History) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "first": _encode_structure(history._first),
         "events": [_encode_event(event) for event in history.events],
     }
-    return contents, _pack_samples(history)
+    return contents, _pack_samples(history) if history.samples or history.marks else {}
 
 
 def unpack(contents: Any, arrays: Arrays, limits: Limits) -> History:

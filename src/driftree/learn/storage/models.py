@@ -19,23 +19,23 @@ import numpy as np
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.encoding import as_set
 from driftree.learn.storage import bounds, container, histories, json_values
-from driftree.learn.storage.container import ModelFileError
+from driftree.learn.storage.container import FileArrays, ModelFileError
 from driftree.learn.validation import check_codes, check_keys
 from driftree.learn.words import quoted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Hashable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    Arrays = dict[str, NDArray[Any]]
+    from driftree.learn._kernels import StoredArrays
+
+    Arrays = Mapping[str, NDArray[Any]]
     Model = TypeVar("Model")
 
 KIND = "driftree model"
 SERVED = "served"  # what a server notes of its journal in a model file: no part of the model
-FINITE = ("model.numbers", "node.rows", "sums.class_rows", "clock")  # what is predicted rests on
-COLUMNS = ("value_column", "missing_column", "level_column")
 OWN_STATE = {"_tree", "n_features_in_", "feature_names_in_"}
 MODEL_KEYS = ("class", "parameters", "n_features_in", "feature_names_in", "learnt")
 LEARNT_KEYS = ("parameters", "categorical", "names", "levels", "labels", "history")
@@ -146,12 +146,6 @@ def _pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Arrays]:
     return contents, arrays
 
 
-def _check_finite(arrays: Arrays) -> None:
-    for name in FINITE:
-        if name in arrays and not np.isfinite(arrays[name]).all():
-            raise ModelFileError(f"array {name!r} must hold finite numbers")
-
-
 # ---------------------------------------------------------------------- in
 def unpack(contents: Any, arrays: Arrays, classes: Mapping[str, type[Model]]) -> Model:
     """Return the model that was packed, or raise `ModelFileError`."""
@@ -183,11 +177,12 @@ def read_model(
         parameters = model._read_parameters()
         _set_features(model, contents["n_features_in"], contents["feature_names_in"])
         if contents["learnt"] is None:
-            _check_names(arrays, ())
+            _need_no_arrays(arrays)
             return model, None
         learnt = json_values.members(contents["learnt"], LEARNT_KEYS, "what was learnt")
-        if not _are_same(learnt["parameters"], contents["parameters"]):
-            parameters = kind(**_decode_parameters(learnt["parameters"], kind))._read_parameters()
+        own = _decode_parameters(learnt["parameters"], kind)
+        if not _are_same(own, parameters):
+            parameters = kind(**own)._read_parameters()
         return model, _unpack_learnt(learnt, arrays, parameters)
 
 
@@ -241,36 +236,29 @@ def _set_features(model: Any, n_features: Any, names: Any) -> None:
         model.feature_names_in_ = np.array(texts, dtype=object)
 
 
-def _are_same(parameters: Any, others: dict[str, Any]) -> bool:
+def _are_same(given: dict[str, Any], parameters: Any) -> bool:
     """Tell whether a tree was made with a model's parameters, as it is unless they were changed."""
-    if type(parameters) is not dict or parameters.keys() != others.keys() - {"categorical"}:
+    fields = parameters.__dataclass_fields__
+    if given.keys() - {"categorical"} != fields.keys():
         return False
-    return all(
-        value == others[name] and type(value) is type(others[name])
-        for name, value in parameters.items()
-    )
+    own = [(getattr(parameters, name), given[name]) for name in fields]
+    return all(one == other and type(one) is type(other) for one, other in own)
 
 
 def _unpack_learnt(item: dict[str, Any], arrays: Arrays, parameters: Any) -> dict[str, Any]:
     """Return what a pickle holds, too."""
-    _check_finite(arrays)
     names, levels, labels = _unpack_codes(item, arrays)
     history = None
-    own = dict(arrays)
-    for name in histories.ARRAY_NAMES:
-        own.pop(name, None)
+    own = _of_engine(arrays)
     if item["history"] is None:
-        _check_names(arrays, own)
+        _need_no_arrays(arrays.keys() & histories.ARRAY_NAMES)
     else:
-        columns = [own[name] for name in COLUMNS if name in own]
-        n_columns = 1 + sum(int(np.count_nonzero(column >= 0)) for column in columns)
         limits = histories.Limits(
             parameters.max_nodes,
             len(names),
-            n_columns,
             len(labels),
-            _single(own, "n_steps"),
-            _single(own, "n_rows"),
+            _single(arrays, "n_steps"),
+            _single(arrays, "n_rows"),
         )
         history = histories.unpack(item["history"], arrays, limits)
     categorical = [
@@ -288,10 +276,16 @@ def _unpack_learnt(item: dict[str, Any], arrays: Arrays, parameters: Any) -> dic
     }
 
 
-def _check_names(arrays: Arrays, known: Iterable[str]) -> None:
-    unknown = arrays.keys() - set(known)
-    if unknown:
-        raise ModelFileError(f"array {min(unknown)!r} is not part of such a model")
+def _of_engine(arrays: Arrays) -> dict[str, NDArray[Any]] | StoredArrays:
+    """Return all arrays but those of the history."""
+    if isinstance(arrays, FileArrays) and not histories.has_samples(arrays):
+        return arrays.stored
+    return {name: array for name, array in arrays.items() if name not in histories.ARRAY_NAMES}
+
+
+def _need_no_arrays(names: Collection[str]) -> None:
+    if names:
+        raise ModelFileError(f"array {min(names)!r} is not part of such a model")
 
 
 def _unpack_codes(

@@ -1,0 +1,233 @@
+#include "stored_arrays.hpp"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace driftree {
+namespace {
+
+using namespace nb::literals;
+
+constexpr std::size_t kMostArrays = 10'000, kLongestName = 100;  // as in learn/storage/container.py
+constexpr std::size_t kMostDigits = 15;                          // of lengths and places: no sum or product overflows
+constexpr std::array<std::pair<std::string_view, Type>, 5> kTypes = {
+    {{"F32", Type::kF32}, {"F64", Type::kF64}, {"I32", Type::kI32}, {"I64", Type::kI64}, {"U8", Type::kU8}}};
+
+Type type_named(std::string_view name) {
+    for (const auto& [known, type] : kTypes)
+        if (known == name) return type;
+    return Type::kNone;
+}
+
+std::size_t size_of(Type type) {
+    switch (type) {
+        case Type::kF64:
+        case Type::kI64:
+            return 8;
+        case Type::kF32:
+        case Type::kI32:
+            return 4;
+        default:
+            return 1;
+    }
+}
+
+bool is_plain(std::string_view name) {
+    for (const char c : name)
+        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.')) return false;
+    return !name.empty() && name.size() <= kLongestName;
+}
+
+// Reads JSON that has no choice about its signs.
+class Scanner {
+public:
+    explicit Scanner(std::string_view text) : rest_(text) {}
+    bool skip(std::string_view expected) {
+        if (!rest_.starts_with(expected)) return false;
+        rest_.remove_prefix(expected.size());
+        return true;
+    }
+    // What comes before a quotation mark; nothing if there is none. Names with escapes are not plain.
+    std::string_view text() {
+        const std::size_t n = rest_.find('"');
+        if (n == std::string_view::npos) return {};
+        const std::string_view found = rest_.substr(0, n);
+        rest_.remove_prefix(n);
+        return found;
+    }
+    bool whole(std::size_t& value) {
+        std::size_t n = 0;
+        for (value = 0; n < rest_.size() && rest_[n] >= '0' && rest_[n] <= '9'; n++) {
+            if (n == kMostDigits) return false;
+            value = 10 * value + static_cast<std::size_t>(rest_[n] - '0');
+        }
+        const bool is_so = n == 1 || (n > 1 && rest_[0] != '0');
+        rest_.remove_prefix(n);
+        return is_so;
+    }
+    std::string_view rest() const { return rest_; }
+
+private:
+    std::string_view rest_;
+};
+
+template <class T>
+std::int64_t bits_of(T value) {
+    std::int64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(T));
+    return bits;
+}
+
+// The bits of a number that a short array of some type may hold.
+std::optional<std::int64_t> bits_of(PyObject* number, Type type) {
+    if (type == Type::kF64)
+        return PyFloat_CheckExact(number) ? std::optional(bits_of(PyFloat_AS_DOUBLE(number))) : std::nullopt;
+    if (type == Type::kF32 || !PyLong_CheckExact(number)) return std::nullopt;
+    int is_beyond = 0;
+    const std::int64_t value = PyLong_AsLongLongAndOverflow(number, &is_beyond);
+    const auto fits = [&]<class T>(T) {
+        return value >= std::numeric_limits<T>::min() && value <= std::numeric_limits<T>::max();
+    };
+    if (is_beyond) return std::nullopt;
+    if (type == Type::kI64) return value;
+    if (type == Type::kI32 && fits(std::int32_t{})) return bits_of(static_cast<std::int32_t>(value));
+    if (type == Type::kU8 && fits(std::uint8_t{})) return bits_of(static_cast<std::uint8_t>(value));
+    return std::nullopt;
+}
+
+std::string_view text_of(PyObject* text) {
+    if (!PyUnicode_CheckExact(text) || !PyUnicode_IS_ASCII(text)) return {};
+    return {static_cast<const char*>(PyUnicode_DATA(text)), static_cast<std::size_t>(PyUnicode_GET_LENGTH(text))};
+}
+
+template <class T>
+nb::object view_of(const StoredArrays::Entry& entry, nb::handle owner) {
+    const std::size_t shape[] = {entry.n};
+    return nb::cast(nb::ndarray<nb::numpy, const T>(static_cast<const T*>(entry.data), 1, shape, owner));
+}
+
+nb::object array_of(nb::handle_t<StoredArrays> self, const std::string& name) {
+    const StoredArrays::Entry* entry = nb::cast<const StoredArrays&>(self).find(name);
+    if (!entry) throw nb::key_error(name.c_str());
+    switch (entry->type) {
+        case Type::kF32:
+            return view_of<float>(*entry, self);
+        case Type::kF64:
+            return view_of<double>(*entry, self);
+        case Type::kI32:
+            return view_of<std::int32_t>(*entry, self);
+        case Type::kI64:
+            return view_of<std::int64_t>(*entry, self);
+        default:
+            return view_of<std::uint8_t>(*entry, self);
+    }
+}
+
+}  // namespace
+
+std::size_t StoredArrays::Entry::n_bytes() const { return n * size_of(type); }
+
+std::size_t StoredArrays::n_bytes() const {
+    std::size_t sum = 0;
+    for (const Entry& entry : entries_) sum += entry.n_bytes();
+    return sum;
+}
+
+nb::list StoredArrays::names() const {
+    nb::list out;
+    for (const Entry& entry : entries_) out.append(nb::str(entry.name.data(), entry.name.size()));
+    return out;
+}
+
+const StoredArrays::Entry* StoredArrays::find(std::string_view name) const {
+    const auto found = std::ranges::lower_bound(entries_, name, {}, &Entry::name);
+    return found == entries_.end() || found->name != name ? nullptr : &*found;
+}
+
+bool StoredArrays::read(nb::bytes file, std::size_t begin, std::size_t end, nb::handle short_arrays) {
+    const std::string_view all(file.c_str(), file.size());
+    if (begin > end || end > all.size() || !PyDict_CheckExact(short_arrays.ptr())) return false;
+    const std::string_view header = all.substr(begin, end - begin);
+    PyObject *key, *value;
+    std::size_t n_short = 0;
+    for (Py_ssize_t i = 0; PyDict_Next(short_arrays.ptr(), &i, &key, &value);) {
+        if (type_named(text_of(key)) == Type::kNone || !PyDict_CheckExact(value)) return false;
+        n_short += static_cast<std::size_t>(PyDict_GET_SIZE(value));
+    }
+    if (n_short > kMostArrays) return false;
+    names_.reserve(kLongestName * n_short);  // they stay where they are
+    numbers_.reserve(n_short);
+    file_ = file;
+    if (!read_tensors(header, all.substr(end))) return false;
+    for (Py_ssize_t i = 0; PyDict_Next(short_arrays.ptr(), &i, &key, &value);)
+        if (!read_short(type_named(text_of(key)), value)) return false;
+    std::ranges::sort(entries_, {}, &Entry::name);
+    const bool is_twice = std::ranges::adjacent_find(entries_, {}, &Entry::name) != entries_.end();
+    return !is_twice && entries_.size() <= kMostArrays;
+}
+
+bool StoredArrays::read_tensors(std::string_view header, std::string_view body) {
+    Scanner scanner(header);
+    std::size_t place = 0;
+    if (!scanner.skip("}")) return false;
+    while (scanner.skip(",")) {
+        std::size_t n, begin, end;
+        if (!scanner.skip("\"")) return false;
+        const std::string_view name = scanner.text();
+        if (!scanner.skip("\":{\"dtype\":\"")) return false;
+        const Type type = type_named(scanner.text());
+        if (type == Type::kNone || !scanner.skip("\",\"shape\":[") || !scanner.whole(n)) return false;
+        if (!scanner.skip("],\"data_offsets\":[") || !scanner.whole(begin)) return false;
+        if (!scanner.skip(",") || !scanner.whole(end) || !scanner.skip("]}")) return false;
+        if (begin != place || end != begin + n * size_of(type) || end > body.size()) return false;
+        const char* data = body.data() + begin;
+        const bool is_aligned = reinterpret_cast<std::uintptr_t>(data) % size_of(type) == 0;
+        if (!is_aligned || name == "__metadata__" || !is_plain(name)) return false;
+        entries_.push_back({name, type, data, n});
+        place = end;
+    }
+    if (!scanner.skip("}") || scanner.rest().find_first_not_of(' ') != std::string_view::npos) return false;
+    return place == body.size();
+}
+
+bool StoredArrays::read_short(Type type, nb::handle by_name) {
+    PyObject *key, *value;
+    for (Py_ssize_t i = 0; PyDict_Next(by_name.ptr(), &i, &key, &value);) {
+        const bool is_empty = value == Py_None;
+        const std::optional<std::int64_t> bits = is_empty ? std::nullopt : bits_of(value, type);
+        if (!is_empty && !bits) return false;
+        const std::string_view name = text_of(key);
+        if (!is_plain(name)) return false;
+        const std::size_t place = names_.size();
+        names_ += name;
+        numbers_.push_back(bits.value_or(0));
+        entries_.push_back({std::string_view(names_).substr(place), type, &numbers_.back(), is_empty ? 0U : 1U});
+    }
+    return true;
+}
+
+void bind_stored_arrays(nb::module_& m) {
+    nb::class_<StoredArrays>(m, "StoredArrays")
+        .def_static(
+            "read",
+            [](nb::bytes file, std::size_t begin, std::size_t end, nb::object short_arrays) -> nb::object {
+                nb::object made = nb::cast(new StoredArrays(), nb::rv_policy::take_ownership);
+                auto& arrays = nb::cast<StoredArrays&>(made);
+                return arrays.read(std::move(file), begin, end, short_arrays) ? made : nb::none();
+            },
+            "file"_a, "begin"_a, "end"_a, "short"_a.none())
+        .def("__len__", &StoredArrays::size)
+        .def("__contains__", [](const StoredArrays& a, const std::string& name) { return a.find(name) != nullptr; })
+        .def("__getitem__", &array_of, "name"_a)
+        .def("names", &StoredArrays::names)
+        .def_prop_ro("nbytes", &StoredArrays::n_bytes);
+}
+
+}  // namespace driftree

@@ -1,0 +1,63 @@
+// StoredArrays: the arrays of a model file as they lie in its bytes. Nothing is copied, and nothing is made for an array
+// before somebody asks for it: a small model has a hundred of them.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace driftree {
+
+namespace nb = nanobind;
+
+enum class Type : std::uint8_t { kF32, kF64, kI32, kI64, kU8, kNone };
+
+template <class T>
+constexpr Type type_of() {
+    if (std::is_same_v<T, float>) return Type::kF32;
+    if (std::is_same_v<T, double>) return Type::kF64;
+    if (std::is_same_v<T, std::int32_t>) return Type::kI32;
+    if (std::is_same_v<T, std::int64_t>) return Type::kI64;
+    return std::is_same_v<T, std::uint8_t> ? Type::kU8 : Type::kNone;
+}
+
+class StoredArrays {
+public:
+    struct Entry {
+        std::string_view name;
+        Type type = Type::kNone;
+        const void* data = nullptr;
+        std::size_t n = 0;
+        std::size_t n_bytes() const;
+    };
+    StoredArrays() = default;
+    StoredArrays(const StoredArrays&) = delete;
+    StoredArrays& operator=(const StoredArrays&) = delete;
+
+    // Reads what a header says of tensors, from `begin` to `end` of a file, and the short arrays {type: {name: number}}.
+    // Says whether all is as we write it: one dimension each, one behind the other until the end of the file, under
+    // different and plain names. Whatever is not, Python looks at, and has words for.
+    bool read(nb::bytes file, std::size_t begin, std::size_t end, nb::handle short_arrays);
+
+    const Entry* find(std::string_view name) const;
+    std::size_t size() const { return entries_.size(); }
+    std::size_t n_bytes() const;
+    nb::list names() const;
+
+private:
+    bool read_tensors(std::string_view header, std::string_view body);
+    bool read_short(Type type, nb::handle by_name);
+
+    nb::object file_;                    // whose bytes the tensors and their names are
+    std::string names_;                  // of the short arrays, one behind the other
+    std::vector<std::int64_t> numbers_;  // of these
+    std::vector<Entry> entries_;         // by their names
+};
+
+void bind_stored_arrays(nb::module_& m);
+
+}  // namespace driftree
