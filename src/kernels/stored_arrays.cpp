@@ -1,6 +1,7 @@
 #include "stored_arrays.hpp"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -105,6 +106,26 @@ std::optional<std::int64_t> bits_of(PyObject* number, Type type) {
 std::string_view text_of(PyObject* text) {
     if (!PyUnicode_CheckExact(text) || !PyUnicode_IS_ASCII(text)) return {};
     return {static_cast<const char*>(PyUnicode_DATA(text)), static_cast<std::size_t>(PyUnicode_GET_LENGTH(text))};
+}
+
+// The text of a JSON string whose opening quotation mark is at a place in a file, and where the file goes on behind it;
+// None if it has other escapes than those of quotation marks and backslashes, or signs that do not print.
+nb::object unquote(const nb::bytes& file, std::size_t at) {
+    const std::string_view all(file.c_str(), file.size());
+    std::string text;
+    text.reserve(at < all.size() ? std::min(all.size() - at, all.find("}\"", at) - at) : 0);
+    for (std::size_t i = at + 1; i < all.size(); i++) {
+        char c = all[i];
+        if (c == '"') return nb::make_tuple(nb::str(text.data(), text.size()), i + 1);
+        if (c == '\\') {
+            if (++i == all.size()) break;
+            c = all[i];
+            if (c != '"' && c != '\\') break;
+        }
+        if (c < ' ' || c > '~') break;
+        text += c;
+    }
+    return nb::none();
 }
 
 template <class T>
@@ -214,6 +235,7 @@ bool StoredArrays::read_short(Type type, nb::handle by_name) {
 }
 
 void bind_stored_arrays(nb::module_& m) {
+    m.def("unquote", &unquote, "file"_a, "at"_a);
     nb::class_<StoredArrays>(m, "StoredArrays")
         .def_static(
             "read",
@@ -227,6 +249,19 @@ void bind_stored_arrays(nb::module_& m) {
         .def("__contains__", [](const StoredArrays& a, const std::string& name) { return a.find(name) != nullptr; })
         .def("__getitem__", &array_of, "name"_a)
         .def("names", &StoredArrays::names)
+        .def(
+            "length", [](const StoredArrays& a, const std::string& name) { return a.find(name) ? a.find(name)->n : 0; },
+            "name"_a)
+        .def(
+            "whole",
+            [](const StoredArrays& a, const std::string& name) -> std::optional<std::int64_t> {
+                const StoredArrays::Entry* entry = a.find(name);
+                if (!entry || entry->n != 1) return std::nullopt;
+                if (entry->type == Type::kI32) return *static_cast<const std::int32_t*>(entry->data);
+                if (entry->type == Type::kI64) return *static_cast<const std::int64_t*>(entry->data);
+                return std::nullopt;
+            },
+            "name"_a)
         .def_prop_ro("nbytes", &StoredArrays::n_bytes);
 }
 

@@ -61,7 +61,7 @@ ARRAYS = {"a": np.arange(3.0), "b": np.arange(5, dtype=np.int32), "c": np.ones(3
 
 def split(data):
     manifest, rest = container._read_manifest(data, len(data), "driftree model")
-    return StoredArrays.read(data, rest.start, rest.stop, manifest["short"])
+    return StoredArrays.read(data, rest.start, rest.stop, manifest.short)
 
 
 def exchange(old, new):
@@ -367,7 +367,7 @@ def as_table(contents, arrays):
 
 def few_nodes(contents, arrays):
     contents["learnt"]["parameters"] |= {"max_nodes": 1, "keep_history": False}
-    contents["learnt"]["history"] = None
+    contents["history"] = None
     for name in [name for name in arrays if name.startswith("history.")]:
         del arrays[name]
 
@@ -510,28 +510,28 @@ HOSTILE = {
     "levels of a number": (MEASURED, tell(L, "levels", 0, ["a"]), "levels of feature 'a'"),
     "no levels": (MEASURED, tell(L, "levels", 2, None), "the levels of feature"),
     "more levels": (MEASURED, tell(L, "levels", 2, list(range(33))), "the levels of feature"),
-    "no history": (MEASURED, tell(L, "history", None), "not part of such a model"),
-    "a short log": (MEASURED, tell(L, "history", "events", []), "not that of this tree|do not fit"),
-    "an event's node": (MEASURED, tell(L, "history", "events", 0, "node", 5), "not there|the root"),
-    "an event's kind": (MEASURED, tell(L, "history", "events", 0, "kind", []), "one of the kinds"),
+    "no history": (MEASURED, tell("history", None), "not part of such a model"),
+    "a short log": (MEASURED, tell("history", "events", []), "not that of this tree|do not fit"),
+    "an event's node": (MEASURED, tell("history", "events", 0, "node", 5), "not there|the root"),
+    "an event's kind": (MEASURED, tell("history", "events", 0, "kind", []), "one of the kinds"),
     "an event's step": (
         MEASURED,
-        tell(L, "history", "events", 0, "step", 2**52),
+        tell("history", "events", 0, "step", 2**52),
         "event 0 is yet to come",
     ),
-    "an event's text": (MEASURED, tell(L, "history", "events", 0, "gain", "x"), "must be a float"),
+    "an event's text": (MEASURED, tell("history", "events", 0, "gain", "x"), "must be a float"),
     "an event's rows": (
         MEASURED,
-        tell(L, "history", "events", 0, "n_rows", 1632),
+        tell("history", "events", 0, "n_rows", 1632),
         "event 0 is yet to come",
     ),
     "many events": (
         MEASURED,
-        lambda c, a: c[L]["history"].update(events=c[L]["history"]["events"][:1] * 1001),
+        lambda c, a: c["history"].update(events=c["history"]["events"][:1] * 1001),
         "has 1,001 events, at most 1,000",
     ),
-    "a distance of 0": (MEASURED, tell(L, "history", "distance", 0), "from 1 to"),
-    "a late first step": (MEASURED, tell(L, "history", "first_step", 2**50), "the first step must"),
+    "a distance of 0": (MEASURED, tell("history", "distance", 0), "from 1 to"),
+    "a late first step": (MEASURED, tell("history", "first_step", 2**50), "the first step must"),
     "a sample's node": (MEASURED, put("history.node.node", 0, 8), "do not fit the tree|cannot be"),
     "a sample's weights": (MEASURED, put("history.node.columns", 0, 2), "must have all weights"),
     "a sample's feature": (MEASURED, put("history.entrant.feature", 0, 9), "features that are not"),

@@ -325,9 +325,9 @@ def _look(contents: Any, entries: Mapping[str, container.Sized], read: Any) -> N
 
 
 def _read(path: Path, position: int) -> Checkpoint:
-    contents, arrays = container.read(path, KIND, _look)
+    found, arrays = container.read(path, KIND, _look)
     with container.name_errors(path):
-        contents = json_values.members(contents, ("model", "position", "metrics"), "the checkpoint")
+        contents = json_values.members(found, ("model", "position", "metrics"), "the checkpoint")
         said = json_values.whole(contents["position"], "the position")
         if said != position:
             raise ModelFileError(f"it is a checkpoint of row {said:,}, which its name does not say")

@@ -30,6 +30,13 @@ def instruction_sets() -> list[str]:
 def all_finite(X: NDArray[np.float64]) -> bool:
     """Tell whether no number is missing or infinite."""
 
+def unquote(file: bytes, at: int) -> tuple[str, int] | None:
+    """Return the JSON string that begins at a place in a file, and where the file goes on.
+
+    Return None if its signs are not all printable ASCII, or if it has escapes of other signs than
+    quotation marks and backslashes.
+    """
+
 @final
 class StoredArrays:
     """The arrays of a model file as they lie in its bytes; one is made when it is asked for."""
@@ -46,6 +53,10 @@ class StoredArrays:
     def __getitem__(self, name: str) -> NDArray[Any]: ...
     def names(self) -> list[str]:
         """Return the names in order."""
+    def length(self, name: str) -> int:
+        """Return how many numbers an array has; 0 if it is not there."""
+    def whole(self, name: str) -> int | None:
+        """Return the only number of an array of integers; None if it is no such array."""
     @property
     def nbytes(self) -> int:
         """Bytes of all numbers."""

@@ -57,7 +57,7 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
     read : callable
         Reads one of them.
     """
-    learnt = contents.get("learnt") if type(contents) is dict else None
+    learnt = contents.get("learnt") if isinstance(contents, dict) else None
     if type(learnt) is not dict:  # nothing was learnt, or it is no model at all
         if entries:
             raise ModelFileError(f"array {min(entries)!r} is not part of such a model")

@@ -2,7 +2,8 @@
 
 What is in a file is up to others (`models`); here is only how it gets there and back. The arrays
 are the tensors of the file, but for those of one number or none, which are short enough for the
-manifest. That is JSON text in the metadata, under one key (several would come in any order). It
+manifest. That is JSON text in the metadata, under one key (several would come in any order). What
+many models of one kind share comes first there, and is read once for all of them (`_common`). It
 begins with the SHA-256 of all bytes of the file, taken with zeros in its own place: whatever was
 changed since, the sum does not fit any more. A file that is laid out as we write it is split into
 its arrays by the kernels (`StoredArrays`); any other by the safetensors library, which checks that
@@ -13,6 +14,7 @@ header, how large a file may be.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import math
@@ -26,7 +28,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
-from driftree.learn._kernels import StoredArrays
+from driftree.learn._kernels import StoredArrays, unquote
 from driftree.learn.storage.atomic import replace_file
 from driftree.learn.words import quoted
 from driftree.version import __version__
@@ -59,9 +61,34 @@ NUMBERS = {"F64": float, "I32": int, "I64": int, "U8": int}  # what JSON holds w
 MAX_NAME = 100
 ARRAY_NAME = re.compile(rf"(?=.{{1,{MAX_NAME}}}\Z)[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 PLAIN = b"abcdefghijklmnopqrstuvwxyz0123456789_."  # the signs of all names
-MANIFEST_KEYS = {"sha256", "format", "format_version", "library_version", "short", "contents"}
+MANIFEST_KEYS = {"format", "format_version", "library_version", "contents", "short"}
+LATE = ("history", "served")  # of the contents: different in every file, and so behind the rest
+MANIFEST_START = f'{{"sha256":"{NO_DIGEST}",'
+COMMON_ENDS = ',"short":{'  # so does what models share, in the manifest
+MAX_COMMON = 2**13  # characters of it that are kept
 
-Contents = dict[str, Any]
+
+class Contents(dict[str, Any]):
+    """What a file says beside its arrays; nobody changes what is inside.
+
+    Attributes
+    ----------
+    known : dict
+        What others have made of contents of the same text, but for `LATE`.
+    """
+
+    __slots__ = ("known",)
+
+    def __init__(self, items: Mapping[str, Any], known: dict[str, Any]) -> None:
+        super().__init__(items)
+        self.known = known
+
+
+class Manifest(NamedTuple):
+    """What is used of a manifest."""
+
+    contents: Contents
+    short: Any
 
 
 class ModelFileError(ValueError):
@@ -137,7 +164,9 @@ class Entry(NamedTuple):
 
 
 # ---------------------------------------------------------------------- whole files
-def write(path: str | os.PathLike[str], kind: str, contents: Contents, arrays: Arrays) -> None:
+def write(
+    path: str | os.PathLike[str], kind: str, contents: dict[str, Any], arrays: Arrays
+) -> None:
     """Write a file; readers see the old one or the new one, never a part.
 
     Parameters
@@ -170,20 +199,18 @@ def read(
         It raises if one cannot be so large: of a large file, before memory is made for it.
     """
     with name_errors(path):
-        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe might never end
-            raise ModelFileError("this is no file")
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > SMALL:
-                _look_ahead(file, size, kind, look)
-            try:
-                data = file.read(size)
-            except (MemoryError, OverflowError):
-                raise _too_large(size) from None
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe might never open
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise ModelFileError("this is no file")
+            data = _read_all(fd, found.st_size, kind, look)
+        finally:
+            os.close(fd)
         return from_bytes(data, kind, look)
 
 
-def to_bytes(kind: str, contents: Contents, arrays: Arrays) -> bytes:
+def to_bytes(kind: str, contents: dict[str, Any], arrays: Arrays) -> bytes:
     """Return what `write` writes.
 
     Examples
@@ -198,15 +225,14 @@ def to_bytes(kind: str, contents: Contents, arrays: Arrays) -> bytes:
 def from_bytes(data: bytes, kind: str, look: Look | None = None) -> tuple[Contents, Arrays]:
     """Return what `read` reads from a file with these bytes."""
     manifest, rest = _read_manifest(data, len(data), kind)
-    stored = StoredArrays.read(data, rest.start, rest.stop, manifest["short"])
+    stored = StoredArrays.read(data, rest.start, rest.stop, manifest.short)
     tensors = _deserialise(data) if stored is None else []
     if _digest(data) != data[DIGEST]:
         raise ModelFileError("the file is damaged: its SHA-256 is not the one it was written with")
-    arrays = _arrays_of(tensors, manifest["short"]) if stored is None else FileArrays(stored)
-    contents: Contents = manifest["contents"]
+    arrays = _arrays_of(tensors, manifest.short) if stored is None else FileArrays(stored)
     if look is not None:
-        look(contents, arrays, arrays.__getitem__)
-    return contents, arrays
+        look(manifest.contents, arrays, arrays.__getitem__)
+    return manifest.contents, arrays
 
 
 def _arrays_of(tensors: list[tuple[str, dict[str, Any]]], short: Any) -> dict[str, NDArray[Any]]:
@@ -232,7 +258,7 @@ def name_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 # ---------------------------------------------------------------------- writing
-def _serialise(kind: str, contents: Contents, arrays: Arrays) -> list[bytes | memoryview]:
+def _serialise(kind: str, contents: Mapping[str, Any], arrays: Arrays) -> list[bytes | memoryview]:
     tensors: dict[str, NDArray[Any]] = {}
     short: dict[str, dict[str, float | None]] = {}
     for name in sorted(arrays):
@@ -257,16 +283,19 @@ def _serialise(kind: str, contents: Contents, arrays: Arrays) -> list[bytes | me
     return [view[: DIGEST.start], digest, view[DIGEST.stop :]]
 
 
-def _to_manifest(kind: str, contents: Contents, short: dict[str, Any]) -> str:
-    head = {
+def _to_manifest(kind: str, contents: Mapping[str, Any], short: dict[str, Any]) -> str:
+    stays = {name: item for name, item in contents.items() if name not in LATE}
+    parts = {
         "sha256": NO_DIGEST,
         "format": kind,
         "format_version": FORMAT_VERSION,
         "library_version": __version__,
+        "contents": stays,
         "short": short,
+        **{name: contents[name] for name in LATE if name in contents},
     }
-    inside = json.dumps(contents, sort_keys=True, allow_nan=False, separators=(",", ":"))
-    text = f'{json.dumps(head, separators=(",", ":"))[:-1]},"contents":{inside}}}'
+    dump = functools.partial(json.dumps, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    text = "{" + ",".join(f'"{name}":{dump(part)}' for name, part in parts.items()) + "}"
     if len(text) > MAX_MANIFEST:
         raise ValueError(
             f"names, levels, labels and history take {len(text):,} bytes as text, more than the "
@@ -278,12 +307,27 @@ def _to_manifest(kind: str, contents: Contents, short: dict[str, Any]) -> str:
 
 
 # ---------------------------------------------------------------------- reading
+def _read_all(fd: int, size: int, kind: str, look: Look | None) -> bytes:
+    if size <= SMALL:
+        data = os.read(fd, size)
+        if len(data) == size:
+            return data
+    with open(fd, "rb", closefd=False) as file:
+        file.seek(0)
+        if size > SMALL:
+            _look_ahead(file, size, kind, look)
+        try:
+            return file.read(size)
+        except (MemoryError, OverflowError):
+            raise _too_large(size) from None
+
+
 def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None:
     """Look at a large file's lengths before memory is made for its arrays."""
     start = file.read(LENGTH)
     start += file.read(_header_length(start, size))
     manifest, _ = _read_manifest(start, size, kind)
-    arrays, n_names = _short_arrays(manifest["short"])
+    arrays, n_names = _short_arrays(manifest.short)
     try:
         header = DECODER.decode(start[LENGTH:].decode("ascii"))
     except (ValueError, RecursionError) as error:
@@ -302,7 +346,7 @@ def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None
         return arrays[name]
 
     if look is not None:
-        look(manifest["contents"], entries, read_one)
+        look(manifest.contents, entries, read_one)
     file.seek(0)
 
 
@@ -341,7 +385,7 @@ def _header_length(data: bytes, size: int) -> int:
     return length
 
 
-def _read_manifest(data: bytes, size: int, kind: str) -> tuple[dict[str, Any], slice]:
+def _read_manifest(data: bytes, size: int, kind: str) -> tuple[Manifest, slice]:
     """Return the manifest of a file, of which at least the header is here; and where it goes on."""
     end = LENGTH + _header_length(data, size)
     if not data.startswith(START, LENGTH):
@@ -350,12 +394,13 @@ def _read_manifest(data: bytes, size: int, kind: str) -> tuple[dict[str, Any], s
         raise ModelFileError("the file is cut off" if is_cut else words)
     if len(data) < end:
         raise ModelFileError("the file is cut off in its header")
-    header = data[LENGTH:end]
     try:
-        if len(header) > SHORT and not _fits(header):
-            raise ModelFileError(f"the header has too many values for its {len(header):,} bytes")
-        text, stop = DECODER.raw_decode(header.decode("ascii"), MANIFEST_AT)
-        del header
+        if end > SHORT and not _fits(data[LENGTH:end]):
+            raise ModelFileError(f"the header has too many values for its {end - LENGTH:,} bytes")
+        found = unquote(data, LENGTH + MANIFEST_AT)
+        if found is None:
+            found = DECODER.raw_decode(data[:end].decode("ascii"), LENGTH + MANIFEST_AT)
+        text, stop = found
         manifest = _parse(text)
     except RecursionError:
         raise ModelFileError("the manifest is nested too deeply") from None
@@ -364,7 +409,12 @@ def _read_manifest(data: bytes, size: int, kind: str) -> tuple[dict[str, Any], s
     except ValueError as error:
         raise ModelFileError(f"the manifest is no JSON: {error}") from None
     _check_manifest(manifest, kind)
-    return manifest, slice(LENGTH + stop, end)
+    contents = manifest["contents"]
+    if not isinstance(contents, Contents):
+        contents = Contents(contents, {})
+    late = {name: manifest[name] for name in LATE if name in manifest}
+    whole = Contents({**contents, **late}, contents.known)
+    return Manifest(whole, manifest["short"]), slice(stop, end)
 
 
 def _deserialise(data: bytes) -> list[tuple[str, dict[str, Any]]]:
@@ -403,8 +453,24 @@ def _parse(text: str) -> dict[str, Any]:
         )
     if len(text) > SHORT and not _fits(text.encode("ascii")):
         raise ModelFileError(f"the manifest has too many values for its {len(text):,} bytes")
+    start, end = len(MANIFEST_START), text.rfind(COMMON_ENDS)
+    if start <= end <= MAX_COMMON and text.startswith('",', start - 2):
+        with contextlib.suppress(ValueError):  # it is laid out otherwise, or wrong
+            common = _common(f"{{{text[start:end]}}}")
+            own = DECODER.decode(f"{{{text[end + 1 :]}")
+            return _unique([*common.items(), *own.items()])
     manifest = DECODER.decode(text)
     assert isinstance(manifest, dict)  # it begins with a brace
+    del manifest["sha256"]
+    return manifest
+
+
+@functools.lru_cache(32)
+def _common(text: str) -> dict[str, Any]:
+    """Return what a manifest begins with: the same for many models that differ in numbers only."""
+    manifest: dict[str, Any] = DECODER.decode(text)
+    if type(manifest.get("contents")) is dict:
+        manifest["contents"] = Contents(manifest["contents"], {})
     return manifest
 
 
@@ -438,7 +504,7 @@ def _check_manifest(manifest: dict[str, Any], kind: str) -> None:
         )
     if found != kind:
         raise ModelFileError(f"this is a {quoted(found)}, not a {kind!r}")
-    if manifest.keys() != MANIFEST_KEYS:
+    if manifest.keys() - LATE != MANIFEST_KEYS:
         raise ModelFileError(f"the manifest has other keys than format {version} has")
     if not isinstance(manifest["contents"], dict):
         raise ModelFileError("the manifest must have contents as an object")

@@ -34,7 +34,7 @@ from driftree.learn.history import (
     Sample,
     Structure,
 )
-from driftree.learn.storage import bounds, json_values
+from driftree.learn.storage import json_values
 from driftree.learn.storage.container import ModelFileError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Limits(NamedTuple):
 
     max_nodes: int
     n_features: int
+    n_columns: int
     n_classes: int
     n_steps: int
     n_rows: int
@@ -106,7 +107,12 @@ def _encode_structure(structure: Structure) -> list[Any]:
 
 
 def _decode_structure(item: Any, limits: Limits) -> Structure:
-    """Return a tree: every node but the root is the child of one node before it."""
+    """Return a tree: every node but the root is the child of one node before it.
+
+    None is a single leaf from the beginning.
+    """
+    if item is None:
+        return Structure()
     nodes: dict[int, Spot] = {}
     above: dict[int, Spot | None] = {0: None}
     what = "the tree that the log begins with"
@@ -303,9 +309,7 @@ def _is_in(column: NDArray[Any], low: int, high: int) -> NDArray[np.bool_]:
     return np.asarray((column >= low) & (column <= high))
 
 
-def _check_samples(
-    tables: dict[str, dict[str, NDArray[Any]]], limits: Limits, n_inputs: int
-) -> None:
+def _check_samples(tables: dict[str, dict[str, NDArray[Any]]], limits: Limits) -> None:
     """Look at whole columns at once, before a row of them is used."""
     sample, node, entrant, mark = (tables[name] for name in ("sample", "node", "entrant", "mark"))
     _need(len(sample["step"]) <= MAX_SAMPLES, f"are more than {MAX_SAMPLES}")
@@ -322,7 +326,7 @@ def _check_samples(
     has_weights = node["is_leaf"].astype(bool) & (outputs > 0)
     _need(_is_in(outputs, 0, max(limits.n_classes, 1)), "have weights of too many labels")
     _need(
-        np.where(has_weights, _is_in(columns, 1, n_inputs), columns == 0),
+        np.where(has_weights, _is_in(columns, 1, limits.n_columns), columns == 0),
         "have weights of no inputs",
     )
     _need(has_weights | (outputs == 0), "have weights out of place")
@@ -341,7 +345,7 @@ def _unpack_samples(arrays: Arrays, limits: Limits) -> tuple[list[Sample], dict[
     if not has_samples(arrays):
         return [], {}
     tables = {name: _from_columns(name, arrays) for name in TABLES}
-    _check_samples(tables, limits, bounds.count_inputs(arrays, arrays.__getitem__))
+    _check_samples(tables, limits)
     rows = {
         name: zip(*(c.tolist() for c in table.values()), strict=True)
         for name, table in tables.items()
@@ -391,7 +395,7 @@ def pack(history: History) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "next_row": history.next_row,
         "first_step": history.first_step,
         "first_row": history.first_row,
-        "first": _encode_structure(history._first),
+        "first": None if history._first == Structure() else _encode_structure(history._first),
         "events": [_encode_event(event) for event in history.events],
     }
     return contents, _pack_samples(history) if history.samples or history.marks else {}
