@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -18,13 +16,20 @@ using namespace nb::literals;
 
 constexpr std::size_t kMostArrays = 10'000, kLongestName = 100;  // as in learn/storage/container.py
 constexpr std::size_t kMostDigits = 15;                          // of lengths and places: no sum or product overflows
-constexpr std::array<std::pair<std::string_view, Type>, 5> kTypes = {
-    {{"F32", Type::kF32}, {"F64", Type::kF64}, {"I32", Type::kI32}, {"I64", Type::kI64}, {"U8", Type::kU8}}};
+struct NamedType {
+    std::string_view name, singles;  // the tensor of all arrays of one number
+    Type type;
+};
+constexpr std::array<NamedType, 5> kTypes = {{{"F32", "short.f32", Type::kF32},
+                                              {"F64", "short.f64", Type::kF64},
+                                              {"I32", "short.i32", Type::kI32},
+                                              {"I64", "short.i64", Type::kI64},
+                                              {"U8", "short.u8", Type::kU8}}};
 
-Type type_named(std::string_view name) {
-    for (const auto& [known, type] : kTypes)
-        if (known == name) return type;
-    return Type::kNone;
+const NamedType* type_named(std::string_view name) {
+    for (const NamedType& known : kTypes)
+        if (known.name == name) return &known;
+    return nullptr;
 }
 
 std::size_t size_of(Type type) {
@@ -78,30 +83,6 @@ public:
 private:
     std::string_view rest_;
 };
-
-template <class T>
-std::int64_t bits_of(T value) {
-    std::int64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof(T));
-    return bits;
-}
-
-// The bits of a number that a short array of some type may hold.
-std::optional<std::int64_t> bits_of(PyObject* number, Type type) {
-    if (type == Type::kF64)
-        return PyFloat_CheckExact(number) ? std::optional(bits_of(PyFloat_AS_DOUBLE(number))) : std::nullopt;
-    if (type == Type::kF32 || !PyLong_CheckExact(number)) return std::nullopt;
-    int is_beyond = 0;
-    const std::int64_t value = PyLong_AsLongLongAndOverflow(number, &is_beyond);
-    const auto fits = [&]<class T>(T) {
-        return value >= std::numeric_limits<T>::min() && value <= std::numeric_limits<T>::max();
-    };
-    if (is_beyond) return std::nullopt;
-    if (type == Type::kI64) return value;
-    if (type == Type::kI32 && fits(std::int32_t{})) return bits_of(static_cast<std::int32_t>(value));
-    if (type == Type::kU8 && fits(std::uint8_t{})) return bits_of(static_cast<std::uint8_t>(value));
-    return std::nullopt;
-}
 
 std::string_view text_of(PyObject* text) {
     if (!PyUnicode_CheckExact(text) || !PyUnicode_IS_ASCII(text)) return {};
@@ -172,26 +153,30 @@ const StoredArrays::Entry* StoredArrays::find(std::string_view name) const {
     return found == entries_.end() || found->name != name ? nullptr : &*found;
 }
 
-bool StoredArrays::read(nb::bytes file, std::size_t begin, std::size_t end, nb::handle short_arrays) {
+bool StoredArrays::read(nb::bytes file, std::size_t begin, std::size_t end, nb::handle singles, nb::handle empty) {
     const std::string_view all(file.c_str(), file.size());
-    if (begin > end || end > all.size() || !PyDict_CheckExact(short_arrays.ptr())) return false;
-    const std::string_view header = all.substr(begin, end - begin);
-    PyObject *key, *value;
-    std::size_t n_short = 0;
-    for (Py_ssize_t i = 0; PyDict_Next(short_arrays.ptr(), &i, &key, &value);) {
-        if (type_named(text_of(key)) == Type::kNone || !PyDict_CheckExact(value)) return false;
-        n_short += static_cast<std::size_t>(PyDict_GET_SIZE(value));
-    }
-    if (n_short > kMostArrays) return false;
-    names_.reserve(kLongestName * n_short);  // they stay where they are
-    numbers_.reserve(n_short);
+    if (begin > end || end > all.size()) return false;
     file_ = file;
-    if (!read_tensors(header, all.substr(end))) return false;
-    for (Py_ssize_t i = 0; PyDict_Next(short_arrays.ptr(), &i, &key, &value);)
-        if (!read_short(type_named(text_of(key)), value)) return false;
+    if (!read_tensors(all.substr(begin, end - begin), all.substr(end))) return false;
+    PyObject *key, *names;
+    std::size_t n_names = 0;
+    for (const nb::handle by_type : {singles, empty}) {
+        if (!PyDict_CheckExact(by_type.ptr())) return false;
+        for (Py_ssize_t i = 0; PyDict_Next(by_type.ptr(), &i, &key, &names);) {
+            if (!type_named(text_of(key)) || !PyList_CheckExact(names)) return false;
+            n_names += static_cast<std::size_t>(PyList_GET_SIZE(names));
+        }
+    }
+    if (n_names + entries_.size() > kMostArrays) return false;
+    names_.reserve(kLongestName * n_names);  // they stay where they are
+    for (Py_ssize_t i = 0; PyDict_Next(singles.ptr(), &i, &key, &names);) {
+        const NamedType& type = *type_named(text_of(key));
+        if (!add_singles(type.type, type.singles, names)) return false;
+    }
+    for (Py_ssize_t i = 0; PyDict_Next(empty.ptr(), &i, &key, &names);)
+        if (!add_names(names, {{}, type_named(text_of(key))->type, file.c_str(), 0}, 0)) return false;
     std::ranges::sort(entries_, {}, &Entry::name);
-    const bool is_twice = std::ranges::adjacent_find(entries_, {}, &Entry::name) != entries_.end();
-    return !is_twice && entries_.size() <= kMostArrays;
+    return std::ranges::adjacent_find(entries_, {}, &Entry::name) == entries_.end();
 }
 
 bool StoredArrays::read_tensors(std::string_view header, std::string_view body) {
@@ -203,8 +188,9 @@ bool StoredArrays::read_tensors(std::string_view header, std::string_view body) 
         if (!scanner.skip("\"")) return false;
         const std::string_view name = scanner.text();
         if (!scanner.skip("\":{\"dtype\":\"")) return false;
-        const Type type = type_named(scanner.text());
-        if (type == Type::kNone || !scanner.skip("\",\"shape\":[") || !scanner.whole(n)) return false;
+        const NamedType* named = type_named(scanner.text());
+        if (!named || !scanner.skip("\",\"shape\":[") || !scanner.whole(n)) return false;
+        const Type type = named->type;
         if (!scanner.skip("],\"data_offsets\":[") || !scanner.whole(begin)) return false;
         if (!scanner.skip(",") || !scanner.whole(end) || !scanner.skip("]}")) return false;
         if (begin != place || end != begin + n * size_of(type) || end > body.size()) return false;
@@ -218,18 +204,26 @@ bool StoredArrays::read_tensors(std::string_view header, std::string_view body) 
     return place == body.size();
 }
 
-bool StoredArrays::read_short(Type type, nb::handle by_name) {
-    PyObject *key, *value;
-    for (Py_ssize_t i = 0; PyDict_Next(by_name.ptr(), &i, &key, &value);) {
-        const bool is_empty = value == Py_None;
-        const std::optional<std::int64_t> bits = is_empty ? std::nullopt : bits_of(value, type);
-        if (!is_empty && !bits) return false;
-        const std::string_view name = text_of(key);
+// Makes arrays of one number each of a tensor.
+bool StoredArrays::add_singles(Type type, std::string_view tensor, nb::handle names) {
+    const auto found = std::ranges::find(entries_, tensor, &Entry::name);
+    if (found == entries_.end() || found->type != type) return false;
+    const Entry all = *found;
+    entries_.erase(found);
+    if (all.n != static_cast<std::size_t>(PyList_GET_SIZE(names.ptr()))) return false;
+    return add_names(names, {{}, type, all.data, 1}, size_of(type));
+}
+
+// Adds arrays like one, each so many bytes behind the one before.
+bool StoredArrays::add_names(nb::handle names, Entry entry, std::size_t step) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names.ptr()); i++) {
+        const std::string_view name = text_of(PyList_GET_ITEM(names.ptr(), i));
         if (!is_plain(name)) return false;
         const std::size_t place = names_.size();
         names_ += name;
-        numbers_.push_back(bits.value_or(0));
-        entries_.push_back({std::string_view(names_).substr(place), type, &numbers_.back(), is_empty ? 0U : 1U});
+        entry.name = std::string_view(names_).substr(place);
+        entries_.push_back(entry);
+        entry.data = static_cast<const char*>(entry.data) + step;
     }
     return true;
 }
@@ -239,12 +233,12 @@ void bind_stored_arrays(nb::module_& m) {
     nb::class_<StoredArrays>(m, "StoredArrays")
         .def_static(
             "read",
-            [](nb::bytes file, std::size_t begin, std::size_t end, nb::object short_arrays) -> nb::object {
+            [](nb::bytes file, std::size_t begin, std::size_t end, nb::object singles, nb::object empty) -> nb::object {
                 nb::object made = nb::cast(new StoredArrays(), nb::rv_policy::take_ownership);
                 auto& arrays = nb::cast<StoredArrays&>(made);
-                return arrays.read(std::move(file), begin, end, short_arrays) ? made : nb::none();
+                return arrays.read(std::move(file), begin, end, singles, empty) ? made : nb::none();
             },
-            "file"_a, "begin"_a, "end"_a, "short"_a.none())
+            "file"_a, "begin"_a, "end"_a, "short"_a.none(), "empty"_a.none())
         .def("__len__", &StoredArrays::size)
         .def("__contains__", [](const StoredArrays& a, const std::string& name) { return a.find(name) != nullptr; })
         .def("__getitem__", &array_of, "name"_a)

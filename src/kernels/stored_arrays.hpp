@@ -38,10 +38,11 @@ public:
     StoredArrays(const StoredArrays&) = delete;
     StoredArrays& operator=(const StoredArrays&) = delete;
 
-    // Reads what a header says of tensors, from `begin` to `end` of a file, and the short arrays {type: {name: number}}.
-    // Says whether all is as we write it: one dimension each, one behind the other until the end of the file, under
-    // different and plain names. Whatever is not, Python looks at, and has words for.
-    bool read(nb::bytes file, std::size_t begin, std::size_t end, nb::handle short_arrays);
+    // Reads what a header says of tensors, from `begin` to `end` of a file. The tensors "short.f64", ... are arrays of one
+    // number each, whose names are in `singles`, {type: [name]}; those in `empty` have none. Says whether all is as we
+    // write it: one dimension each, one behind the other until the end of the file, under different and plain names.
+    // Whatever is not, Python looks at, and has words for.
+    bool read(nb::bytes file, std::size_t begin, std::size_t end, nb::handle singles, nb::handle empty);
 
     const Entry* find(std::string_view name) const;
     std::size_t size() const { return entries_.size(); }
@@ -50,12 +51,12 @@ public:
 
 private:
     bool read_tensors(std::string_view header, std::string_view body);
-    bool read_short(Type type, nb::handle by_name);
+    bool add_singles(Type type, std::string_view tensor, nb::handle names);
+    bool add_names(nb::handle names, Entry entry, std::size_t step);
 
-    nb::object file_;                    // whose bytes the tensors and their names are
-    std::string names_;                  // of the short arrays, one behind the other
-    std::vector<std::int64_t> numbers_;  // of these
-    std::vector<Entry> entries_;         // by their names
+    nb::object file_;             // whose bytes the tensors and their names are
+    std::string names_;           // of the others, one behind the other
+    std::vector<Entry> entries_;  // by their names
 };
 
 void bind_stored_arrays(nb::module_& m);

@@ -61,7 +61,7 @@ ARRAYS = {"a": np.arange(3.0), "b": np.arange(5, dtype=np.int32), "c": np.ones(3
 
 def split(data):
     manifest, rest = container._read_manifest(data, len(data), "driftree model")
-    return StoredArrays.read(data, rest.start, rest.stop, manifest.short)
+    return StoredArrays.read(data, rest.start, rest.stop, manifest.short, manifest.empty)
 
 
 def exchange(old, new):

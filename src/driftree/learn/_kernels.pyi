@@ -42,8 +42,10 @@ class StoredArrays:
     """The arrays of a model file as they lie in its bytes; one is made when it is asked for."""
 
     @staticmethod
-    def read(file: bytes, begin: int, end: int, short: object) -> StoredArrays | None:
-        """Read the rest of a header, and the short arrays by type and name.
+    def read(
+        file: bytes, begin: int, end: int, short: object, empty: object
+    ) -> StoredArrays | None:
+        """Read the rest of a header; `short` and `empty` name arrays of one number and of none.
 
         Return None unless all is as `container` writes it: one dimension each, one behind the other
         until the end of the file, under different and plain names.

@@ -1,9 +1,10 @@
 """Container: one safetensors file of a manifest and arrays, read with suspicion.
 
 What is in a file is up to others (`models`); here is only how it gets there and back. The arrays
-are the tensors of the file, but for those of one number or none, which are short enough for the
-manifest. That is JSON text in the metadata, under one key (several would come in any order). What
-many models of one kind share comes first there, and is read once for all of them (`_common`). It
+are the tensors of the file, but for those of one number or none: of these there are names in the
+manifest, and one tensor for the numbers of each type. The manifest is JSON text in the metadata,
+under one key (several would come in any order). What many models of one kind share comes first
+there, and is read once for all of them (`_common`). It
 begins with the SHA-256 of all bytes of the file, taken with zeros in its own place: whatever was
 changed since, the sum does not fit any more. A file that is laid out as we write it is split into
 its arrays by the kernels (`StoredArrays`); any other by the safetensors library, which checks that
@@ -57,14 +58,14 @@ SMALL = 2**24  # bytes of a file that is read before its lengths are looked at
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
 NUMPY = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-NUMBERS = {"F64": float, "I32": int, "I64": int, "U8": int}  # what JSON holds with all its digits
+SINGLES = {name: f"short.{name.lower()}" for name in DTYPES}  # tensors of arrays of one number
 MAX_NAME = 100
 ARRAY_NAME = re.compile(rf"(?=.{{1,{MAX_NAME}}}\Z)[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 PLAIN = b"abcdefghijklmnopqrstuvwxyz0123456789_."  # the signs of all names
-MANIFEST_KEYS = {"format", "format_version", "library_version", "contents", "short"}
+MANIFEST_KEYS = {"format", "format_version", "library_version", "contents", "empty", "short"}
 LATE = ("history", "served")  # of the contents: different in every file, and so behind the rest
 MANIFEST_START = f'{{"sha256":"{NO_DIGEST}",'
-COMMON_ENDS = ',"short":{'  # so does what models share, in the manifest
+COMMON_ENDS = f',"{LATE[0]}":'  # so does what models share, in the manifest
 MAX_COMMON = 2**13  # characters of it that are kept
 
 
@@ -89,6 +90,7 @@ class Manifest(NamedTuple):
 
     contents: Contents
     short: Any
+    empty: Any
 
 
 class ModelFileError(ValueError):
@@ -225,26 +227,39 @@ def to_bytes(kind: str, contents: dict[str, Any], arrays: Arrays) -> bytes:
 def from_bytes(data: bytes, kind: str, look: Look | None = None) -> tuple[Contents, Arrays]:
     """Return what `read` reads from a file with these bytes."""
     manifest, rest = _read_manifest(data, len(data), kind)
-    stored = StoredArrays.read(data, rest.start, rest.stop, manifest.short)
+    names = manifest.short, manifest.empty
+    stored = StoredArrays.read(data, rest.start, rest.stop, *names)
     tensors = _deserialise(data) if stored is None else []
     if _digest(data) != data[DIGEST]:
         raise ModelFileError("the file is damaged: its SHA-256 is not the one it was written with")
-    arrays = _arrays_of(tensors, manifest.short) if stored is None else FileArrays(stored)
+    arrays = _arrays_of(tensors, *names) if stored is None else FileArrays(stored)
     if look is not None:
         look(manifest.contents, arrays, arrays.__getitem__)
     return manifest.contents, arrays
 
 
-def _arrays_of(tensors: list[tuple[str, dict[str, Any]]], short: Any) -> dict[str, NDArray[Any]]:
+def _arrays_of(
+    tensors: list[tuple[str, dict[str, Any]]], short: Any, empty: Any
+) -> dict[str, NDArray[Any]]:
     """Return the arrays of a file that is not laid out as we write it."""
-    arrays, n_names = _short_arrays(short)
+    arrays: dict[str, NDArray[Any]] = {}
     for name, tensor in tensors:
         dtype, shape = NUMPY.get(tensor["dtype"]), tensor["shape"]
         if dtype is None or len(shape) not in (1, 2):
             raise _wrong_tensor(name, tensor["dtype"])
         array = np.frombuffer(tensor["data"], dtype)
         arrays[name] = array if len(shape) == 1 else array.reshape(shape)
-    _check_names(arrays, n_names + len(tensors))
+    n_names = len(tensors)
+    for kind, names in _names_by_type(short).items():
+        numbers = arrays.pop(SINGLES[kind], None)
+        if numbers is None or numbers.dtype != NUMPY[kind] or numbers.shape != (len(names),):
+            raise _wrong_singles(kind, len(names))
+        arrays |= zip(names, numbers.reshape(-1, 1), strict=True)
+        n_names += len(names) - 1
+    for kind, names in _names_by_type(empty).items():
+        arrays |= dict.fromkeys(names, np.empty(0, NUMPY[kind]))
+        n_names += len(names)
+    _check_names(arrays, n_names)
     return arrays
 
 
@@ -260,22 +275,25 @@ def name_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 # ---------------------------------------------------------------------- writing
 def _serialise(kind: str, contents: Mapping[str, Any], arrays: Arrays) -> list[bytes | memoryview]:
     tensors: dict[str, NDArray[Any]] = {}
-    short: dict[str, dict[str, float | None]] = {}
+    short: dict[str, list[str]] = {}
+    empty: dict[str, list[str]] = {}
     for name in sorted(arrays):
         array = arrays[name]
         dtype = NAMES.get(array.dtype.str)
-        if dtype is None or array.ndim not in (1, 2) or not ARRAY_NAME.fullmatch(name):
+        if dtype is None or array.ndim not in (1, 2) or not _is_name(name):
             words = f"{name!r}, {array.dtype.str}, {array.ndim}-d"
             raise TypeError(f"an array {words} does not go into a file")
         if array.shape == (0,):
-            short.setdefault(dtype, {})[name] = None
-        elif array.shape == (1,) and dtype in NUMBERS and math.isfinite(array[0]):
-            short.setdefault(dtype, {})[name] = array[0].item()
+            empty.setdefault(dtype, []).append(name)
+        elif array.shape == (1,):
+            short.setdefault(dtype, []).append(name)
         else:
             tensors[name] = np.ascontiguousarray(array)
+    for dtype, names in short.items():
+        tensors[SINGLES[dtype]] = np.concatenate([arrays[name] for name in names])
     if len(arrays) > MAX_ARRAYS:
         raise ValueError(f"{len(arrays):,} arrays are more than the {MAX_ARRAYS:,} of a file")
-    data = save(tensors, {KEY: _to_manifest(kind, contents, short)})
+    data = save(tensors, {KEY: _to_manifest(kind, contents, {"empty": empty, "short": short})})
     if not data.startswith(START, LENGTH):
         raise RuntimeError("this version of safetensors does not write its metadata first")
     digest = hashlib.sha256(data).hexdigest().encode("ascii")
@@ -283,7 +301,7 @@ def _serialise(kind: str, contents: Mapping[str, Any], arrays: Arrays) -> list[b
     return [view[: DIGEST.start], digest, view[DIGEST.stop :]]
 
 
-def _to_manifest(kind: str, contents: Mapping[str, Any], short: dict[str, Any]) -> str:
+def _to_manifest(kind: str, contents: Mapping[str, Any], names: dict[str, Any]) -> str:
     stays = {name: item for name, item in contents.items() if name not in LATE}
     parts = {
         "sha256": NO_DIGEST,
@@ -291,7 +309,7 @@ def _to_manifest(kind: str, contents: Mapping[str, Any], short: dict[str, Any]) 
         "format_version": FORMAT_VERSION,
         "library_version": __version__,
         "contents": stays,
-        "short": short,
+        **names,
         **{name: contents[name] for name in LATE if name in contents},
     }
     dump = functools.partial(json.dumps, sort_keys=True, allow_nan=False, separators=(",", ":"))
@@ -304,6 +322,10 @@ def _to_manifest(kind: str, contents: Mapping[str, Any], short: dict[str, Any]) 
     if not _fits(text.encode("ascii")):
         raise ValueError(f"the contents have too many values for {len(text):,} bytes: use pickle")
     return text
+
+
+def _is_name(name: str) -> bool:
+    return bool(ARRAY_NAME.fullmatch(name)) and not name.startswith("short.")
 
 
 # ---------------------------------------------------------------------- reading
@@ -327,16 +349,30 @@ def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None
     start = file.read(LENGTH)
     start += file.read(_header_length(start, size))
     manifest, _ = _read_manifest(start, size, kind)
-    arrays, n_names = _short_arrays(manifest.short)
     try:
         header = DECODER.decode(start[LENGTH:].decode("ascii"))
     except (ValueError, RecursionError) as error:
         raise _wrong_header(error) from None
     del header["__metadata__"]
-    entries: dict[str, Sized] = {**arrays}
-    for name, item in header.items():
-        entries[name] = _read_entry(name, item, size - len(start))
-    _check_names(entries, n_names + len(header))
+    entries: dict[str, Sized] = {
+        name: _read_entry(name, item, size - len(start)) for name, item in header.items()
+    }
+    n_names = len(entries)
+    for dtype, names in _names_by_type(manifest.short).items():
+        if entries.pop(SINGLES[dtype], None) != Entry(dtype, (len(names),)):
+            raise _wrong_singles(dtype, len(names))
+        begin, width = header[SINGLES[dtype]]["data_offsets"][0], NUMPY[dtype].itemsize
+        entries |= dict.fromkeys(names, Entry(dtype, (1,)))
+        for i, name in enumerate(names):
+            place = begin + i * width
+            header[name] = {"dtype": dtype, "data_offsets": [place, place + width]}
+        n_names += len(names) - 1
+    for dtype, names in _names_by_type(manifest.empty).items():
+        entries |= dict.fromkeys(names, Entry(dtype, (0,)))
+        header |= {name: {"dtype": dtype, "data_offsets": [0, 0]} for name in names}
+        n_names += len(names)
+    _check_names(entries, n_names)
+    arrays: dict[str, NDArray[Any]] = {}
 
     def read_one(name: str) -> NDArray[Any]:
         if name not in arrays:
@@ -414,7 +450,7 @@ def _read_manifest(data: bytes, size: int, kind: str) -> tuple[Manifest, slice]:
         contents = Contents(contents, {})
     late = {name: manifest[name] for name in LATE if name in manifest}
     whole = Contents({**contents, **late}, contents.known)
-    return Manifest(whole, manifest["short"]), slice(stop, end)
+    return Manifest(whole, manifest["short"], manifest["empty"]), slice(stop, end)
 
 
 def _deserialise(data: bytes) -> list[tuple[str, dict[str, Any]]]:
@@ -518,25 +554,19 @@ def _digest(data: bytes) -> bytes:
     return digest.hexdigest().encode("ascii")
 
 
-def _short_arrays(item: Any) -> tuple[dict[str, NDArray[Any]], int]:
-    """Return the arrays of one number or none, which the manifest has; and how many it names."""
+def _names_by_type(item: Any) -> dict[str, list[str]]:
+    """Return names of arrays that are no tensors, by their types."""
     if type(item) is not dict or not item.keys() <= NUMPY.keys():
-        raise ModelFileError("the manifest must have short arrays by their types")
-    found: dict[str, NDArray[Any]] = {}
-    n_names = 0
-    for dtype, by_name in item.items():
-        kinds = {*map(type, by_name.values())} if type(by_name) is dict else {dict}
-        if not kinds <= {type(None), NUMBERS.get(dtype)}:
-            raise ModelFileError(f"short arrays must have a {dtype} or null by their names")
-        n_names += len(by_name)
-        full = {name: number for name, number in by_name.items() if number is not None}
-        try:
-            numbers = np.array([*full.values()], NUMPY[dtype])
-        except OverflowError:
-            raise ModelFileError(f"short arrays have numbers that are no {dtype}") from None
-        found |= dict.fromkeys(by_name, numbers[:0])
-        found |= zip(full, numbers.reshape(-1, 1), strict=True)
-    return found, n_names
+        raise ModelFileError("the manifest must name short and empty arrays by their types")
+    for dtype, names in item.items():
+        if type(names) is not list or not {*map(type, names)} <= {str}:
+            raise ModelFileError(f"short and empty arrays of {dtype} must be a list of names")
+    return item
+
+
+def _wrong_singles(dtype: str, n_names: int) -> ModelFileError:
+    words = f"the array {SINGLES[dtype]!r} must have a number for each of {n_names:,} names"
+    return ModelFileError(words)
 
 
 def _check_names(arrays: Mapping[str, object], n_names: int) -> None:
