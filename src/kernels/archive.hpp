@@ -136,13 +136,13 @@ public:
     explicit Loader(nb::dict arrays) : arrays_(std::move(arrays)) {}
     explicit Loader(const StoredArrays& stored) : stored_(&stored) {}
     template <class T, class Allocator>
-    void operator()(const std::string& name, std::vector<T, Allocator>& values) {
+    void operator()(std::string_view name, std::vector<T, Allocator>& values) {
         const Part<T> part = next<T>(name, true);
         values.assign(part.data, part.data + part.n);
     }
     template <class T>
         requires std::is_arithmetic_v<T>
-    void operator()(const std::string& name, T& value) {
+    void operator()(std::string_view name, T& value) {
         const Part<T> part = next<T>(name, false);
         if (part.n != 1) refuse(name, "must hold one number");
         value = *part.data;
@@ -150,15 +150,15 @@ public:
     template <class T>
     void derived(T&) {}
     template <class T, class Field>
-    void records(const std::string& name, std::vector<T>& items, Field T::* field) {
+    void records(std::string_view name, std::vector<T>& items, Field T::* field) {
         std::vector<Field> values;
         (*this)(name, values);
         items.resize(values.size());
         for (std::size_t i = 0; i < values.size(); i++) items[i].*field = values[i];
     }
     template <class T, class Each>
-    void each(const std::string& name, std::vector<T>& items, Each&& each) {
-        list_ = name + ".";
+    void each(std::string_view name, std::vector<T>& items, Each&& each) {
+        list_.assign(name).push_back('.');
         in_list_ = true;
         n_items_ = -1;
         items.clear();
@@ -188,36 +188,37 @@ private:
         std::size_t n = 0, next = 0, n_items = 0, item = 0;
         const std::int64_t* lengths = nullptr;
     };
-    [[noreturn]] void lack(const std::string& name) const {
-        throw std::invalid_argument("the state lacks '" + list_ + name + "'");
+    const std::string& key(std::string_view name) const { return key_.assign(list_).append(name); }
+    [[noreturn]] void lack(std::string_view name) const {
+        throw std::invalid_argument("the state lacks '" + key(name) + "'");
     }
-    [[noreturn]] void refuse(const std::string& name, const char* what) const {
-        throw std::invalid_argument("'" + list_ + name + "' " + what);
+    [[noreturn]] void refuse(std::string_view name, const char* what) const {
+        throw std::invalid_argument("'" + key(name) + "' " + what);
     }
     template <class T>
-    Part<T> find(const std::string& name) {
+    Part<T> find(std::string_view name) {
         const Part<T> found = stored_ ? find_stored<T>(name) : find_in_dict<T>(name);
         n_found_++;
         return found;
     }
     template <class T>
-    Part<T> find_stored(const std::string& name) const {
+    Part<T> find_stored(std::string_view name) const {
         static_assert(type_of<T>() != Type::kNone);
-        const StoredArrays::Entry* found = stored_->find(list_ + name);
+        const StoredArrays::Entry* found = stored_->find(key(name));
         if (!found) lack(name);
         if (found->type != type_of<T>()) refuse(name, "is of a wrong type");
         return {static_cast<const T*>(found->data), found->n};
     }
     template <class T>
-    Part<T> find_in_dict(const std::string& name) const {
-        PyObject* found = PyDict_GetItemString(arrays_.ptr(), (list_ + name).c_str());
+    Part<T> find_in_dict(std::string_view name) const {
+        PyObject* found = PyDict_GetItemString(arrays_.ptr(), key(name).c_str());
         if (!found) lack(name);
         const View array(found);
         if (!array.holds<T>()) refuse(name, "is of a wrong type");
         return {array.data<T>(), array.size()};  // the dict keeps it
     }
     template <class T>
-    Part<T> next(const std::string& name, bool has_length) {
+    Part<T> next(std::string_view name, bool has_length) {
         if (!in_list_) return find<T>(name);
         auto [place, is_new] = parts_.try_emplace(name);
         Packed& packed = place->second;
@@ -226,7 +227,7 @@ private:
             packed.data = all.data;
             packed.n = packed.n_items = all.n;
             if (has_length) {
-                const Part<std::int64_t> lengths = find<std::int64_t>(name + ".lengths");
+                const Part<std::int64_t> lengths = find<std::int64_t>(std::string(name) + ".lengths");
                 packed.lengths = lengths.data;
                 packed.n_items = lengths.n;
             }
@@ -249,7 +250,8 @@ private:
     bool in_list_ = false;
     std::ptrdiff_t n_items_ = -1;
     std::size_t n_found_ = 0;
-    std::map<std::string, Packed> parts_;
+    mutable std::string key_;
+    std::map<std::string_view, Packed> parts_;  // names are literals
 };
 
 // Tree <- another of the same settings, which is left with what the first one had. The other's fields are collected
@@ -302,7 +304,7 @@ public:
     static constexpr bool kReads = true, kMeasures = false;
     explicit Bounds(double largest) : largest_(largest) {}
     template <class T>
-    void operator()(const std::string& name, T& value) {
+    void operator()(std::string_view name, T& value) {
         if constexpr (requires { value.begin(); }) {
             if constexpr (std::is_floating_point_v<typename T::value_type>)
                 for (auto& number : value) look_at(name, number);
@@ -313,26 +315,26 @@ public:
     template <class T>
     void derived(T&) {}
     template <class T, class Each>
-    void each(const std::string& name, std::vector<T>& items, Each&& each) {
-        list_ = name + ".";
+    void each(std::string_view name, std::vector<T>& items, Each&& each) {
+        list_.assign(name).push_back('.');
         for (T& item : items) each(*this, item);
         list_.clear();
     }
 
 private:
     template <class T>
-    void look_at(const std::string& name, T& number) {
+    void look_at(std::string_view name, T& number) {
         if (std::abs(number) <= largest_) return;
         // Conditions and values of rows have rules of their own, and so have models; a scaler takes any number.
         for (const char* other : {"node.threshold", "trial.threshold", "grid.edges", "grid.first_rows", "candidates.value",
                                   "model.numbers", "split_points.keys"})
-            if (list_ + name == other) return;
+            if (list_ + std::string(name) == other) return;
         if (name.starts_with("scale_")) return;
         if constexpr (kHeals) {
             const T most = static_cast<T>(std::min<double>(largest_, std::numeric_limits<T>::max()));
             number = std::isnan(number) ? T(0) : std::copysign(most, number);
         } else {
-            throw std::invalid_argument("'" + list_ + name + "' has a number out of range");
+            throw std::invalid_argument("'" + list_ + std::string(name) + "' has a number out of range");
         }
     }
     double largest_;
