@@ -16,7 +16,7 @@ import safetensors
 import driftree
 import stored
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, ModelFileError
-from driftree.learn._kernels import StoredArrays
+from driftree.learn._kernels import StoredArrays, unquote
 from driftree.learn.storage import container, models
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -53,6 +53,63 @@ def test_a_model_that_nobody_needs_is_gone_at_once(kind, tmp_path):
         assert [tree() for tree in trees] == [None, None]
     finally:
         gc.enable()
+
+
+def test_models_of_one_file_share_words_and_nothing_that_changes(tmp_path):
+    path = tmp_path / "model.dmt"
+    X = pd.DataFrame({"a": [1.0, 2.0], "b": [0, 1]})
+    DynamicModelTreeClassifier(categorical=["b"]).fit(X, ["no", "yes"]).save(path)
+    one, other = driftree.load(path), driftree.load(path)
+    before = stored.to_bytes(other)
+    assert one._tree.encoder.known is other._tree.encoder.known
+    one.categorical.append("c")
+    one.feature_names_in_[0] = "z"
+    one.set_params(max_nodes=3)
+    one.learn_one({"a": 1.0, "b": "new", "more": "x"}, "maybe")
+    with pytest.raises(ValueError, match="read-only"):
+        driftree.load(path).classes_[0] = "another"
+    for model in (other, driftree.load(path)):
+        assert stored.to_bytes(model) == before == path.read_bytes()
+
+
+def test_the_same_words_with_other_numbers_are_another_model(tmp_path):
+    models_of = []
+    for n_rows in (30, 31, 30):
+        model = DynamicModelTreeClassifier()
+        for i in range(n_rows):
+            model.learn_one({"a": float(i % 7)}, i % 3 > 0)
+        models_of.append((reload(model, tmp_path / "model.dmt"), model))
+    for loaded, model in models_of:
+        assert stored.to_bytes(loaded) == stored.to_bytes(model)
+
+
+@pytest.mark.parametrize("value", [20000, 20000.0])
+def test_numbers_of_parameters_keep_their_types(value, tmp_path):
+    for given in (20000.0, 20000, value):  # read before, too
+        model = DynamicModelTreeClassifier(evidence_window=given)
+        model.learn_one({"a": 1.0}, "yes")
+        loaded = reload(model, tmp_path / "model.dmt")
+        assert type(loaded.evidence_window) is type(given)
+        assert type(loaded._tree.parameters.evidence_window) is type(given)
+
+
+QUOTED = ['{"a":1}', "", "\\", '"', '\\\\"', '}"}', "plain"]
+
+
+@pytest.mark.parametrize("text", QUOTED)
+def test_quoted_text_is_read_as_json_reads_it(text):
+    for behind in (b"", b"}}  ", b'"'):
+        data = b"ab" + json.dumps(text).encode("ascii") + behind
+        assert unquote(data, 2) == (text, len(data) - len(behind))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b'"', b'"abc', b'"\\', b'"\\n"', b'"\\u0041"', b'"\n"', b'"\xfc"', b'"\x7f"', b'"\0"'],
+)
+def test_what_json_would_read_otherwise_is_left_to_it(data):
+    assert unquote(data, 0) is None
+    assert unquote(data, 100) is None
 
 
 # ---------------------------------------------------------------------- files as we write them

@@ -201,15 +201,22 @@ def read(
         It raises if one cannot be so large: of a large file, before memory is made for it.
     """
     with name_errors(path):
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe might never open
-        try:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode):
-                raise ModelFileError("this is no file")
-            data = _read_all(fd, found.st_size, kind, look)
-        finally:
-            os.close(fd)
-        return from_bytes(data, kind, look)
+        return read_file(path, kind, look)
+
+
+def read_file(
+    path: str | os.PathLike[str], kind: str, look: Look | None = None
+) -> tuple[Contents, Arrays]:
+    """Do as `read` does, within `name_errors`."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe might never open
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise ModelFileError("this is no file")
+        data = _read_all(fd, found.st_size, kind, look)
+    finally:
+        os.close(fd)
+    return from_bytes(data, kind, look)
 
 
 def to_bytes(kind: str, contents: dict[str, Any], arrays: Arrays) -> bytes:
@@ -263,13 +270,20 @@ def _arrays_of(
     return arrays
 
 
-@contextlib.contextmanager
-def name_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let what goes wrong with a file name the file."""
-    try:
-        yield
-    except ModelFileError as error:
-        raise ModelFileError(f"{os.fsdecode(path)}: {error}") from error.__cause__
+class name_errors:  # noqa: N801 (a function to who uses it)
+    """Let what goes wrong with a file name the file: `with name_errors(path): ...`."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Do nothing yet."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ModelFileError):
+            raise ModelFileError(f"{os.fsdecode(self._path)}: {error}") from error.__cause__
 
 
 # ---------------------------------------------------------------------- writing

@@ -10,7 +10,6 @@ nothing is written that would be refused later.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -26,7 +25,7 @@ from driftree.learn.words import quoted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Hashable, Iterator, Mapping
+    from collections.abc import Collection, Hashable, Mapping
 
     from numpy.typing import NDArray
 
@@ -48,9 +47,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str], classes: Mapping[str, type[Model]]) -> Model:
     """Return the model in a file, of one of the classes that may be in one, by their names."""
-    contents, arrays = read(path)
     with container.name_errors(path):
-        return unpack(contents, arrays, classes)
+        return unpack(*container.read_file(path, KIND, bounds.check), classes)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
@@ -148,7 +146,7 @@ def unpack(contents: Any, arrays: Arrays, classes: Mapping[str, type[Model]]) ->
     model: Any
     model, learnt = read_model(contents, arrays, classes)
     if learnt is not None:
-        with _as_file_error():
+        with _AsFileError():
             model._take_over(learnt)
     return model  # type: ignore[no-any-return]
 
@@ -169,7 +167,7 @@ def read_model(
             f"the model is a {quoted(contents['class'])}, which this driftree does not know: "
             "upgrade driftree"
         )
-    with _as_file_error():
+    with _AsFileError():
         learnt = contents["learnt"]
         if learnt is not None:
             _check_counts(json_values.members(learnt, LEARNT_KEYS, "what was learnt"), arrays)
@@ -185,32 +183,30 @@ def read_model(
 class _Told(NamedTuple):
     """What a file tells of a model beside numbers and history: never changed, and used again."""
 
-    given: dict[str, Any]
-    features: dict[str, Any]
-    """What scikit-learn remembers."""
+    state: dict[str, Any]
+    """The attributes of a model that has learnt nothing."""
     learnt: dict[str, Any] | None
     """What a pickle holds, but for arrays and history; and the vocabulary."""
 
     def make(self, kind: Any) -> Any:
-        """Return a model that has learnt nothing."""
-        model = kind(**{name: _own(value) for name, value in self.given.items()})
-        for name, value in self.features.items():
-            setattr(model, name, _own(value))
+        """Return such a model, as if it were unpickled."""
+        model = kind.__new__(kind)
+        model.__dict__.update(self.state)
+        for name in ("categorical", "feature_names_in_"):  # a user might change them
+            value = self.state.get(name)
+            if isinstance(value, (list, np.ndarray)):
+                setattr(model, name, value.copy())
         return model
 
 
-def _own(value: Any) -> Any:
-    """Return a copy of what a user might change."""
-    return value.copy() if isinstance(value, (list, np.ndarray)) else value
-
-
 def _read_told(contents: Mapping[str, Any], kind: Any) -> _Told:
-    given = _decode_parameters(contents["parameters"], kind)
-    kind(**given)._read_parameters()
+    model = kind(**_decode_parameters(contents["parameters"], kind))
+    model._read_parameters()
     features = _read_features(contents["n_features_in"], contents["feature_names_in"])
+    state = vars(model) | features
     item = contents["learnt"]
     if item is None:
-        return _Told(given, features, None)
+        return _Told(state, None)
     own = kind(**_decode_parameters(item["parameters"], kind))._read_parameters()
     names, levels, labels = _read_codes(item)
     categorical = [
@@ -227,18 +223,18 @@ def _read_told(contents: Mapping[str, Any], kind: Any) -> _Told:
         "labels": known.labels,
         "known": known,
     }
-    return _Told(given, features, learnt)
+    return _Told(state, learnt)
 
 
-@contextlib.contextmanager
-def _as_file_error() -> Iterator[None]:
+class _AsFileError:
     """Let what is wrong with values that a file gave be an error of the file."""
-    try:
-        yield
-    except ModelFileError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise ModelFileError(str(error)) from error
+
+    def __enter__(self) -> None:
+        """Do nothing yet."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (TypeError, ValueError)) and not isinstance(error, ModelFileError):
+            raise ModelFileError(str(error)) from error
 
 
 def _decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
