@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -156,7 +157,7 @@ const StoredArrays::Entry* StoredArrays::find(std::string_view name) const {
 bool StoredArrays::read(nb::bytes file, std::size_t begin, std::size_t end, nb::handle singles, nb::handle empty) {
     const std::string_view all(file.c_str(), file.size());
     if (begin > end || end > all.size()) return false;
-    file_ = file;
+    owner_ = file;
     if (!read_tensors(all.substr(begin, end - begin), all.substr(end))) return false;
     PyObject *key, *names;
     std::size_t n_names = 0;
@@ -177,6 +178,12 @@ bool StoredArrays::read(nb::bytes file, std::size_t begin, std::size_t end, nb::
         if (!add_names(names, {{}, type_named(text_of(key))->type, file.c_str(), 0}, 0)) return false;
     std::ranges::sort(entries_, {}, &Entry::name);
     return std::ranges::adjacent_find(entries_, {}, &Entry::name) == entries_.end();
+}
+
+void StoredArrays::take_without(const StoredArrays& others, std::string_view start, nb::object owner) {
+    owner_ = std::move(owner);
+    const auto is_own = [&](const Entry& entry) { return !entry.name.starts_with(start); };
+    std::ranges::copy_if(others.entries_, std::back_inserter(entries_), is_own);
 }
 
 bool StoredArrays::read_tensors(std::string_view header, std::string_view body) {
@@ -242,6 +249,14 @@ void bind_stored_arrays(nb::module_& m) {
         .def("__len__", &StoredArrays::size)
         .def("__contains__", [](const StoredArrays& a, const std::string& name) { return a.find(name) != nullptr; })
         .def("__getitem__", &array_of, "name"_a)
+        .def(
+            "without",
+            [](nb::handle_t<StoredArrays> self, const std::string& start) {
+                nb::object made = nb::cast(new StoredArrays(), nb::rv_policy::take_ownership);
+                nb::cast<StoredArrays&>(made).take_without(nb::cast<const StoredArrays&>(self), start, nb::borrow(self));
+                return made;
+            },
+            "start"_a)
         .def("names", &StoredArrays::names)
         .def(
             "length", [](const StoredArrays& a, const std::string& name) { return a.find(name) ? a.find(name)->n : 0; },

@@ -44,6 +44,9 @@ public:
     // Whatever is not, Python looks at, and has words for.
     bool read(nb::bytes file, std::size_t begin, std::size_t end, nb::handle singles, nb::handle empty);
 
+    // Becomes those of others whose names do not begin so; `owner` keeps the others.
+    void take_without(const StoredArrays& others, std::string_view start, nb::object owner);
+
     const Entry* find(std::string_view name) const;
     std::size_t size() const { return entries_.size(); }
     std::size_t n_bytes() const;
@@ -54,7 +57,7 @@ private:
     bool add_singles(Type type, std::string_view tensor, nb::handle names);
     bool add_names(nb::handle names, Entry entry, std::size_t step);
 
-    nb::object file_;             // whose bytes the tensors and their names are
+    nb::object owner_;            // whose bytes the tensors and their names are
     std::string names_;           // of the others, one behind the other
     std::vector<Entry> entries_;  // by their names
 };

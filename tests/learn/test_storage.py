@@ -530,6 +530,13 @@ HOSTILE = {
     "a long array": (MEASURED, twice("node.left"), "'node.left' has a wrong length"),
     "an array less": (MEASURED, drop("sums.own_loss"), "the state lacks 'sums.own_loss'"),
     "an array more": (MEASURED, add_array, "arrays that this engine does not know"),
+    "a table more": (
+        MEASURED,
+        lambda c, a: a.update({"history.more": np.zeros(3)}),
+        "'history.more' is not part of such a model",
+    ),
+    "a table less": (MEASURED, drop("history.mark.loss"), "'history.mark.loss' must be there"),
+    "no samples": (MEASURED, drop("history.sample.step"), "that this engine does not know"),
     "another type": (
         MEASURED,
         lambda c, a: a.update({"node.left": a["node.left"] * 1.0}),

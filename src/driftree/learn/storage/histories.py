@@ -250,8 +250,9 @@ ENTRANT = {
 MARK = {"node": "<i4", "since_step": "<i8", "loss": "<f8", "rows": "<f8", "clock": "<f8"}
 WEIGHTS = {"weight": "<f4"}
 TABLES = {"sample": SAMPLE, "node": NODE, "entrant": ENTRANT, "mark": MARK, "sampled": WEIGHTS}
+PREFIX = "history."
 COLUMNS = {
-    table: [(name, f"history.{table}.{name}", np.dtype(dtype)) for name, dtype in row.items()]
+    table: [(name, f"{PREFIX}{table}.{name}", np.dtype(dtype)) for name, dtype in row.items()]
     for table, row in TABLES.items()
 }
 
@@ -259,7 +260,7 @@ COLUMNS = {
 def _to_columns(table: str, rows: Iterable[tuple[Any, ...]]) -> dict[str, NDArray[Any]]:
     columns = list(zip(*rows, strict=True)) or [()] * len(TABLES[table])
     return {
-        f"history.{table}.{name}": np.array(column, dtype=dtype)
+        f"{PREFIX}{table}.{name}": np.array(column, dtype=dtype)
         for (name, dtype), column in zip(TABLES[table].items(), columns, strict=True)
     }
 
@@ -301,7 +302,7 @@ def _pack_samples(history: History) -> dict[str, NDArray[Any]]:
 
 
 def _need(is_so: Any, what: str) -> None:
-    if not np.all(is_so):
+    if not (is_so.all() if isinstance(is_so, np.ndarray) else is_so):
         raise ModelFileError(f"the samples of the history {what}")
 
 

@@ -283,7 +283,7 @@ def _unpack_learnt(told: _Told, history: Any, arrays: Arrays) -> dict[str, Any]:
     assert told.learnt is not None
     own = _of_engine(arrays)
     if history is None:
-        _need_no_arrays(() if type(own) is StoredArrays else arrays.keys() & histories.ARRAY_NAMES)
+        _need_no_arrays(() if len(own) == len(arrays) else arrays.keys() & histories.ARRAY_NAMES)
     else:
         is_sampled = histories.has_samples(arrays)
         limits = histories.Limits(
@@ -300,9 +300,14 @@ def _unpack_learnt(told: _Told, history: Any, arrays: Arrays) -> dict[str, Any]:
 
 def _of_engine(arrays: Arrays) -> dict[str, NDArray[Any]] | StoredArrays:
     """Return all arrays but those of the history."""
-    if isinstance(arrays, FileArrays) and not histories.has_samples(arrays):
-        return arrays.stored
-    return {name: array for name, array in arrays.items() if name not in histories.ARRAY_NAMES}
+    if not isinstance(arrays, FileArrays):
+        return {name: array for name, array in arrays.items() if name not in histories.ARRAY_NAMES}
+    own = (
+        arrays.stored.without(histories.PREFIX) if histories.has_samples(arrays) else arrays.stored
+    )
+    if len(arrays) - len(own) > len(histories.ARRAY_NAMES):
+        _need_no_arrays({*arrays} - {*own.names()} - histories.ARRAY_NAMES)
+    return own
 
 
 def _need_no_arrays(names: Collection[str]) -> None:
