@@ -2,7 +2,6 @@
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 
 #include <algorithm>
 #include <array>
@@ -85,6 +84,7 @@ private:
     std::string_view rest_;
 };
 
+// Not by nanobind: it would make a string, and end the process if there is no memory for that.
 std::string_view text_of(PyObject* text) {
     if (!PyUnicode_CheckExact(text) || !PyUnicode_IS_ASCII(text)) return {};
     return {static_cast<const char*>(PyUnicode_DATA(text)), static_cast<std::size_t>(PyUnicode_GET_LENGTH(text))};
@@ -116,9 +116,9 @@ nb::object view_of(const StoredArrays::Entry& entry, nb::handle owner) {
     return nb::cast(nb::ndarray<nb::numpy, const T>(static_cast<const T*>(entry.data), 1, shape, owner));
 }
 
-nb::object array_of(nb::handle_t<StoredArrays> self, const std::string& name) {
-    const StoredArrays::Entry* entry = nb::cast<const StoredArrays&>(self).find(name);
-    if (!entry) throw nb::key_error(name.c_str());
+nb::object array_of(nb::handle_t<StoredArrays> self, nb::handle name) {
+    const StoredArrays::Entry* entry = nb::cast<const StoredArrays&>(self).find(text_of(name.ptr()));
+    if (!entry) throw nb::key_error("there is no such array");
     switch (entry->type) {
         case Type::kF32:
             return view_of<float>(*entry, self);
@@ -247,24 +247,29 @@ void bind_stored_arrays(nb::module_& m) {
             },
             "file"_a, "begin"_a, "end"_a, "short"_a.none(), "empty"_a.none())
         .def("__len__", &StoredArrays::size)
-        .def("__contains__", [](const StoredArrays& a, const std::string& name) { return a.find(name) != nullptr; })
+        .def("__contains__", [](const StoredArrays& a, nb::handle name) { return a.find(text_of(name.ptr())) != nullptr; })
         .def("__getitem__", &array_of, "name"_a)
         .def(
             "without",
-            [](nb::handle_t<StoredArrays> self, const std::string& start) {
+            [](nb::handle_t<StoredArrays> self, nb::handle start) {
                 nb::object made = nb::cast(new StoredArrays(), nb::rv_policy::take_ownership);
-                nb::cast<StoredArrays&>(made).take_without(nb::cast<const StoredArrays&>(self), start, nb::borrow(self));
+                nb::cast<StoredArrays&>(made).take_without(nb::cast<const StoredArrays&>(self), text_of(start.ptr()),
+                                                           nb::borrow(self));
                 return made;
             },
             "start"_a)
         .def("names", &StoredArrays::names)
         .def(
-            "length", [](const StoredArrays& a, const std::string& name) { return a.find(name) ? a.find(name)->n : 0; },
+            "length",
+            [](const StoredArrays& a, nb::handle name) {
+                const StoredArrays::Entry* entry = a.find(text_of(name.ptr()));
+                return entry ? entry->n : 0;
+            },
             "name"_a)
         .def(
             "whole",
-            [](const StoredArrays& a, const std::string& name) -> std::optional<std::int64_t> {
-                const StoredArrays::Entry* entry = a.find(name);
+            [](const StoredArrays& a, nb::handle name) -> std::optional<std::int64_t> {
+                const StoredArrays::Entry* entry = a.find(text_of(name.ptr()));
                 if (!entry || entry->n != 1) return std::nullopt;
                 if (entry->type == Type::kI32) return *static_cast<const std::int32_t*>(entry->data);
                 if (entry->type == Type::kI64) return *static_cast<const std::int64_t*>(entry->data);
