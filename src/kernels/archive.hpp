@@ -18,6 +18,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "stored_arrays.hpp"
+
 namespace driftree {
 
 namespace nb = nanobind;
@@ -126,19 +128,21 @@ private:
     bool is_held_;
 };
 
-// {name: array} -> Engine. It trusts no length and no type; what the numbers say is the business of soundness.cpp.
+// {name: array}, or the arrays of a file -> Engine. It trusts no length and no type; what the numbers say is the business
+// of soundness.cpp.
 class Loader {
 public:
     static constexpr bool kReads = false, kMeasures = false;
     explicit Loader(nb::dict arrays) : arrays_(std::move(arrays)) {}
+    explicit Loader(const StoredArrays& stored) : stored_(&stored) {}
     template <class T, class Allocator>
-    void operator()(const std::string& name, std::vector<T, Allocator>& values) {
+    void operator()(std::string_view name, std::vector<T, Allocator>& values) {
         const Part<T> part = next<T>(name, true);
         values.assign(part.data, part.data + part.n);
     }
     template <class T>
         requires std::is_arithmetic_v<T>
-    void operator()(const std::string& name, T& value) {
+    void operator()(std::string_view name, T& value) {
         const Part<T> part = next<T>(name, false);
         if (part.n != 1) refuse(name, "must hold one number");
         value = *part.data;
@@ -146,15 +150,15 @@ public:
     template <class T>
     void derived(T&) {}
     template <class T, class Field>
-    void records(const std::string& name, std::vector<T>& items, Field T::* field) {
+    void records(std::string_view name, std::vector<T>& items, Field T::* field) {
         std::vector<Field> values;
         (*this)(name, values);
         items.resize(values.size());
         for (std::size_t i = 0; i < values.size(); i++) items[i].*field = values[i];
     }
     template <class T, class Each>
-    void each(const std::string& name, std::vector<T>& items, Each&& each) {
-        list_ = name + ".";
+    void each(std::string_view name, std::vector<T>& items, Each&& each) {
+        list_.assign(name).push_back('.');
         in_list_ = true;
         n_items_ = -1;
         items.clear();
@@ -169,7 +173,7 @@ public:
         in_list_ = false;
     }
     void finish() const {
-        if (n_found_ == nb::len(arrays_)) return;
+        if (n_found_ == (stored_ ? stored_->size() : nb::len(arrays_))) return;
         throw std::invalid_argument("the state has arrays that this engine does not know");
     }
 
@@ -184,20 +188,37 @@ private:
         std::size_t n = 0, next = 0, n_items = 0, item = 0;
         const std::int64_t* lengths = nullptr;
     };
-    [[noreturn]] void refuse(const std::string& name, const char* what) const {
-        throw std::invalid_argument("'" + list_ + name + "' " + what);
+    const std::string& key(std::string_view name) const { return key_.assign(list_).append(name); }
+    [[noreturn]] void lack(std::string_view name) const {
+        throw std::invalid_argument("the state lacks '" + key(name) + "'");
+    }
+    [[noreturn]] void refuse(std::string_view name, const char* what) const {
+        throw std::invalid_argument("'" + key(name) + "' " + what);
     }
     template <class T>
-    Part<T> find(const std::string& name) {
-        PyObject* found = PyDict_GetItemString(arrays_.ptr(), (list_ + name).c_str());
-        if (!found) throw std::invalid_argument("the state lacks '" + list_ + name + "'");
+    Part<T> find(std::string_view name) {
+        const Part<T> found = stored_ ? find_stored<T>(name) : find_in_dict<T>(name);
+        n_found_++;
+        return found;
+    }
+    template <class T>
+    Part<T> find_stored(std::string_view name) const {
+        static_assert(type_of<T>() != Type::kNone);
+        const StoredArrays::Entry* found = stored_->find(key(name));
+        if (!found) lack(name);
+        if (found->type != type_of<T>()) refuse(name, "is of a wrong type");
+        return {static_cast<const T*>(found->data), found->n};
+    }
+    template <class T>
+    Part<T> find_in_dict(std::string_view name) const {
+        PyObject* found = PyDict_GetItemString(arrays_.ptr(), key(name).c_str());
+        if (!found) lack(name);
         const View array(found);
         if (!array.holds<T>()) refuse(name, "is of a wrong type");
-        n_found_++;
         return {array.data<T>(), array.size()};  // the dict keeps it
     }
     template <class T>
-    Part<T> next(const std::string& name, bool has_length) {
+    Part<T> next(std::string_view name, bool has_length) {
         if (!in_list_) return find<T>(name);
         auto [place, is_new] = parts_.try_emplace(name);
         Packed& packed = place->second;
@@ -206,12 +227,13 @@ private:
             packed.data = all.data;
             packed.n = packed.n_items = all.n;
             if (has_length) {
-                const Part<std::int64_t> lengths = find<std::int64_t>(name + ".lengths");
+                const Part<std::int64_t> lengths = find<std::int64_t>(std::string(name) + ".lengths");
                 packed.lengths = lengths.data;
                 packed.n_items = lengths.n;
             }
             if (n_items_ < 0) n_items_ = static_cast<std::ptrdiff_t>(packed.n_items);
-            if (static_cast<std::ptrdiff_t>(packed.n_items) != n_items_) refuse(name, "has a wrong number of items");
+            if (static_cast<std::ptrdiff_t>(packed.n_items) != n_items_)
+                refuse(name, has_length ? "has a wrong number of items" : "has a wrong length");
         }
         if (packed.item == packed.n_items) refuse(name, "has a wrong number of items");
         const std::int64_t length = has_length ? packed.lengths[packed.item] : 1;
@@ -223,11 +245,13 @@ private:
         return part;
     }
     nb::dict arrays_;
+    const StoredArrays* stored_ = nullptr;
     std::string list_;
     bool in_list_ = false;
     std::ptrdiff_t n_items_ = -1;
     std::size_t n_found_ = 0;
-    std::map<std::string, Packed> parts_;
+    mutable std::string key_;
+    std::map<std::string_view, Packed> parts_;  // names are literals
 };
 
 // Tree <- another of the same settings, which is left with what the first one had. The other's fields are collected
@@ -280,7 +304,7 @@ public:
     static constexpr bool kReads = true, kMeasures = false;
     explicit Bounds(double largest) : largest_(largest) {}
     template <class T>
-    void operator()(const std::string& name, T& value) {
+    void operator()(std::string_view name, T& value) {
         if constexpr (requires { value.begin(); }) {
             if constexpr (std::is_floating_point_v<typename T::value_type>)
                 for (auto& number : value) look_at(name, number);
@@ -291,26 +315,26 @@ public:
     template <class T>
     void derived(T&) {}
     template <class T, class Each>
-    void each(const std::string& name, std::vector<T>& items, Each&& each) {
-        list_ = name + ".";
+    void each(std::string_view name, std::vector<T>& items, Each&& each) {
+        list_.assign(name).push_back('.');
         for (T& item : items) each(*this, item);
         list_.clear();
     }
 
 private:
     template <class T>
-    void look_at(const std::string& name, T& number) {
+    void look_at(std::string_view name, T& number) {
         if (std::abs(number) <= largest_) return;
         // Conditions and values of rows have rules of their own, and so have models; a scaler takes any number.
         for (const char* other : {"node.threshold", "trial.threshold", "grid.edges", "grid.first_rows", "candidates.value",
                                   "model.numbers", "split_points.keys"})
-            if (list_ + name == other) return;
+            if (list_ + std::string(name) == other) return;
         if (name.starts_with("scale_")) return;
         if constexpr (kHeals) {
             const T most = static_cast<T>(std::min<double>(largest_, std::numeric_limits<T>::max()));
             number = std::isnan(number) ? T(0) : std::copysign(most, number);
         } else {
-            throw std::invalid_argument("'" + list_ + name + "' has a number out of range");
+            throw std::invalid_argument("'" + list_ + std::string(name) + "' has a number out of range");
         }
     }
     double largest_;

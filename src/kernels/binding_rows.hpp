@@ -199,8 +199,8 @@ void check(Engine& engine) {
     engine.check();
 }
 
-template <class Engine>
-void load(Engine& engine, const nb::dict& arrays) {
+template <class Engine, class Arrays>
+void load(Engine& engine, const Arrays& arrays) {
     Loader loader(arrays);
     engine.visit(loader);
     loader.finish();
@@ -209,8 +209,8 @@ void load(Engine& engine, const nb::dict& arrays) {
 }
 
 // Takes over a state from outside if it is sound; otherwise the engine stays what it was.
-template <class Engine>
-void restore(Engine& engine, nb::dict arrays) {
+template <class Engine, class Arrays>
+void restore(Engine& engine, const Arrays& arrays) {
     const Writing lock(engine);
     Engine fresh(engine.settings, engine.n_classes);
     load(fresh, arrays);
@@ -313,7 +313,8 @@ void bind_common(nb::class_<Engine>& bound) {
                  const Writing lock(e);
                  return arrays(e);
              })
-        .def("restore", &restore<Engine>, "arrays"_a)
+        .def("restore", &restore<Engine, StoredArrays>, "arrays"_a)
+        .def("restore", &restore<Engine, nb::dict>, "arrays"_a)
         .def("check", &check<Engine>)
         .def("memory_usage",
              [](Engine& e) {

@@ -396,6 +396,7 @@ NB_MODULE(_kernels, m) {
             "__exit__", [](Held& held, nb::handle, nb::handle, nb::handle) { held.end(); }, "kind"_a.none(),
             "error"_a.none(), "traceback"_a.none());
     nb::class_<Lock>(m, "Lock").def(nb::init<>()).def("hold", &hold<Lock, true>, nb::rv_policy::take_ownership);
+    bind_stored_arrays(m);
     bind_states(m);
     bind_measured(m);
     bind_paper(m);

@@ -101,7 +101,7 @@ def damage(path, how):
         data = path.with_name("checkpoint-000000000200.dmt").read_bytes()
     elif how == "array":
         contents, arrays = container.from_bytes(bytes(data), KIND)
-        data = container.to_bytes(KIND, contents, arrays | {"metrics.array99": np.zeros(1)})
+        data = container.to_bytes(KIND, contents, dict(arrays) | {"metrics.array99": np.zeros(1)})
     path.write_bytes(data)
 
 

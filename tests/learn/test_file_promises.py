@@ -99,7 +99,7 @@ def test_nothing_in_a_history_is_so_large_that_it_cannot_be_written_later(name):
     stored.learn_batches(model, *stored.draw(1630))
     contents, arrays = container.from_bytes(stored.to_bytes(model), models.KIND)
     n_accepted = 0
-    for holder, key in whole_numbers(contents["learnt"]["history"]):
+    for holder, key in whole_numbers(contents["history"]):
         before = holder[key]
         for value in (2**53, 2**52, model.n_rows_seen_ + 1, before + 1):
             holder[key] = value

@@ -144,7 +144,7 @@ def parts(name):
 
 def load(name, array_name, array):
     contents, arrays = parts(name)
-    arrays = arrays | {array_name: array}
+    arrays = dict(arrays) | {array_name: array}
     data = container.to_bytes(models.KIND, json.loads(json.dumps(contents)), arrays)
     return stored.from_bytes(data)
 

@@ -16,6 +16,7 @@ import safetensors
 import driftree
 import stored
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, ModelFileError
+from driftree.learn._kernels import StoredArrays, unquote
 from driftree.learn.storage import container, models
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -54,13 +55,70 @@ def test_a_model_that_nobody_needs_is_gone_at_once(kind, tmp_path):
         gc.enable()
 
 
-# ---------------------------------------------------------------------- little files
+def test_models_of_one_file_share_words_and_nothing_that_changes(tmp_path):
+    path = tmp_path / "model.dmt"
+    X = pd.DataFrame({"a": [1.0, 2.0], "b": [0, 1]})
+    DynamicModelTreeClassifier(categorical=["b"]).fit(X, ["no", "yes"]).save(path)
+    one, other = driftree.load(path), driftree.load(path)
+    before = stored.to_bytes(other)
+    assert one._tree.encoder.known is other._tree.encoder.known
+    one.categorical.append("c")
+    one.feature_names_in_[0] = "z"
+    one.set_params(max_nodes=3)
+    one.learn_one({"a": 1.0, "b": "new", "more": "x"}, "maybe")
+    with pytest.raises(ValueError, match="read-only"):
+        driftree.load(path).classes_[0] = "another"
+    for model in (other, driftree.load(path)):
+        assert stored.to_bytes(model) == before == path.read_bytes()
+
+
+def test_the_same_words_with_other_numbers_are_another_model(tmp_path):
+    models_of = []
+    for n_rows in (30, 31, 30):
+        model = DynamicModelTreeClassifier()
+        for i in range(n_rows):
+            model.learn_one({"a": float(i % 7)}, i % 3 > 0)
+        models_of.append((reload(model, tmp_path / "model.dmt"), model))
+    for loaded, model in models_of:
+        assert stored.to_bytes(loaded) == stored.to_bytes(model)
+
+
+@pytest.mark.parametrize("value", [20000, 20000.0])
+def test_numbers_of_parameters_keep_their_types(value, tmp_path):
+    for given in (20000.0, 20000, value):  # read before, too
+        model = DynamicModelTreeClassifier(evidence_window=given)
+        model.learn_one({"a": 1.0}, "yes")
+        loaded = reload(model, tmp_path / "model.dmt")
+        assert type(loaded.evidence_window) is type(given)
+        assert type(loaded._tree.parameters.evidence_window) is type(given)
+
+
+QUOTED = ['{"a":1}', "", "\\", '"', '\\\\"', '}"}', "plain"]
+
+
+@pytest.mark.parametrize("text", QUOTED)
+def test_quoted_text_is_read_as_json_reads_it(text):
+    for behind in (b"", b"}}  ", b'"'):
+        data = b"ab" + json.dumps(text).encode("ascii") + behind
+        assert unquote(data, 2) == (text, len(data) - len(behind))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b'"', b'"abc', b'"\\', b'"\\n"', b'"\\u0041"', b'"\n"', b'"\xfc"', b'"\x7f"', b'"\0"'],
+)
+def test_what_json_would_read_otherwise_is_left_to_it(data):
+    assert unquote(data, 0) is None
+    assert unquote(data, 100) is None
+
+
+# ---------------------------------------------------------------------- files as we write them
 ARRAYS = {"a": np.arange(3.0), "b": np.arange(5, dtype=np.int32), "c": np.ones(3, dtype=np.uint8)}
 
 
 def split(data):
-    _, rest = container._read_manifest(data, len(data), "driftree model")
-    return container._split(data, rest)
+    manifest, rest = container._read_manifest(data, len(data), "driftree model")
+    return StoredArrays.read(data, rest.start, rest.stop, manifest.short, manifest.empty)
 
 
 def exchange(old, new):
@@ -75,10 +133,10 @@ def exchange(old, new):
     return change
 
 
-def test_little_files_are_split_as_the_library_splits_them():
+def test_files_are_split_as_the_library_splits_them():
     data = container.to_bytes("driftree model", {}, ARRAYS)
     found = split(data)
-    assert found.keys() == ARRAYS.keys()
+    assert found.names() == sorted(ARRAYS)
     for name, tensor in safetensors.deserialize(data):
         assert found[name].tobytes() == tensor["data"]
         assert found[name].tolist() == ARRAYS[name].tolist()
@@ -366,7 +424,7 @@ def as_table(contents, arrays):
 
 def few_nodes(contents, arrays):
     contents["learnt"]["parameters"] |= {"max_nodes": 1, "keep_history": False}
-    contents["learnt"]["history"] = None
+    contents["history"] = None
     for name in [name for name in arrays if name.startswith("history.")]:
         del arrays[name]
 
@@ -472,6 +530,13 @@ HOSTILE = {
     "a long array": (MEASURED, twice("node.left"), "'node.left' has a wrong length"),
     "an array less": (MEASURED, drop("sums.own_loss"), "the state lacks 'sums.own_loss'"),
     "an array more": (MEASURED, add_array, "arrays that this engine does not know"),
+    "a table more": (
+        MEASURED,
+        lambda c, a: a.update({"history.more": np.zeros(3)}),
+        "'history.more' is not part of such a model",
+    ),
+    "a table less": (MEASURED, drop("history.mark.loss"), "'history.mark.loss' must be there"),
+    "no samples": (MEASURED, drop("history.sample.step"), "that this engine does not know"),
     "another type": (
         MEASURED,
         lambda c, a: a.update({"node.left": a["node.left"] * 1.0}),
@@ -509,28 +574,28 @@ HOSTILE = {
     "levels of a number": (MEASURED, tell(L, "levels", 0, ["a"]), "levels of feature 'a'"),
     "no levels": (MEASURED, tell(L, "levels", 2, None), "the levels of feature"),
     "more levels": (MEASURED, tell(L, "levels", 2, list(range(33))), "the levels of feature"),
-    "no history": (MEASURED, tell(L, "history", None), "not part of such a model"),
-    "a short log": (MEASURED, tell(L, "history", "events", []), "not that of this tree|do not fit"),
-    "an event's node": (MEASURED, tell(L, "history", "events", 0, "node", 5), "not there|the root"),
-    "an event's kind": (MEASURED, tell(L, "history", "events", 0, "kind", []), "one of the kinds"),
+    "no history": (MEASURED, tell("history", None), "not part of such a model"),
+    "a short log": (MEASURED, tell("history", "events", []), "not that of this tree|do not fit"),
+    "an event's node": (MEASURED, tell("history", "events", 0, "node", 5), "not there|the root"),
+    "an event's kind": (MEASURED, tell("history", "events", 0, "kind", []), "one of the kinds"),
     "an event's step": (
         MEASURED,
-        tell(L, "history", "events", 0, "step", 2**52),
+        tell("history", "events", 0, "step", 2**52),
         "event 0 is yet to come",
     ),
-    "an event's text": (MEASURED, tell(L, "history", "events", 0, "gain", "x"), "must be a float"),
+    "an event's text": (MEASURED, tell("history", "events", 0, "gain", "x"), "must be a float"),
     "an event's rows": (
         MEASURED,
-        tell(L, "history", "events", 0, "n_rows", 1632),
+        tell("history", "events", 0, "n_rows", 1632),
         "event 0 is yet to come",
     ),
     "many events": (
         MEASURED,
-        lambda c, a: c[L]["history"].update(events=c[L]["history"]["events"][:1] * 1001),
+        lambda c, a: c["history"].update(events=c["history"]["events"][:1] * 1001),
         "has 1,001 events, at most 1,000",
     ),
-    "a distance of 0": (MEASURED, tell(L, "history", "distance", 0), "from 1 to"),
-    "a late first step": (MEASURED, tell(L, "history", "first_step", 2**50), "the first step must"),
+    "a distance of 0": (MEASURED, tell("history", "distance", 0), "from 1 to"),
+    "a late first step": (MEASURED, tell("history", "first_step", 2**50), "the first step must"),
     "a sample's node": (MEASURED, put("history.node.node", 0, 8), "do not fit the tree|cannot be"),
     "a sample's weights": (MEASURED, put("history.node.columns", 0, 2), "must have all weights"),
     "a sample's feature": (MEASURED, put("history.entrant.feature", 0, 9), "features that are not"),

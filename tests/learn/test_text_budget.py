@@ -120,7 +120,7 @@ def test_long_names_shorten_the_log_but_not_the_tree(monkeypatch, tmp_path):
     whole = learn_changes("\U0001f600" * 900)
     events = whole.events_
     assert len(events) > 3
-    sizes = [len(json.dumps(one)) for one in models.pack(whole)[0]["learnt"]["history"]["events"]]
+    sizes = [len(json.dumps(one)) for one in models.pack(whole)[0]["history"]["events"]]
     assert all(
         written <= history_module.text_of(event)
         for event, written in zip(events, sizes, strict=True)

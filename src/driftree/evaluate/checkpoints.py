@@ -325,18 +325,19 @@ def _look(contents: Any, entries: Mapping[str, container.Sized], read: Any) -> N
 
 
 def _read(path: Path, position: int) -> Checkpoint:
-    contents, arrays = container.read(path, KIND, _look)
+    found, arrays = container.read(path, KIND, _look)
     with container.name_errors(path):
-        contents = json_values.members(contents, ("model", "position", "metrics"), "the checkpoint")
+        contents = json_values.members(found, ("model", "position", "metrics"), "the checkpoint")
         said = json_values.whole(contents["position"], "the position")
         if said != position:
             raise ModelFileError(f"it is a checkpoint of row {said:,}, which its name does not say")
-        own = [name for name in arrays if name.startswith("model.")]
-        inside = {name.removeprefix("model."): arrays.pop(name) for name in own}
+        rest = dict(arrays)
+        own = [name for name in rest if name.startswith("model.")]
+        inside = {name.removeprefix("model."): rest.pop(name) for name in own}
         model = models.unpack(contents["model"], inside, CLASSES)
-        metrics = _decode(contents["metrics"], arrays)
-        if arrays:
-            raise ModelFileError(f"array {min(arrays)!r} is not part of the metrics")
+        metrics = _decode(contents["metrics"], rest)
+        if rest:
+            raise ModelFileError(f"array {min(rest)!r} is not part of the metrics")
     return Checkpoint(model, position, metrics)
 
 
@@ -378,7 +379,7 @@ def _decode(item: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
         array = arrays.pop(item["array"], None) if type(item["array"]) is str else None
         if array is None:
             raise ModelFileError(f"the metrics have no array {quoted(item['array'])}")
-        return array
+        return array.copy()
     if type(item) is dict and item.keys() == {"dict"}:
         pairs = json_values.items(item["dict"], "the metrics")
         if not all(type(pair) is list and len(pair) == 2 for pair in pairs):

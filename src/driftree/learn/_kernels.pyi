@@ -30,6 +30,41 @@ def instruction_sets() -> list[str]:
 def all_finite(X: NDArray[np.float64]) -> bool:
     """Tell whether no number is missing or infinite."""
 
+def unquote(file: bytes, at: int) -> tuple[str, int] | None:
+    """Return the JSON string that begins at a place in a file, and where the file goes on.
+
+    Return None if its signs are not all printable ASCII, or if it has escapes of other signs than
+    quotation marks and backslashes.
+    """
+
+@final
+class StoredArrays:
+    """The arrays of a model file as they lie in its bytes; one is made when it is asked for."""
+
+    @staticmethod
+    def read(
+        file: bytes, begin: int, end: int, short: object, empty: object
+    ) -> StoredArrays | None:
+        """Read the rest of a header; `short` and `empty` name arrays of one number and of none.
+
+        Return None unless all is as `container` writes it: one dimension each, one behind the other
+        until the end of the file, under different and plain names.
+        """
+    def __len__(self) -> int: ...
+    def __contains__(self, name: object) -> bool: ...
+    def __getitem__(self, name: str) -> NDArray[Any]: ...
+    def without(self, start: str) -> StoredArrays:
+        """Return those whose names do not begin so."""
+    def names(self) -> list[str]:
+        """Return the names in order."""
+    def length(self, name: str) -> int:
+        """Return how many numbers an array has; 0 if it is not there."""
+    def whole(self, name: str) -> int | None:
+        """Return the only number of an array of integers; None if it is no such array."""
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all numbers."""
+
 class _RowFace:
     """Reads dicts for an engine, with the words that the encoder has for what is in them."""
 
@@ -146,7 +181,7 @@ class _TreeEngine:
     # ------------------------------------------------------------------ state
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return a copy of the whole state as one-dimensional arrays by name."""
-    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+    def restore(self, arrays: dict[str, NDArray[Any]] | StoredArrays) -> None:
         """Take over a state made by `arrays` of an engine with the same settings, if it is sound.
 
         Otherwise ValueError says what is wrong, and the engine is what it was.

@@ -62,7 +62,7 @@ def restore(tree: GrowingTree, learnt: Mapping[str, Any]) -> None:
     encoder = tree.encoder
     names, levels, labels = learnt["names"], list(learnt["levels"]), learnt["labels"]
     check_codes(encoder.engine, names, levels, labels, indicators=encoder.indicators)
-    known = Vocabulary.of(names, levels, labels)
+    known = learnt.get("known") or Vocabulary.of(names, levels, labels)
     _exchange(encoder, known, News())
 
 

@@ -375,19 +375,25 @@ class History:
 
 def check_history(history: History, engine: MeasuredEngine | PaperEngine) -> None:
     """Raise unless a history belongs to the tree that an engine holds."""
-    now = history.now.nodes
-    columns = (engine.parent, engine.left, engine.right, engine.depth)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    alive = engine.alive.tolist()
-    links = {node: row for node, row in enumerate(rows) if alive[node]}
-    if {s.node: (s.parent, s.left, s.right, s.depth) for s in now.values()} != links:
+    now = history._now.nodes
+    if {s.node: (s.parent, s.left, s.right, s.depth) for s in now.values()} != _links(engine):
         raise ValueError("the history is not that of this tree")
     last = history.events[-1].step - 1 if history.events else 0  # a link may change early
     sampled = history.samples[-1].step if history.samples else 0
     if max(history.first_step, last, sampled) > engine.n_steps:
         raise ValueError("the history goes beyond the last step")
-    clocks = engine.node_clock
+    clocks = engine.node_clock if history.marks else ()
     for node, mark in history.marks.items():
         latest = clocks[node] if node in now else engine.clock
         if mark.clock > latest:
             raise ValueError(f"the history marks node {node} at a time in the future")
+
+
+def _links(engine: MeasuredEngine | PaperEngine) -> dict[int, tuple[int, int, int, int]]:
+    """Return parent, children and depth of every node."""
+    if engine.n_nodes == 1:  # as in every young tree
+        return {0: (-1, -1, -1, 0)}
+    alive = engine.alive.tolist()
+    columns = (engine.parent, engine.left, engine.right, engine.depth)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return {node: row for node, row in enumerate(rows) if alive[node]}

@@ -61,7 +61,7 @@ class TreeNodes:
 
     def check_depth(self, max_depth: int) -> None:
         """Raise if the tree is deeper than that."""
-        if self.engine.depth.max() > max_depth:
+        if self.n_nodes > 1 and self.engine.depth.max() > max_depth:
             raise ValueError(f"the tree is deeper than {max_depth}")
 
     def path(self, node: int) -> tuple[Condition, ...]:

@@ -135,7 +135,8 @@ def check_codes(
         raise ValueError(f"the names and levels are not those of {engine.n_features} features")
     if list(labels.values()) != list(range(engine.n_classes)):
         raise ValueError(f"the labels are not those of {engine.n_classes} classes")
-    columns = engine.level_column.reshape(-1, MAX_LEVELS + 1)
+    has_levels = any(codes is not None for codes in levels)
+    columns = engine.level_column.reshape(-1, MAX_LEVELS + 1) if has_levels else np.empty((0, 0))
     value_column, is_categorical = engine.value_column.tolist(), engine.is_categorical.tolist()
     for j, (name, codes) in enumerate(zip(names, levels, strict=True)):
         has_value, is_category = value_column[j] >= 0, bool(is_categorical[j])

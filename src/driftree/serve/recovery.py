@@ -113,7 +113,7 @@ def read_model(path: Path) -> tuple[Any, Note | None]:
     """Return the model in a file, and the note of the server that saved it."""
     contents, arrays = models.read(path)
     with container.name_errors(path):
-        note = _read_note(contents.pop(models.SERVED, None))
+        note = _read_note(contents.get(models.SERVED))
         return models.unpack(contents, arrays, CLASSES), note
 
 

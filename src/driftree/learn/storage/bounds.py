@@ -3,7 +3,8 @@
 A file says itself how long its arrays are, and a file with holes can say much on little disk. So a
 length must follow from what was read before: numbers of features and labels from their names in the
 manifest, nodes and trials from the arrays of links, and the parts of models, grids and stores from
-these. Here are upper bounds only; the exact lengths are looked at by `Engine.restore`.
+these. Here are upper bounds only; the exact lengths are looked at by `Engine.restore`. Arrays that
+are little together take little memory whatever they say, and are looked at only there.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     Read = Callable[[str], NDArray[Any]]
 
+LITTLE = 2**16  # bytes of all arrays, which the kernels may take over unseen
 LENGTHS = ".lengths"  # at the end of the name of a packed list's lengths
 
 
@@ -55,10 +57,13 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
     read : callable
         Reads one of them.
     """
-    learnt = contents.get("learnt") if type(contents) is dict else None
+    learnt = contents.get("learnt") if isinstance(contents, dict) else None
     if type(learnt) is not dict:  # nothing was learnt, or it is no model at all
         if entries:
             raise ModelFileError(f"array {min(entries)!r} is not part of such a model")
+        return
+    n_bytes = getattr(entries, "nbytes", None)
+    if (sum(entry.nbytes for entry in entries.values()) if n_bytes is None else n_bytes) <= LITTLE:
         return
     shapes = {name: entry.shape for name, entry in entries.items()}
     lengths = {name: shape[0] for name, shape in shapes.items() if len(shape) == 1}
@@ -119,11 +124,7 @@ def _rule(name: str) -> Callable[[_Size], int]:
 
 # ---------------------------------------------------------------------- packed parts
 def _check_parts(parts: set[str], size: _Size, entries: Mapping[str, Sized], read: Read) -> None:
-    n_inputs = 1 + sum(
-        int(np.count_nonzero(read(name) >= 0))
-        for name in ("value_column", "missing_column", "level_column")
-        if name in entries
-    )
+    n_inputs = count_inputs(entries, read)
     has_stride = "stride" in entries and entries["stride"].shape == (1,)
     stride = int(read("stride")[0]) if has_stride else 0
     if not 0 <= stride <= 2 * n_inputs + 16:  # it grows by a quarter when it has to
@@ -147,6 +148,12 @@ def _check_parts(parts: set[str], size: _Size, entries: Mapping[str, Sized], rea
     n_bytes = sum(entries[name].nbytes for name in parts)
     if n_bytes > 2 * MOST_BYTES * max(1, n_alive):  # twice: a stride may be a quarter too wide
         raise ModelFileError(f"{n_alive} nodes cannot take {n_bytes / 2**30:,.1f} GiB")
+
+
+def count_inputs(entries: Mapping[str, object], read: Read) -> int:
+    """Return how many inputs the simple models have, the intercept included."""
+    columns = ("value_column", "missing_column", "level_column")
+    return 1 + sum(int(np.count_nonzero(read(name) >= 0)) for name in columns if name in entries)
 
 
 # What has so many numbers per weight as another has at all.

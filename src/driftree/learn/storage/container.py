@@ -1,36 +1,41 @@
 """Container: one safetensors file of a manifest and arrays, read with suspicion.
 
 What is in a file is up to others (`models`); here is only how it gets there and back. The arrays
-are the tensors of the file, but for those of one number or none, which are short enough for the
-manifest. That is JSON text in the metadata, under one key (several would come in any order). It
+are the tensors of the file, but for those of one number or none: of these there are names in the
+manifest, and one tensor for the numbers of each type. The manifest is JSON text in the metadata,
+under one key (several would come in any order). What many models of one kind share comes first
+there, and is read once for all of them (`_common`). It
 begins with the SHA-256 of all bytes of the file, taken with zeros in its own place: whatever was
-changed since, the sum does not fit any more. Splitting a file into tensors, and the check that
-these fill it without gaps, are the safetensors library's; a little file that is laid out as we
-write it is split here, which takes half the time. What the library does not know is looked at
-before: how long a header, how large a file may be.
+changed since, the sum does not fit any more. A file that is laid out as we write it is split into
+its arrays by the kernels (`StoredArrays`); any other by the safetensors library, which checks that
+the tensors fill it without gaps. What the library does not know is looked at before: how long a
+header, how large a file may be.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import math
 import os
 import re
 import stat
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
+from driftree.learn._kernels import StoredArrays, unquote
 from driftree.learn.storage.atomic import replace_file
 from driftree.learn.words import quoted
 from driftree.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
     from numpy.typing import NDArray
@@ -50,22 +55,42 @@ MANIFEST_ROOM = 2**25  # bytes that its values may take beyond eight times its l
 MAX_ARRAYS = 10_000
 MAX_HEADER = 2 * MAX_MANIFEST + 2**22  # its quotation marks are written as two signs there
 SMALL = 2**24  # bytes of a file that is read before its lengths are looked at
-LITTLE = 2**16  # bytes of a file whose tensors are split here
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
 NUMPY = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-NUMBERS = {"F64": float, "I32": int, "I64": int, "U8": int}  # what JSON holds with all its digits
+SINGLES = {name: f"short.{name.lower()}" for name in DTYPES}  # tensors of arrays of one number
 MAX_NAME = 100
 ARRAY_NAME = re.compile(rf"(?=.{{1,{MAX_NAME}}}\Z)[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
-WHOLE = "(0|[1-9][0-9]{0,8})"
-TENSOR = re.compile(  # of one dimension, in a header
-    rf'"([a-z0-9_.]{{1,{MAX_NAME}}})":{{"dtype":"({"|".join(DTYPES)})","shape":\[{WHOLE}\],'
-    rf'"data_offsets":\[{WHOLE},{WHOLE}\]}}'
-)
 PLAIN = b"abcdefghijklmnopqrstuvwxyz0123456789_."  # the signs of all names
-MANIFEST_KEYS = {"sha256", "format", "format_version", "library_version", "short", "contents"}
+MANIFEST_KEYS = {"format", "format_version", "library_version", "contents", "empty", "short"}
+LATE = ("history", "served")  # of the contents: different in every file, and so behind the rest
+MANIFEST_START = f'{{"sha256":"{NO_DIGEST}",'
+COMMON_ENDS = f',"{LATE[0]}":'  # so does what models share, in the manifest
+MAX_COMMON = 2**13  # characters of it that are kept
 
-Contents = dict[str, Any]
+
+class Contents(dict[str, Any]):
+    """What a file says beside its arrays; nobody changes what is inside.
+
+    Attributes
+    ----------
+    known : dict
+        What others have made of contents of the same text, but for `LATE`.
+    """
+
+    __slots__ = ("known",)
+
+    def __init__(self, items: Mapping[str, Any], known: dict[str, Any]) -> None:
+        super().__init__(items)
+        self.known = known
+
+
+class Manifest(NamedTuple):
+    """What is used of a manifest."""
+
+    contents: Contents
+    short: Any
+    empty: Any
 
 
 class ModelFileError(ValueError):
@@ -96,6 +121,38 @@ class Sized(Protocol):
         """Bytes of the numbers."""
 
 
+class FileArrays(Mapping[str, Any]):
+    """The arrays of a file as they lie in its bytes; one is made when it is asked for.
+
+    Attributes
+    ----------
+    stored : StoredArrays
+        The same for the kernels, which make none at all.
+    """
+
+    __slots__ = ("stored",)
+
+    def __init__(self, stored: StoredArrays) -> None:
+        self.stored = stored
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.stored[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.stored
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored.names())
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all numbers."""
+        return self.stored.nbytes
+
+
 class Entry(NamedTuple):
     """What a header says of an array."""
 
@@ -109,7 +166,9 @@ class Entry(NamedTuple):
 
 
 # ---------------------------------------------------------------------- whole files
-def write(path: str | os.PathLike[str], kind: str, contents: Contents, arrays: Arrays) -> None:
+def write(
+    path: str | os.PathLike[str], kind: str, contents: dict[str, Any], arrays: Arrays
+) -> None:
     """Write a file; readers see the old one or the new one, never a part.
 
     Parameters
@@ -128,7 +187,7 @@ def write(path: str | os.PathLike[str], kind: str, contents: Contents, arrays: A
 
 def read(
     path: str | os.PathLike[str], kind: str, look: Look | None = None
-) -> tuple[Contents, dict[str, NDArray[Any]]]:
+) -> tuple[Contents, Arrays]:
     """Read the contents and the arrays of a file; raise `ModelFileError` if anything is wrong.
 
     Parameters
@@ -142,20 +201,25 @@ def read(
         It raises if one cannot be so large: of a large file, before memory is made for it.
     """
     with name_errors(path):
-        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe might never end
+        return read_file(path, kind, look)
+
+
+def read_file(
+    path: str | os.PathLike[str], kind: str, look: Look | None = None
+) -> tuple[Contents, Arrays]:
+    """Do as `read` does, within `name_errors`."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe might never open
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
             raise ModelFileError("this is no file")
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > SMALL:
-                _look_ahead(file, size, kind, look)
-            try:
-                data = file.read(size)
-            except (MemoryError, OverflowError):
-                raise _too_large(size) from None
-        return from_bytes(data, kind, look)
+        data = _read_all(fd, found.st_size, kind, look)
+    finally:
+        os.close(fd)
+    return from_bytes(data, kind, look)
 
 
-def to_bytes(kind: str, contents: Contents, arrays: Arrays) -> bytes:
+def to_bytes(kind: str, contents: dict[str, Any], arrays: Arrays) -> bytes:
     """Return what `write` writes.
 
     Examples
@@ -167,60 +231,83 @@ def to_bytes(kind: str, contents: Contents, arrays: Arrays) -> bytes:
     return b"".join(_serialise(kind, contents, arrays))
 
 
-def from_bytes(
-    data: bytes, kind: str, look: Look | None = None
-) -> tuple[Contents, dict[str, NDArray[Any]]]:
+def from_bytes(data: bytes, kind: str, look: Look | None = None) -> tuple[Contents, Arrays]:
     """Return what `read` reads from a file with these bytes."""
     manifest, rest = _read_manifest(data, len(data), kind)
-    little = _split(data, rest) if len(data) <= LITTLE else None
-    tensors = _deserialise(data) if little is None else []
+    names = manifest.short, manifest.empty
+    stored = StoredArrays.read(data, rest.start, rest.stop, *names)
+    tensors = _deserialise(data) if stored is None else []
     if _digest(data) != data[DIGEST]:
         raise ModelFileError("the file is damaged: its SHA-256 is not the one it was written with")
-    arrays, n_names = _short_arrays(manifest["short"])
-    if little is not None:
-        arrays |= little
-        n_names += len(little)
+    arrays = _arrays_of(tensors, *names) if stored is None else FileArrays(stored)
+    if look is not None:
+        look(manifest.contents, arrays, arrays.__getitem__)
+    return manifest.contents, arrays
+
+
+def _arrays_of(
+    tensors: list[tuple[str, dict[str, Any]]], short: Any, empty: Any
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file that is not laid out as we write it."""
+    arrays: dict[str, NDArray[Any]] = {}
     for name, tensor in tensors:
         dtype, shape = NUMPY.get(tensor["dtype"]), tensor["shape"]
         if dtype is None or len(shape) not in (1, 2):
             raise _wrong_tensor(name, tensor["dtype"])
         array = np.frombuffer(tensor["data"], dtype)
         arrays[name] = array if len(shape) == 1 else array.reshape(shape)
-    _check_names(arrays, n_names + len(tensors))
-    contents: Contents = manifest["contents"]
-    if look is not None:
-        look(contents, arrays, arrays.__getitem__)
-    return contents, arrays
+    n_names = len(tensors)
+    for kind, names in _names_by_type(short).items():
+        numbers = arrays.pop(SINGLES[kind], None)
+        if numbers is None or numbers.dtype != NUMPY[kind] or numbers.shape != (len(names),):
+            raise _wrong_singles(kind, len(names))
+        arrays |= zip(names, numbers.reshape(-1, 1), strict=True)
+        n_names += len(names) - 1
+    for kind, names in _names_by_type(empty).items():
+        arrays |= dict.fromkeys(names, np.empty(0, NUMPY[kind]))
+        n_names += len(names)
+    _check_names(arrays, n_names)
+    return arrays
 
 
-@contextlib.contextmanager
-def name_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let what goes wrong with a file name the file."""
-    try:
-        yield
-    except ModelFileError as error:
-        raise ModelFileError(f"{os.fsdecode(path)}: {error}") from error.__cause__
+class name_errors:  # noqa: N801 (a function to who uses it)
+    """Let what goes wrong with a file name the file: `with name_errors(path): ...`."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Do nothing yet."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ModelFileError):
+            raise ModelFileError(f"{os.fsdecode(self._path)}: {error}") from error.__cause__
 
 
 # ---------------------------------------------------------------------- writing
-def _serialise(kind: str, contents: Contents, arrays: Arrays) -> list[bytes | memoryview]:
+def _serialise(kind: str, contents: Mapping[str, Any], arrays: Arrays) -> list[bytes | memoryview]:
     tensors: dict[str, NDArray[Any]] = {}
-    short: dict[str, dict[str, float | None]] = {}
+    short: dict[str, list[str]] = {}
+    empty: dict[str, list[str]] = {}
     for name in sorted(arrays):
         array = arrays[name]
         dtype = NAMES.get(array.dtype.str)
-        if dtype is None or array.ndim not in (1, 2) or not ARRAY_NAME.fullmatch(name):
+        if dtype is None or array.ndim not in (1, 2) or not _is_name(name):
             words = f"{name!r}, {array.dtype.str}, {array.ndim}-d"
             raise TypeError(f"an array {words} does not go into a file")
         if array.shape == (0,):
-            short.setdefault(dtype, {})[name] = None
-        elif array.shape == (1,) and dtype in NUMBERS and math.isfinite(array[0]):
-            short.setdefault(dtype, {})[name] = array[0].item()
+            empty.setdefault(dtype, []).append(name)
+        elif array.shape == (1,):
+            short.setdefault(dtype, []).append(name)
         else:
             tensors[name] = np.ascontiguousarray(array)
+    for dtype, names in short.items():
+        tensors[SINGLES[dtype]] = np.concatenate([arrays[name] for name in names])
     if len(arrays) > MAX_ARRAYS:
         raise ValueError(f"{len(arrays):,} arrays are more than the {MAX_ARRAYS:,} of a file")
-    data = save(tensors, {KEY: _to_manifest(kind, contents, short)})
+    data = save(tensors, {KEY: _to_manifest(kind, contents, {"empty": empty, "short": short})})
     if not data.startswith(START, LENGTH):
         raise RuntimeError("this version of safetensors does not write its metadata first")
     digest = hashlib.sha256(data).hexdigest().encode("ascii")
@@ -228,16 +315,19 @@ def _serialise(kind: str, contents: Contents, arrays: Arrays) -> list[bytes | me
     return [view[: DIGEST.start], digest, view[DIGEST.stop :]]
 
 
-def _to_manifest(kind: str, contents: Contents, short: dict[str, Any]) -> str:
-    head = {
+def _to_manifest(kind: str, contents: Mapping[str, Any], names: dict[str, Any]) -> str:
+    stays = {name: item for name, item in contents.items() if name not in LATE}
+    parts = {
         "sha256": NO_DIGEST,
         "format": kind,
         "format_version": FORMAT_VERSION,
         "library_version": __version__,
-        "short": short,
+        "contents": stays,
+        **names,
+        **{name: contents[name] for name in LATE if name in contents},
     }
-    inside = json.dumps(contents, sort_keys=True, allow_nan=False, separators=(",", ":"))
-    text = f'{json.dumps(head, separators=(",", ":"))[:-1]},"contents":{inside}}}'
+    dump = functools.partial(json.dumps, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    text = "{" + ",".join(f'"{name}":{dump(part)}' for name, part in parts.items()) + "}"
     if len(text) > MAX_MANIFEST:
         raise ValueError(
             f"names, levels, labels and history take {len(text):,} bytes as text, more than the "
@@ -248,22 +338,55 @@ def _to_manifest(kind: str, contents: Contents, short: dict[str, Any]) -> str:
     return text
 
 
+def _is_name(name: str) -> bool:
+    return bool(ARRAY_NAME.fullmatch(name)) and not name.startswith("short.")
+
+
 # ---------------------------------------------------------------------- reading
+def _read_all(fd: int, size: int, kind: str, look: Look | None) -> bytes:
+    if size <= SMALL:
+        data = os.read(fd, size)
+        if len(data) == size:
+            return data
+    with open(fd, "rb", closefd=False) as file:
+        file.seek(0)
+        if size > SMALL:
+            _look_ahead(file, size, kind, look)
+        try:
+            return file.read(size)
+        except (MemoryError, OverflowError):
+            raise _too_large(size) from None
+
+
 def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None:
     """Look at a large file's lengths before memory is made for its arrays."""
     start = file.read(LENGTH)
     start += file.read(_header_length(start, size))
     manifest, _ = _read_manifest(start, size, kind)
-    arrays, n_names = _short_arrays(manifest["short"])
     try:
         header = DECODER.decode(start[LENGTH:].decode("ascii"))
     except (ValueError, RecursionError) as error:
         raise _wrong_header(error) from None
     del header["__metadata__"]
-    entries: dict[str, Sized] = {**arrays}
-    for name, item in header.items():
-        entries[name] = _read_entry(name, item, size - len(start))
-    _check_names(entries, n_names + len(header))
+    entries: dict[str, Sized] = {
+        name: _read_entry(name, item, size - len(start)) for name, item in header.items()
+    }
+    n_names = len(entries)
+    for dtype, names in _names_by_type(manifest.short).items():
+        if entries.pop(SINGLES[dtype], None) != Entry(dtype, (len(names),)):
+            raise _wrong_singles(dtype, len(names))
+        begin, width = header[SINGLES[dtype]]["data_offsets"][0], NUMPY[dtype].itemsize
+        entries |= dict.fromkeys(names, Entry(dtype, (1,)))
+        for i, name in enumerate(names):
+            place = begin + i * width
+            header[name] = {"dtype": dtype, "data_offsets": [place, place + width]}
+        n_names += len(names) - 1
+    for dtype, names in _names_by_type(manifest.empty).items():
+        entries |= dict.fromkeys(names, Entry(dtype, (0,)))
+        header |= {name: {"dtype": dtype, "data_offsets": [0, 0]} for name in names}
+        n_names += len(names)
+    _check_names(entries, n_names)
+    arrays: dict[str, NDArray[Any]] = {}
 
     def read_one(name: str) -> NDArray[Any]:
         if name not in arrays:
@@ -273,7 +396,7 @@ def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None
         return arrays[name]
 
     if look is not None:
-        look(manifest["contents"], entries, read_one)
+        look(manifest.contents, entries, read_one)
     file.seek(0)
 
 
@@ -312,7 +435,7 @@ def _header_length(data: bytes, size: int) -> int:
     return length
 
 
-def _read_manifest(data: bytes, size: int, kind: str) -> tuple[dict[str, Any], slice]:
+def _read_manifest(data: bytes, size: int, kind: str) -> tuple[Manifest, slice]:
     """Return the manifest of a file, of which at least the header is here; and where it goes on."""
     end = LENGTH + _header_length(data, size)
     if not data.startswith(START, LENGTH):
@@ -321,12 +444,13 @@ def _read_manifest(data: bytes, size: int, kind: str) -> tuple[dict[str, Any], s
         raise ModelFileError("the file is cut off" if is_cut else words)
     if len(data) < end:
         raise ModelFileError("the file is cut off in its header")
-    header = data[LENGTH:end]
     try:
-        if len(header) > SHORT and not _fits(header):
-            raise ModelFileError(f"the header has too many values for its {len(header):,} bytes")
-        text, stop = DECODER.raw_decode(header.decode("ascii"), MANIFEST_AT)
-        del header
+        if end > SHORT and not _fits(data[LENGTH:end]):
+            raise ModelFileError(f"the header has too many values for its {end - LENGTH:,} bytes")
+        found = unquote(data, LENGTH + MANIFEST_AT)
+        if found is None:
+            found = DECODER.raw_decode(data[:end].decode("ascii"), LENGTH + MANIFEST_AT)
+        text, stop = found
         manifest = _parse(text)
     except RecursionError:
         raise ModelFileError("the manifest is nested too deeply") from None
@@ -335,7 +459,12 @@ def _read_manifest(data: bytes, size: int, kind: str) -> tuple[dict[str, Any], s
     except ValueError as error:
         raise ModelFileError(f"the manifest is no JSON: {error}") from None
     _check_manifest(manifest, kind)
-    return manifest, slice(LENGTH + stop, end)
+    contents = manifest["contents"]
+    if not isinstance(contents, Contents):
+        contents = Contents(contents, {})
+    late = {name: manifest[name] for name in LATE if name in manifest}
+    whole = Contents({**contents, **late}, contents.known)
+    return Manifest(whole, manifest["short"], manifest["empty"]), slice(stop, end)
 
 
 def _deserialise(data: bytes) -> list[tuple[str, dict[str, Any]]]:
@@ -345,37 +474,6 @@ def _deserialise(data: bytes) -> list[tuple[str, dict[str, Any]]]:
         raise _wrong_header(error) from None
     except MemoryError:
         raise _too_large(len(data)) from None
-
-
-def _split(data: bytes, rest: slice) -> dict[str, NDArray[Any]] | None:
-    """Return the tensors of a file with nothing unusual in the rest of its header; else None.
-
-    As we write it: one dimension each, one behind the other, from the start of the data to the end
-    of the file. What is laid out otherwise the library takes, or says what is wrong with it.
-    """
-    start, *items = TENSOR.split(data[rest].decode("ascii"))
-    names, dtypes, *figures, gaps = (items[i::6] for i in range(6))
-    is_aligned = rest.stop % 8 == 0
-    if not names or not is_aligned or start != "}," or gaps.pop().rstrip(" ") != "}":
-        return None
-    if any(gap != "," for gap in gaps) or len({*names}) < len(names) or "__metadata__" in names:
-        return None
-    n_bytes = len(data) - rest.stop
-    all_of = {
-        name: np.frombuffer(data, dtype, n_bytes // dtype.itemsize, rest.stop)
-        for name, dtype in NUMPY.items()
-    }
-    found, place = {}, 0
-    for name, dtype, length, begin, end in zip(
-        names, dtypes, *(map(int, column) for column in figures), strict=True
-    ):
-        numbers = all_of[dtype]
-        first, is_between = divmod(begin, numbers.itemsize)
-        if begin != place or end != begin + length * numbers.itemsize or is_between:
-            return None
-        found[name] = numbers[first : first + length]
-        place = end
-    return found if place == n_bytes else None
 
 
 # What a value takes once it is read, at most: an object, a list, an item of either.
@@ -405,8 +503,24 @@ def _parse(text: str) -> dict[str, Any]:
         )
     if len(text) > SHORT and not _fits(text.encode("ascii")):
         raise ModelFileError(f"the manifest has too many values for its {len(text):,} bytes")
+    start, end = len(MANIFEST_START), text.rfind(COMMON_ENDS)
+    if start <= end <= MAX_COMMON and text.startswith('",', start - 2):
+        with contextlib.suppress(ValueError):  # it is laid out otherwise, or wrong
+            common = _common(f"{{{text[start:end]}}}")
+            own = DECODER.decode(f"{{{text[end + 1 :]}")
+            return _unique([*common.items(), *own.items()])
     manifest = DECODER.decode(text)
     assert isinstance(manifest, dict)  # it begins with a brace
+    del manifest["sha256"]
+    return manifest
+
+
+@functools.lru_cache(32)
+def _common(text: str) -> dict[str, Any]:
+    """Return what a manifest begins with: the same for many models that differ in numbers only."""
+    manifest: dict[str, Any] = DECODER.decode(text)
+    if type(manifest.get("contents")) is dict:
+        manifest["contents"] = Contents(manifest["contents"], {})
     return manifest
 
 
@@ -440,7 +554,7 @@ def _check_manifest(manifest: dict[str, Any], kind: str) -> None:
         )
     if found != kind:
         raise ModelFileError(f"this is a {quoted(found)}, not a {kind!r}")
-    if manifest.keys() != MANIFEST_KEYS:
+    if manifest.keys() - LATE != MANIFEST_KEYS:
         raise ModelFileError(f"the manifest has other keys than format {version} has")
     if not isinstance(manifest["contents"], dict):
         raise ModelFileError("the manifest must have contents as an object")
@@ -454,25 +568,19 @@ def _digest(data: bytes) -> bytes:
     return digest.hexdigest().encode("ascii")
 
 
-def _short_arrays(item: Any) -> tuple[dict[str, NDArray[Any]], int]:
-    """Return the arrays of one number or none, which the manifest has; and how many it names."""
+def _names_by_type(item: Any) -> dict[str, list[str]]:
+    """Return names of arrays that are no tensors, by their types."""
     if type(item) is not dict or not item.keys() <= NUMPY.keys():
-        raise ModelFileError("the manifest must have short arrays by their types")
-    found: dict[str, NDArray[Any]] = {}
-    n_names = 0
-    for dtype, by_name in item.items():
-        kinds = {*map(type, by_name.values())} if type(by_name) is dict else {dict}
-        if not kinds <= {type(None), NUMBERS.get(dtype)}:
-            raise ModelFileError(f"short arrays must have a {dtype} or null by their names")
-        n_names += len(by_name)
-        full = {name: number for name, number in by_name.items() if number is not None}
-        try:
-            numbers = np.array([*full.values()], NUMPY[dtype])
-        except OverflowError:
-            raise ModelFileError(f"short arrays have numbers that are no {dtype}") from None
-        found |= dict.fromkeys(by_name, numbers[:0])
-        found |= zip(full, numbers.reshape(-1, 1), strict=True)
-    return found, n_names
+        raise ModelFileError("the manifest must name short and empty arrays by their types")
+    for dtype, names in item.items():
+        if type(names) is not list or not {*map(type, names)} <= {str}:
+            raise ModelFileError(f"short and empty arrays of {dtype} must be a list of names")
+    return item
+
+
+def _wrong_singles(dtype: str, n_names: int) -> ModelFileError:
+    words = f"the array {SINGLES[dtype]!r} must have a number for each of {n_names:,} names"
+    return ModelFileError(words)
 
 
 def _check_names(arrays: Mapping[str, object], n_names: int) -> None:

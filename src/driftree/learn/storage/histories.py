@@ -26,6 +26,7 @@ from driftree.learn.events import (
 )
 from driftree.learn.history import (
     MAX_EVENTS,
+    MAX_SAMPLES,
     Entrant,
     History,
     Mark,
@@ -106,7 +107,12 @@ def _encode_structure(structure: Structure) -> list[Any]:
 
 
 def _decode_structure(item: Any, limits: Limits) -> Structure:
-    """Return a tree: every node but the root is the child of one node before it."""
+    """Return a tree: every node but the root is the child of one node before it.
+
+    None is a single leaf from the beginning.
+    """
+    if item is None:
+        return Structure()
     nodes: dict[int, Spot] = {}
     above: dict[int, Spot | None] = {0: None}
     what = "the tree that the log begins with"
@@ -244,8 +250,9 @@ ENTRANT = {
 MARK = {"node": "<i4", "since_step": "<i8", "loss": "<f8", "rows": "<f8", "clock": "<f8"}
 WEIGHTS = {"weight": "<f4"}
 TABLES = {"sample": SAMPLE, "node": NODE, "entrant": ENTRANT, "mark": MARK, "sampled": WEIGHTS}
+PREFIX = "history."
 COLUMNS = {
-    table: [(name, f"history.{table}.{name}", np.dtype(dtype)) for name, dtype in row.items()]
+    table: [(name, f"{PREFIX}{table}.{name}", np.dtype(dtype)) for name, dtype in row.items()]
     for table, row in TABLES.items()
 }
 
@@ -253,7 +260,7 @@ COLUMNS = {
 def _to_columns(table: str, rows: Iterable[tuple[Any, ...]]) -> dict[str, NDArray[Any]]:
     columns = list(zip(*rows, strict=True)) or [()] * len(TABLES[table])
     return {
-        f"history.{table}.{name}": np.array(column, dtype=dtype)
+        f"{PREFIX}{table}.{name}": np.array(column, dtype=dtype)
         for (name, dtype), column in zip(TABLES[table].items(), columns, strict=True)
     }
 
@@ -295,7 +302,7 @@ def _pack_samples(history: History) -> dict[str, NDArray[Any]]:
 
 
 def _need(is_so: Any, what: str) -> None:
-    if not np.all(is_so):
+    if not (is_so.all() if isinstance(is_so, np.ndarray) else is_so):
         raise ModelFileError(f"the samples of the history {what}")
 
 
@@ -306,6 +313,7 @@ def _is_in(column: NDArray[Any], low: int, high: int) -> NDArray[np.bool_]:
 def _check_samples(tables: dict[str, dict[str, NDArray[Any]]], limits: Limits) -> None:
     """Look at whole columns at once, before a row of them is used."""
     sample, node, entrant, mark = (tables[name] for name in ("sample", "node", "entrant", "mark"))
+    _need(len(sample["step"]) <= MAX_SAMPLES, f"are more than {MAX_SAMPLES}")
     for times, now in ((sample["step"], limits.n_steps), (sample["n_rows"], limits.n_rows)):
         _need(_is_in(times, 0, now), "must have steps and rows from 0 until now")
         _need(np.diff(times) >= 0, "must be in order")
@@ -335,9 +343,9 @@ def _check_samples(tables: dict[str, dict[str, NDArray[Any]]], limits: Limits) -
 
 
 def _unpack_samples(arrays: Arrays, limits: Limits) -> tuple[list[Sample], dict[int, Mark]]:
-    tables = {name: _from_columns(name, arrays) for name in TABLES}
-    if not any(len(next(iter(table.values()))) for table in tables.values()):
+    if not has_samples(arrays):
         return [], {}
+    tables = {name: _from_columns(name, arrays) for name in TABLES}
     _check_samples(tables, limits)
     rows = {
         name: zip(*(c.tolist() for c in table.values()), strict=True)
@@ -373,7 +381,12 @@ def _unpack_samples(arrays: Arrays, limits: Limits) -> tuple[list[Sample], dict[
 KEYS = ("distance", "next_row", "first_step", "first_row", "first", "events")
 
 
-ARRAY_NAMES = tuple(stored_name for row in COLUMNS.values() for _, stored_name, _ in row)
+ARRAY_NAMES = frozenset(stored_name for row in COLUMNS.values() for _, stored_name, _ in row)
+
+
+def has_samples(arrays: Arrays) -> bool:
+    """Tell whether a file has tables of samples: those of a young tree are left out."""
+    return "history.sample.step" in arrays
 
 
 def pack(history: History) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -383,10 +396,10 @@ def pack(history: History) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "next_row": history.next_row,
         "first_step": history.first_step,
         "first_row": history.first_row,
-        "first": _encode_structure(history._first),
+        "first": None if history._first == Structure() else _encode_structure(history._first),
         "events": [_encode_event(event) for event in history.events],
     }
-    return contents, _pack_samples(history)
+    return contents, _pack_samples(history) if history.samples or history.marks else {}
 
 
 def unpack(contents: Any, arrays: Arrays, limits: Limits) -> History:

@@ -90,7 +90,7 @@ def codes(item: Any, what: str) -> dict[Hashable, int]:
 def members(item: Any, keys: Iterable[str], what: str) -> dict[str, Any]:
     """Return an object that has just these keys."""
     keys = set(keys)
-    if type(item) is not dict or item.keys() != keys:
+    if not isinstance(item, dict) or item.keys() != keys:
         raise ModelFileError(f"{what} must be an object with the keys {', '.join(sorted(keys))}")
     return item
 

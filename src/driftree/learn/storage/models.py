@@ -10,35 +10,33 @@ nothing is written that would be refused later.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn._kernels import MAX_LEVELS, StoredArrays
 from driftree.learn.encoding import as_set
 from driftree.learn.storage import bounds, container, histories, json_values
-from driftree.learn.storage.container import ModelFileError
+from driftree.learn.storage.container import Contents, FileArrays, ModelFileError
 from driftree.learn.validation import check_codes, check_keys
+from driftree.learn.vocabulary import Vocabulary
 from driftree.learn.words import quoted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Hashable, Mapping
 
     from numpy.typing import NDArray
 
-    Arrays = dict[str, NDArray[Any]]
+    Arrays = Mapping[str, NDArray[Any]]
     Model = TypeVar("Model")
 
 KIND = "driftree model"
 SERVED = "served"  # what a server notes of its journal in a model file: no part of the model
-FINITE = ("model.numbers", "node.rows", "sums.class_rows", "clock")  # what is predicted rests on
-COLUMNS = ("value_column", "missing_column", "level_column")
 OWN_STATE = {"_tree", "n_features_in_", "feature_names_in_"}
-MODEL_KEYS = ("class", "parameters", "n_features_in", "feature_names_in", "learnt")
-LEARNT_KEYS = ("parameters", "categorical", "names", "levels", "labels", "history")
+MODEL_KEYS = {"class", "parameters", "n_features_in", "feature_names_in", "learnt", "history"}
+LEARNT_KEYS = {"parameters", "categorical", "names", "levels", "labels"}
 
 
 # ---------------------------------------------------------------------- files
@@ -49,10 +47,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str], classes: Mapping[str, type[Model]]) -> Model:
     """Return the model in a file, of one of the classes that may be in one, by their names."""
-    contents, arrays = read(path)
-    contents.pop(SERVED, None)
     with container.name_errors(path):
-        return unpack(contents, arrays, classes)
+        return unpack(*container.read_file(path, KIND, bounds.check), classes)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
@@ -73,12 +69,13 @@ def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
         "n_features_in": json_values.encode(getattr(model, "n_features_in_", None)),
         "feature_names_in": None if names is None else [json_values.encode(name) for name in names],
         "learnt": None,
+        "history": None,
     }
     tree = model._tree
     if tree is None:
         return contents, {}
     with tree.engine.writing():  # a whole state, whoever learns meanwhile
-        contents["learnt"], arrays = _pack_learnt(tree, tree.encoder)
+        contents["learnt"], contents["history"], arrays = _pack_learnt(tree, tree.encoder)
     bounds.check(contents, arrays, arrays.__getitem__)
     read_model(contents, arrays, {type(model).__name__: type(model)})
     return contents, arrays
@@ -117,7 +114,7 @@ def _encode_categorical(categorical: Any) -> Any:
     return {"tuple": items} if isinstance(categorical, tuple) else items
 
 
-def _pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Arrays]:
+def _pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Any, dict[str, NDArray[Any]]]:
     knowledge = tree.knowledge()
     arrays, history = knowledge["arrays"], knowledge.get("history")
     tree.engine.check()
@@ -138,18 +135,9 @@ def _pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Arrays]:
             for name, codes in zip(encoder.names, encoder.levels, strict=True)
         ],
         "labels": [json_values.encode(label, "a label") for label in tree.target.labels],
-        "history": None,
     }
-    if history is not None:
-        contents["history"], more = histories.pack(history)
-        arrays |= more
-    return contents, arrays
-
-
-def _check_finite(arrays: Arrays) -> None:
-    for name in FINITE:
-        if name in arrays and not np.isfinite(arrays[name]).all():
-            raise ModelFileError(f"array {name!r} must hold finite numbers")
+    log, more = (None, {}) if history is None else histories.pack(history)
+    return contents, log, arrays | more
 
 
 # ---------------------------------------------------------------------- in
@@ -158,7 +146,7 @@ def unpack(contents: Any, arrays: Arrays, classes: Mapping[str, type[Model]]) ->
     model: Any
     model, learnt = read_model(contents, arrays, classes)
     if learnt is not None:
-        with _as_file_error():
+        with _AsFileError():
             model._take_over(learnt)
     return model  # type: ignore[no-any-return]
 
@@ -171,35 +159,82 @@ def read_model(
     All that can be looked at without a tree is looked at here, when a model is read and when it is
     written.
     """
-    contents = json_values.members(contents, MODEL_KEYS, "the model")
+    if type(contents) not in (dict, Contents) or contents.keys() - {SERVED} != MODEL_KEYS:
+        raise ModelFileError(f"the model must have the keys {', '.join(sorted(MODEL_KEYS))}")
     kind: Any = classes.get(str(contents["class"]))
     if kind is None:
         raise ModelFileError(
             f"the model is a {quoted(contents['class'])}, which this driftree does not know: "
             "upgrade driftree"
         )
-    with _as_file_error():
-        model = kind(**_decode_parameters(contents["parameters"], kind))
-        parameters = model._read_parameters()
-        _set_features(model, contents["n_features_in"], contents["feature_names_in"])
-        if contents["learnt"] is None:
-            _check_names(arrays, ())
+    with _AsFileError():
+        learnt = contents["learnt"]
+        if learnt is not None:
+            _check_counts(json_values.members(learnt, LEARNT_KEYS, "what was learnt"), arrays)
+        known = getattr(contents, "known", {})
+        told: _Told = known.get("model") or known.setdefault("model", _read_told(contents, kind))
+        model = told.make(kind)
+        if learnt is None:
+            _need_no_arrays(arrays)
             return model, None
-        learnt = json_values.members(contents["learnt"], LEARNT_KEYS, "what was learnt")
-        if not _are_same(learnt["parameters"], contents["parameters"]):
-            parameters = kind(**_decode_parameters(learnt["parameters"], kind))._read_parameters()
-        return model, _unpack_learnt(learnt, arrays, parameters)
+        return model, _unpack_learnt(told, contents["history"], arrays)
 
 
-@contextlib.contextmanager
-def _as_file_error() -> Iterator[None]:
+class _Told(NamedTuple):
+    """What a file tells of a model beside numbers and history: never changed, and used again."""
+
+    state: dict[str, Any]
+    """The attributes of a model that has learnt nothing."""
+    learnt: dict[str, Any] | None
+    """What a pickle holds, but for arrays and history; and the vocabulary."""
+
+    def make(self, kind: Any) -> Any:
+        """Return such a model, as if it were unpickled."""
+        model = kind.__new__(kind)
+        model.__dict__.update(self.state)
+        for name in ("categorical", "feature_names_in_"):  # a user might change them
+            value = self.state.get(name)
+            if isinstance(value, (list, np.ndarray)):
+                setattr(model, name, value.copy())
+        return model
+
+
+def _read_told(contents: Mapping[str, Any], kind: Any) -> _Told:
+    model = kind(**_decode_parameters(contents["parameters"], kind))
+    model._read_parameters()
+    features = _read_features(contents["n_features_in"], contents["feature_names_in"])
+    state = vars(model) | features
+    item = contents["learnt"]
+    if item is None:
+        return _Told(state, None)
+    own = kind(**_decode_parameters(item["parameters"], kind))._read_parameters()
+    names, levels, labels = _read_codes(item)
+    categorical = [
+        json_values.decode(one) for one in json_values.items(item["categorical"], "categorical")
+    ]
+    check_keys(categorical, "features in 'categorical'")
+    known = Vocabulary.of(names, levels, labels)
+    known.classes.flags.writeable = False  # many models may have it
+    learnt = {
+        "parameters": own,
+        "categorical": categorical,
+        "names": known.names,
+        "levels": known.levels,
+        "labels": known.labels,
+        "known": known,
+    }
+    return _Told(state, learnt)
+
+
+class _AsFileError:
     """Let what is wrong with values that a file gave be an error of the file."""
-    try:
-        yield
-    except ModelFileError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise ModelFileError(str(error)) from error
+
+    def __enter__(self) -> None:
+        """Do nothing yet."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (TypeError, ValueError)) and not isinstance(error, ModelFileError):
+            raise ModelFileError(str(error)) from error
 
 
 def _decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
@@ -228,96 +263,96 @@ def _parameter_names(kind: Any) -> frozenset[str]:
     return frozenset(kind._get_param_names())  # which takes longer than all the rest of them
 
 
-def _set_features(model: Any, n_features: Any, names: Any) -> None:
-    """Give a model what scikit-learn remembers of the features."""
+def _read_features(n_features: Any, names: Any) -> dict[str, Any]:
+    """Return what scikit-learn remembers of the features."""
+    found: dict[str, Any] = {}
     if n_features is not None:
-        model.n_features_in_ = json_values.whole(n_features, "n_features_in")
+        found["n_features_in_"] = json_values.whole(n_features, "n_features_in")
     if names is not None:
         texts = [
             json_values.text(name, "feature_names_in") for name in json_values.items(names, "names")
         ]
         if len(texts) != n_features:
             raise ModelFileError("feature_names_in must have one name per feature")
-        model.feature_names_in_ = np.array(texts, dtype=object)
+        found["feature_names_in_"] = np.array(texts, dtype=object)
+    return found
 
 
-def _are_same(parameters: Any, others: dict[str, Any]) -> bool:
-    """Tell whether a tree was made with a model's parameters, as it is unless they were changed."""
-    if type(parameters) is not dict or parameters.keys() != others.keys() - {"categorical"}:
-        return False
-    return all(
-        value == others[name] and type(value) is type(others[name])
-        for name, value in parameters.items()
-    )
-
-
-def _unpack_learnt(item: dict[str, Any], arrays: Arrays, parameters: Any) -> dict[str, Any]:
+def _unpack_learnt(told: _Told, history: Any, arrays: Arrays) -> dict[str, Any]:
     """Return what a pickle holds, too."""
-    _check_finite(arrays)
-    names, levels, labels = _unpack_codes(item, arrays)
-    history = None
-    own = dict(arrays)
-    for name in histories.ARRAY_NAMES:
-        own.pop(name, None)
-    if item["history"] is None:
-        _check_names(arrays, own)
+    assert told.learnt is not None
+    own = _of_engine(arrays)
+    if history is None:
+        _need_no_arrays(() if len(own) == len(arrays) else arrays.keys() & histories.ARRAY_NAMES)
     else:
-        columns = [own[name] for name in COLUMNS if name in own]
-        n_columns = 1 + sum(int(np.count_nonzero(column >= 0)) for column in columns)
+        is_sampled = histories.has_samples(arrays)
         limits = histories.Limits(
-            parameters.max_nodes,
-            len(names),
-            n_columns,
-            len(labels),
-            _single(own, "n_steps"),
-            _single(own, "n_rows"),
+            told.learnt["parameters"].max_nodes,
+            len(told.learnt["names"]),
+            bounds.count_inputs(arrays, arrays.__getitem__) if is_sampled else 1,
+            len(told.learnt["labels"]),
+            _single(arrays, "n_steps"),
+            _single(arrays, "n_rows"),
         )
-        history = histories.unpack(item["history"], arrays, limits)
-    categorical = [
-        json_values.decode(one) for one in json_values.items(item["categorical"], "categorical")
-    ]
-    check_keys(categorical, "features in 'categorical'")
-    return {
-        "parameters": parameters,
-        "categorical": categorical,
-        "names": names,
-        "levels": levels,
-        "labels": labels,
-        "arrays": own,
-        "history": history,
-    }
+        history = histories.unpack(history, arrays, limits)
+    return {**told.learnt, "arrays": own, "history": history}
 
 
-def _check_names(arrays: Arrays, known: Iterable[str]) -> None:
-    unknown = arrays.keys() - set(known)
-    if unknown:
-        raise ModelFileError(f"array {min(unknown)!r} is not part of such a model")
+def _of_engine(arrays: Arrays) -> dict[str, NDArray[Any]] | StoredArrays:
+    """Return all arrays but those of the history."""
+    if not isinstance(arrays, FileArrays):
+        return {name: array for name, array in arrays.items() if name not in histories.ARRAY_NAMES}
+    own = (
+        arrays.stored.without(histories.PREFIX) if histories.has_samples(arrays) else arrays.stored
+    )
+    if len(arrays) - len(own) > len(histories.ARRAY_NAMES):
+        _need_no_arrays({*arrays} - {*own.names()} - histories.ARRAY_NAMES)
+    return own
 
 
-def _unpack_codes(
-    item: Any, arrays: Arrays
-) -> tuple[dict[Hashable, int], list[dict[Hashable, int] | None], dict[Hashable, int]]:
-    """Return names, levels and labels; how many there are is known before one of them is a key."""
-    n_features, n_classes = len(arrays.get("is_categorical", ())), _single(arrays, "n_classes")
-    keys = ("names", "levels", "labels")
-    lists = {name: json_values.items(item[name], f"the {name}") for name in keys}
-    if not len(lists["names"]) == len(lists["levels"]) == n_features:
+def _need_no_arrays(names: Collection[str]) -> None:
+    if names:
+        raise ModelFileError(f"array {min(names)!r} is not part of such a model")
+
+
+def _check_counts(item: dict[str, Any], arrays: Arrays) -> None:
+    """Look at how many names, levels and labels there are, before one of them is a key."""
+    n_classes = _single(arrays, "n_classes")
+    if isinstance(arrays, FileArrays):
+        n_features = arrays.stored.length("is_categorical")
+    else:
+        n_features = len(arrays.get("is_categorical", ()))
+    names, levels, labels = (
+        json_values.items(item[name], f"the {name}") for name in ("names", "levels", "labels")
+    )
+    if not len(names) == len(levels) == n_features:
         raise ModelFileError(f"the names and levels are not those of {n_features} features")
-    if len(lists["labels"]) != n_classes:
+    if len(labels) != n_classes:
         raise ModelFileError(f"the labels are not those of {n_classes} classes")
-    for name, one in zip(lists["names"], lists["levels"], strict=True):
+    for name, one in zip(names, levels, strict=True):
         if one is not None and len(json_values.items(one, "the levels")) > MAX_LEVELS:
             raise ModelFileError(f"the levels of feature {quoted(name)} are more than {MAX_LEVELS}")
+
+
+def _read_codes(
+    item: dict[str, Any],
+) -> tuple[dict[Hashable, int], list[dict[Hashable, int] | None], dict[Hashable, int]]:
+    """Return names, levels and labels."""
     return (
-        json_values.codes(lists["names"], "names"),
-        [None if one is None else json_values.codes(one, "levels") for one in lists["levels"]],
-        json_values.codes(lists["labels"], "labels"),
+        json_values.codes(item["names"], "names"),
+        [None if one is None else json_values.codes(one, "levels") for one in item["levels"]],
+        json_values.codes(item["labels"], "labels"),
     )
 
 
 def _single(arrays: Arrays, name: str) -> int:
     """Return an array's only number."""
-    array = arrays.get(name)
-    if array is None or array.shape != (1,) or array.dtype.kind != "i":
+    if isinstance(arrays, FileArrays):
+        number = arrays.stored.whole(name)
+    else:
+        array = arrays.get(name)
+        is_one = array is not None and array.shape == (1,) and array.dtype.kind == "i"
+        number = int(array[0]) if array is not None and is_one else None
+    if number is None:
         raise ModelFileError(f"{name!r} must hold one whole number")
-    return int(array[0])
+    return number

@@ -1,0 +1,67 @@
+// StoredArrays: the arrays of a model file as they lie in its bytes. Nothing is copied, and nothing is made for an array
+// before somebody asks for it: a small model has a hundred of them.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace driftree {
+
+namespace nb = nanobind;
+
+enum class Type : std::uint8_t { kF32, kF64, kI32, kI64, kU8, kNone };
+
+template <class T>
+constexpr Type type_of() {
+    if (std::is_same_v<T, float>) return Type::kF32;
+    if (std::is_same_v<T, double>) return Type::kF64;
+    if (std::is_same_v<T, std::int32_t>) return Type::kI32;
+    if (std::is_same_v<T, std::int64_t>) return Type::kI64;
+    return std::is_same_v<T, std::uint8_t> ? Type::kU8 : Type::kNone;
+}
+
+class StoredArrays {
+public:
+    struct Entry {
+        std::string_view name;
+        Type type = Type::kNone;
+        const void* data = nullptr;
+        std::size_t n = 0;
+        std::size_t n_bytes() const;
+    };
+    StoredArrays() = default;
+    StoredArrays(const StoredArrays&) = delete;
+    StoredArrays& operator=(const StoredArrays&) = delete;
+
+    // Reads what a header says of tensors, from `begin` to `end` of a file. The tensors "short.f64", ... are arrays of one
+    // number each, whose names are in `singles`, {type: [name]}; those in `empty` have none. Says whether all is as we
+    // write it: one dimension each, one behind the other until the end of the file, under different and plain names.
+    // Whatever is not, Python looks at, and has words for.
+    bool read(nb::bytes file, std::size_t begin, std::size_t end, nb::handle singles, nb::handle empty);
+
+    // Becomes those of others whose names do not begin so; `owner` keeps the others.
+    void take_without(const StoredArrays& others, std::string_view start, nb::object owner);
+
+    const Entry* find(std::string_view name) const;
+    std::size_t size() const { return entries_.size(); }
+    std::size_t n_bytes() const;
+    nb::list names() const;
+
+private:
+    bool read_tensors(std::string_view header, std::string_view body);
+    bool add_singles(Type type, std::string_view tensor, nb::handle names);
+    bool add_names(nb::handle names, Entry entry, std::size_t step);
+
+    nb::object owner_;            // whose bytes the tensors and their names are
+    std::string names_;           // of the others, one behind the other
+    std::vector<Entry> entries_;  // by their names
+};
+
+void bind_stored_arrays(nb::module_& m);
+
+}  // namespace driftree
