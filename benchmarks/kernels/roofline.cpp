@@ -194,7 +194,7 @@ struct Bench {
     void learn_passes(int passes) {
         for (const driftree::Lesson& lesson : step.lessons) {
             lesson.model.blend->preference = -8.0;
-            std::fill_n(lesson.before.advantage, kRows, 0.0);
+            std::fill_n(lesson.before.signal, kRows, driftree::Signal{});
         }
         driftree::BlendRates rates;
         rates.passes = passes;

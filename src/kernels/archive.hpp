@@ -327,7 +327,7 @@ private:
         if (std::abs(number) <= largest_) return;
         // Conditions and values of rows have rules of their own, and so have models; a scaler takes any number.
         for (const char* other : {"node.threshold", "trial.threshold", "grid.edges", "grid.first_rows", "candidates.value",
-                                  "model.numbers", "split_points.keys"})
+                                  "model.numbers", "model.bend_low", "model.bend_high", "split_points.keys"})
             if (list_ + std::string(name) == other) return;
         if (name.starts_with("scale_")) return;
         if constexpr (kHeals) {

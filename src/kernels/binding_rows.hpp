@@ -59,6 +59,12 @@ int checked_node(const Engine& engine, int node) {
 }
 
 template <class Engine>
+int checked_model(const Engine& engine, int model) {
+    if (!engine.models.has(model)) throw nb::index_error("there is no such model");
+    return model;
+}
+
+template <class Engine>
 void check_rows(const Engine& engine, const Matrix& X) {
     if (static_cast<int>(X.shape(1)) != engine.table->n_features())
         throw nb::value_error("the rows must have one value per feature");
@@ -177,7 +183,8 @@ template <class Engine>
 nb::object weights(const Engine& engine, int node) {
     const Reading lock(engine);
     if (!engine.has_model(checked_node(engine, node))) throw nb::index_error("the node has no model");
-    const std::size_t outputs = engine.n_outputs(), columns = engine.shape.columns, stride = engine.shape.stride;
+    const Shape shape = engine.shape_of(node);
+    const std::size_t outputs = engine.n_outputs(), columns = shape.columns, stride = shape.stride;
     std::vector<double> all(outputs * stride), out;
     engine.weights_of(node, all.data());
     for (std::size_t k = 0; k < outputs; k++)
@@ -306,6 +313,16 @@ void bind_common(nb::class_<Engine>& bound) {
         .def("logits", &logits<Engine>, "X"_a)
         .def("leaves", &leaves<Engine>, "X"_a)
         .def("weights", &weights<Engine>, "node"_a)
+        .def(
+            "bends",
+            [](const Engine& e, int model) {
+                const Reading lock(e);
+                nb::list out;
+                const Bends& own = e.models[checked_model(e, model)].bends;
+                for (int i = 0; i < own.n(); i++) out.append(nb::make_tuple(own.feature[i], own.low[i], own.high[i]));
+                return out;
+            },
+            "model"_a)
         .def_prop_ro("due", reading<Engine>([](const Engine& e) { return e.due(); }))
         .def_prop_ro("has_due", reading<Engine>([](const Engine& e) { return e.has_due(); }))
         .def("arrays",

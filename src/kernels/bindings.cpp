@@ -1,5 +1,6 @@
 // The typed face of the kernels: see src/driftree/learn/_kernels.pyi.
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "binding_rows.hpp"
@@ -27,18 +28,29 @@ nb::object inputs(const Engine& engine, Matrix X) {
         });
 }
 
+// Inputs of rows for the model of one node, with its bends.
+template <class Engine>
+nb::object inputs_at(const Engine& engine, int node, Matrix X) {
+    checked_node(engine, node);
+    return for_rows<double>(
+        engine, X, [&] { return engine.shape_of(checked_node(engine, node)).columns; },
+        [&](const double* rows, int n, double* out) {
+            const int m = engine.table->n_features(), plain = engine.table->n_columns(),
+                      columns = engine.shape_of(node).columns;
+            Room inputs(static_cast<std::size_t>(n) * plain);
+            engine.table->fill_inputs(engine.f, rows, n, plain, inputs.data());
+            for (int i = 0; i < n; i++)
+                engine.table->fill_bends(rows + static_cast<long>(i) * m, inputs.data() + static_cast<long>(i) * plain,
+                                         engine.bends_of(node), columns, out + static_cast<long>(i) * columns);
+        });
+}
+
 template <class Engine>
 nb::object class_rows(const Engine& engine, int node) {
     const Reading lock(engine);
     std::vector<double> counts = engine.records[checked_node(engine, node)].class_rows;
     const std::size_t n = counts.size();
     return new_array(std::move(counts), {n});
-}
-
-template <class Engine>
-int checked_model(const Engine& engine, int model) {
-    if (!engine.models.has(model)) throw nb::index_error("there is no such model");
-    return model;
 }
 
 template <class Engine>
@@ -86,6 +98,15 @@ void bind_states(nb::module_& m) {
         .def_ro("prune_level", &NodeState::prune_level)
         .def_ro("replace_level", &NodeState::replace_level)
         .def_ro("rest_level", &NodeState::rest_level);
+    nb::class_<BendTrial>(m, "BendTrial")
+        .def_ro("model", &BendTrial::model)
+        .def_ro("node_loss", &BendTrial::node_loss)
+        .def_ro("trial_loss", &BendTrial::loss)
+        .def_ro("evidence", &BendTrial::evidence)
+        .def_ro("born", &BendTrial::born)
+        .def_ro("level", &BendTrial::level)
+        .def_ro("next_at", &BendTrial::next_at)
+        .def_ro("n_failed", &BendTrial::n_failed);
     nb::class_<TrialState>(m, "TrialState")
         .def_ro("place", &TrialState::place)
         .def_prop_ro("condition", [](const TrialState& s) { return tuple_of(s.trial.condition); })
@@ -155,6 +176,7 @@ void bind_model_tree(nb::class_<Engine>& bound) {
             },
             "sums"_a)
         .def("inputs", &inputs<Engine>, "X"_a)
+        .def("inputs_at", &inputs_at<Engine>, "node"_a, "X"_a)
         .def("class_rows", &class_rows<Engine>, "node"_a)
         .def("floor", &noise_floor<Engine>, "model"_a)
         .def_prop_ro("n_steps", reading<Engine>([](const Engine& e) { return e.n_steps; }))
@@ -221,10 +243,52 @@ nb::object first_rows(const MeasuredTree& engine, int node) {
     return new_array(std::move(rows), {n, m});
 }
 
+// What the loss of a model would rise by without each of its bends, in nats, to the second order.
+nb::list bend_worth(const MeasuredTree& engine, int model) {
+    const Reading lock(engine);
+    nb::list out;
+    const Model& own = engine.models[checked_model(engine, model)];
+    for (int i = 0; i < own.bends.n(); i++) out.append(Blend::worth(own.shape(engine.shape), own, engine.shape.columns + i));
+    return out;
+}
+
+nb::list bend_proposals(const MeasuredTree& engine, int node) {
+    const Reading lock(engine);
+    nb::list out;
+    checked_grid(engine, node);
+    for (const BendProposal& p : engine.evidence.bend_proposals(node))
+        out.append(nb::make_tuple(p.score, p.feature, p.knot));
+    return out;
+}
+
+BendTrial bend_trial(const MeasuredTree& engine, int node) {
+    const Reading lock(engine);
+    return engine.evidence.bend_trials[checked_node(engine, node)];
+}
+
+void start_bend_trial(MeasuredTree& engine, int node, Codes features, Doubles low, Doubles high, double level) {
+    const Writing lock(engine);
+    if (features.size() != low.size() || features.size() != high.size())
+        throw nb::value_error("every bend must have two ends");
+    const Schema& schema = engine.schema();
+    Bends bends;
+    for (std::size_t i = 0; i < features.size(); i++) {
+        const int j = features.data()[i];
+        if (j < 0 || j >= schema.n_features || schema.is_categorical[j] || !(low.data()[i] < high.data()[i]) ||
+            !std::isfinite(high.data()[i] - low.data()[i]))
+            throw nb::value_error("a bend needs a feature that is a number, and two finite ends in order");
+        bends.feature.push_back(j);
+        bends.low.push_back(low.data()[i]);
+        bends.high.push_back(high.data()[i]);
+    }
+    engine.evidence.start_bend_trial(checked_node(engine, node), bends, level);
+}
+
 nb::object curvature_inverse(const MeasuredTree& engine, int model) {
     const Reading lock(engine);
-    const Shape& shape = engine.shape;
-    const BlendParts parts(shape, engine.models[checked_model(engine, model)].memory());
+    const Model& own = engine.models[checked_model(engine, model)];
+    const Shape shape = own.shape(engine.shape);
+    const BlendParts parts(shape, own.memory());
     const std::size_t columns = shape.columns;
     std::vector<double> out;
     for (std::size_t r = 0; r < columns; r++)
@@ -263,10 +327,11 @@ void bind_measured(nb::module_& m) {
             [](Engine* self, int n_classes, int max_nodes, std::uint64_t seed, double evidence_window, int trials,
                int first_rows, int rest_share, double rest_least, int recent_speed, double alarm_factor,
                double restless_rows, double model_window, double rows_per_input, int passes, double clear_lead,
-               double most_sure, double floor_first, double floor_first_rows, double floor_rows, double floor_least,
-               double floor_most) {
+               double most_sure, double variance, double sureness_window, bool mean_curvature, double floor_first,
+               double floor_first_rows, double floor_rows, double floor_least, double floor_most) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
-                new (self) Engine({{model_window, rows_per_input, passes, clear_lead, most_sure, floor},
+                new (self) Engine({{model_window, rows_per_input, passes, clear_lead, most_sure, variance, sureness_window,
+                                    mean_curvature, floor},
                                    {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor,
                                     restless_rows},
                                    seed,
@@ -275,8 +340,8 @@ void bind_measured(nb::module_& m) {
             },
             "n_classes"_a, nb::kw_only(), "max_nodes"_a, "seed"_a, "evidence_window"_a, "trials"_a, "first_rows"_a,
             "rest_share"_a, "rest_least"_a, "recent_speed"_a, "alarm_factor"_a, "restless_rows"_a, "model_window"_a,
-            "rows_per_input"_a, "passes"_a, "clear_lead"_a, "most_sure"_a, "floor_first"_a, "floor_first_rows"_a,
-            "floor_rows"_a, "floor_least"_a, "floor_most"_a)
+            "rows_per_input"_a, "passes"_a, "clear_lead"_a, "most_sure"_a, "variance"_a, "sureness_window"_a,
+            "mean_curvature"_a, "floor_first"_a, "floor_first_rows"_a, "floor_rows"_a, "floor_least"_a, "floor_most"_a)
         .def("trials", &trials, "node"_a)
         .def(
             "refresh_at",
@@ -311,6 +376,56 @@ void bind_measured(nb::module_& m) {
                  e.adopt_challenger();
              })
         .def("curvature_inverse", &curvature_inverse, "model"_a)
+        .def("bend_worth", &bend_worth, "model"_a)
+        .def("bend_proposals", &bend_proposals, "node"_a)
+        .def("bend_trial", &bend_trial, "node"_a)
+        .def("start_bend_trial", &start_bend_trial, "node"_a, "features"_a, "low"_a, "high"_a, "level"_a)
+        .def(
+            "drop_bend_trial",
+            [](Engine& e, int node) {
+                const Writing lock(e);
+                e.evidence.drop_bend_trial(checked_node(e, node));
+            },
+            "node"_a)
+        .def(
+            "next_bend",
+            [](Engine& e, int node, double rows, int n_failed) {
+                const Writing lock(e);
+                e.evidence.set_next_bend(checked_node(e, node), rows, n_failed);
+            },
+            "node"_a, "rows"_a, "n_failed"_a)
+        .def(
+            "edges",
+            [](const Engine& e, int node) {
+                const Reading lock(e);
+                nb::list out;
+                const Grid& grid = checked_grid(e, node);
+                for (std::size_t j = 0; j + 1 < grid.first_slot.size(); j++) {
+                    const auto begin = grid.edges.begin() + grid.first_slot[j];
+                    const auto end = grid.edges.begin() + grid.first_slot[j + 1];
+                    std::vector<double> own(begin, std::find_if(begin, end, [](double edge) { return std::isnan(edge); }));
+                    const std::size_t n = own.size();
+                    out.append(new_array(std::move(own), {n}));
+                }
+                return out;
+            },
+            "node"_a)
+        .def(
+            "bend_level",
+            [](Engine& e, int node, double level) {
+                const Writing lock(e);
+                e.evidence.bend_trials[checked_node(e, node)].level = level;
+            },
+            "node"_a, "level"_a)
+        .def(
+            "bend",
+            [](Engine& e, int node) {
+                const Writing lock(e);
+                if (e.evidence.bend_trials[checked_node(e, node)].is_free())
+                    throw nb::index_error("the node has no trial of bends");
+                e.bend(node);
+            },
+            "node"_a)
         .def_prop_ro("challenger", challenger([](const auto& c) { return c.model; }))
         .def_prop_ro("challenger_rows", challenger([](const auto& c) { return c.rows; }))
         .def_prop_ro("challenger_loss", challenger([](const auto& c) { return c.loss; }))

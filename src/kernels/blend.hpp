@@ -18,11 +18,12 @@ inline void predictors_of(const Shape& s, const double* weights, const double* i
 // A model's memory for one row. After the forward pass it holds what both learners said of the first row, which is what
 // they still think when they begin to learn it.
 struct Scratch {
-    double *product, *square;                      // Newton's: A x of this row; what the row before has yet to take from A
-    double *adagrad, *newton, *blend, *curvature;  // residuals of the learners; Newton's curvature
+    double *product, *square;  // Newton's: A x of this row; what the row before has yet to take from A
+    double *adagrad, *newton, *blend, *said, *curvature;  // residuals of the learners; predictors; Newton's curvature
     Scratch(const Shape& s, const Lesson& lesson)
         : product(lesson.before.scratch), square(product + s.stride), adagrad(square + s.stride),
-          newton(adagrad + padded(s.outputs)), blend(newton + padded(s.outputs)), curvature(blend + padded(s.outputs)) {}
+          newton(adagrad + padded(s.outputs)), blend(newton + padded(s.outputs)), said(blend + padded(s.outputs)),
+          curvature(said + padded(s.outputs)) {}
 };
 
 // ---------------------------------------------------------------- what the models say before they learn
@@ -38,7 +39,7 @@ struct Lanes {
     void write(const Vector& loss, const Vector& advantage) {
         for (int lane = 0; lane < n; lane++) {
             lesson[lane]->before.loss[place[lane]] = loss[lane];
-            lesson[lane]->before.advantage[place[lane]] = advantage[lane];
+            lesson[lane]->before.signal[place[lane]].advantage = advantage[lane];
         }
         n = 0;
     }
@@ -55,14 +56,18 @@ template <class Loss>
 void forward_lanes(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
     Lanes lanes;
     typename Loss::Lanes given;
-    alignas(64) double a[kLanes], b[kLanes], preference[kLanes];
-    at(a) = at(b) = at(preference) = all(0.0);
+    alignas(64) double a[kLanes], b[kLanes], preference[kLanes], sureness[kLanes];
+    at(a) = at(b) = at(preference) = at(sureness) = all(0.0);
     const auto finish = [&] {
         const Vector share = newton_share(at(preference));
         const Slopes slopes_a = given.slopes(at(a)), slopes_b = given.slopes(at(b));
-        const Slopes slopes = given.slopes((1.0 - share) * at(a) + share * at(b));
+        const Vector said = at(sureness) * ((1.0 - share) * at(a) + share * at(b));
+        const Slopes slopes = given.slopes(said);
         for (int lane = 0; lane < lanes.n; lane++) {
-            lanes.lesson[lane]->before.residual[lanes.place[lane]] = slopes.residual[lane];
+            const Forward& before = lanes.lesson[lane]->before;
+            before.residual[lanes.place[lane]] = slopes.residual[lane];
+            before.signal[lanes.place[lane]].pull = slopes.residual[lane] * said[lane];
+            before.signal[lanes.place[lane]].grip = slopes.curvature[lane] * said[lane] * said[lane];
             if (lanes.place[lane] > 0) continue;
             const Scratch scratch(s, *lanes.lesson[lane]);
             *scratch.adagrad = slopes_a.residual[lane];
@@ -75,9 +80,10 @@ void forward_lanes(const Shape& s, const Rows& rows, const Lesson* lessons, int 
         for (int i = 0; i < lesson->visit.n; i++) {
             const int row = lesson->visit.rows[i], lane = lanes.n;
             const BlendParts model(s, lesson->model);
-            a[lane] = dot(model.adagrad, rows.input(s, row), s.stride);
-            b[lane] = dot(model.newton, rows.input(s, row), s.stride);
+            a[lane] = dot(model.adagrad, lesson->input(s, i), s.stride);
+            b[lane] = dot(model.newton, lesson->input(s, i), s.stride);
             preference[lane] = model.state->preference;
+            sureness[lane] = model.state->sureness;
             given.target[lane] = rows.targets[row];
             given.set_state(lane, *lesson->model.loss);
             lanes.add(*lesson, i);
@@ -103,9 +109,10 @@ void forward_joint(const Shape& s, const Rows& rows, const Lesson* lessons, int 
         for (int i = lesson->visit.n - 1; i >= 0; i--) {  // backwards: the scratch keeps the first row
             const int row = lesson->visit.rows[i], lane = lanes.n;
             const double target = rows.targets[row];
-            predictors_of(s, model.adagrad, rows.input(s, row), a);
-            predictors_of(s, model.newton, rows.input(s, row), b);
-            for (int k = 0; k < s.outputs; k++) blend[k] = (1.0 - share) * a[k] + share * b[k];
+            predictors_of(s, model.adagrad, lesson->input(s, i), a);
+            predictors_of(s, model.newton, lesson->input(s, i), b);
+            for (int k = 0; k < s.outputs; k++)
+                scratch.said[k] = blend[k] = model.state->sureness * ((1.0 - share) * a[k] + share * b[k]);
             const auto own = Loss::slope(blend, s.outputs, target);
             const auto of_a = Loss::slope(a, s.outputs, target), of_b = Loss::slope(b, s.outputs, target);
             ratio[lane] = own.ratio;
@@ -113,7 +120,17 @@ void forward_joint(const Shape& s, const Rows& rows, const Lesson* lessons, int 
             ratio_gap[lane] = of_a.ratio / of_b.ratio;
             hinge_gap[lane] = of_a.hinge - of_b.hinge;
             *scratch.curvature = of_b.curvature;
-            for (int k = 0; k < s.outputs; k++) lesson->before.residual[static_cast<long>(i) * s.outputs + k] = blend[k];
+            double pull = 0.0, mean = 0.0, square = 0.0;
+            for (int k = 0; k < s.outputs; k++) {
+                const double p = blend[k] + (k == static_cast<int>(target) ? 1.0 : 0.0), said = scratch.said[k];
+                lesson->before.residual[static_cast<long>(i) * s.outputs + k] = blend[k];
+                pull += blend[k] * said;
+                mean += p * said;
+                square += p * said * said;
+            }
+            lesson->before.signal[i].pull = pull;
+            lesson->before.signal[i].grip =
+                square > mean * mean ? square - mean * mean : 0.0;  // a variance, but for rounding
             lanes.add(*lesson, i);
             if (lanes.n == kLanes) finish();
         }
@@ -148,6 +165,7 @@ struct Group {
         lessons[n++] = &lesson;
     }
     int row(int l, int i) const { return lessons[l]->visit.rows[i]; }
+    double step(int l, int i) const { return rows.steps[row(l, i)]; }
     Scratch scratch(int l) const { return Scratch(s, *lessons[l]); }
 
     // Calls each(i) for all i that have an i-th row; models that have no more rows leave the group.
@@ -166,13 +184,13 @@ struct Group {
         if constexpr (Loss::kIsJoint) {
             for (int l = 0; l < n; l++) {
                 double* residual = scratch(l).*residual_of;
-                predictors_of(s, models[l]->*weights_of, rows.input(s, row(l, i)), residual);
+                predictors_of(s, models[l]->*weights_of, lessons[l]->input(s, i), residual);
                 const auto slope = Loss::slope(residual, s.outputs, rows.targets[row(l, i)]);
                 if (residual_of == &Scratch::newton) *scratch(l).curvature = slope.curvature;
             }
         } else {
             for (int l = 0; l < n; l++) {
-                given.predictor[l] = dot(models[l]->*weights_of, rows.input(s, row(l, i)), s.stride);
+                given.predictor[l] = dot(models[l]->*weights_of, lessons[l]->input(s, i), s.stride);
                 given.target[l] = rows.targets[row(l, i)];
             }
             const auto slopes = given.slopes(at(given.predictor));
@@ -187,15 +205,16 @@ struct Group {
 // ---------------------------------------------------------------- Adagrad
 inline bool is_sparse(const Shape& s, int n_active) { return 8 * n_active < s.stride; }
 
-inline void adagrad_row(const Shape& s, const BlendParts& model, const Rows& rows, int row, const double* residual) {
-    const double* z = rows.input(s, row);
-    const double weight = rows.steps[row];
-    const std::int32_t* active = rows.active + static_cast<long>(row) * s.stride;
+inline void adagrad_row(const Shape& s, const BlendParts& model, const Lesson& lesson, int place, double weight,
+                        const double* residual) {
+    const double* z = lesson.input(s, place);
+    const std::int32_t* active = lesson.active + static_cast<long>(lesson.lines[place]) * s.stride;
+    const int n_active = lesson.n_active[lesson.lines[place]];
     for (int k = 0; k < s.outputs; k++) {
         double* w = model.adagrad + k * s.stride;
         double* squares = model.squares + k * s.stride;
-        if (is_sparse(s, rows.n_active[row])) {
-            for (int i = 0; i < rows.n_active[row]; i++) {
+        if (is_sparse(s, n_active)) {
+            for (int i = 0; i < n_active; i++) {
                 const double g = residual[k] * z[active[i]];
                 const double sum = squares[active[i]] += weight * (g * g);
                 w[active[i]] -= weight * g * static_cast<double>(1.0f / (std::sqrt(static_cast<float>(sum)) + 1e-8f));
@@ -215,16 +234,16 @@ void adagrad_pass(Group<Loss>& group, bool knows_first) {
     group.for_rows([&](int i) {
         if (i > 0 || !knows_first) group.template ask<&BlendParts::adagrad, &Scratch::adagrad>(i);
         for (int l = 0; l < group.n; l++)
-            adagrad_row(group.s, *group.models[l], group.rows, group.row(l, i), group.scratch(l).adagrad);
+            adagrad_row(group.s, *group.models[l], *group.lessons[l], i, group.step(l, i), group.scratch(l).adagrad);
     });
 }
 
 // ---------------------------------------------------------------- online Newton
-void reset_matrix(const Shape& s, double* matrix, BlendState& state) {
+void reset_matrix(const Shape& s, double* matrix, BlendState& state, double variance) {
     for (long i = 0; i < static_cast<long>(s.stride) * s.stride; i++) matrix[i] = 0.0;
-    for (int c = 0; c < s.columns; c++) matrix[static_cast<long>(c) * s.stride + c] = kInitialCurvatureInverse;
+    for (int c = 0; c < s.columns; c++) matrix[static_cast<long>(c) * s.stride + c] = variance;
     state.scale = 1.0;
-    state.trace = kInitialCurvatureInverse * s.columns;
+    state.trace = variance * s.columns;
 }
 
 // Multiplies the scale into the matrix, so that neither overflows in a long life.
@@ -241,20 +260,20 @@ void fold_scale(const Shape& s, double* matrix, BlendState& state) {
 
 // Forgetting makes A grow where no rows inform it (columns that stay zero). When A as a whole is twice what it was at
 // the start, no input may stay less certain than it was then. Line and column shrink together, which keeps A symmetric and positive definite.
-void limit_diagonal(const Shape& s, double* matrix, BlendState& state) {
+void limit_diagonal(const Shape& s, double* matrix, BlendState& state, double variance) {
     fold_scale(s, matrix, state);
     for (int r = 0; r < s.columns; r++) {
         double* line = matrix + static_cast<long>(r) * s.stride;
         const double own = line[r];
-        if (!(own > kInitialCurvatureInverse)) continue;
-        const double factor = std::sqrt(kInitialCurvatureInverse / own);
+        if (!(own > variance)) continue;
+        const double factor = std::sqrt(variance / own);
         for (int c = 0; c < s.columns; c++) {
             if (c == r) continue;
             line[c] *= factor;
             matrix[static_cast<long>(c) * s.stride + r] = line[c];
         }
-        line[r] = kInitialCurvatureInverse;
-        state.trace -= own - kInitialCurvatureInverse;
+        line[r] = variance;
+        state.trace -= own - variance;
     }
 }
 
@@ -318,16 +337,15 @@ inline void subtract_square_and_times(const Shape& s, double* matrix, const doub
 // One row of online Newton:  u = A x;  q = f + h x'u;  A <- (A - h u u' / q) / f;  W -= residual u' / q,
 // with A = scale * matrix. What is to be subtracted waits in `scratch.square`: the next row of the model, which reads
 // all of the matrix anyway, does it on the way.
-inline void newton_row(const Shape& s, const BlendParts& model, const Rows& rows, int row, double keep,
-                       const Scratch& scratch, bool& waits) {
+inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& lesson, int place, double weight, double keep,
+                       double curvature_share, double variance, const Scratch& scratch, bool& waits) {
     BlendState& state = *model.state;
     double* matrix = model.matrix;
-    const double* z = rows.input(s, row);
-    const std::int32_t* active = rows.active + static_cast<long>(row) * s.stride;
-    const int n_active = rows.n_active[row];
-    const double weight = rows.steps[row];
+    const double* z = lesson.input(s, place);
+    const std::int32_t* active = lesson.active + static_cast<long>(lesson.lines[place]) * s.stride;
+    const int n_active = lesson.n_active[lesson.lines[place]];
     const double fade = weight == 1.0 ? keep : std::pow(keep, weight);
-    const double curvature = weight * (*scratch.curvature > 0.01 ? *scratch.curvature : 0.01);
+    const double given = curvature_share * *scratch.curvature, curvature = weight * (given > 0.01 ? given : 0.01);
     double* u = scratch.product;
 
     if (waits) {
@@ -337,7 +355,7 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Rows& rows
     }
     double leverage = dot(z, u, s.stride);
     if (!(leverage >= 0.0 && leverage < 1e300)) {  // rounding has cost A its positive definiteness
-        reset_matrix(s, matrix, state);
+        reset_matrix(s, matrix, state, variance);
         times(s, matrix, z, active, n_active, u);
         leverage = dot(z, u, s.stride);
     }
@@ -353,12 +371,12 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Rows& rows
     state.scale /= fade;
     const double root = std::sqrt(shrink);
     for (int c = 0; c < s.stride; c += kLanes) at(scratch.square + c) = at(u + c) * root;
-    const bool is_large = state.trace > 2.0 * kInitialCurvatureInverse * s.columns;
+    const bool is_large = state.trace > 2.0 * variance * s.columns;
     const bool is_off = state.scale > 1e3 || state.scale < 1e-3;
     waits = !is_large && !is_off;
     if (waits) return;
     subtract_square(s, matrix, scratch.square);
-    if (is_large) limit_diagonal(s, matrix, state);
+    if (is_large) limit_diagonal(s, matrix, state, variance);
     if (state.scale > 1e3 || state.scale < 1e-3) fold_scale(s, matrix, state);
 }
 
@@ -366,18 +384,27 @@ template <class Loss>
 void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first) {
     const double least = rates.rows_per_column * group.s.columns,
                  keep = 1.0 - 1.0 / (rates.rows > least ? rates.rows : least);
+    const int free_outputs = group.s.outputs - 1;  // of a joint loss: one follows from the others
+    const double share = Loss::kIsJoint && rates.mean_curvature ? 2.0 / free_outputs : 1.0;
     bool waits[kLanes] = {};
     group.for_rows([&](int i) {
         if (i > 0 || !knows_first) group.template ask<&BlendParts::newton, &Scratch::newton>(i);
         for (int l = 0; l < group.n; l++)
-            newton_row(group.s, *group.models[l], group.rows, group.row(l, i), keep, group.scratch(l), waits[l]);
+            newton_row(group.s, *group.models[l], *group.lessons[l], i, group.step(l, i), keep, share, rates.variance,
+                       group.scratch(l), waits[l]);
     });
     for (int l = 0; l < group.n; l++)
         if (waits[l]) subtract_square(group.s, group.models[l]->matrix, group.scratch(l).square);
 }
 
 // ---------------------------------------------------------------- the blend
-// Also how often the model is wrong lately; returns the most that a row cost.
+// What a row would have cost had the blend been as sure as its learners are, at least: beyond even odds a loss is about
+// what was said against the label.
+inline double full_loss(double loss, double sureness) {
+    return loss > kEvenOdds ? loss + (1.0 / sureness - 1.0) * (loss - kEvenOdds) : loss;
+}
+
+// Also how often the model is wrong lately; returns the most that a row would have cost.
 inline double learn_preference(const Rows& rows, const Lesson& lesson) {
     BlendState& state = *lesson.model.blend;
     double most = 0.0;
@@ -385,12 +412,29 @@ inline double learn_preference(const Rows& rows, const Lesson& lesson) {
         const double weight = rows.steps[lesson.visit.rows[i]], loss = lesson.before.loss[i];
         const bool is_whole = weight == 1.0;
         const double fade = is_whole ? 0.998 : std::pow(0.998, weight), keep = is_whole ? 0.98 : std::pow(0.98, weight);
-        const double d = fade * state.preference + weight * lesson.before.advantage[i];
+        const double d = fade * state.preference + weight * lesson.before.signal[i].advantage;
         state.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);
         state.wrong = keep * state.wrong + (loss > kEvenOdds ? 1.0 - keep : 0.0);
         most = loss > most ? loss : most;
     }
-    return most;
+    return full_loss(most, state.sureness);
+}
+
+// One Newton step for all rows of the lesson. Learners that know few rows say more than they know; their blend learns by
+// how much. It changes no decision between labels, but what they cost.
+inline void learn_sureness(const Rows& rows, const Lesson& lesson, double window) {
+    BlendState& state = *lesson.model.blend;
+    double pull = 0.0, grip = 0.0, n = 0.0;
+    for (int i = 0; i < lesson.visit.n; i++) {
+        const double weight = rows.steps[lesson.visit.rows[i]];
+        pull += weight * lesson.before.signal[i].pull;
+        grip += weight * lesson.before.signal[i].grip;
+        n += weight;
+    }
+    state.sureness_rows = std::exp(-n / window) * state.sureness_rows + grip;
+    const double step = pull / (state.sureness_rows + 10.0), limited = step > 0.5 ? 0.5 : (step < -0.5 ? -0.5 : step);
+    const double sureness = state.sureness * std::exp(-limited);
+    state.sureness = sureness > 1.0 ? 1.0 : (sureness < 0.01 ? 0.01 : sureness);
 }
 
 // Without noise weights grow as long as rows come, and other labels would first have to undo all of that. A model that is
@@ -401,8 +445,9 @@ void limit_sureness(const Shape& s, const Rows& rows, const Lesson& lesson, doub
     const BlendParts model(s, lesson.model);
     double factor = 1.0;
     for (int i = 0; i < lesson.visit.n; i++) {
-        if (!(lesson.before.loss[i] > most_sure)) continue;
-        const double own = std::pow(most_sure / lesson.before.loss[i], rows.steps[lesson.visit.rows[i]]);
+        const double loss = full_loss(lesson.before.loss[i], lesson.model.blend->sureness);
+        if (!(loss > most_sure)) continue;
+        const double own = std::pow(most_sure / loss, rows.steps[lesson.visit.rows[i]]);
         factor = own < factor ? own : factor;
     }
     for (int c = 0; c < s.size(); c++) {
@@ -410,6 +455,8 @@ void limit_sureness(const Shape& s, const Rows& rows, const Lesson& lesson, doub
         model.squares[c] *= factor * factor;
         model.newton[c] *= factor;
     }
+    const double sureness = model.state->sureness / factor;  // what it doubted in its weights is no longer in them
+    model.state->sureness = sureness < 1.0 ? sureness : 1.0;
 }
 
 template <class Loss>
@@ -440,6 +487,7 @@ void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n,
                 limit_sureness(s, rows, lessons[l], rates.most_sure);
                 knows_first = false;
             }
+            if (rates.sureness_window > 0.0) learn_sureness(rows, lessons[l], rates.sureness_window);
             const BlendParts& model = models[l - begin] = BlendParts(s, lessons[l].model);
             group.add(lessons[l], model);
             if (needs_more_passes(lessons[l], rates, spares)) again.add(lessons[l], model);
@@ -458,7 +506,8 @@ void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n,
 void blend_weights(const Shape& s, const ModelMemory& memory, double* weights) {
     const BlendParts model(s, memory);
     const double share = newton_share(all(model.state->preference))[0];
-    for (int c = 0; c < s.size(); c++) weights[c] = (1.0 - share) * model.adagrad[c] + share * model.newton[c];
+    for (int c = 0; c < s.size(); c++)
+        weights[c] = model.state->sureness * ((1.0 - share) * model.adagrad[c] + share * model.newton[c]);
 }
 
 }  // namespace

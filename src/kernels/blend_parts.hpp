@@ -6,8 +6,6 @@
 
 namespace driftree {
 
-constexpr double kInitialCurvatureInverse = 10.0;
-
 struct BlendParts {
     BlendState* state;
     double *adagrad, *squares, *newton;  // [outputs, stride]

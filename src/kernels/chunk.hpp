@@ -21,6 +21,16 @@ inline std::uint64_t mix64(std::uint64_t z) {  // splitmix64's finaliser
     return z ^ (z >> 31);
 }
 
+// Which of n inputs are not 0; returns how many.
+inline int list_active(const double* inputs, int n, std::int32_t* list) {
+    int count = 0;
+    for (int c = 0; c < n; c++) {
+        list[count] = c;
+        count += inputs[c] != 0.0;
+    }
+    return count;
+}
+
 // The rows of one step: raw values, inputs of the simple models, targets, weights.
 class Chunk {
 public:
@@ -63,13 +73,7 @@ public:
         table.fill_inputs(f, raw.data(), n, stride, inputs.data());
         for (int i = 0; i < n && lists_active; i++) {
             const double* z = inputs.data() + static_cast<long>(i) * stride;
-            std::int32_t* list = active.data() + static_cast<long>(i) * stride;
-            int count = 0;
-            for (int c = 0; c < table.n_columns(); c++) {
-                list[count] = c;
-                count += z[c] != 0.0;
-            }
-            n_active[i] = count;
+            n_active[i] = list_active(z, table.n_columns(), active.data() + static_cast<long>(i) * stride);
         }
     }
 

@@ -54,7 +54,8 @@ void FimtddTree::learn_row(const double* x, int code, double weight) {
     const double step = std::min(weight, 1.0);
     double row_loss = 0.0;
     const Rows rows = {inputs_.data(), nullptr, nullptr, &target, &weight, &step};
-    lessons_[0] = {models[nodes[leaf].model].memory(), {&row, 1}, {&row_loss, residual_.data(), nullptr, scratch_.data()}};
+    lessons_[0] = {
+        shape, models[nodes[leaf].model].memory(), {&row, 1}, {&row_loss, residual_.data(), nullptr, scratch_.data()}};
     Sgd::forward(f, loss, shape, rows, lessons_);
     // The residual is the derivative by the logit, p - 1 at the row's label: the error of the predicted probability.
     const double error = std::abs(shape.outputs == 1 ? residual_[0] : residual_[static_cast<int>(target)]);
@@ -113,7 +114,7 @@ void FimtddTree::feature_came() {
         while (!points.counts.empty() && std::ssize(points.root) < table->n_features()) points.add_feature();
 }
 
-void FimtddTree::reshape(const Shape& to) {
+void FimtddTree::reshape(const Shape& to, int) {
     auto moved = models.moved(shape, to);
     models.all.swap(moved);
     shape = to;

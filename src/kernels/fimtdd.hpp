@@ -1,6 +1,6 @@
 // FimtddTree: FIMT-DD on the same table, nodes, models and prediction as the Dynamic Model Tree. What is its own: only leaves
 // have models, split points per leaf, the Page-Hinkley tests of the inner nodes, and that rows are learnt one by one, up to
-// the row at which a node is due. What is split or deleted is decided in Python (baselines/fimtdd_tree.py).
+// the row at which a node is due. What is split or deleted is decided in Python (baselines/fimtdd.py).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -88,7 +88,7 @@ private:
     int outputs_for(int) const override { return shape.outputs; }
     void reserve(int n_features, int classes) override;
     void reserve_nodes(int n) override;
-    void reshape(const Shape& to) override;
+    void reshape(const Shape& to, int n_more) override;
     void feature_came() override;
 
     std::vector<double> inputs_, residual_, scratch_;

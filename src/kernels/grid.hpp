@@ -23,6 +23,12 @@ struct Proposal {
     int slot = -1;
 };
 
+struct BendProposal {
+    double score;
+    std::int32_t feature;
+    double knot;
+};
+
 // Scores compare in single precision, so that rounding cannot decide a tie.
 inline double rounded(double value) { return static_cast<double>(static_cast<float>(value)); }
 
@@ -129,6 +135,12 @@ struct Grid {
         counts.swap(no_counts);
         gradients.swap(no_gradients);
         total.swap(no_total);
+        scale = 1.0;
+    }
+    void forget_gradients() {
+        std::fill(counts.begin(), counts.end(), 0.0);
+        std::fill(gradients.begin(), gradients.end(), 0.0f);
+        std::fill(total.begin(), total.end(), 0.0);
         scale = 1.0;
     }
     void restart() { *this = Grid(); }
@@ -270,6 +282,52 @@ struct Grid {
             consider(with_missing, n_left + n_missing, slot, {j, edges[slot], false, true});
         }
         return best;
+    }
+    // How much a bend at each edge of feature j promises: a score test of the input that it would add, beside an intercept
+    // and the feature's own input. From the sums by slot: with the hinge h = max(0, z - knot), its part that these two do
+    // not explain has the variance V and the gradient U, and the score is U^2 / V over all outputs.
+    void add_bends(const Functions& f, const Shape& shape, const Table& table, int j, std::vector<BendProposal>& out) const {
+        const int begin = first_slot[j], top = first_slot[j + 1] - 2;  // the last slot of values
+        const int outputs = shape.outputs, size = shape.size(), column = table.schema.value_column[j];
+        const double shift = table.scaler.shift[j], factor = table.scaler.factor[j];
+        if (top - begin < 2 || column < 0) return;
+        const std::vector<double> rest = implied_gradient(f, size, j);
+        const auto gradient = [&](int slot, int k, int c) {
+            const int i = k * shape.stride + c;
+            return static_cast<double>(gradients[static_cast<long>(slot) * size + i]) + (slot == implied[j] ? rest[i] : 0.0);
+        };
+        const auto z_of = [&](double value) { return std::clamp((value - shift) * factor, -1.5, 1.5); };
+        const auto middle = [&](int slot) {
+            if (slot == begin) return z_of(edges[begin]);
+            return slot == top ? z_of(edges[top - 1] + 0.5 * (edges[top - 1] - edges[top - 2]))
+                               : z_of(0.5 * (edges[slot - 1] + edges[slot]));
+        };
+        double n = 0.0, s1 = 0.0, s2 = 0.0;
+        std::vector<double> all_1(outputs, 0.0), all_z(outputs, 0.0), above_1(outputs, 0.0), above_z(outputs, 0.0);
+        for (int slot = begin; slot <= top; slot++) {
+            const double z = middle(slot);
+            n += counts[slot], s1 += counts[slot] * z, s2 += counts[slot] * z * z;
+            for (int k = 0; k < outputs; k++) all_1[k] += gradient(slot, k, 0), all_z[k] += gradient(slot, k, column);
+        }
+        const double spread = n * s2 - s1 * s1;
+        if (!(spread > 1e-9 * n * n)) return;
+        double n_above = 0.0, z_above = 0.0, zz_above = 0.0;
+        for (int slot = top; slot > begin; slot--) {  // the knot is the edge below the slot
+            const double z = middle(slot), knot = z_of(edges[slot - 1]);
+            n_above += counts[slot], z_above += counts[slot] * z, zz_above += counts[slot] * z * z;
+            for (int k = 0; k < outputs; k++) above_1[k] += gradient(slot, k, 0), above_z[k] += gradient(slot, k, column);
+            const double h = z_above - knot * n_above, hh = zz_above - 2.0 * knot * z_above + knot * knot * n_above,
+                         hz = zz_above - knot * z_above;
+            const double slope = (n * hz - s1 * h) / spread, offset = (h - slope * s1) / n;
+            const double variance = hh - offset * h - slope * hz;
+            if (!(variance > 1e-4 * n)) continue;
+            double score = 0.0;
+            for (int k = 0; k < outputs; k++) {
+                const double u = above_z[k] - knot * above_1[k] - offset * all_1[k] - slope * all_z[k];
+                score += u * u;
+            }
+            out.push_back({rounded(scale * score / variance), j, edges[slot - 1]});
+        }
     }
     template <class Archive>
     void visit(Archive& archive) {

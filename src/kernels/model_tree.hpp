@@ -104,7 +104,7 @@ public:
         due_.clear();
         if (n == 0) return;
         if (n_rows == 0 && shape.stride != padded(shape.columns))  // the first rows' columns are known
-            reshape({shape.columns, padded(shape.columns), shape.outputs});
+            reshape({shape.columns, padded(shape.columns), shape.outputs}, 0);
         evidence.begin_step();
         read(step_, X, y, weights, n);
         evidence.make_scratch(step_, scratch_, true);  // a single row may wait
@@ -114,6 +114,7 @@ public:
         table->scaler.make_scratch();
         table->update(f, step_.chunk.raw.data(), step_.chunk.weights.data(), n);
         step_.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
+        step_.fill_bends(models, *table);
         for (int i = 0; i < n; i++) clock += step_.chunk.weights[i];
         n_rows = std::min(n_rows + n, kMostRows);
         n_steps = std::min(n_steps + 1, n_rows);
@@ -142,6 +143,7 @@ public:
         read(step, X, y, weights, n);
         evidence.make_scratch(step, scratch, false);
         step.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
+        step.fill_bends(models, *table);
         judge(step);
         for (int s = step.n_stops - 1; s >= 0; s--) accumulate(step, scratch, step.stops[s], sums.parts.emplace_back());
         evidence.accumulate_last(step, sums.whole);
@@ -194,6 +196,13 @@ public:
         n_changes++;
     }
     void prune(int node) { remove(node, nodes.below(node)); }
+    // The node's model gives way to the one on trial with other bends.
+    void bend(int node)
+        requires requires(Evidence& e) { e.take_bend(node); }
+    {
+        evidence.take_bend(node);
+        n_changes++;
+    }
     // The tree starts again from the challenger.
     void adopt_challenger()
         requires requires(Evidence& e) { e.draft_exchange(); }
@@ -351,8 +360,8 @@ private:
             models.restart(shape, models[step.pupils[i]->model]);
             std::fill_n(lesson.before.loss, lesson.visit.n, std::log(std::max(n_classes, 2)));
             std::fill_n(lesson.before.residual, static_cast<std::size_t>(lesson.visit.n) * shape.outputs, 0.0);
-            std::fill_n(lesson.before.advantage, lesson.visit.n, 0.0);
-            std::fill_n(lesson.before.scratch, scratch_size(shape), 0.0);
+            std::fill_n(lesson.before.signal, lesson.visit.n, Signal{});
+            std::fill_n(lesson.before.scratch, scratch_size(lesson.shape), 0.0);
         }
     }
     bool is_due(int node) {
@@ -405,9 +414,9 @@ private:
         records.reserve(n);
         evidence.reserve_nodes(n);
     }
-    void reshape(const Shape& to) override {
+    void reshape(const Shape& to, int n_more) override {
         evidence.settle();
-        auto moved_models = models.moved(shape, to);
+        auto moved_models = models.moved(shape, to, n_more);
         auto moved_sums = evidence.reshaped(to);
         models.all.swap(moved_models);
         evidence.take_reshaped(moved_sums);

@@ -12,14 +12,19 @@
 #include "blend_parts.hpp"
 #include "losses.hpp"
 #include "memory.hpp"
+#include "table.hpp"
 
 namespace driftree {
 
 struct Model {
     LossState loss;
     BlendState blend;
+    Bends bends;            // inputs that only this model has
     Lines<double> numbers;  // none: the place is free
+    int stride = 0;         // of its weights
     bool is_free() const { return numbers.empty(); }
+    // Its own sizes, in a tree whose models have `shape` but for bends.
+    Shape shape(const Shape& tree) const { return {tree.columns + bends.n(), stride, tree.outputs}; }
     ModelMemory memory() { return {&loss, &blend, numbers.data()}; }
     ModelMemory memory() const { return const_cast<Model*>(this)->memory(); }  // for those who only read
 };
@@ -54,7 +59,8 @@ struct Sgd {
     static constexpr bool kHasState = false;     // besides its weights
     static std::size_t size(const Shape& s) { return s.size(); }
     static void start(const Shape&, Model&, const Rates&) {}
-    static void add_column(const Shape&, Model&, int) {}
+    static void add_column(const Shape&, Model&, int, const Rates&) {}
+    static int stride_of(const Model& model, const Shape& s) { return static_cast<int>(model.numbers.size()) / s.outputs; }
     static void add_class(const Shape& s, Model& model, int k, double intercept) { model.numbers[k * s.stride] = intercept; }
     static void move(const Shape& old, const Model& from, const Shape& s, Model& to) {
         move_weights(old, from.numbers.data(), s, to.numbers.data(), false);
@@ -92,14 +98,32 @@ struct Blend {
     static std::size_t size(const Shape& s) { return BlendParts::size(s); }
     static void start(const Shape& s, Model& model, const Rates& rates) {
         const BlendParts parts(s, model.memory());
-        for (int c = 0; c < s.columns; c++) parts.matrix[static_cast<long>(c) * s.stride + c] = kInitialCurvatureInverse;
-        parts.state->trace = kInitialCurvatureInverse * s.columns;
+        for (int c = 0; c < s.columns; c++) parts.matrix[static_cast<long>(c) * s.stride + c] = rates.variance;
+        parts.state->trace = rates.variance * s.columns;
         model.loss.floor[0] = model.loss.floor[1] = rates.floor.first;
     }
-    static void add_column(const Shape& s, Model& model, int column) {
+    // The stride for which this is the size.
+    static int stride_of(const Model& model, const Shape& s) {
+        int stride = kLanes;
+        while (size({s.columns, stride, s.outputs}) < model.numbers.size()) stride += kLanes;
+        return stride;
+    }
+    // `s` has the column already; what was there moves on.
+    static void add_column(const Shape& s, Model& model, int column, const Rates& rates) {
         const BlendParts parts(s, model.memory());
-        parts.matrix[static_cast<long>(column) * s.stride + column] = kInitialCurvatureInverse / parts.state->scale;
-        parts.state->trace += kInitialCurvatureInverse;
+        const auto open = [&](double* line) {
+            std::copy_backward(line + column, line + s.columns - 1, line + s.columns);
+            line[column] = 0.0;
+        };
+        for (int k = 0; k < s.outputs; k++)
+            for (double* weights : {parts.adagrad, parts.squares, parts.newton}) open(weights + k * s.stride);
+        double* const place = parts.matrix + static_cast<long>(column) * s.stride;
+        double* const end = parts.matrix + static_cast<long>(s.columns - 1) * s.stride;
+        std::copy_backward(place, end, end + s.stride);
+        std::fill_n(place, s.stride, 0.0);
+        for (int r = 0; r < s.columns; r++) open(parts.matrix + static_cast<long>(r) * s.stride);
+        parts.matrix[static_cast<long>(column) * s.stride + column] = rates.variance / parts.state->scale;
+        parts.state->trace += rates.variance;
     }
     static void add_class(const Shape& s, Model& model, int k, double intercept) {
         const BlendParts parts(s, model.memory());
@@ -114,39 +138,121 @@ struct Blend {
             std::copy_n(a.matrix + static_cast<long>(c) * old.stride, old.columns,
                         b.matrix + static_cast<long>(c) * s.stride);
     }
-    static void forward(const Functions& f, LossKind loss, const Shape& s, const Rows& rows,
+    static void forward(const Functions& f, LossKind loss, const Shape&, const Rows& rows,
                         const std::vector<Lesson>& lessons) {
-        f.blend[loss].forward(s, rows, lessons.data(), static_cast<int>(lessons.size()));
+        for_shapes(lessons, [&](const Lesson* first, int n) { f.blend[loss].forward(first->shape, rows, first, n); });
     }
-    static void learn(const Functions& f, LossKind loss, const Shape& s, const Rows& rows,
-                      const std::vector<Lesson>& lessons, const Rates& rates, bool spares) {
-        f.blend[loss].learn(s, rows, lessons.data(), static_cast<int>(lessons.size()), rates, spares);
+    static void learn(const Functions& f, LossKind loss, const Shape&, const Rows& rows, const std::vector<Lesson>& lessons,
+                      const Rates& rates, bool spares) {
+        for_shapes(lessons,
+                   [&](const Lesson* first, int n) { f.blend[loss].learn(first->shape, rows, first, n, rates, spares); });
     }
     static void weights(const Functions& f, const Shape& s, const Model& model, double* out) {
         f.blend_weights(s, model.memory(), out);
     }
+    // Calls each(first, n) for lessons of one shape that follow each other.
+    template <class Each>
+    static void for_shapes(const std::vector<Lesson>& lessons, Each&& each) {
+        for (auto first = lessons.begin(), last = first; first != lessons.end(); first = last) {
+            last = std::find_if(first, lessons.end(), [&](const Lesson& one) { return !(one.shape == first->shape); });
+            each(&*first, static_cast<int>(last - first));
+        }
+    }
+    // A copy with other bends. Those that go are fitted by the rest as well as may be: conditioned out, as if their
+    // weights had always been 0. Those that come start from 0.
+    static Model rebent(const Shape& tree, const Schema& schema, const Model& from, const Bends& bends, double variance) {
+        Model model = from, to;
+        const Shape old = from.shape(tree);
+        const BlendParts a(old, model.memory());
+        for (int i = 0; i < from.bends.n(); i++)
+            if (bends.find(from.bends.feature[i], from.bends.low[i], from.bends.high[i]) < 0)
+                condition_out(old, a, tree.columns + i);
+        to.loss = from.loss;
+        to.blend = from.blend;
+        to.bends = bends;
+        to.stride = padded(tree.columns + bends.n());
+        const Shape s = to.shape(tree);
+        to.numbers.assign(size(s), 0.0);
+        const BlendParts b(s, to.memory());
+        std::vector<int> source(s.columns, -1);  // column of `from`
+        for (int c = 0; c < tree.columns; c++) source[c] = c;
+        for (int i = 0; i < bends.n(); i++) {
+            const int found = from.bends.find(bends.feature[i], bends.low[i], bends.high[i]);
+            if (found >= 0) source[tree.columns + i] = tree.columns + found;
+        }
+        b.state->trace = 0.0;
+        for (int r = 0; r < s.columns; r++) {
+            double* line = b.matrix + static_cast<long>(r) * s.stride;
+            if (source[r] < 0) line[r] = variance / b.state->scale;
+            for (int c = 0; c < s.columns && source[r] >= 0; c++)
+                if (source[c] >= 0) line[c] = a.matrix[static_cast<long>(source[r]) * old.stride + source[c]];
+            b.state->trace += b.state->scale * line[r];
+            for (int k = 0; k < s.outputs && source[r] >= 0; k++) {
+                b.adagrad[k * s.stride + r] = a.adagrad[k * old.stride + source[r]];
+                b.squares[k * s.stride + r] = a.squares[k * old.stride + source[r]];
+                b.newton[k * s.stride + r] = a.newton[k * old.stride + source[r]];
+            }
+            if (source[r] >= 0) continue;
+            const int own = schema.value_column[bends.feature[r - tree.columns]];
+            for (int k = 0; k < s.outputs; k++) b.squares[k * s.stride + r] = a.squares[k * old.stride + own];
+        }
+        return to;
+    }
+    // What the loss would rise by without this input, to the second order: w^2 / (2 A), over all outputs.
+    static double worth(const Shape& s, const Model& model, int column) {
+        const BlendParts parts(s, model.memory());
+        const double own = parts.state->scale * parts.matrix[static_cast<long>(column) * s.stride + column];
+        double sum = 0.0;
+        for (int k = 0; k < s.outputs; k++) sum += parts.newton[k * s.stride + column] * parts.newton[k * s.stride + column];
+        return own > 0.0 ? 0.5 * sum / own : 0.0;
+    }
     class Predicting {
     public:
-        Predicting(const Functions& f, const Shape& s) : f_(f), s_(s), other_(s.outputs) {}
+        Predicting(const Functions& f, const Shape& s) : f_(f), tree_(s), s_(s), other_(s.outputs) {}
         void by(const Model& model) {
+            s_ = model.shape(tree_);
             const BlendParts parts(s_, model.memory());
             adagrad_ = parts.adagrad;
             newton_ = parts.newton;
             newton_share_ = 1.0 / (1.0 + std::exp(-parts.state->preference));
+            sureness_ = parts.state->sureness;
         }
         void operator()(const double* inputs, double* out) {
             f_.predictors(s_, adagrad_, inputs, out);
             f_.predictors(s_, newton_, inputs, other_.data());
-            for (int k = 0; k < s_.outputs; k++) out[k] = (1.0 - newton_share_) * out[k] + newton_share_ * other_.data()[k];
+            for (int k = 0; k < s_.outputs; k++)
+                out[k] = sureness_ * ((1.0 - newton_share_) * out[k] + newton_share_ * other_.data()[k]);
         }
 
     private:
         const Functions& f_;
-        const Shape& s_;
+        const Shape& tree_;
+        Shape s_;
         const double *adagrad_ = nullptr, *newton_ = nullptr;
-        double newton_share_ = 0.0;
+        double newton_share_ = 0.0, sureness_ = 1.0;
         Room other_;
     };
+
+private:
+    static void condition_out(const Shape& s, const BlendParts& parts, int column) {
+        double* const own = parts.matrix + static_cast<long>(column) * s.stride;
+        const double variance = own[column];
+        for (int k = 0; k < s.outputs; k++) {
+            double* w = parts.newton + k * s.stride;
+            const double share = variance > 0.0 ? w[column] / variance : 0.0;
+            for (int c = 0; c < s.columns; c++)
+                if (c != column) w[c] -= share * own[c];
+            w[column] = 0.0;
+        }
+        for (int r = 0; r < s.columns && variance > 0.0; r++) {
+            if (r == column) continue;
+            double* line = parts.matrix + static_cast<long>(r) * s.stride;
+            const double share = own[r] / variance;
+            for (int c = 0; c < s.columns; c++)
+                if (c != column) line[c] -= share * own[c];
+        }
+        for (int c = 0; c < s.columns; c++) own[c] = parts.matrix[static_cast<long>(c) * s.stride + column] = 0.0;
+    }
 };
 
 // ---------------------------------------------------------------- all models of a tree
@@ -164,12 +270,14 @@ public:
 
     Model fresh(const Shape& s) const {
         Model model;
+        model.stride = s.stride;
         model.numbers.assign(Kind::size(s), 0.0);
         Kind::start(s, model, rates);
         return model;
     }
     // Starts again, with the same link.
-    void restart(const Shape& s, Model& model) const {
+    void restart(const Shape& tree, Model& model) const {
+        const Shape s = model.shape(tree);
         Model again;
         again.numbers.swap(model.numbers);
         std::fill(again.numbers.begin(), again.numbers.end(), 0.0);
@@ -194,25 +302,40 @@ public:
         }
         id = -1;
     }
-    std::vector<Model> moved(const Shape& old, const Shape& s) const {
+    // Have all models room for so many columns of the tree?
+    bool have_room(int columns) const {
+        return std::all_of(all.begin(), all.end(),
+                           [&](const Model& one) { return one.is_free() || columns + one.bends.n() <= one.stride; });
+    }
+    // The models in another shape, with room for `n_more` columns.
+    std::vector<Model> moved(const Shape& old, const Shape& s, int n_more = 0) const {
         std::vector<Model> out(all.size());
         for (std::size_t i = 0; i < all.size(); i++) {
             if (all[i].is_free()) continue;
+            const int n_bends = all[i].bends.n();
             out[i].loss = all[i].loss;
             out[i].blend = all[i].blend;
-            out[i].numbers.assign(Kind::size(s), 0.0);
-            Kind::move(old, all[i], s, out[i]);
+            out[i].bends = all[i].bends;
+            out[i].stride = n_bends == 0 ? s.stride : padded(s.columns + n_more + n_bends);
+            const Shape own = out[i].shape(s);
+            out[i].numbers.assign(Kind::size(own), 0.0);
+            Kind::move(all[i].shape(old), all[i], own, out[i]);
         }
         return out;
     }
-    void add_column(const Shape& s, int column) {
+    // `tree` has the column already.
+    void add_column(const Shape& tree, int column) {
         for (Model& model : all)
-            if (!model.is_free()) Kind::add_column(s, model, column);
+            if (!model.is_free()) Kind::add_column(model.shape(tree), model, column, rates);
     }
     // A class that was not seen in all the rows so far is rare.
-    void add_class(const Shape& s, int k, double n_rows) {
+    void add_class(const Shape& tree, int k, double n_rows) {
         for (Model& model : all)
-            if (!model.is_free()) Kind::add_class(s, model, k, -std::log1p(n_rows));
+            if (!model.is_free()) Kind::add_class(model.shape(tree), model, k, -std::log1p(n_rows));
+    }
+    void derive(const Shape& tree) {
+        for (Model& model : all)
+            if (!model.is_free()) model.stride = Kind::stride_of(model, tree);
     }
     template <class Archive>
     void visit(Archive& a) {
@@ -223,6 +346,9 @@ public:
                 inner("has_floor", model.loss.has_floor), inner("floor_rows", model.loss.floor_rows);
                 inner("preference", model.blend.preference), inner("scale", model.blend.scale);
                 inner("trace", model.blend.trace), inner("wrong", model.blend.wrong);
+                inner("sureness", model.blend.sureness), inner("sureness_rows", model.blend.sureness_rows);
+                inner("bend_feature", model.bends.feature), inner("bend_low", model.bends.low);
+                inner("bend_high", model.bends.high);
             }
         });
     }

@@ -14,6 +14,7 @@ struct Shape {
     int stride;                                    // columns rounded up to whole vectors of eight; the padding is zero
     int outputs;                                   // linear predictors of a row: as many as the loss wants
     int size() const { return outputs * stride; }  // of all weights
+    bool operator==(const Shape&) const = default;
 };
 
 // The rows of one step, ready for the simple models.
@@ -42,10 +43,12 @@ struct LossState {
 
 // What the blend knows besides the weights of its two learners (blend.hpp).
 struct BlendState {
-    double preference = 0;  // D: log evidence for Newton against Adagrad, faded
-    double scale = 1;       // the true curvature inverse is scale * matrix
-    double trace = 0;       // of the true matrix
-    double wrong = 0;       // share of the last rows (some 50) whose label had less than even odds
+    double preference = 0;     // D: log evidence for Newton against Adagrad, faded
+    double scale = 1;          // the true curvature inverse is scale * matrix
+    double trace = 0;          // of the true matrix
+    double wrong = 0;          // share of the last rows (some 50) whose label had less than even odds
+    double sureness = 1;       // by which the blended predictors are multiplied: less than 1 if they say too much
+    double sureness_rows = 0;  // what is known of it: the curvature of the loss by its logarithm, faded
 };
 
 // A simple model where it lies; models.hpp owns it.
@@ -71,25 +74,39 @@ struct BlendRates {
     int passes = 3;                 // of Adagrad over the rows of a step
     double clear_lead = 2.0;        // of Newton (its preference) that spares Adagrad more than one pass over a single row
     double most_sure = 20.0;        // nats: what a row may cost a model that is mostly wrong
+    double variance = 10.0;         // of a weight before anything is learnt: what Newton's matrix starts with
+    double sureness_window = 0.0;   // rows that decide how sure the blend is; 0: as sure as it says
+    bool mean_curvature = false;    // Newton divides by the mean curvature over the free outputs, not by half of their sum
     FloorRates floor;
+};
+
+// What a blend learns of itself from a row.
+struct Signal {
+    double advantage;   // Adagrad's loss minus Newton's
+    double pull, grip;  // first and second derivative of the blend's loss by the logarithm of its sureness
 };
 
 // What a model said of the visited rows before learning them.
 struct Forward {
-    double* loss;       // [n] of the reported model
-    double* residual;   // [n, outputs] derivative of the loss by the logits
-    double* advantage;  // [n] Adagrad's loss minus Newton's (measured setting)
-    double* scratch;    // [scratch_size]: for one row; see Scratch in blend.hpp
+    double* loss;      // [n] of the reported model
+    double* residual;  // [n, outputs] derivative of the loss by the logits
+    Signal* signal;    // [n] (measured setting)
+    double* scratch;   // [scratch_size]: for one row; see Scratch in blend.hpp
 };
 constexpr int kLanes = 8;
 static inline int padded(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
-static inline int scratch_size(const Shape& s) { return 2 * s.stride + 3 * padded(s.outputs) + kLanes; }
+static inline int scratch_size(const Shape& s) { return 2 * s.stride + 4 * padded(s.outputs) + kLanes; }
 
-// One model and the rows it is to learn; what it said of them before.
+// One model and the rows it is to learn; what it said of them before. A model with bends has inputs of its own.
 struct Lesson {
+    Shape shape;  // of this model
     ModelMemory model;
     Visit visit;
     Forward before;
+    const double* inputs = nullptr;  // [lines, stride]
+    const std::int32_t *active = nullptr, *n_active = nullptr;
+    const std::int32_t* lines = nullptr;  // where the inputs of the i-th row are
+    const double* input(const Shape& s, int i) const { return inputs + static_cast<long>(lines[i]) * s.stride; }
 };
 
 // What one row adds to the sums of its side, besides its gradient.

@@ -180,6 +180,8 @@ void check_model(const Model& model, const Shape& shape, Blend) {
     need(std::abs(model.blend.preference) <= 8.0, "model.preference", "is out of range");
     need(model.blend.scale > 0.0 && is_weight(model.blend.scale), "model.scale", "must be above 0");
     need(is_weight(model.blend.trace), "model.trace", "is out of range");
+    need(model.blend.sureness > 0.0 && model.blend.sureness <= 1.0, "model.sureness", "must be above 0 and at most 1");
+    need(model.blend.sureness_rows >= 0.0, "model.sureness_rows", "must not be negative");
     need(model.blend.wrong >= 0.0 && model.blend.wrong <= 1.0, "model.wrong", "must be from 0 to 1");
     const BlendParts parts(shape, model.memory());
     need(std::all_of(parts.squares, parts.newton, [](double sum) { return sum >= 0.0; }), "model.numbers",
@@ -202,8 +204,28 @@ public:
     template <class Kind>
     void check(const Shape& shape, Kind kind) const {
         for (std::size_t i = 0; i < models_.size(); i++) {
-            need_length(models_[i].numbers, is_used_[i] ? Kind::size(shape) : 0, "model.numbers");
-            if (is_used_[i]) check_model(models_[i], shape, kind);
+            const Model& model = models_[i];
+            const Shape own = model.shape(shape);
+            need(!model.is_free() || model.bends.n() == 0, "model.bend_feature", "has bends of no model");
+            need(!is_used_[i] || own.columns <= own.stride, "model.numbers", "has a wrong length");
+            // Without bends it reads the inputs of all models, which have the stride of the tree.
+            need(!is_used_[i] || model.bends.n() > 0 || own.stride == shape.stride, "model.numbers", "has a wrong length");
+            need_length(model.numbers, is_used_[i] ? Kind::size(own) : 0, "model.numbers");
+            if (is_used_[i]) check_model(model, own, kind);
+        }
+    }
+    void check_bends(const Schema& schema) const {
+        for (const Model& model : models_) {
+            need_length(model.bends.low, model.bends.feature.size(), "model.bend_low");
+            need_length(model.bends.high, model.bends.feature.size(), "model.bend_high");
+            for (int i = 0; i < model.bends.n(); i++) {
+                const int j = model.bends.feature[i];
+                need(j >= 0 && j < schema.n_features && !schema.is_categorical[j], "model.bend_feature",
+                     "names a feature that is no number");
+                need(is_finite(model.bends.low[i]) && is_finite(model.bends.high[i] - model.bends.low[i]), "model.bend_low",
+                     "must hold finite numbers");
+                need(model.bends.low[i] < model.bends.high[i], "model.bend_high", "must be above the low end");
+            }
         }
     }
 
@@ -305,6 +327,15 @@ void check_evidence(const Trials& evidence, const LossTree<Blend>& tree, ModelUs
         models.use(trial.left_model, "trial.left_model");
         models.use(trial.right_model, "trial.right_model");
     }
+    need_length(evidence.bend_trials, n, "bend_trial.model");
+    for (std::size_t node = 0; node < n; node++) {
+        const int n_failed = evidence.bend_trials[node].n_failed;
+        need(n_failed >= 0 && n_failed < std::numeric_limits<int>::max() / 2, "bend_trial.n_failed", "is out of range");
+        if (evidence.bend_trials[node].is_free()) continue;
+        need(tree.nodes[node].is_alive, "bend_trial.model", "has a trial out of place");
+        models.use(evidence.bend_trials[node].model, "bend_trial.model");
+    }
+    models.check_bends(schema);
     const bool has_challenger = tree.n_classes <= 2;
     need(has_challenger || evidence.challenger.model == -1, "challenger", "must be -1 but in trees of two classes");
     if (has_challenger) models.use(evidence.challenger.model, "challenger");
@@ -337,7 +368,8 @@ void heal_models(Tree& tree) {
     for (Model& model : tree.models.all) {
         if (model.is_free()) continue;
         const bool is_sound = std::all_of(model.numbers.begin(), model.numbers.end(), is_weight);
-        if (!is_sound || !(model.blend.scale > 0.0)) tree.models.restart(tree.shape, model);
+        const bool is_sure = model.blend.sureness > 0.0 && model.blend.sureness <= 1.0;
+        if (!is_sound || !is_sure || !(model.blend.scale > 0.0)) tree.models.restart(tree.shape, model);
     }
 }
 
@@ -350,6 +382,7 @@ void ModelTree<Evidence>::derive() {
     loss = loss_of_classes(n_classes);
     shape.columns = table->n_columns();
     shape.outputs = rules(loss).outputs(n_classes);
+    models.derive(shape);
     due_.clear();
 }
 
@@ -430,6 +463,7 @@ void FimtddTree::derive() {
     loss = loss_of_classes(n_seen);
     shape.columns = table->n_columns();
     shape.outputs = rules(loss).outputs(n_seen);
+    models.derive(shape);
     due_.clear();
 }
 

@@ -20,15 +20,30 @@ struct Stop {  // the rows of this step at one node
 struct Pupil {  // a model that learns in this step
     int model;
     std::vector<std::int32_t> rows;
-    Lines<double> loss, residual, advantage, scratch;
+    Lines<double> loss, residual, scratch;
+    std::vector<Signal> signal;
+    Lines<double> inputs;  // of a model with bends: its own
+    std::vector<std::int32_t> active, n_active, lines;
     Visit visit() const { return {rows.data(), static_cast<int>(rows.size())}; }
     Forward before(const Shape& shape) {
-        const auto fit = [](Lines<double>& values, std::size_t n) {
+        const auto fit = [](auto& values, std::size_t n) {
             if (values.size() < n) values.resize(n);
             return values.data();
         };
-        return {fit(loss, rows.size()), fit(residual, rows.size() * shape.outputs), fit(advantage, rows.size()),
+        return {fit(loss, rows.size()), fit(residual, rows.size() * shape.outputs), fit(signal, rows.size()),
                 fit(scratch, scratch_size(shape))};
+    }
+    void make_inputs(const Shape& shape, Lesson& lesson) {
+        const std::size_t n = rows.size();
+        inputs.resize(n * shape.stride);
+        active.resize(n * shape.stride);
+        n_active.resize(n);
+        lines.resize(n);
+        for (std::size_t i = 0; i < n; i++) lines[i] = static_cast<std::int32_t>(i);
+        lesson.inputs = inputs.data();
+        lesson.active = active.data();
+        lesson.n_active = n_active.data();
+        lesson.lines = lines.data();
     }
 };
 
@@ -68,11 +83,37 @@ struct Step {  // kept between steps for its memory
     template <class Kind>
     void make_lessons(Models<Kind>& models, const Shape& shape) {
         lessons.clear();
-        for (int i = 0; i < n_pupils; i++)
-            lessons.push_back({models[pupils[i]->model].memory(), pupils[i]->visit(), pupils[i]->before(shape)});
+        has_bends_ = false;
+        for (int i = 0; i < n_pupils; i++) {
+            Pupil& pupil = *pupils[i];
+            Model& model = models[pupil.model];
+            const Shape own = model.shape(shape);
+            lessons.push_back({own, model.memory(), pupil.visit(), pupil.before(own), chunk.inputs.data(),
+                               chunk.active.data(), chunk.n_active.data(), pupil.rows.data()});
+            if (model.bends.n() == 0) continue;
+            pupil.make_inputs(own, lessons.back());
+            has_bends_ = true;
+        }
         node_loss.resize(chunk.n);
         leaf_loss.resize(chunk.n);
         next_ = 0;
+    }
+    // The inputs of models with bends, once those of all are there.
+    template <class Kind>
+    void fill_bends(const Models<Kind>& models, const Table& table) {
+        for (int i = 0; has_bends_ && i < n_pupils; i++) {
+            Pupil& pupil = *pupils[i];
+            const Model& model = models[pupil.model];
+            if (model.bends.n() == 0) continue;
+            const int stride = lessons[i].shape.stride, plain = static_cast<int>(chunk.inputs.size()) / chunk.n;
+            for (std::size_t line = 0; line < pupil.rows.size(); line++) {
+                const int row = pupil.rows[line];
+                double* inputs = pupil.inputs.data() + line * stride;
+                table.fill_bends(chunk.raw_row(row, table.n_features()),
+                                 chunk.inputs.data() + static_cast<long>(row) * plain, model.bends, stride, inputs);
+                pupil.n_active[line] = list_active(inputs, lessons[i].shape.columns, pupil.active.data() + line * stride);
+            }
+        }
     }
     // The model's lesson, or nullptr if the model has no rows in this step. To be asked in the order of the pupils.
     const Lesson* next_lesson(int model) {
@@ -81,8 +122,9 @@ struct Step {  // kept between steps for its memory
     }
     void sort_lessons() {
         if (chunk.n > 1)
-            std::sort(lessons.begin(), lessons.end(),
-                      [](const Lesson& a, const Lesson& b) { return a.visit.n > b.visit.n; });
+            std::sort(lessons.begin(), lessons.end(), [](const Lesson& a, const Lesson& b) {
+                return a.shape.columns != b.shape.columns ? a.shape.columns < b.shape.columns : a.visit.n > b.visit.n;
+            });
     }
     template <class Archive>
     void visit_scratch(Archive& a) {
@@ -91,7 +133,8 @@ struct Step {  // kept between steps for its memory
         a.each("pupil", pupils, [](auto& inner, std::unique_ptr<Pupil>& p) {
             inner.owned(*p);
             inner("rows", p->rows), inner("loss", p->loss), inner("residual", p->residual);
-            inner("advantage", p->advantage), inner("scratch", p->scratch);
+            inner("signal", p->signal), inner("scratch", p->scratch), inner("inputs", p->inputs);
+            inner("active", p->active), inner("n_active", p->n_active), inner("lines", p->lines);
         });
         a("node_loss", node_loss), a("leaf_loss", leaf_loss), a("lessons", lessons);
     }
@@ -105,6 +148,7 @@ private:
         return stop;
     }
     int next_ = 0;
+    bool has_bends_ = false;  // any of the models
 };
 
 }  // namespace driftree

@@ -136,6 +136,23 @@ private:
     std::vector<double> scratch_;
 };
 
+// Bends: one more input each, which rises from 0 to 1 between two values of a feature. Within a model they make a curve
+// of the line that the feature's own input is.
+struct Bends {
+    std::vector<std::int32_t> feature;
+    std::vector<double> low, high;
+    int n() const { return static_cast<int>(feature.size()); }
+    int find(int j, double from, double to) const {
+        for (int i = 0; i < n(); i++)
+            if (feature[i] == j && low[i] == from && high[i] == to) return i;
+        return -1;
+    }
+    double input(int i, double value) const {
+        const double share = (value - low[i]) / (high[i] - low[i]);
+        return share > 0.0 ? std::min(share, 1.0) : 0.0;
+    }
+};
+
 // How numbers are scaled: to the range seen so far (the paper), or by mean and deviation (ours).
 enum class Scaling { range, moments };
 
@@ -174,6 +191,17 @@ struct Table {
         std::fill_n(inputs, static_cast<std::size_t>(n) * stride, 0.0);
         for (int i = 0; i < n; i++)
             fill_row(f, rows + static_cast<long>(i) * schema.n_features, inputs + static_cast<long>(i) * stride);
+    }
+    // The inputs of one row for a model with bends: those of all models, and behind them the bends'. A missing value counts
+    // as the mean, as it does in the feature's own input.
+    void fill_bends(const double* x, const double* inputs, const Bends& bends, int stride, double* out) const {
+        std::copy_n(inputs, schema.n_columns, out);
+        out += schema.n_columns;
+        for (int i = 0; i < bends.n(); i++) {
+            const int j = bends.feature[i];
+            out[i] = bends.input(i, std::isnan(x[j]) ? scaler.shift[j] : x[j]);
+        }
+        std::fill(out + bends.n(), out + (stride - schema.n_columns), 0.0);
     }
     template <class Archive>
     void visit(Archive& archive) {

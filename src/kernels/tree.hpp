@@ -52,8 +52,8 @@ public:
         int stride = shape.stride;
         while (shape.columns + n_columns > stride) stride = padded(stride + stride / 4 + 1);
         const int outputs = outputs_for(classes);
-        if (stride != shape.stride || outputs != shape.outputs)
-            reshape({shape.columns, stride, outputs});  // works or does nothing
+        if (stride != shape.stride || outputs != shape.outputs || !models.have_room(shape.columns + n_columns))
+            reshape({shape.columns, stride, outputs}, n_columns);  // works or does nothing
     }
     int add_feature(bool categorical, bool has_value) {
         prepare(1, has_value, n_classes);
@@ -86,8 +86,17 @@ public:
         typename Kind::Predicting predict(f, shape);
         for (int i = 0; i < n; i++, out += shape.outputs) {
             leaves[i] = nodes.leaf_of(rows + static_cast<long>(i) * table->n_features());
-            if (i == 0 || leaves[i] != leaves[i - 1]) predict.by(models[nodes[leaves[i]].model]);
-            predict(inputs.data() + static_cast<long>(i) * shape.stride, out);
+            const Model& model = models[nodes[leaves[i]].model];
+            const double* plain = inputs.data() + static_cast<long>(i) * shape.stride;
+            if (i == 0 || leaves[i] != leaves[i - 1]) predict.by(model);
+            if (model.bends.n() == 0) {
+                predict(plain, out);
+                continue;
+            }
+            Room bent(model.stride);
+            table->fill_bends(rows + static_cast<long>(i) * table->n_features(), plain, model.bends, model.stride,
+                              bent.data());
+            predict(bent.data(), out);
         }
     }
     int n_outputs() const { return shape.outputs; }
@@ -104,9 +113,13 @@ public:
                                 probabilities.data());
     }
     bool has_model(int node) const { return nodes[node].model >= 0; }
+    // [outputs, stride] in the shape of the node's model
     void weights_of(int node, double* out) const {
-        Kind::weights(f, shape, models[nodes[node].model], out);
-    }  // [outputs, stride]
+        const Model& model = models[nodes[node].model];
+        Kind::weights(f, model.shape(shape), model, out);
+    }
+    Shape shape_of(int node) const { return models[nodes[node].model].shape(shape); }
+    const Bends& bends_of(int node) const { return models[nodes[node].model].bends; }
 
 protected:
     // Takes over the columns that the table has grown by; there is room for them: prepare().
@@ -130,7 +143,7 @@ protected:
     virtual int outputs_for(int classes) const = 0;
     virtual void reserve(int n_features, int classes) = 0;
     virtual void reserve_nodes(int n) = 0;
-    virtual void reshape(const Shape& to) = 0;  // to a wider stride or more outputs
+    virtual void reshape(const Shape& to, int n_more) = 0;  // to a wider stride or more outputs; for n_more columns
     virtual void feature_came() {}
     virtual void column_came() {}
 };

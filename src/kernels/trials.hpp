@@ -39,6 +39,18 @@ struct Trial {
     bool is_free() const { return condition.feature < 0; }
 };
 
+// Another model for a node, with more bends or fewer: it learns the node's rows beside the node's own.
+struct BendTrial {
+    std::int32_t model = -1;             // -1: none
+    double node_loss = 0.0, loss = 0.0;  // on the same rows
+    double evidence = 0.0, born = 0.0;   // rows behind them, faded like them; of the node at its start
+    double level = 0.0;                  // what it must gain to be reported; set by Python
+    double next_at = 0.0;                // rows of the node at which the next may start; set by Python
+    std::int32_t n_failed = 0;           // trials since the last that made a change; set by Python
+    bool is_free() const { return model < 0; }
+    double gain() const { return node_loss - loss; }
+};
+
 class Trials {
 public:
     using Kind = Blend;
@@ -49,8 +61,9 @@ public:
           most_floored_(-std::log(tree.models.rates.floor.least)) {}
 
     TrialRates rates;
-    std::vector<Trial> trials;  // place `node * per_node + i`
-    std::vector<Grid> grids;    // by node
+    std::vector<Trial> trials;           // place `node * per_node + i`
+    std::vector<Grid> grids;             // by node
+    std::vector<BendTrial> bend_trials;  // by node
 
     struct Challenger {
         std::int32_t model = -1;
@@ -80,7 +93,11 @@ public:
     struct Part {  // of one node
         std::vector<TrialSums> trials;
         GridRows grid;
-        void start() { trials.clear(); }
+        double bend_node_loss = 0.0, bend_loss = 0.0, bend_seen = 0.0;
+        void start() {
+            trials.clear();
+            bend_node_loss = bend_loss = bend_seen = 0.0;
+        }
         Part& operator+=(const Part& other) {
             for (const TrialSums& one : other.trials) {
                 const auto own =
@@ -88,6 +105,9 @@ public:
                 own == trials.end() ? trials.push_back(one) : void(*own += one);
             }
             grid += other.grid;
+            bend_node_loss += other.bend_node_loss;
+            bend_loss += other.bend_loss;
+            bend_seen += other.bend_seen;
             return *this;
         }
         template <class Archive>
@@ -99,6 +119,7 @@ public:
             a.records("trial_seen", trials, &TrialSums::seen);
             a.records("trial_n_left", trials, &TrialSums::n_left);
             a.records("trial_n_right", trials, &TrialSums::n_right);
+            a("bend_node_loss", bend_node_loss), a("bend_loss", bend_loss), a("bend_seen", bend_seen);
             grid.visit(a);
         }
     };
@@ -161,6 +182,7 @@ public:
             if (left.rows.empty()) std::swap(step.pupils[step.n_pupils - 2], step.pupils[step.n_pupils - 1]);
             if (left.rows.empty() || right.rows.empty()) step.n_pupils--;
         }
+        if (!bend_trials[node].is_free()) step.add_pupil(bend_trials[node].model).rows = own.rows;
     }
     // The challenger, after all nodes.
     void enlist_last(Step& step) const {
@@ -173,6 +195,7 @@ public:
     void add_to(Fingerprint& print) const {
         for (const Trial& trial : trials) print.add(trial.condition);
         for (const Grid& grid : grids) print.add(std::int64_t{grid.n_slots()});
+        for (const BendTrial& trial : bend_trials) print.add(std::int64_t{trial.model});
     }
     void make_room(const Step& step, Part& part) {
         part.trials.reserve(rates.per_node);
@@ -217,6 +240,14 @@ public:
                 }
             }
         }
+        const Lesson* bent = bend_trials[stop.node].is_free() ? nullptr : step.next_lesson(bend_trials[stop.node].model);
+        for (int i = 0; bent && i < bent->visit.n; i++) {
+            const int row = bent->visit.rows[i];
+            const double weight = stop.stands_for * step.chunk.weights[row];
+            part.bend_node_loss += weight * step.node_loss[row];
+            part.bend_loss += weight * bent->before.loss[i];
+            part.bend_seen += weight;
+        }
     }
     // After all nodes. With the floor a row costs at most -log of its least share, so no more is held against the link
     // without it.
@@ -256,6 +287,10 @@ public:
             trial.n_left += sums.n_left;
             trial.n_right += sums.n_right;
         }
+        BendTrial& bend = bend_trials[node];
+        bend.node_loss = fade.keep * bend.node_loss + part.bend_node_loss;
+        bend.loss = fade.keep * bend.loss + part.bend_loss;
+        bend.evidence = fade.keep * bend.evidence + part.bend_seen;
     }
     // When the leaves have recently lost clearly more than in the long run, something has changed, and for a long while
     // nothing is spared.
@@ -286,6 +321,7 @@ public:
             if (trial.is_free() || trial.node_loss - trial.trial_loss < record.split_level) continue;
             if (is_leaf || trial.subtree_loss - trial.trial_loss >= record.replace_level) return true;
         }
+        if (!bend_trials[node].is_free() && bend_trials[node].gain() >= bend_trials[node].level) return true;
         const Grid& grid = grids[node];
         return grid.is_ready() ? tree_.nodes[node].rows >= record.refresh_at : grid.n_first_rows >= rates.first_rows;
     }
@@ -294,6 +330,7 @@ public:
     // ---- structure
     void reserve_nodes(int n) {
         grids.reserve(n);
+        bend_trials.reserve(n);
         trials.reserve(static_cast<std::size_t>(n) * rates.per_node);
     }
     struct Memory {};  // of a new node
@@ -301,10 +338,12 @@ public:
     void add_node(int node, Memory&&) {
         if (node < std::ssize(grids)) return;
         grids.resize(node + 1);
+        bend_trials.resize(node + 1);
         trials.resize(static_cast<std::size_t>(node + 1) * rates.per_node);
     }
     void release(int node) {
         drop_trials(node);
+        bend_trials[node] = BendTrial();
         grids[node].restart();
     }
     struct Draft {};
@@ -324,7 +363,11 @@ public:
         drop_trials(node);
         return branch;
     }
-    void children_came(int, const Draft&) {}
+    // What failed above is tried more rarely below, too.
+    void children_came(int node, const Draft&) {
+        for (const int child : {tree_.nodes[node].left, tree_.nodes[node].right})
+            bend_trials[child].n_failed = bend_trials[node].n_failed;
+    }
     void set_subtree_loss(int node, double loss) { tree_.records[node].subtree_loss = loss; }
 
     void start_trial(int t, const Proposal& proposal) {
@@ -350,6 +393,50 @@ public:
         tree_.models.free(trial.left_model);
         tree_.models.free(trial.right_model);
         trial = Trial();
+    }
+    // ---- bends
+    // Tries the node's model with these bends instead of those that it has.
+    void start_bend_trial(int node, const Bends& bends, double level) {
+        Model model = Blend::rebent(tree_.shape, tree_.table->schema, tree_.models[tree_.nodes[node].model], bends,
+                                    tree_.models.rates.variance);
+        tree_.models.make_places(1);
+        drop_bend_trial(node);
+        bend_trials[node].born = tree_.nodes[node].rows;
+        bend_trials[node].level = level;
+        bend_trials[node].model = tree_.models.place(std::move(model));
+    }
+    void drop_bend_trial(int node) {
+        BendTrial& trial = bend_trials[node];
+        tree_.models.free(trial.model);
+        const double next_at = trial.next_at;
+        const int n_failed = trial.n_failed;
+        trial = BendTrial();
+        trial.next_at = next_at;
+        trial.n_failed = n_failed;
+    }
+    void set_next_bend(int node, double next_at, int n_failed) {
+        bend_trials[node].next_at = next_at;
+        bend_trials[node].n_failed = n_failed;
+    }
+    // The trial's model becomes the node's. Splits that were tried beside the old one start again. It cannot fail.
+    void take_bend(int node) {
+        const double gain = bend_trials[node].gain();
+        std::swap(tree_.nodes[node].model, bend_trials[node].model);
+        NodeRecord& record = tree_.records[node];
+        record.own_loss -= gain;
+        if (tree_.nodes[node].is_leaf()) record.subtree_loss -= gain;
+        drop_trials(node);
+        grids[node].forget_gradients();
+    }
+    std::vector<BendProposal> bend_proposals(int node) const {
+        std::vector<BendProposal> found;
+        const Table& table = *tree_.table;
+        if (!grids[node].is_ready()) return found;
+        for (int j = 0; j < table.n_features(); j++) {
+            if (table.schema.is_categorical[j] || table.scaler.is_indicator[j]) continue;
+            grids[node].add_bends(tree_.f, tree_.shape, table, j, found);
+        }
+        return found;
     }
     void choose_grid(int node, const std::vector<std::int32_t>& slots, std::vector<double> edges) {
         grids[node] = grids[node].chosen(slots, std::move(edges), tree_.f, tree_.shape, tree_.table->schema);
@@ -439,6 +526,11 @@ public:
             inner("born", trial.born);
         });
         a.each("grid", grids, [](auto& inner, Grid& grid) { grid.visit(inner); });
+        a.each("bend_trial", bend_trials, [](auto& inner, BendTrial& trial) {
+            inner("model", trial.model), inner("node_loss", trial.node_loss), inner("loss", trial.loss);
+            inner("evidence", trial.evidence), inner("born", trial.born), inner("next_at", trial.next_at);
+            inner("n_failed", trial.n_failed);
+        });
     }
 
 private:
@@ -448,6 +540,7 @@ private:
     void drop_trials(int node) {
         for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++)
             if (!trials[t].is_free()) drop_trial(t, 0.0);
+        drop_bend_trial(node);
     }
     LossTree<Blend>& tree_;
     std::uint64_t seed_;

@@ -170,7 +170,9 @@ class _TreeEngine:
     def leaves(self, X: NDArray[np.float64]) -> _Ids:
         """Return the leaf that each row reaches."""
     def weights(self, node: int) -> _Matrix:
-        """Return the one linear model that a node reports, [outputs, columns]."""
+        """Return the weights of a node's model, [outputs, columns and then bends]."""
+    def bends(self, model: int) -> list[tuple[int, float, float]]:
+        """Return (feature, low, high) of a model's bends: inputs that rise from 0 to 1 there."""
     @property
     def due(self) -> list[int]:
         """Nodes of the last step at which Python has something to decide."""
@@ -304,6 +306,22 @@ class NodeState:
     rest_level: float
 
 @final
+class BendTrial:
+    """A model with other bends, beside that of its node."""
+
+    model: int
+    """-1: there is none."""
+    node_loss: float
+    trial_loss: float
+    evidence: float
+    """Rows behind the two losses, faded like them."""
+    born: float
+    """Rows of the node when it started."""
+    level: float
+    next_at: float
+    n_failed: int
+
+@final
 class TrialState:
     """A split that is being tried: its losses and those of the others on the same rows."""
 
@@ -357,6 +375,8 @@ class _ModelTreeEngine(_TreeEngine):
         """Return the inputs of the simple models, [rows, columns]; the first is 1."""
 
     # ------------------------------------------------------------------ what is due, and changes
+    def inputs_at(self, node: int, X: NDArray[np.float64]) -> _Matrix:
+        """Return the inputs of rows for the model of a node, [rows, columns and then bends]."""
     def split(self, node: int, place: int) -> None:
         """Give a node two children by one of its candidates, in place of what it had."""
     def prune(self, node: int) -> None:
@@ -432,6 +452,9 @@ class MeasuredEngine(_ModelTreeEngine):
         passes: int,
         clear_lead: float,
         most_sure: float,
+        variance: float,
+        sureness_window: float,
+        mean_curvature: bool,
         floor_first: float,
         floor_first_rows: float,
         floor_rows: float,
@@ -476,6 +499,33 @@ class MeasuredEngine(_ModelTreeEngine):
         """Start a trial, a place from node * trials on, with two copies of the node's model."""
     def drop_trial(self, trial: int, barred_until: float) -> None:
         """Free a trial; its slot is not proposed again until the node has seen this many rows."""
+
+    # ------------------------------------------------------------------ bends
+    def edges(self, node: int) -> list[_Doubles]:
+        """Return the edges of each feature in the node's grid; of categories there are none."""
+    def bend_proposals(self, node: int) -> list[tuple[float, int, float]]:
+        """Return (score, feature, edge): what a bend there promises, from the node's grid."""
+    def bend_worth(self, model: int) -> list[float]:
+        """Return the nats that a model would lose without each of its bends, about."""
+    def bend_trial(self, node: int) -> BendTrial:
+        """Return the trial of other bends at a node; its model is -1 if there is none."""
+    def start_bend_trial(
+        self,
+        node: int,
+        features: NDArray[np.int32],
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+        level: float,
+    ) -> None:
+        """Try the node's model with these bends instead of its own."""
+    def drop_bend_trial(self, node: int) -> None:
+        """Free the trial."""
+    def bend_level(self, node: int, level: float) -> None:
+        """Say from what gain on the trial makes its node due."""
+    def next_bend(self, node: int, rows: float, n_failed: int) -> None:
+        """Say at how many rows of the node the next trial may start, and how many failed."""
+    def bend(self, node: int) -> None:
+        """Let the model on trial take the place of the node's own."""
 
     # ------------------------------------------------------------------ models and link
     def curvature_inverse(self, model: int) -> _Matrix:
