@@ -70,6 +70,10 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
     trials : int or None, default=None
         Measured setting: candidate splits that a leaf trains at the same time. One is faster, and
         finds splits later. None is 3.
+    max_bends : int or None, default=None
+        Measured setting: pieces of curves that a leaf's model may have, all features together. A
+        feature whose line is worth bending gets a curve of up to four pieces. 0: only lines. None
+        is 64.
     learning_rate : float or None, default=None
         Paper's setting: step of the simple models' gradient descent. None is 0.05.
     gain_step : float or None, default=None
@@ -117,7 +121,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
     >>> y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
     >>> model = DynamicModelTreeClassifier().partial_fit(X[:3000], y[:3000])
     >>> bool(model.score(X[3000:], y[3000:]) > 0.95), model.n_leaves_
-    (True, 2)
+    (True, 4)
     >>> model.learn_one({"x0": 0.3, "x1": -0.2}, True)
     >>> model.predict_one({"x0": 0.3, "x1": -0.2})
     True
@@ -137,6 +141,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         model_window: float | None = None,
         bins: int | None = None,
         trials: int | None = None,
+        max_bends: int | None = None,
         learning_rate: float | None = None,
         gain_step: float | None = None,
         candidates: int | None = None,
@@ -153,6 +158,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         self.model_window = model_window
         self.bins = bins
         self.trials = trials
+        self.max_bends = max_bends
         self.learning_rate = learning_rate
         self.gain_step = gain_step
         self.candidates = candidates
@@ -190,6 +196,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         return tree
 
     @property
+    @undisturbed
     def events_(self) -> list[Event]:
         """Changes of the tree, oldest first."""
         history = self._fitted.history

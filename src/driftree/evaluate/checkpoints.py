@@ -120,9 +120,9 @@ class Checkpointer:
     ...                 checkpointer.commit(model, position, metrics)
     ...     return position, metrics
     >>> learn(open_stream(sea(10_000), n_rows=5000))  # the process ends here, the last at 4,000
-    (5000, {'right': 3531})
+    (5000, {'right': 3527})
     >>> learn(open_stream(sea(10_000)))
-    (10000, {'right': 7985})
+    (10000, {'right': 7981})
     """
 
     def __init__(

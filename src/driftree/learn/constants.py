@@ -8,7 +8,7 @@ that it was made with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class MeasuredConstants:
     """Rows of the stream between samples for the history, at first."""
 
     # Looking for splits
-    first_rows: int = 300
+    first_rows: int = 100
     """Rows that choose the grid."""
     grid_bytes: int = 4_000_000
     """Memory of a grid,"""
@@ -42,6 +42,14 @@ class MeasuredConstants:
     """and barred for so many."""
     side_rows: int = 20
     """Rows on either side that a trial needs to be chosen."""
+
+    # Looking for bends
+    curve_pieces: int = 4
+    """Pieces of the curve that takes the place of a feature's line."""
+    unbend_rows: int = 5000
+    """Rows over which a curve must have earned enough to stay."""
+    most_bars: int = 5
+    """After each trial of bends that failed, the next waits twice as long, so many times."""
 
     # What a change must prove
     nats_per_parameter: float = 0.1
@@ -74,6 +82,12 @@ class MeasuredConstants:
     """Of Newton over Adagrad, in nats: then one pass over a single row is enough."""
     most_sure: float = 20
     """Nats that a row may cost a model that is mostly wrong before it becomes less sure."""
+    variance: float = 1
+    """Of a weight before anything is learnt."""
+    sureness_window: float = 500
+    """Rows that say how sure a model may be of itself; 0: as sure as it is."""
+    mean_curvature: bool = True
+    """Whether Newton divides by the mean curvature over the labels, not by half of their sum."""
     floor_first: float = 0.1
     """The noise floor of either label at the start,"""
     floor_first_rows: float = 1000
@@ -101,4 +115,6 @@ class PaperConstants:
 
 
 MEASURED = MeasuredConstants()
+# Without bends (max_bends=0) the tree is what it was before there were any, to the bit.
+STRAIGHT = replace(MEASURED, first_rows=300, variance=10, sureness_window=0, mean_curvature=False)
 PAPER = PaperConstants()

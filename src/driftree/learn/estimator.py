@@ -86,7 +86,7 @@ class StreamEstimator(LearntState):
         Parameters
         ----------
         X : array, data frame or dict of columns, of shape (n_rows, n_features)
-            Numbers, text or truth values; None and NaN are missing.
+            Numbers, text or booleans; None and NaN are missing.
         y : array of shape (n_rows,)
             Labels of any hashable type.
         sample_weight : array of shape (n_rows,), optional

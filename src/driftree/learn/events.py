@@ -114,7 +114,7 @@ class Event:
     Attributes
     ----------
     kind : str
-        "split", "replace", "prune" or "link".
+        "split", "replace", "prune", "bend", "unbend" or "link".
     step : int
         Time step (number of steps learnt so far, the present one included).
     n_rows : int
@@ -233,6 +233,51 @@ class Prune(Event):
         return self._tell(what, why)
 
 
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The knots between which a feature's curve is straight, in the user's name and units.
+
+    Examples
+    --------
+    >>> print(Curve("income", (10.0, 44.9, 90.0)))
+    income (10, 44.9, 90)
+    """
+
+    feature: str
+    knots: tuple[float, ...]
+
+    def __str__(self) -> str:
+        return f"{self.feature} ({', '.join(format_number(knot) for knot in self.knots)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bend(Event):
+    """In the model of a node, lines of some features became curves with knots."""
+
+    kind = "bend"
+
+    curves: tuple[Curve, ...]
+
+    def __str__(self) -> str:
+        what = f"for {say_rows(self.path)} {say_curves(self.curves, 'bends', 'bend')}"
+        return self._tell(what, self._compare("a model with these bends", "the one without"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbend(Event):
+    """In the model of a node, curves of some features became lines again."""
+
+    kind = "unbend"
+
+    curves: tuple[Curve, ...]
+
+    def __str__(self) -> str:
+        is_one = len(self.curves) == 1
+        lines = f"the line of {self.curves[0]} is" if is_one else say_curves(self.curves, "", "are")
+        what = f"for {say_rows(self.path)} {lines} straight again"
+        return self._tell(what, self._compare("a model without these bends", "the one with them"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChange(Event):
     """The noise floor was added or dropped, and the tree started again from one leaf."""
@@ -283,6 +328,23 @@ def say_rows(path: tuple[Condition, ...], digits: int = 0) -> str:
     all rows / rows with age <= 60
     """
     return f"rows with {join_path(path, digits)}" if path else "all rows"
+
+
+def say_curves(curves: tuple[Curve, ...], one: str, many: str, limit: int = 4) -> str:
+    """Return what curves do, with their knots; of many, the first few.
+
+    Examples
+    --------
+    >>> print(say_curves((Curve("age", (20.0, 40.0, 60.0)),), "bends", "bend"))
+    the line of age bends at 20, 40 and 60
+    """
+    if len(curves) == 1:
+        *first, last = (format_number(knot) for knot in curves[0].knots)
+        return f"the line of {curves[0].feature} {one} at {', '.join(first)} and {last}"
+    names = [str(curve) for curve in curves[:limit]]
+    if len(curves) > limit:
+        names[limit - 1 :] = [f"{len(curves) - limit + 1} more features"]
+    return f"the lines of {', '.join(names[:-1])} and {names[-1]} {many}"
 
 
 def join_path(path: tuple[Condition, ...], digits: int = 0) -> str:

@@ -9,6 +9,8 @@ which one answers.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -17,10 +19,16 @@ from driftree.learn import constants
 from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine, PaperEngine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from driftree.learn.memory import Size
     from driftree.learn.parameters import MeasuredParameters, PaperParameters
+
+
+BendInput = tuple[int, float, float]
+"""One piece of a curve: its feature, and the two values between which it rises."""
 
 
 class Candidate(NamedTuple):
@@ -44,6 +52,19 @@ class Candidate(NamedTuple):
     """Rows behind `replacement_gain`."""
     is_ready: bool
     """Whether enough rows came to both sides for it to be chosen."""
+
+
+class BendCandidate(NamedTuple):
+    """Another model for a node, with more bends or fewer, on trial."""
+
+    added: list[BendInput]
+    removed: list[BendInput]
+    gain: float
+    """The node's loss minus that of the model on trial."""
+    threshold: float
+    """What the gain must reach."""
+    node_loss: float
+    rows: float
 
 
 class Levels(NamedTuple):
@@ -87,8 +108,17 @@ class Evidence(Protocol):
     def step_rows(self) -> int:
         """Return how many rows of a batch make one time step, at most."""
 
-    def levels(self, n_leaves: int) -> Levels:
+    def levels(self, n_leaves: int, node: int = 0) -> Levels:
         """Thresholds of a node with `n_leaves` leaves below it."""
+
+    def bend_candidate(self, node: int) -> BendCandidate | None:
+        """Return the model with other bends that is on trial at a node, if there is one."""
+
+    def bend(self, node: int) -> None:
+        """Let the model on trial take the place of the node's own."""
+
+    def set_bend_level(self, node: int) -> None:
+        """Say what the model on trial must gain."""
 
     def candidates(self, node: int) -> list[Candidate]:
         """Return the possible splits of a node, whether they are ready or not."""
@@ -140,7 +170,7 @@ class GradientApproximation:
         n_gradients = 2 * self.stored * size.n_features + self.constants.waiting_rows + 3
         return 8 * size.n_weights * n_gradients
 
-    def levels(self, n_leaves: int) -> Levels:
+    def levels(self, n_leaves: int, node: int = 0) -> Levels:
         """Thresholds (11): what the AIC asks for the change in free parameters."""
         k = free_parameters(self.engine)
         return Levels(
@@ -183,6 +213,15 @@ class GradientApproximation:
     def refresh(self, node: int, *, may_split: bool) -> None:
         """Do nothing: the store takes new candidates with every batch."""
 
+    def bend_candidate(self, node: int) -> None:
+        """Return None: the paper's models are lines."""
+
+    def bend(self, node: int) -> None:
+        """Do nothing: the paper's models are lines."""
+
+    def set_bend_level(self, node: int) -> None:
+        """Do nothing: the paper's models are lines."""
+
     def set_link_level(self, level: float) -> None:
         """Do nothing: the paper has one link."""
 
@@ -199,13 +238,15 @@ class MeasuredTrials:
     splits_prove_replacements = True
 
     def __init__(self, parameters: MeasuredParameters, n_classes: int) -> None:
-        p, c = parameters, constants.MEASURED
+        p = parameters
+        c = constants.MEASURED if p.max_bends else constants.STRAIGHT
         self.constants = c
         self.sample_rows = c.sample_rows
         self.margin = -math.log(p.epsilon)
         self.window = p.evidence_window
         self.trials = p.trials
         self.bins = p.bins
+        self.max_bends = p.max_bends
         self.engine = MeasuredEngine(
             n_classes,
             max_nodes=p.max_nodes,
@@ -223,6 +264,9 @@ class MeasuredTrials:
             passes=c.passes,
             clear_lead=c.clear_lead,
             most_sure=c.most_sure,
+            variance=c.variance,
+            sureness_window=c.sureness_window,
+            mean_curvature=c.mean_curvature,
             floor_first=c.floor_first,
             floor_first_rows=c.floor_first_rows,
             floor_rows=c.floor_rows,
@@ -233,13 +277,14 @@ class MeasuredTrials:
     def step_rows(self) -> int:
         """Return 200 rows, or fewer of many inputs: nobody can predict during a step."""
         engine = self.engine
-        cells = engine.n_columns * (engine.n_columns + engine.n_outputs)
+        n_inputs = engine.n_columns + self.max_bends
+        cells = n_inputs * (n_inputs + engine.n_outputs)
         return max(1, min(self.constants.step_rows, self.constants.step_cells // cells))
 
-    def levels(self, n_leaves: int) -> Levels:
+    def levels(self, n_leaves: int, node: int = 0) -> Levels:
         """Thresholds: a split must prove tau nats, and goes when it has lost a quarter of that."""
         c = self.constants
-        tau = self.margin + c.nats_per_parameter * free_parameters(self.engine)
+        tau = self._required(self.engine.n_columns + len(self._bends(node)))
         return Levels(
             split=tau,
             prune=-c.prune_share * tau,
@@ -248,14 +293,25 @@ class MeasuredTrials:
             link=c.link_factor * tau,
         )
 
+    def _required(self, n_inputs: int) -> float:
+        """Return the nats that a change must prove which gives a model so many more inputs."""
+        n_parameters = n_inputs * max(1, self.engine.n_classes - 1)
+        return self.margin + self.constants.nats_per_parameter * n_parameters
+
     def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
-        """Two models per trial, the leaf's own and the challenger's; and the slots of the grid."""
-        n_models = 1 + (size.n_classes <= 2) + 2 * self.trials * may_split
+        """Return those of models and grid.
+
+        Two models per trial, the leaf's own, the challenger's and one with other bends; and the
+        slots of the grid.
+        """
         n_numeric = size.n_features - size.n_categorical
+        n_bends = min(self.max_bends, self.constants.curve_pieces * n_numeric)
+        n_models = 1 + (size.n_classes <= 2) + 2 * self.trials * may_split + (n_bends > 0)
+        bent = replace(size, n_columns=size.n_columns + n_bends)
         n_slots = (MAX_LEVELS + 2) * size.n_categorical + n_numeric * (
             self._bins(4 * size.n_weights, size.n_categorical, n_numeric) + 1
         )
-        return 8 * n_models * (3 * size.n_weights + size.stride**2) + n_slots * (
+        return 8 * n_models * (3 * bent.n_weights + bent.stride**2) + n_slots * (
             4 * size.n_weights + 24
         )
 
@@ -315,9 +371,11 @@ class MeasuredTrials:
             if len(first_rows) >= c.first_rows:
                 self._choose_grid(node, first_rows)
                 engine.refresh_at(node, own.rows + c.refresh_rows)
+                self._refresh_bends(node, own.rows)
             return
         if own.rows < own.refresh_at:
             return
+        self._refresh_bends(node, own.rows)
         is_young = own.rows <= c.young_rows or not engine.is_calm
         engine.refresh_at(node, own.rows + (c.refresh_rows if is_young else c.old_refresh_rows))
         running = []
@@ -347,6 +405,132 @@ class MeasuredTrials:
         fresh = [p for p in ranked if p[1] not in tried and (p[1], p[2]) != present]
         for t, proposal in zip(free[: wanted - len(taken)], fresh, strict=False):
             engine.start_trial(t, *proposal[1:])
+
+    # ------------------------------------------------------------------ looking for bends
+    def _bends(self, node: int) -> list[BendInput]:
+        engine = self.engine
+        return engine.bends(int(engine.model[node])) if self.max_bends else []
+
+    def bend_candidate(self, node: int) -> BendCandidate | None:
+        """Return the model on trial.
+
+        More bends must prove as much as a split for the inputs that they add. Fewer bends must be
+        better by a quarter of that; or, when the node is looked at after many rows, not worse by
+        more than that.
+        """
+        trial = self.engine.bend_trial(node)
+        if trial.model < 0:
+            return None
+        c = self.constants
+        before, after = self._bends(node), self.engine.bends(trial.model)
+        added = [bend for bend in after if bend not in before]
+        removed = [bend for bend in before if bend not in after]
+        required = self._bend_level(before, after)
+        # Not in between: what a model does may not depend on when it was last loaded.
+        own = self.engine.node(node)
+        is_old = own.rows - trial.born >= c.unbend_rows
+        if not added and is_old and own.rows >= own.refresh_at:
+            required = -required
+        gain = trial.node_loss - trial.trial_loss
+        return BendCandidate(added, removed, gain, required, trial.node_loss, trial.evidence)
+
+    def _bend_level(self, before: list[BendInput], after: list[BendInput]) -> float:
+        """Return what another model must gain to take over at any time."""
+        n_added = sum(bend not in before for bend in after)
+        if n_added:
+            return self._required(n_added)
+        return self.constants.prune_share * self._required(len(before) - len(after))
+
+    def set_bend_level(self, node: int) -> None:
+        """Say what the model on trial must gain."""
+        engine = self.engine
+        model = engine.bend_trial(node).model
+        if model >= 0:
+            engine.bend_level(node, self._bend_level(self._bends(node), engine.bends(model)))
+
+    def bend(self, node: int) -> None:
+        """Change the model; the grid sees some rows with it before the next trial."""
+        self.engine.bend(node)
+        rows = self.engine.node(node).rows
+        self.engine.next_bend(node, rows + self.constants.trial_rows, 0)
+
+    def _refresh_bends(self, node: int, rows: float) -> None:
+        """Let the trial of bends go on, end it if it failed, or start the next one."""
+        if self.max_bends == 0:
+            return
+        engine, c = self.engine, self.constants
+        trial, candidate = engine.bend_trial(node), self.bend_candidate(node)
+        if candidate is not None:
+            is_late, earns = rows - trial.born > c.trial_rows, candidate.gain > 0
+            is_hopeless = candidate.gain < -candidate.threshold or (is_late and not earns)
+            bends_earn = rows - trial.born >= c.unbend_rows  # which a model with fewer has shown
+            if is_hopeless if candidate.added else bends_earn:
+                self._bar_bends(node, rows, trial.n_failed)
+            return
+        if rows < trial.next_at:
+            return
+        adds_first = trial.n_failed % 2 == 0
+        more, fewer = self._more_bends(node, trial.n_failed // 2), self._fewer_bends(node)
+        first, second = (more, fewer) if adds_first else (fewer, more)
+        wanted = first if first is not None else second
+        if wanted is not None:
+            features = np.array([bend[0] for bend in wanted], dtype=np.int32)
+            ends = np.array([bend[1:] for bend in wanted], dtype=np.float64).reshape(-1, 2)
+            low, high = ends[:, 0].copy(), ends[:, 1].copy()
+            level = self._bend_level(self._bends(node), wanted)
+            engine.start_bend_trial(node, features, low, high, level)
+
+    def _bar_bends(self, node: int, rows: float, n_failed: int) -> None:
+        c = self.constants
+        self.engine.drop_bend_trial(node)
+        wait = c.barred_rows * 2 ** min(n_failed, c.most_bars)
+        self.engine.next_bend(node, rows + wait, n_failed + 1)
+
+    def _more_bends(self, node: int, n_halvings: int) -> list[BendInput] | None:
+        """Return the present bends with those of the most promising features, if there are any.
+
+        The first time all features that find room; after a failure the better half, and so on.
+        """
+        engine, present = self.engine, self._bends(node)
+        room = self.max_bends - len(present)
+        taken = {feature for feature, _, _ in present} | set(
+            np.flatnonzero(engine.scale_is_indicator)
+        )
+        edges = {
+            j: own
+            for j, own in enumerate(engine.edges(node))
+            if j not in taken and curve_pieces(j, own, 2)
+        }
+        scores = dict.fromkeys(edges, 0.0)
+        for score, feature, _ in engine.bend_proposals(node):
+            if feature in scores:
+                scores[feature] = max(score, scores[feature])
+        ranked = sorted(edges, key=lambda j: (-scores[j], j))[: max(1, len(edges) >> n_halvings)]
+        for n_pieces in range(self.constants.curve_pieces, 1, -1):  # the finest that has room
+            pieces = [curve_pieces(j, edges[j], n_pieces) for j in ranked]
+            if sum(map(len, pieces)) <= room:
+                break
+        else:
+            if not any(scores.values()):
+                return None  # who comes first is not known yet
+        added: list[BendInput] = []
+        for own in pieces:
+            added += own if len(added) + len(own) <= room else []
+        return present + added if added else None
+
+    def _fewer_bends(self, node: int) -> list[BendInput] | None:
+        """Return the present bends without those of features that seem to earn nothing, if any.
+
+        By the curvature of the loss a feature's bends should be worth a nat per parameter.
+        """
+        present = self._bends(node)
+        model = int(self.engine.model[node])
+        n_outputs = max(1, self.engine.n_classes - 1)
+        worth: dict[int, float] = {}
+        for (feature, _, _), own in zip(present, self.engine.bend_worth(model), strict=True):
+            worth[feature] = worth.get(feature, 0.0) + own - n_outputs
+        kept = [bend for bend in present if worth[bend[0]] > 0]
+        return kept if len(kept) < len(present) else None
 
     def _choose_grid(self, node: int, first_rows: NDArray[np.float64]) -> None:
         """Choose edges at up to `bins` quantiles of the node's first rows, as memory allows."""
@@ -379,6 +563,37 @@ def quantile_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64
     places = -(-np.arange(1, bins) * present.size // bins) - 1
     edges = np.unique(present[places])
     return np.asarray(edges[edges < present[-1]])
+
+
+def curve_pieces(feature: int, edges: NDArray[np.float64], n_pieces: int) -> list[BendInput]:
+    """Return the pieces of a feature's curve, with knots at quantiles.
+
+    There are none where values are too few, or too far from each other for a difference.
+
+    Examples
+    --------
+    >>> curve_pieces(0, np.array([1.0, 2.0, 3.0, 5.0, 8.0]), 2)
+    [(0, 1.0, 3.0), (0, 3.0, 8.0)]
+    """
+    if len(edges) < 3 or not math.isfinite(float(edges[-1]) - float(edges[0])):
+        return []
+    places = np.linspace(0, len(edges) - 1, min(n_pieces + 1, len(edges)))
+    knots = edges[np.round(places).astype(int)].tolist()
+    return [(feature, low, high) for low, high in pairwise(knots)]
+
+
+def curves_of(bends: Iterable[BendInput]) -> dict[int, list[float]]:
+    """Return the knots of each feature that has bends.
+
+    Examples
+    --------
+    >>> curves_of([(0, 1.0, 3.0), (0, 3.0, 8.0)])
+    {0: [1.0, 3.0, 8.0]}
+    """
+    knots: dict[int, set[float]] = {}
+    for feature, low, high in bends:
+        knots.setdefault(feature, set()).update((low, high))
+    return {feature: sorted(own) for feature, own in knots.items()}
 
 
 def free_parameters(engine: MeasuredEngine | PaperEngine) -> int:

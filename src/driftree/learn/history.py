@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from driftree.learn.events import Condition, Event, LinkChange, Replace, Split, Spot, make_path
+from driftree.learn.events import (
+    Bend,
+    Condition,
+    Event,
+    LinkChange,
+    Replace,
+    Split,
+    Spot,
+    Unbend,
+    make_path,
+)
 from driftree.learn.memory import text_bytes
 
 if TYPE_CHECKING:
@@ -98,6 +108,8 @@ class Structure:
 
     def change(self, event: Event) -> None:
         """Apply a change in place; new nodes come last, wherever they are in the tree."""
+        if isinstance(event, (Bend, Unbend)):
+            return  # the nodes stay
         nodes, since = self.nodes, (event.step, event.n_rows)
         spot = nodes[event.node]
         for below in self.below(event.node):
@@ -151,13 +163,14 @@ class NodeSample(NamedTuple):
         Rows that the node had learnt.
     loss : float
         Mean loss per row of the node's own model since the previous sample, or since the node got
-        its present form; NaN without rows.
+        its present form or its model other bends; NaN without rows.
     loss_rows : float
         The rows that this mean is of, faded like the sums that the tree compares.
     weights : ndarray of float32 or None
         Weights of a leaf's model, [outputs, inputs], as effects: what the log-odds gain when a
         number grows by two standard deviations (in the paper's setting: over its whole range), or
-        a 0/1 input from 0 to 1. None at inner nodes, and where they would take too much memory.
+        a 0/1 input from 0 to 1. Of a number whose line is bent, the most that they rise or fall
+        when it grows by up to that. None at inner nodes, and where they would take too much memory.
     entrants : tuple of Entrant
         The best candidates and their gains, best first.
     needed : float
@@ -226,9 +239,12 @@ def text_of(event: Event) -> int:
     ]
     said = [one for one in conditions if one is not None]
     texts = [text for one in said for text in (one.feature, one.value)]
+    curves = event.curves if isinstance(event, (Bend, Unbend)) else ()
+    texts += [curve.feature for curve in curves]
+    n_numbers = sum(1 + len(curve.knots) for curve in curves)
     if isinstance(event, LinkChange):
         texts.append(event.third_label)
-    return 500 + 100 * len(said) + text_bytes(texts)  # with keys and figures
+    return 500 + 100 * len(said) + 25 * n_numbers + text_bytes(texts)  # with keys and figures
 
 
 class History:

@@ -38,6 +38,7 @@ RANGES = {
     "model_window": Range(1, math.inf, "at least 1"),
     "bins": Range(2, 1024, "from 2 to 1024", whole=True),
     "trials": Range(1, 64, "from 1 to 64", whole=True),
+    "max_bends": Range(0, 1024, "from 0 to 1024", whole=True),
     "max_nodes": Range(1, 65535, "from 1 to 65535", whole=True),
     "max_depth": Range(0, 1000, "from 0 to 1000", whole=True),
     "learning_rate": Range(0, 1e6, "above 0 and at most 1e6", open_low=True),
@@ -96,6 +97,7 @@ class MeasuredParameters(TreeParameters):
     model_window: float = 1000
     bins: int = 64
     trials: int = 3
+    max_bends: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from driftree.learn.curves import node_effects
 from driftree.learn.history import MAX_BYTES, Mark, NodeSample, Sample
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Sampler:
             before, now = history.marks.get(node), self._mark(node, spot.since_step)
             marks[node] = now
             nodes[node] = self._look(spot, before, now, has_weights=has_weights)
-        n_bytes = n_bytes if has_weights else 0
+        n_bytes = sum(0 if one.weights is None else one.weights.nbytes for one in nodes.values())
         history.take(Sample(engine.n_steps, engine.n_rows, nodes, n_bytes), marks)
 
     def marks(self, event: Event) -> dict[int, Mark]:
@@ -65,7 +66,7 @@ class Sampler:
             own.rows,
             loss,
             loss_rows,
-            engine.weights(node).astype(np.float32) if is_leaf and has_weights else None,
+            node_effects(engine, node).astype(np.float32) if is_leaf and has_weights else None,
             tuple(self.entrants(node)),
             own.split_level if is_leaf else own.replace_level,
         )

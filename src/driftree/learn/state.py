@@ -201,9 +201,11 @@ class LearntState(Unsaved):
     @undisturbed
     def n_parameters_(self) -> int:
         """Parameters as the paper counts them: inner nodes, plus the weights of each leaf model."""
-        engine = self._fitted.engine
-        weights = (engine.n_columns - 1) * max(1, engine.n_classes - 1)
-        return self.n_leaves_ - 1 + self.n_leaves_ * int(weights)
+        tree = self._fitted
+        engine = tree.engine
+        n_inputs = sum(len(engine.bends(int(engine.model[leaf]))) for leaf in tree.leaves())
+        n_inputs += self.n_leaves_ * (engine.n_columns - 1)
+        return self.n_leaves_ - 1 + n_inputs * max(1, int(engine.n_classes) - 1)
 
     @property
     def n_rows_seen_(self) -> int:
@@ -250,7 +252,7 @@ class LearntState(Unsaved):
         Notes
         -----
         A file holds no code, and reading one runs none. Names, levels and labels may be text,
-        numbers, truth values, None, bytes and tuples of these. Subclasses, and models with
+        numbers, booleans, None, bytes and tuples of these. Subclasses, and models with
         attributes of others, are refused: pickle takes them. See `docs/files.md`.
 
         Examples

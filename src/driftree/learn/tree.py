@@ -16,8 +16,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.learn.events import Condition, Event, LinkChange, Prune, Replace, RunnerUp, Split
-from driftree.learn.evidence import Candidate, Evidence, GradientApproximation, MeasuredTrials
+from driftree.learn.events import (
+    Bend,
+    Condition,
+    Curve,
+    Event,
+    LinkChange,
+    Prune,
+    Replace,
+    RunnerUp,
+    Split,
+    Unbend,
+)
+from driftree.learn.evidence import (
+    BendInput,
+    Candidate,
+    Evidence,
+    GradientApproximation,
+    MeasuredTrials,
+    curves_of,
+)
 from driftree.learn.history import MAX_ENTRANTS, Entrant, History, check_history
 from driftree.learn.nodes import TreeNodes
 from driftree.learn.parameters import PaperParameters
@@ -98,6 +116,7 @@ class Tree(TreeNodes):
             waiting.discard(node)
             if not engine.has_node(node):
                 continue
+            self._decide_bend(node)
             is_leaf = engine.node(node).is_leaf
             changed = self._decide_leaf(node) if is_leaf else self._decide_inner(node)
             self.evidence.refresh(node, may_split=self._may_split(node))
@@ -150,6 +169,32 @@ class Tree(TreeNodes):
         else:
             self._replace(node, ranked)
         return True
+
+    def _decide_bend(self, node: int) -> None:
+        """Let the model on trial take over if its gain reaches its threshold."""
+        best = self.evidence.bend_candidate(node)
+        if best is None or best.gain < best.threshold:
+            return
+        ranked = sorted(self.evidence.candidates(node), key=lambda c: -c.gain)
+        self._make(
+            Bend if best.added else Unbend,
+            node,
+            lambda: self.evidence.bend(node),
+            gain=best.gain,
+            threshold=best.threshold,
+            loss_before=best.node_loss,
+            loss_after=best.node_loss - best.gain,
+            rows=best.rows,
+            runner_up=self._runner_up(ranked, "gain"),
+            curves=self._curves(best.added or best.removed),
+        )
+
+    def _curves(self, bends: list[BendInput]) -> tuple[Curve, ...]:
+        names = self.encoder.display_names if hasattr(self, "encoder") else None
+        return tuple(
+            Curve(names[j] if names else f"x{j}", tuple(knots))
+            for j, knots in curves_of(bends).items()
+        )
 
     def _may_replace(self, candidate: Candidate, split_level: float) -> bool:
         """Tell whether a candidate may take the place of a split: it must pass as one, too."""
@@ -238,7 +283,7 @@ class Tree(TreeNodes):
     def _set_levels(self) -> None:
         """Tell the kernels what each node's gains must reach to be reported."""
         for node, n_leaves in self.leaves_below().items():
-            levels = self.evidence.levels(n_leaves)
+            levels = self.evidence.levels(n_leaves, node)
             is_blocked = self.engine.node(node).is_leaf and not self._may_split(node)
             self.engine.set_levels(
                 node,
@@ -247,6 +292,7 @@ class Tree(TreeNodes):
                 replace=levels.replace,
                 rest=levels.rest,
             )
+            self.evidence.set_bend_level(node)
         self.evidence.set_link_level(self.evidence.levels(1).link)
 
     def leaf_bytes(self, size: Size) -> int:
@@ -326,7 +372,7 @@ class Tree(TreeNodes):
                 "step": engine.n_steps + is_early,
                 "n_rows": engine.n_rows + is_early,
                 "path": self.path(node),
-                "removed": self.history.below(node),
+                "removed": () if kind in (Bend, Unbend) else self.history.below(node),
             }
         self._change = Change(kind, node, figures, engine.n_changes)
         change()

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from driftree.learn._kernels import MAX_KEYS, MAX_LEVELS
-from driftree.learn.constants import MEASURED
+from driftree.learn._kernels import LANES, MAX_KEYS, MAX_LEVELS
+from driftree.learn.constants import MEASURED, STRAIGHT
 from driftree.learn.history import MAX_BYTES, MAX_ENTRANTS, MAX_NODES, MAX_SAMPLES
 from driftree.learn.memory import MOST_BYTES
 from driftree.learn.parameters import RANGES
@@ -112,7 +112,7 @@ LONGEST: dict[str, Callable[[_Size], int]] = {
     "missing_column": lambda size: size.n_features,
     "level_column": lambda size: size.n_features * (MAX_LEVELS + 1),
     "place": lambda size: size.n_labels,
-    "model.": lambda size: size.n_nodes + 2 * size.n_trials + 1,
+    "model.": lambda size: 2 * size.n_nodes + 2 * size.n_trials + 1,  # a node's may be on trial
     "": lambda size: max(1, size.n_nodes),  # of a node, or a single number
 }
 
@@ -139,7 +139,12 @@ def _check_parts(parts: set[str], size: _Size, entries: Mapping[str, Sized], rea
             raise ModelFileError(f"{name!r} has wrong lengths: 0 to {longest[name]:,} may be")
         if sum(own) != entries[name].shape[0]:
             raise ModelFileError(f"{name!r} has parts of no item")
-    n_weights = (size.n_labels if size.n_labels > 2 else 1) * stride
+    n_outputs = size.n_labels if size.n_labels > 2 else 1
+    n_weights = n_outputs * stride
+    bends = lengths.get("model.bend_feature", [])
+    for own, n_bends in zip(lengths.get("model.numbers", []), bends, strict=False):
+        if own > _model_numbers(stride, n_outputs, n_bends):
+            raise ModelFileError("'model.numbers' has a wrong length")
     for name, of in PER_WEIGHT.items():
         own, places = lengths.get(name, []), lengths.get(of, [])
         if len(own) != len(places) or any(map(gt, own, (n * n_weights for n in places))):
@@ -164,21 +169,30 @@ PER_WEIGHT = {
 }
 
 
+def _model_numbers(stride: int, n_outputs: int, n_bends: int) -> int:
+    """Return how many numbers a model may have: three of a weight, and of two inputs one."""
+    stride += -(-n_bends // LANES) * LANES
+    return 3 * n_outputs * stride + stride**2
+
+
 def _longest_parts(size: _Size, stride: int) -> dict[str, int]:
     """Return how many numbers one item of a list may have."""
     n_features, n_labels = size.n_features, max(2, size.n_labels)
     n_weights = (n_labels if n_labels > 2 else 1) * stride
     n_slots = n_features * (int(RANGES["bins"].high) + 2)
+    n_bends = int(RANGES["max_bends"].high)
+    n_first_rows = max(MEASURED.first_rows, STRAIGHT.first_rows)
     n_stored = n_features * int(RANGES["candidates"].high)
     figures = ("feature", "value", "n_left", "loss_left", "n_before", "loss_before", "gain")
     return {
-        "model.numbers": 3 * n_weights + stride**2,
+        "model.numbers": _model_numbers(stride, n_weights // max(1, stride), n_bends),
+        **dict.fromkeys((f"model.bend_{part}" for part in ("feature", "low", "high")), n_bends),
         "sums.class_rows": n_labels,
         "node_gradient.sum": n_weights,
         "grid.total": n_weights,
         "grid.first_slot": n_features + 1,
         "grid.implied": n_features,
-        "grid.first_rows": n_features * MEASURED.first_rows,
+        "grid.first_rows": n_features * n_first_rows,
         **dict.fromkeys(("grid.edges", "grid.counts", "grid.barred_until"), n_slots),
         "grid.gradients": n_slots * n_weights,
         **dict.fromkeys((f"candidates.{figure}" for figure in figures), n_stored),

@@ -225,8 +225,9 @@ def to_bytes(kind: str, contents: dict[str, Any], arrays: Arrays) -> bytes:
     Examples
     --------
     >>> data = to_bytes("driftree model", {"n": 1}, {"ids": np.arange(2, dtype=np.int32)})
-    >>> from_bytes(data, "driftree model")
-    ({'n': 1}, {'ids': array([0, 1], dtype=int32)})
+    >>> contents, arrays = from_bytes(data, "driftree model")
+    >>> contents, arrays["ids"]
+    ({'n': 1}, array([0, 1], dtype=int32))
     """
     return b"".join(_serialise(kind, contents, arrays))
 

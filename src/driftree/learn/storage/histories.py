@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import fields, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from driftree.learn.events import (
     ALL_DIGITS,
+    Bend,
     Condition,
+    Curve,
     Event,
     LinkChange,
     Prune,
@@ -23,6 +26,7 @@ from driftree.learn.events import (
     RunnerUp,
     Split,
     Spot,
+    Unbend,
 )
 from driftree.learn.history import (
     MAX_EVENTS,
@@ -44,7 +48,9 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[Any]]
 
-KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in (Split, Replace, Prune, LinkChange)}
+KINDS: dict[str, type[Event]] = {
+    kind.kind: kind for kind in (Split, Replace, Prune, Bend, Unbend, LinkChange)
+}
 MAX_DISTANCE = 2**40  # rows: it may double a dozen times before it is too large for a file
 OPERATORS = ("<=", ">", "==", "!=", "is missing", "is present")
 
@@ -54,7 +60,7 @@ class Limits(NamedTuple):
 
     max_nodes: int
     n_features: int
-    n_columns: int
+    n_inputs: int
     n_classes: int
     n_steps: int
     n_rows: int
@@ -170,12 +176,34 @@ def _decode_floor(item: Any, what: str) -> tuple[float, float]:
     return json_values.number(both[0], what), json_values.number(both[1], what)
 
 
+def _encode_curves(curves: tuple[Curve, ...]) -> list[Any]:
+    return [
+        {"feature": curve.feature, "knots": [json_values.encode(knot) for knot in curve.knots]}
+        for curve in curves
+    ]
+
+
+def _decode_curves(item: Any, what: str) -> tuple[Curve, ...]:
+    curves = []
+    for one in json_values.items(item, what):
+        json_values.members(one, ("feature", "knots"), what)
+        items = json_values.items(one["knots"], what)
+        knots = tuple(json_values.number(knot, what) for knot in items)
+        if len(knots) < 2 or not all(low < high for low, high in pairwise(knots)):
+            raise ModelFileError(f"{what} must have ascending knots")
+        curves.append(Curve(json_values.text(one["feature"], what), knots))
+    if not curves:
+        raise ModelFileError(f"{what} must be those of some feature")
+    return tuple(curves)
+
+
 ENCODERS: dict[str, Callable[[Any], Any]] = {
     "path": lambda path: [_encode_condition(condition) for condition in path],
     "runner_up": _encode_runner_up,
     "condition": _encode_condition,
     "old_condition": _encode_condition,
     "floor": lambda floor: [json_values.encode(share) for share in floor],
+    "curves": _encode_curves,
 }
 DECODERS: dict[str, Callable[[Any, str], Any]] = {
     **dict.fromkeys(("step", "n_rows", "node", "left", "right"), json_values.whole),
@@ -185,6 +213,7 @@ DECODERS: dict[str, Callable[[Any, str], Any]] = {
     "condition": _decode_condition,
     "old_condition": _decode_condition,
     "floor": _decode_floor,
+    "curves": _decode_curves,
     "third_label": lambda item, _: json_values.decode(item),
 }
 
@@ -211,11 +240,13 @@ def _decode_event(item: Any, what: str, before: Structure, limits: Limits) -> Ev
         **{name: DECODERS[name](item[name], f"{what}, {name}") for name in _names_of(kind)}
     )
     spot = before.nodes.get(event.node)
-    if spot is None or (kind is not LinkChange and spot.is_leaf != (kind is Split)):
+    must_be_leaf = {Split: True, Replace: False, Prune: False}.get(kind)
+    if spot is None or must_be_leaf not in (None, spot.is_leaf):
         raise ModelFileError(f"{what} changes a node that is not there")
     if kind is LinkChange and event.node != 0:
         raise ModelFileError(f"{what} must change the root")
-    event = replace(event, removed=before.below(event.node))
+    if not isinstance(event, (Bend, Unbend)):
+        event = replace(event, removed=before.below(event.node))
     if isinstance(event, (Split, Replace)):
         gone = {spot.node for spot in event.removed}
         children = {event.left, event.right}
@@ -327,7 +358,7 @@ def _check_samples(tables: dict[str, dict[str, NDArray[Any]]], limits: Limits) -
     has_weights = node["is_leaf"].astype(bool) & (outputs > 0)
     _need(_is_in(outputs, 0, max(limits.n_classes, 1)), "have weights of too many labels")
     _need(
-        np.where(has_weights, _is_in(columns, 1, limits.n_columns), columns == 0),
+        np.where(has_weights, _is_in(columns, 1, limits.n_inputs), columns == 0),
         "have weights of no inputs",
     )
     _need(has_weights | (outputs == 0), "have weights out of place")

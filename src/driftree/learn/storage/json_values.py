@@ -1,6 +1,6 @@
 """JSON values: names, levels, labels and figures as JSON, such that each comes back as it was.
 
-Text, truth values, None, whole numbers and finite floats are JSON's own, which tells 1 from 1.0 and
+Text, booleans, None, whole numbers and finite floats are JSON's own, which tells 1 from 1.0 and
 gives all digits. The rest is an object with one key: ``{"float": "nan"}``, ``{"bytes": "6162"}``,
 ``{"tuple": [...]}``.
 """
@@ -43,7 +43,7 @@ def encode(value: Any, what: str = "a value", depth: int = 0) -> Any:
         return {"tuple": [encode(item, what, depth + 1) for item in value]}
     raise TypeError(
         f"{what} is {quoted(value)} of type {kind.__name__!r}, which is not for a model file: it "
-        "holds text, numbers, truth values, None, bytes and tuples of these; pickle can"
+        "holds text, numbers, booleans, None, bytes and tuples of these; pickle can"
     )
 
 

@@ -286,10 +286,12 @@ def _unpack_learnt(told: _Told, history: Any, arrays: Arrays) -> dict[str, Any]:
         _need_no_arrays(() if len(own) == len(arrays) else arrays.keys() & histories.ARRAY_NAMES)
     else:
         is_sampled = histories.has_samples(arrays)
+        parameters = told.learnt["parameters"]
+        n_bends = getattr(parameters, "max_bends", 0)
         limits = histories.Limits(
-            told.learnt["parameters"].max_nodes,
+            parameters.max_nodes,
             len(told.learnt["names"]),
-            bounds.count_inputs(arrays, arrays.__getitem__) if is_sampled else 1,
+            bounds.count_inputs(arrays, arrays.__getitem__) + n_bends if is_sampled else 1,
             len(told.learnt["labels"]),
             _single(arrays, "n_steps"),
             _single(arrays, "n_rows"),
