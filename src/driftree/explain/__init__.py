@@ -6,6 +6,8 @@ The methods of the model give it (`readable`); here are the records that they re
 
 from driftree.explain.changes import Diff as Diff
 from driftree.explain.counterfactual import Counterfactual as Counterfactual
+from driftree.explain.curves import CurveRun as CurveRun
+from driftree.explain.curves import LeafCurve as LeafCurve
 from driftree.explain.describe import Importance as Importance
 from driftree.explain.describe import LeafModel as LeafModel
 from driftree.explain.explanation import Explanation as Explanation
@@ -26,7 +28,9 @@ from driftree.explain.over_time import weights_over_time as weights_over_time
 from driftree.explain.rules import Rule as Rule
 from driftree.explain.rules import Weight as Weight
 from driftree.explain.text import export_text as export_text
+from driftree.learn.events import Bend as Bend
 from driftree.learn.events import Condition as Condition
+from driftree.learn.events import Curve as Curve
 from driftree.learn.events import Event as Event
 from driftree.learn.events import LinkChange as LinkChange
 from driftree.learn.events import Prune as Prune
@@ -34,4 +38,5 @@ from driftree.learn.events import Replace as Replace
 from driftree.learn.events import RunnerUp as RunnerUp
 from driftree.learn.events import Split as Split
 from driftree.learn.events import Spot as Spot
+from driftree.learn.events import Unbend as Unbend
 from driftree.learn.history import Structure as Structure

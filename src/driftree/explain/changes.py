@@ -11,19 +11,26 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import narwhals.stable.v2 as nw
 
 from driftree.explain.describe import inside
+from driftree.explain.text import join_words
 from driftree.learn.events import (
     ALL_DIGITS,
+    Bend,
+    Curve,
     LinkChange,
     Prune,
     Replace,
     Split,
+    Unbend,
     join_path,
+    say_curves,
     say_rows,
 )
+from driftree.learn.evidence import curves_of
 
 if TYPE_CHECKING:
     from driftree.explain.readable import Readable
     from driftree.learn.events import Condition, Event
+    from driftree.learn.evidence import BendInput
     from driftree.learn.history import History, Sample, Structure
     from driftree.learn.tree import Tree
 
@@ -32,7 +39,14 @@ Path = tuple["Condition", ...]
 Library = Literal["pandas", "polars", "pyarrow"]
 
 FRAMES: tuple[Library, ...] = ("pandas", "polars", "pyarrow")
-KINDS = {"split": "split", "replace": "replacement", "prune": "pruning", "link": "restart"}
+KINDS = {
+    "split": "split",
+    "replace": "replacement",
+    "prune": "pruning",
+    "bend": "bend",
+    "unbend": "straightening",
+    "link": "restart",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +106,7 @@ def history(model: Readable, library: str | None = None) -> Any:
     backend = _choose_library(library)
     frame = nw.from_dict(columns, schema=nw.Schema(SCHEMA), backend=backend).to_native()
     if backend == "pandas":  # before its version 3 it makes a text of None
-        for name in ("condition", "old_condition", "runner_up"):
+        for name in ("condition", "old_condition", "runner_up", "curves"):
             frame[name] = frame[name].where([text is not None for text in columns[name]], None)
     return frame
 
@@ -168,10 +182,13 @@ def _why_node(tree: Tree, node: int) -> str:
     what = "a leaf" if spot.is_leaf else f"split by {spot.condition}"
     since = f" since row {spot.since_row:,}" if spot.since_step else ""
     lines = [f"Node {node}, {say_rows(log.now.path(node))}, is {what}{since}."]
+    if bends := tree.engine.bends(int(tree.engine.model[node])):
+        lines.append(f"In its model {say_curves(_curves(tree, bends), 'bends', 'bend')}.")
     lines += map(str, _events_of(list(log.events), node)[-1:])
     if not spot.is_leaf:
         lines.append(_next_pruning(tree, node))
-    return "\n".join([*lines, _next_change(tree, node)])
+    lines.append(_next_change(tree, node))
+    return "\n".join([*lines, *_next_bend(tree, node)])
 
 
 def _next_pruning(tree: Tree, node: int) -> str:
@@ -199,6 +216,27 @@ def _next_change(tree: Tree, node: int) -> str:
         f"The best {what} at present, {condition}, has a gain of {best.gain:,.1f}, of "
         f"{needed:,.1f} required."
     )
+
+
+def _next_bend(tree: Tree, node: int) -> list[str]:
+    """Say how near the node's model is to other curves, if such are being tried."""
+    best = tree.evidence.bend_candidate(node)
+    if best is None:
+        return []
+    if best.added:
+        what = f"A model in which {say_curves(_curves(tree, best.added), 'bends', 'bend')}"
+    else:
+        names = [curve.feature for curve in _curves(tree, best.removed)]
+        what = f"A model without the bends of {join_words(names)}"
+    return [
+        f"{what} has a gain of {best.gain:,.1f} over {best.rows:,.0f} rows, of "
+        f"{best.threshold:,.1f} required."
+    ]
+
+
+def _curves(tree: Tree, bends: list[BendInput]) -> tuple[Curve, ...]:
+    names = tree.encoder.display_names
+    return tuple(Curve(names[j], tuple(knots)) for j, knots in curves_of(bends).items())
 
 
 # ---------------------------------------------------------------------- parts
@@ -251,6 +289,7 @@ SCHEMA = {
     "runner_up_gain": nw.Float64(),
     "n_removed": nw.Int64(),
     "removed": nw.String(),
+    "curves": nw.String(),
     "floor": nw.Float64(),
     "why": nw.String(),
 }
@@ -279,6 +318,7 @@ def _figures(event: Event) -> dict[str, Any]:
         "runner_up_gain": None if second is None else second.gain,
         "n_removed": event.n_removed,
         "removed": "; ".join(str(spot.condition) for spot in event.removed if spot.condition),
+        "curves": "; ".join(map(str, event.curves)) if isinstance(event, (Bend, Unbend)) else None,
         "floor": sum(event.floor) if isinstance(event, LinkChange) else None,
         "why": str(event),
     }

@@ -1,8 +1,9 @@
 """Contributions: why this prediction.
 
-A row is predicted by the linear model of its leaf, so its log-odds are a sum, and what each feature
-adds to it is read off, not estimated. `explain` gives it as arrays for many rows, `explain_one` as
-a record with the rule and its certainty, whose `str` says it in words.
+A row is predicted by the model of its leaf, in which every feature has its own part, a line or a
+curve. So its log-odds are a sum, and what each feature adds to it is read off, not estimated.
+`explain` gives it as arrays for many rows, `explain_one` as a record with the rule and its
+certainty, whose `str` says it in words.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from scipy.sparse import csr_array
 
-from driftree.explain.describe import column_features, inside, level_groups, possible_inputs
+from driftree.explain.describe import (
+    bent_features,
+    column_features,
+    inside,
+    level_groups,
+    possible_inputs,
+)
 from driftree.explain.explanation import Explanation, Explanations, LeafFacts, zero_of
 from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine
 from driftree.learn.validation import plain
@@ -64,7 +71,6 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
     engine = tree.engine
     matrix = matrix.copy()  # it may be the user's own array
     leaves = engine.leaves(matrix)
-    inputs = engine.inputs(matrix)
     n_outputs = engine.n_outputs
     values = np.empty((*matrix.shape, n_outputs))
     base_values = np.empty((len(matrix), n_outputs))
@@ -74,12 +80,12 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
     for leaf, fact in facts.items():
         here = np.flatnonzero(leaves == leaf)
         average, weights = average_inputs(tree, encoder, leaf), engine.weights(leaf)
-        by_feature = _by_feature(tree, weights)
+        by_feature = _by_feature(tree, leaf, weights)
         if second_order is not None:
             inverse = second_order.curvature_inverse(int(engine.model[leaf]))
         base_values[here] = weights @ average - zero_of(fact.floor)
         for block in np.split(here, range(BLOCK, len(here), BLOCK)):
-            own = inputs[block]
+            own = engine.inputs_at(leaf, matrix[block])
             shifted = (own - average) @ by_feature
             values[block] = shifted.reshape(len(block), *values.shape[1:])
             if deviations is not None:
@@ -99,9 +105,10 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
     )
 
 
-def _by_feature(tree: Tree, weights: NDArray[np.float64]) -> csr_array:
+def _by_feature(tree: Tree, leaf: int, weights: NDArray[np.float64]) -> csr_array:
     """Return the weights as a matrix from inputs to features and outputs: nearly all are zero."""
-    owners, n_outputs = column_features(tree), len(weights)
+    owners = np.append(column_features(tree), bent_features(tree, leaf))
+    n_outputs = len(weights)
     own = np.flatnonzero(owners >= 0)
     column, output = np.repeat(own, n_outputs), np.tile(np.arange(n_outputs), len(own))
     shape = len(owners), len(tree.engine.value_column) * n_outputs
@@ -112,13 +119,16 @@ def _by_feature(tree: Tree, weights: NDArray[np.float64]) -> csr_array:
 def average_inputs(tree: Tree, encoder: Encoder, leaf: int) -> NDArray[np.float64]:
     """Return the inputs of an average row: numbers at their mean, categories between levels.
 
-    Of a category, those levels that the leaf's path lets through.
+    Of a category, those levels that the leaf's path lets through. A number that it says is missing
+    has no part in the average's bends.
     """
     engine = tree.engine
-    means = np.where(engine.value_column >= 0, engine.scale_mean, np.nan)
-    average: NDArray[np.float64] = engine.inputs(means[None])[0]
-    average[engine.missing_column[engine.missing_column >= 0]] = 0.0
     possible = possible_inputs(tree, encoder, tree.path(leaf))
+    means = np.where(engine.value_column >= 0, engine.scale_mean, np.nan)
+    average: NDArray[np.float64] = engine.inputs_at(leaf, means[None])[0]
+    average[engine.missing_column[engine.missing_column >= 0]] = 0.0
+    bent = bent_features(tree, leaf)
+    average[engine.n_columns :] *= possible[engine.value_column[bent]]
     for group in level_groups(tree):
         own = group[possible[group]]
         average[group] = 0.0

@@ -1,7 +1,7 @@
 """Describe: the tree as plain data, and what its features contribute.
 
 `leaf_models` is the data that everything else is made of: per leaf its conditions, its rows and its
-linear model in the user's names and units.
+model in the user's names and units.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from driftree.explain.curves import leaf_curves
 from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.curves import node_effects
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from numpy.typing import NDArray
 
+    from driftree.explain.curves import LeafCurve
     from driftree.explain.readable import Readable
     from driftree.learn.encoding import Encoder
     from driftree.learn.events import Condition
@@ -28,14 +31,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafModel:
-    """A leaf and its linear model, in the user's names and units.
+    """A leaf and its model, linear or of curves, in the user's names and units.
 
     The log-odds of a label (two labels: of the second; more: one logit per label) are the intercept
-    plus the sum of weight times input. Inputs are the numeric features, and 0/1 inputs such as
-    ``car == 'van'`` or ``age is missing``. This holds for rows whose numbers lie within three
-    standard deviations of their mean: what lies further out counts as if it lay there. A missing
-    number counts as its mean, or as 0 if it was only 0 and 1 so far. (The paper's setting clips
-    nothing, and a missing number counts as the low end of the range seen, which starts as 0 to 1.)
+    plus the sum of weight times input, plus what each curve adds at its feature's value. A number
+    has either a weight or, where its line is bent, a curve. Inputs are the numeric features, and
+    0/1 inputs such as ``car == 'van'`` or ``age is missing``. This holds for rows whose numbers lie
+    within three standard deviations of their mean: what lies further out counts as if it lay there.
+    A missing number counts as its mean, or as 0 if it was only 0 and 1 so far. Curves say both for
+    themselves. (The paper's setting has no curves and clips nothing, and a missing number counts as
+    the low end of the range seen, which starts as 0 to 1.)
 
     Exactly one of a category's inputs is 1 in every row, so only differences between its weights
     mean something: they are given as differences to their mean, and the intercept contains that
@@ -60,8 +65,12 @@ class LeafModel:
         when a number grows by two standard deviations (in the paper's setting: from its least to
         its largest value), or a 0/1 input from 0 to 1.
     effects : dict of dict
-        The same weights in one unit, so that they can be compared across inputs and leaves: how far
-        each of these moves takes the log-odds. In the same order as `weights`.
+        The same weights and the curves in one unit, so that they can be compared across inputs and
+        leaves: how far each of these moves takes the log-odds. Of a curve it is the most that they
+        rise or fall (below 0) when the number grows by up to two standard deviations, where its
+        line is bent and the leaf has rows. The strongest first.
+    curves : dict of dict
+        Per label the curve of each number whose line is bent, the strongest first.
     floor : tuple of float
         Noise floor: the share of each of two labels that is given at random. A label's probability
         is its floor plus what remains times the logistic function of the log-odds.
@@ -74,11 +83,12 @@ class LeafModel:
     intercept: dict[Hashable, float]
     weights: dict[Hashable, dict[str, float]]
     effects: dict[Hashable, dict[str, float]]
+    curves: dict[Hashable, dict[str, LeafCurve]]
     floor: tuple[float, float] = (0.0, 0.0)
 
 
 def leaf_models(model: Readable) -> list[LeafModel]:
-    """Return the leaves with their linear models: see `Readable.leaf_models`."""
+    """Return the leaves with their models: see `Readable.leaf_models`."""
     tree, encoder = inside(model)
     shares = row_shares(tree)
     return [leaf_model(tree, encoder, leaf, shares[leaf]) for leaf in tree.leaves()]
@@ -143,13 +153,20 @@ def leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafMod
     intercept: dict[Hashable, float] = {}
     weights: dict[Hashable, dict[str, float]] = {}
     effects: dict[Hashable, dict[str, float]] = {}
+    curves: dict[Hashable, dict[str, LeafCurve]] = {}
+    possible = possible_inputs(tree, encoder, tree.path(leaf))
+    by_feature, at_means = leaf_curves(tree, leaf, possible)
+    bent = {int(engine.value_column[j]): own for j, own in by_feature.items()}
     scaled = centred_weights(tree, encoder, leaf)
-    for label, row in zip(outputs(tree, engine.n_outputs), scaled, strict=True):
-        own = row * factor
-        intercept[label] = float(row[0] - own @ shift)
-        strongest = strongest_inputs(row)
-        weights[label] = {names[column]: float(own[column]) for column in strongest}
-        effects[label] = {names[column]: float(row[column]) for column in strongest}
+    moves = centred_effects(tree, encoder, leaf)
+    for i, label in enumerate(outputs(tree, engine.n_outputs)):
+        own = scaled[i] * factor
+        own[list(bent)] = 0.0
+        intercept[label] = float(scaled[i, 0] - own @ shift + at_means[i])
+        strongest = strongest_inputs(moves[i])
+        weights[label] = {names[c]: float(own[c]) for c in strongest if c not in bent}
+        effects[label] = {names[c]: float(moves[i, c]) for c in strongest}
+        curves[label] = {names[c]: bent[c][i] for c in strongest if c in bent}
     return LeafModel(
         leaf=leaf,
         path=tree.path(leaf),
@@ -158,6 +175,7 @@ def leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafMod
         intercept=intercept,
         weights=weights,
         effects=effects,
+        curves=curves,
         floor=engine.floor(int(engine.model[leaf])),
     )
 
@@ -179,11 +197,23 @@ def strongest_inputs(weights: NDArray[np.float64]) -> list[int]:
 def centred_weights(tree: Tree, encoder: Encoder, node: int) -> NDArray[np.float64]:
     """Return a node's weights per output, those of each category as differences to their mean.
 
-    Inputs that are 0 in every row that the node's path lets through have no weight.
+    Inputs that are 0 in every row that the node's path lets through have no weight. Bends are left
+    out.
     """
+    return _centre_at(tree, encoder, node, tree.engine.weights(node)[:, : tree.engine.n_columns])
+
+
+def centred_effects(tree: Tree, encoder: Encoder, node: int) -> NDArray[np.float64]:
+    """Return the same, but of features that are bent how far their curves move the log-odds."""
+    return _centre_at(tree, encoder, node, node_effects(tree.engine, node))
+
+
+def _centre_at(
+    tree: Tree, encoder: Encoder, node: int, weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
     engine = tree.engine
-    scaled = engine.weights(node)[: engine.n_outputs if engine.n_classes > 1 else 0]
-    return centre(scaled, possible_inputs(tree, encoder, tree.path(node)), level_groups(tree))
+    own = weights[: engine.n_outputs if engine.n_classes > 1 else 0]
+    return centre(own, possible_inputs(tree, encoder, tree.path(node)), level_groups(tree))
 
 
 def centre(
@@ -282,6 +312,12 @@ def column_features(tree: Tree) -> NDArray[np.intp]:
     return owners
 
 
+def bent_features(tree: Tree, node: int) -> NDArray[np.intp]:
+    """Return the feature that each bend of a node's model belongs to."""
+    bends = tree.engine.bends(int(tree.engine.model[node]))
+    return np.array([feature for feature, _, _ in bends], dtype=np.intp)
+
+
 # ---------------------------------------------------------------------- importance
 class Importance(NamedTuple):
     """What a feature contributes, by the loss its splits save and by its weights.
@@ -294,17 +330,17 @@ class Importance(NamedTuple):
     leaves below it on the same rows, each before it learnt the row. Their difference per row, times
     the share of rows that reach the node, is what everything below it saves; less what the two
     children's branches save, it is what this one split saves. The sum over all features is what the
-    tree saves against a single linear model. Rows count as they fade in the evidence (in the
+    tree saves against the model of its root. Rows count as they fade in the evidence (in the
     paper's setting all rows since the node was made do, and a split starts with the gain that was
     approximated for it), so a split that no longer pays can be a little below zero: it is about to
     be pruned.
 
     *Weight* is the mean over the leaves, by their share of rows, of the absolute effect: of a
     number, the change of the log-odds when it grows by two standard deviations (in the paper's
-    setting: from its least to its largest value), or when it is missing, whichever is more; of a
-    category, two standard deviations of its levels' weights, each level counted once. With more
-    than two labels it is the mean over the labels. Two leaves that no row has reached yet count as
-    equal.
+    setting: from its least to its largest value; where its line is bent: the most that it changes
+    them when it grows by up to that), or when it is missing, whichever is more; of a category, two
+    standard deviations of its levels' weights, each level counted once. With more than two labels
+    it is the mean over the labels. Two leaves that no row has reached yet count as equal.
 
     Attributes
     ----------
@@ -359,7 +395,7 @@ def _weight_by_feature(tree: Tree, encoder: Encoder) -> NDArray[np.float64]:
 def _effects(tree: Tree, encoder: Encoder, leaf: int) -> NDArray[np.float64]:
     """Return the mean over the labels of each feature's absolute effect in a leaf."""
     engine = tree.engine
-    weights = centred_weights(tree, encoder, leaf)
+    weights = centred_effects(tree, encoder, leaf)
     possible = possible_inputs(tree, encoder, tree.path(leaf))
     effects = np.zeros(engine.n_features)
     if not len(weights):

@@ -28,10 +28,11 @@ class Explanation:
 
     The log-odds of a row are the intercept plus the contributions of its features, exactly. They
     compare the row with an average one, both by the model of the row's leaf. The average row has
-    every number at its mean over the stream, every category between the levels that the rule
-    allows (at the mean of their weights, missing counted as a level if it ever was), and no number
-    missing. (In the paper's setting categories are numbers to the simple models, and averaged like
-    them.) What a feature decides on the way to the leaf is told by `path`, not by its contribution.
+    every number at its mean over the stream (there a curve is 0), every category between the levels
+    that the rule allows (at the mean of their weights, missing counted as a level if it ever was),
+    and no number missing. (In the paper's setting categories are numbers to the simple models, and
+    averaged like them.) What a feature decides on the way to the leaf is told by `path`, not by its
+    contribution.
 
     The words are about the prediction: what speaks for it against the next most probable label. Of
     two labels `intercept` and `contributions` are always about `label`, so their signs are the
@@ -70,10 +71,10 @@ class Explanation:
     deviation : float or None
         Standard deviation of the log-odds (of each logit), from the model's Newton matrix; None in
         the paper's setting, which has none. It says how well the rows that the leaf remembers
-        (`model_window`) pin down a linear model, as in a Bayesian logistic regression on them. A
+        (`model_window`) pin down its model, as in a Bayesian logistic regression on them. A
         young model may be less certain than it says; in a long steady stream it is more certain.
-        It takes the rule, the noise floor and a linear relation for granted, and knows nothing of
-        drift to come.
+        It takes the rule, the noise floor, and lines and curves with these knots for granted, and
+        knows nothing of drift to come.
     intervals : dict of label to (float, float), or None
         Two labels: where the probability lies by 1.96 deviations of the log-odds to either side.
     unknown : tuple

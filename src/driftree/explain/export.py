@@ -1,11 +1,11 @@
 """Export: the tree for programs (nested data for JSON) and for Graphviz.
 
-The data have the schema of version 1; versions change when a key goes or gets another meaning:
+The data have the schema of version 2; versions change when a key goes or gets another meaning:
 
-- ``format``: "driftree.tree"; ``version``: 1
+- ``format``: "driftree.tree"; ``version``: 2 (1 had no curves)
 - ``rows``, ``steps``: learnt so far; ``setting``: "measured" or "paper"
 - ``labels``, ``features``: lists. Labels and levels that JSON has no type for are text.
-- ``inputs``: what the linear models weigh, a list of ``name``, ``feature`` and ``kind``. The
+- ``inputs``: what the models weigh, a list of ``name``, ``feature`` and ``kind``. The
   input is, by its kind,
   - "number": the feature's value, or ``low`` or ``high`` where it lies beyond (null: no limit); if
     it is missing, ``if_missing``. ``levels`` is null, or a list (in the paper's setting) of which
@@ -22,8 +22,12 @@ The data have the schema of version 1; versions change when a key goes or gets a
   compared with "any other level", which is one without an input of its own.
 - A leaf also has ``since_step`` and ``since_row`` (null where no history is kept), ``floor`` (the
   noise floor of two labels) and ``models``, one per label that has one, each with ``label``,
-  ``intercept`` and ``inputs``: a list, the strongest first, of ``name``, ``weight`` and ``effect``.
-  The logit is the intercept plus the sum of weight times input; where none of a category's inputs
+  ``intercept``, ``inputs``: a list, the strongest first, of ``name``, ``weight`` and ``effect``,
+  and ``curves``: such a list of ``name``, ``feature``, ``knots``, ``values`` and
+  ``effect``, for the numbers whose line is bent. A curve adds to the logit its value at a knot;
+  between two knots what lies on the straight line between their values, beyond the first and the
+  last what they have; if the feature is missing, nothing. The logit is the intercept plus the
+  sum of weight times input, plus what the curves add; where none of a category's inputs
   is 1, plus the number under its name in ``unknown``, a dict. Of two labels it is the log-odds of
   the second; of more, the probabilities are the softmax. `LeafModel` says what the numbers mean.
 """
@@ -55,6 +59,7 @@ from driftree.explain.text import (
     say_share,
 )
 from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.curves import LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -64,8 +69,7 @@ if TYPE_CHECKING:
     from driftree.learn.encoding import Encoder
     from driftree.learn.tree import Tree
 
-VERSION = 1  # of the schema of `to_dict`
-LIMIT = 1.5  # of a scaled number: three standard deviations
+VERSION = 2  # of the schema of `to_dict`
 MAX_LABELS = 3  # in a node of the picture
 
 
@@ -175,6 +179,10 @@ def _scale_data(tree: Tree, encoder: Encoder, j: int) -> dict[str, Any]:
 def _leaf_data(tree: Tree, encoder: Encoder, node: int, share: float) -> dict[str, Any]:
     leaf = leaf_model(tree, encoder, node, share)
     unknown = _unknown_levels(tree, encoder, node)
+    names, owners = encoder.column_names(), column_features(tree).tolist()
+    features = {
+        name: encoder.display_names[j] for name, j in zip(names, owners, strict=True) if j >= 0
+    }
     return {
         "floor": list(leaf.floor),
         "models": [
@@ -184,6 +192,16 @@ def _leaf_data(tree: Tree, encoder: Encoder, node: int, share: float) -> dict[st
                 "inputs": [
                     {"name": name, "weight": weight, "effect": leaf.effects[label][name]}
                     for name, weight in weights.items()
+                ],
+                "curves": [
+                    {
+                        "name": name,
+                        "feature": features[name],
+                        "knots": list(curve.knots),
+                        "values": list(curve.values),
+                        "effect": leaf.effects[label][name],
+                    }
+                    for name, curve in leaf.curves[label].items()
                 ],
                 "unknown": own_unknown,
             }
@@ -195,7 +213,7 @@ def _leaf_data(tree: Tree, encoder: Encoder, node: int, share: float) -> dict[st
 def _unknown_levels(tree: Tree, encoder: Encoder, node: int) -> list[dict[str, float]]:
     """Return per label and category the mean weight that a row without any of its inputs lacks."""
     centred = centred_weights(tree, encoder, node)
-    means = tree.engine.weights(node)[: len(centred)] - centred
+    means = tree.engine.weights(node)[: len(centred), : centred.shape[1]] - centred
     possible, owners = possible_inputs(tree, encoder, tree.path(node)), column_features(tree)
     groups = [group[possible[group]] for group in level_groups(tree)]
     return [
@@ -237,7 +255,12 @@ def _rule_lines(rule: Rule, names: dict[Hashable, str]) -> list[str]:
         what = "log-odds" if len(rule.weights) == 1 else "logit"
         if rule.weights[label]:
             lines += ["", f"{what} of {names[label]}:"]
-            lines += [f"{own.weight:+.3g} {one_line(own.name)}" for own in rule.weights[label]]
+            lines += [
+                f"{own.weight:+.3g} {one_line(own.name)}"
+                if own.curve is None
+                else f"{one_line(own.name)}: {own.curve}"
+                for own in rule.weights[label]
+            ]
     return lines
 
 

@@ -261,7 +261,7 @@ def loss_rises(model: Readable) -> list[LossRise]:
     >>> y[turned] = X[turned, 2] > 0.8
     >>> for rise in loss_rises(DynamicModelTreeClassifier().partial_fit(X, y)):
     ...     print(rise)
-    Between rows 15,000 and 16,000 the loss rose in 2 of 4 branches, 49% of rows (x1 <= ...): local.
+    Between rows 15,000 and 16,000 the loss rose in 2 of 4 branches, 51% of rows (x1 <= ...): local.
     """
     samples: dict[int, list[NodeLoss]] = {}
     for seen in loss_by_node(model):
@@ -374,7 +374,7 @@ def loss_course(model: Readable) -> LossCourse:
     >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     >>> course = loss_course(model)
     >>> print(f"{course.tree[-1]:.2f} {course.root[-1]:.2f}")
-    0.12 0.69
+    0.03 0.69
     """
     tree, _ = inside(model)
     roots = [seen for seen in loss_by_node(model) if seen.node == 0]

@@ -175,7 +175,16 @@ class _Sketch:
         for label in most_probable(rule.probabilities, 1, among=rule.weights):
             if rule.weights[label]:
                 what = "log-odds" if len(rule.weights) == 1 else "logit"
-                terms = [f"{own.weight:+.3g}&nbsp;{_text(own.name)}" for own in rule.weights[label]]
+                terms = [
+                    f"{own.weight:+.3g}&nbsp;{_text(own.name)}"
+                    for own in rule.weights[label]
+                    if own.curve is None
+                ]
+                terms += [
+                    f"{_text(own.name)}&nbsp;({own.curve})"
+                    for own in rule.weights[label]
+                    if own.curve is not None
+                ]
                 name = html.escape(self.names[label])
                 return f"<br>{what} of {name}: <code>{', '.join(terms)}</code>"
         return ""

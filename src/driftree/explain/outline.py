@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from driftree.explain.changes import births_at, history_of, replay
+from driftree.explain.curves import leaf_curves
 from driftree.explain.describe import (
     centre,
     children_of,
@@ -20,12 +21,14 @@ from driftree.explain.describe import (
     row_shares,
     strongest_inputs,
 )
+from driftree.learn.curves import node_effects
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from numpy.typing import NDArray
 
+    from driftree.explain.curves import LeafCurve
     from driftree.explain.readable import Readable
     from driftree.learn.encoding import Encoder
     from driftree.learn.events import Condition
@@ -56,8 +59,13 @@ class OutlineNode:
     effects : dict of dict or None
         Per label (two labels: of the second only) and input: by how much its own model's log-odds
         change when a number grows by two standard deviations (the paper's setting: from its least
-        to its largest value), or a 0/1 input from 0 to 1. The strongest come first. Inner nodes
-        have a model too: it has learnt all rows below. None in the past where it was not sampled.
+        to its largest value), or a 0/1 input from 0 to 1. Where the line of a number is bent: the
+        most that they rise or fall when it grows by up to that. The strongest come first. Inner
+        nodes have a model too: it has learnt all rows below. None in the past where it was not
+        sampled.
+    curves : dict of dict or None
+        Per label the curves of the numbers whose lines are bent, as in `LeafModel`; None in the
+        past.
     """
 
     node: int
@@ -68,6 +76,7 @@ class OutlineNode:
     share: float
     probabilities: dict[Hashable, float] | None
     effects: dict[Hashable, dict[str, float]] | None
+    curves: dict[Hashable, dict[str, LeafCurve]] | None = None
 
 
 def outline(model: Readable, *, step: int | None = None) -> dict[int, OutlineNode]:
@@ -91,13 +100,13 @@ def outline(model: Readable, *, step: int | None = None) -> dict[int, OutlineNod
     >>> import numpy as np
     >>> from driftree import DynamicModelTreeClassifier
     >>> rng = np.random.default_rng(1)
-    >>> X = rng.uniform(-1, 1, size=(3000, 2))
+    >>> X = rng.uniform(-1, 1, size=(2000, 2))
     >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     >>> for node in outline(model).values():
     ...     print(node.depth, node.condition, f"{node.share:.0%}")
-    0 x1 <= -0.002027 100%
-    1 None 49%
-    1 None 51%
+    0 x1 <= -0.01286 100%
+    1 None 52%
+    1 None 48%
     """
     tree, encoder = inside(model)
     if step is None:
@@ -119,7 +128,7 @@ def unit_of_effects(model: Readable) -> str:
 def effects_of(
     tree: Tree, encoder: Encoder, weights: NDArray[np.floating], path: tuple[Condition, ...]
 ) -> dict[Hashable, dict[str, float]]:
-    """Return a simple model's weights in scaled inputs, [outputs, columns], by label and name.
+    """Return a simple model's `node_effects`, [outputs, columns], by label and name.
 
     One of a category's inputs is 1 in every row, so only the differences between its weights mean
     something: they are given as differences to their mean. Inputs that the path rules out have
@@ -151,9 +160,19 @@ def _now(tree: Tree, encoder: Encoder) -> dict[int, OutlineNode]:
             right=right,
             share=shares[node],
             probabilities=class_shares(tree, node) if engine.rows[node] > 0 else None,
-            effects=effects_of(tree, encoder, engine.weights(node), tree.path(node)),
+            effects=effects_of(tree, encoder, node_effects(engine, node), tree.path(node)),
+            curves=_curves_of(tree, encoder, node),
         )
     return found
+
+
+def _curves_of(tree: Tree, encoder: Encoder, node: int) -> dict[Hashable, dict[str, LeafCurve]]:
+    names, columns = encoder.column_names(), tree.engine.value_column
+    curves, _ = leaf_curves(tree, node, possible_inputs(tree, encoder, tree.path(node)))
+    return {
+        label: {names[columns[j]]: own[i] for j, own in curves.items()}
+        for i, label in enumerate(outputs(tree, tree.engine.n_outputs))
+    }
 
 
 def _then(tree: Tree, encoder: Encoder, step: int, structure: Structure) -> dict[int, OutlineNode]:

@@ -59,13 +59,13 @@ class Readable:
         --------
         >>> import numpy as np
         >>> from driftree import DynamicModelTreeClassifier
-        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 2))
         >>> y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
         >>> model = DynamicModelTreeClassifier().partial_fit(X, y)
         >>> print(model.why(step=3))
         Nothing changed at step 3: no candidate had gained enough.
         >>> print(model.why())
-        Row 1,000, step 5: all rows are split by x1 <= -0.002027. Over 398 rows a model for each ...
+        Row 800, step 4: all rows are split by x1 <= -0.01286. Over 398 rows a model for each ...
         """
         return changes.why(self, step=step, node=node)
 
@@ -82,20 +82,20 @@ class Readable:
         -------
         pandas.DataFrame, polars.DataFrame or pyarrow.Table
             The figures of each `Event`, with paths and conditions as text; ``removed`` are the
-            splits that went, ``floor`` is the share of labels that look random, ``why`` the
-            sentence.
+            splits that went, ``curves`` the features whose lines were bent, with their knots,
+            ``floor`` is the share of labels that look random, ``why`` the sentence.
 
         Examples
         --------
         >>> import numpy as np
         >>> import pandas
         >>> from driftree import DynamicModelTreeClassifier
-        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 2))
         >>> y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
         >>> log = DynamicModelTreeClassifier().partial_fit(X, y).history()
         >>> log[["n_rows", "kind", "condition"]]
-           n_rows   kind        condition
-        0    1000  split  x1 <= -0.002027
+           n_rows   kind       condition
+        0     800  split  x1 <= -0.01286
         """
         return changes.history(self, library)
 
@@ -111,16 +111,16 @@ class Readable:
         --------
         >>> import numpy as np
         >>> from driftree import DynamicModelTreeClassifier
-        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 2))
         >>> y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
         >>> model = DynamicModelTreeClassifier().partial_fit(X, y)
         >>> print(model.tree_at(3))
         |--- leaf 0, since row 0
-        >>> print(model.tree_at(15))
-        |--- x1 <= -0.002027
-        |   |--- leaf 1, since row 1,000
-        |--- x1 > -0.002027
-        |   |--- leaf 2, since row 1,000
+        >>> print(model.tree_at(10))
+        |--- x1 <= -0.01286
+        |   |--- leaf 1, since row 800
+        |--- x1 > -0.01286
+        |   |--- leaf 2, since row 800
         """
         return changes.tree_at(self, step)
 
@@ -132,15 +132,15 @@ class Readable:
         --------
         >>> import numpy as np
         >>> from driftree import DynamicModelTreeClassifier
-        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 2))
         >>> y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
         >>> model = DynamicModelTreeClassifier().partial_fit(X, y)
-        >>> print(model.diff(3, 15))
+        >>> print(model.diff(3, 10))
         1 split; from 1 leaf to 2 leaves.
         Gone: all rows
-        New: rows with x1 <= -0.002027
-        New: rows with x1 > -0.002027
-        - Row 1,000, step 5: all rows are split by x1 <= -0.002027. Over 398 rows a model for ...
+        New: rows with x1 <= -0.01286
+        New: rows with x1 > -0.01286
+        - Row 800, step 4: all rows are split by x1 <= -0.01286. Over 398 rows a model for ...
         """
         return changes.diff(self, first, second)
 
@@ -157,8 +157,8 @@ class Readable:
         Returns
         -------
         list of Rule
-            Conditions, share of rows, label frequencies, strongest weights, since when;
-            `str(rule)` says it in words.
+            Conditions, share of rows, label frequencies, strongest weights and curves, since
+            when; `str(rule)` says it in words.
 
         Examples
         --------
@@ -168,19 +168,28 @@ class Readable:
         ...     model.learn_one({"age": age}, "old" if age > 40 else "young")
         >>> for rule in model.rules():
         ...     print(rule)
-        Always (100% of rows): young 52%, old 48%. Log-odds of old rise with age (+0.0571 per unit).
+        Always (100% of rows): young 52%, old 48%. Log-odds of old rise with age (+0.0378 per unit).
+
+        Where one line is not enough it is bent, and the rule says where it rises and falls:
+
+        >>> import numpy as np
+        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 1))
+        >>> model = DynamicModelTreeClassifier(max_depth=0).partial_fit(X, abs(X[:, 0]) > 0.5)
+        >>> print(model.rules()[0])
+        Always (100% of rows): True 50%, False 50%. With x0, log-odds of True fall by 11.9 from
+        -0.9666 to 0.04305, then rise by 12.2 to 0.9399.
         """
         return rules(self, max_weights=max_weights)
 
     @undisturbed
     def leaf_models(self) -> list[LeafModel]:
-        """Return the leaves from left to right, each with its linear model in your units.
+        """Return the leaves from left to right, each with its model in your units.
 
         Returns
         -------
         list of LeafModel
-            Intercept and all weights per label in the units of the features, and the same weights
-            as effects, which can be compared across features and leaves.
+            Intercept, all weights and curves per label in the units of the features, and how far
+            each moves the log-odds, which can be compared across features and leaves.
 
         Examples
         --------
@@ -190,9 +199,9 @@ class Readable:
         ...     model.learn_one({"age": age}, "old" if age > 40 else "young")
         >>> [leaf] = model.leaf_models()
         >>> print(f"{leaf.weights['old']['age']:.3f} per year")
-        0.057 per year
+        0.038 per year
         >>> print(f"{leaf.effects['old']['age']:.1f} for two standard deviations")
-        1.3 for two standard deviations
+        0.9 for two standard deviations
         """
         return leaf_models(self)
 
@@ -237,7 +246,7 @@ class Readable:
         ...     model.learn_one({"age": age}, "old" if age > 40 else "young")
         >>> data = model.to_dict()
         >>> data["version"], data["labels"], data["tree"]["models"][0]["label"]
-        (1, ['young', 'old'], 'old')
+        (2, ['young', 'old'], 'old')
         """
         return to_dict(self)
 
@@ -290,14 +299,14 @@ class Readable:
         ...     granted = income > 30 if age < 50 else income < 60
         ...     model.learn_one({"age": age, "income": income}, "granted" if granted else "refused")
         >>> print(model.explain_one({"age": 35, "income": 20}))
-        Prediction: refused, 84% (granted 16%)
-        Rule: age <= 49.8 (leaf 1, 652 rows learnt, stands since row 683)
+        Prediction: refused, 98% (granted 2%)
+        Rule: age <= 50.36 and income <= 30.38 (leaf 5, 13 rows learnt, stands since row 1,907)
         Log-odds of refused over granted, compared with an average row:
-            for        +3.62  income = 20
-            against    -0.23  age = 35
-            An average row has -1.75, this one +1.63.
+            for        +3.40  income = 20
+            for        +0.31  age = 35
+            An average row has +0.05, this one +3.76.
             (`.contributions` are about granted: their signs are opposite.)
-        Certainty: if this rule holds, the probability of refused is between 80% and 87% (95%
+        Certainty: if this rule holds, the probability of refused is between 97% and 98% (95%
         interval).
         """
         return contributions.explain_one(self, x)
@@ -387,10 +396,10 @@ class Readable:
         ...     model.learn_one({"income": income, "job": "yes" if has_job else "no"}, label)
         >>> x = {"income": 25_000, "job": "no"}
         >>> print(model.counterfactual(x, fixed=["job"]))
-        It would be 'granted' (50%) if income were 51,665 instead of 25,000.
+        It would be 'granted' (50%) if income were 51,914 instead of 25,000.
         >>> print(model.counterfactual(x, fixed=["job"], ranges={"income": (None, 30_000)}))
         Nothing makes it 'granted': job is fixed and income has a range; without these limits it
-        would be if job were 'yes' instead of 'no' and income were 34,860 instead of 25,000.
+        would be if job were 'yes' instead of 'no' and income were 34,986 instead of 25,000.
         """
         return counterfactual(self, x, target=target, fixed=fixed, ranges=ranges)
 

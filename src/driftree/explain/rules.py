@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from driftree.explain.curves import say_runs
 from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
 from driftree.explain.text import (
     check_limits,
@@ -20,6 +21,7 @@ from driftree.learn.events import join_path
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable
 
+    from driftree.explain.curves import LeafCurve
     from driftree.explain.describe import LeafModel
     from driftree.explain.readable import Readable
     from driftree.learn.encoding import Encoder
@@ -30,27 +32,34 @@ MAX_LABELS = 3  # in a sentence
 
 
 class Weight(NamedTuple):
-    """An input of a leaf's linear model, and what it does to the log-odds.
+    """An input of a leaf's model, and what it does to the log-odds.
 
     Attributes
     ----------
     name : str
         The input: a feature, or a 0/1 input such as ``car == 'van'`` or ``age is missing``.
     weight : float
-        Change of the log-odds per unit of the feature, or from 0 to 1.
+        Change of the log-odds per unit of the feature, or from 0 to 1; of a curve the mean from its
+        `first` value to its `last`.
     effect : float
         Change of the log-odds when a number grows by two standard deviations (in the paper's
-        setting: from its least to its largest value), or a 0/1 input from 0 to 1.
+        setting: from its least to its largest value), or a 0/1 input from 0 to 1; of a curve the
+        most that they rise or fall, as in `LeafModel`.
     is_number : bool
         Whether the input is a number with a unit; otherwise it is 0 or 1.
+    curve : LeafCurve or None
+        Of a number whose line is bent: what it adds to the log-odds.
     """
 
     name: str
     weight: float
     effect: float
     is_number: bool
+    curve: LeafCurve | None = None
 
     def __str__(self) -> str:
+        if self.curve is not None:
+            return f"{one_line(self.name)} ({self.curve})"
         unit = " per unit" if self.is_number else ""
         return f"{one_line(self.name)} ({self.weight:+.3g}{unit})"
 
@@ -78,8 +87,8 @@ class Rule:
         that has seen some; if none has (the tree has just started again): the same for all.
         What the model predicts for a row is not this mean but depends on the weights.
     weights : dict of tuple of Weight
-        Per label the strongest weights that are not zero, the strongest first. Two labels: of the
-        second; one label: of none.
+        Per label the strongest weights and curves that are not zero, the strongest first. Two
+        labels: of the second; one label: of none.
     floor : tuple of float
         Noise floor: the share of each of two labels that is given at random.
     since_step, since_row : int or None
@@ -121,21 +130,27 @@ class Rule:
         return ", ".join(words)
 
     def _moves(self, label: Hashable) -> str:
-        """Return a sentence on what makes a label more or less probable; "" if nothing does."""
+        """Return sentences on what makes a label more or less probable; "" if nothing does."""
         is_pair = len(self.weights) == 1
         name = label_texts(self.probabilities)[label]
-        subject = f"{'Log-odds' if is_pair else 'The logit'} of {name}"
+        subject = f"{'log-odds' if is_pair else 'the logit'} of {name}"
         verbs = ("rise", "fall") if is_pair else ("rises", "falls")
-        ways = [
-            [weight for weight in self.weights[label] if (weight.weight < 0) == falls]
-            for falls in (False, True)
-        ]
+        lines = [weight for weight in self.weights[label] if weight.curve is None]
+        ways = [[line for line in lines if (line.weight < 0) == falls] for falls in (False, True)]
         words = [
             f"{verb} with {join_words([str(weight) for weight in way])}"
             for verb, way in zip(verbs, ways, strict=True)
             if way
         ]
-        return f"{subject} {', and '.join(words)}." if words else ""
+        sentences = []
+        if words:
+            sentences.append(f"{subject[0].upper()}{subject[1:]} {', and '.join(words)}.")
+        for weight in self.weights[label]:
+            if weight.curve is not None:
+                who = ("they" if is_pair else "it") if sentences else subject
+                moves = say_runs(weight.curve, *verbs)
+                sentences.append(f"With {one_line(weight.name)}, {who} {moves}.")
+        return " ".join(sentences)
 
 
 def rules(model: Readable, *, max_weights: int = 3) -> list[Rule]:
@@ -167,9 +182,16 @@ def make_rule(
     """Return a leaf as a rule; `numbers` are the names of inputs that are numbers."""
     weights = {}
     for label, own in leaf.weights.items():
-        effects = leaf.effects[label]
-        inputs = [Weight(name, own[name], effects[name], name in numbers) for name in own]
-        weights[label] = tuple(one for one in inputs[:max_weights] if one.weight != 0.0)
+        curves = leaf.curves[label]
+        inputs = [
+            Weight(name, curves[name].mean_slope, effect, is_number=True, curve=curves[name])
+            if name in curves
+            else Weight(name, own[name], effect, name in numbers)
+            for name, effect in leaf.effects[label].items()
+        ]
+        weights[label] = tuple(
+            one for one in inputs[:max_weights] if one.weight != 0.0 or one.curve is not None
+        )
     return Rule(
         leaf=leaf.leaf,
         path=leaf.path,

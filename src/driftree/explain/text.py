@@ -31,9 +31,11 @@ FAR = 3  # standard deviations: from there on, weights rounded to some digits wo
 def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width: int = 100) -> str:
     """Return the tree as text: its conditions, and the strongest weights of each leaf's model.
 
-    A number whose mean is far from zero, by more than three standard deviations, is written as a
-    difference: ``(year - 2007)``. Names of more than 40 characters lose their middle. With more
-    than five labels, those most frequent in the leaf are shown.
+    Where the line of a number is bent, the formula has ``curve(income)``, and a line below says its
+    value at its knots: between two of them it is straight, outside it is flat. A number whose mean
+    is far from zero, by more than three standard deviations, is written as a difference:
+    ``(year - 2007)``. Names of more than 40 characters lose their middle. With more than five
+    labels, those most frequent in the leaf are shown.
 
     Parameters
     ----------
@@ -61,16 +63,16 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
     >>> from driftree import DynamicModelTreeClassifier, export_text
     >>> rng = np.random.default_rng(1)
     >>> model = DynamicModelTreeClassifier()
-    >>> for age, income in rng.uniform([20, 0], [80, 90], size=(2000, 2)).tolist():
+    >>> for age, income in rng.uniform([20, 0], [80, 90], size=(1500, 2)).tolist():
     ...     granted = income > 30 if age < 50 else income < 60
     ...     model.learn_one({"age": age, "income": income}, "granted" if granted else "refused")
     >>> print(export_text(model, digits=2))
-    |--- age <= 49.8
-    |   |--- leaf 1: 50% of rows
-    |        log-odds of granted = -4 + 0.15 * income - 0.015 * age
-    |--- age > 49.8
-    |   |--- leaf 2: 50% of rows
-    |        log-odds of granted = 7.4 - 0.14 * income + 0.016 * age
+    |--- age <= 50.36
+    |   |--- leaf 1: 51% of rows
+    |        log-odds of granted = -3.6 + 0.14 * income - 0.019 * age
+    |--- age > 50.36
+    |   |--- leaf 2: 49% of rows
+    |        log-odds of granted = 7.9 - 0.15 * income + 0.0053 * age
     """
     check_limits(max_weights, digits)
     tree, encoder = inside(model)
@@ -98,6 +100,8 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
                 terms = _formula(leaf, label, centres, max_weights, digits)
                 terms[0] = f"{left_side} = {terms[0]}"
                 lines += [margin + line for line in _wrap(terms, width - len(margin))]
+                for curve in _curves(leaf, label, max_weights, digits):
+                    lines += [f"{margin}    {line}" for line in _wrap(curve, width - len(margin))]
             if len(leaf.weights) > MAX_LABELS:
                 lines.append(f"{margin}and {len(leaf.weights) - MAX_LABELS} rarer labels")
     lines += [one_line(line, width) for line in _say_codes(tree, encoder)]
@@ -304,23 +308,42 @@ def _formula(
     max_weights: int,
     digits: int,
 ) -> list[str]:
-    """Return the terms of a label's linear model, the intercept first."""
-    weights = [(name, weight) for name, weight in leaf.weights[label].items() if weight != 0.0]
+    """Return the terms of a label's model, the intercept first."""
+    weights, curves = leaf.weights[label], leaf.curves[label]
+    names = [name for name in leaf.effects[label] if weights.get(name) != 0.0]
     intercept = leaf.intercept[label] + sum(
-        weight * centres[name] for name, weight in weights if name in centres
+        weights[name] * centres[name] for name in names if name in centres and name in weights
     )
     terms = [f"{intercept:.{digits}g}"]
-    for name, weight in weights[:max_weights]:
+    for name in names[:max_weights]:
         factor = one_line(name)
+        if name in curves:
+            terms.append(f"+ curve({factor})")
+            continue
+        weight = weights[name]
         if name in centres:
             sign = "+" if centres[name] < 0 else "-"
             factor = f"({factor} {sign} {format_number(abs(centres[name]), ALL_DIGITS - 2)})"
         elif " " in name:
             factor = f"({factor})"
         terms.append(f"{'-' if weight < 0 else '+'} {abs(weight):.{digits}g} * {factor}")
-    if len(weights) > max_weights:
-        terms.append(f"+ {len(weights) - max_weights} weaker")
+    if len(names) > max_weights:
+        terms.append(f"+ {len(names) - max_weights} weaker")
     return terms
+
+
+def _curves(leaf: LeafModel, label: Hashable, max_weights: int, digits: int) -> list[list[str]]:
+    """Return the values of the curves in a formula, each as words between which lines may break."""
+    weights, curves = leaf.weights[label], leaf.curves[label]
+    names = [name for name in leaf.effects[label] if weights.get(name) != 0.0]
+    found = []
+    for name in names[:max_weights]:
+        if name in curves:
+            points = zip(curves[name].knots, curves[name].values, strict=True)
+            words = [f"{value:.{digits}g} at {format_number(knot)}" for knot, value in points]
+            words[:-1] = [f"{word}," for word in words[:-1]]
+            found.append([f"curve({one_line(name)}) = {words[0]}", *words[1:]])
+    return found
 
 
 def _wrap(terms: list[str], width: int) -> list[str]:

@@ -94,6 +94,7 @@ class Event(BaseModel):
     loss_after: float | None
     rows: float | None
     n_removed: int
+    curves: list[str]
     why: str
 
 
@@ -209,6 +210,7 @@ def tell_event(event: events.Event) -> dict[str, Any]:
         "loss_after": finite(event.loss_after),
         "rows": finite(event.rows),
         "n_removed": event.n_removed,
+        "curves": [str(curve) for curve in getattr(event, "curves", ())],
         "why": str(event),
     }
 

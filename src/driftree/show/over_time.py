@@ -93,11 +93,11 @@ def plot_gain_race(
     --------
     >>> import numpy as np
     >>> from driftree import DynamicModelTreeClassifier
-    >>> X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+    >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 2))
     >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     >>> ax = plot_gain_race(model, node=0)
     >>> ax.get_legend().get_texts()[1].get_text()
-    'x1 <= -0.002027'
+    'x1 <= -0.01286'
     """
     race = gain_race(model, node)
     check_samples(model, len(race.n_rows), f"node {race.node}")

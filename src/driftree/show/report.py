@@ -79,7 +79,7 @@ def report(
     >>> import numpy as np
     >>> from driftree import DynamicModelTreeClassifier
     >>> rng = np.random.default_rng(1)
-    >>> X = rng.uniform(-1, 1, size=(3000, 2))
+    >>> X = rng.uniform(-1, 1, size=(2000, 2))
     >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     >>> file = report(model, path=Path(tempfile.mkdtemp()) / "xor.html", title="Exclusive or")
     >>> "<h1>Exclusive or</h1>" in file.read_text(encoding="utf-8")

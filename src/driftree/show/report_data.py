@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from driftree.estimators import DynamicModelTreeClassifier
     from driftree.evaluate.records import Record
-    from driftree.learn.events import Event
+    from driftree.learn.events import Curve, Event
     from driftree.learn.history import History, Structure
     from driftree.show.scores import Drifts
 
@@ -78,7 +78,7 @@ def gather(
     >>> import numpy as np
     >>> from driftree import DynamicModelTreeClassifier
     >>> rng = np.random.default_rng(1)
-    >>> X = rng.uniform(-1, 1, size=(3000, 2))
+    >>> X = rng.uniform(-1, 1, size=(2000, 2))
     >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     >>> data = gather(model, None)
     >>> [event["kind"] for event in data["events"]], len(data["leaves"])
@@ -177,6 +177,7 @@ def _event(event: Event, words: Words) -> dict[str, Any]:
         "rules": [words.rule((*event.path, side)) for side in sides],
         "old": words.number(getattr(event, "old_condition", None)),
         "sentence": words.sentence(event),
+        "curves": _features(getattr(event, "curves", ())),
         "before": round_number(event.loss_before, NATS_DIGITS),
         "after": round_number(event.loss_after, NATS_DIGITS),
         "gain": round_number(event.gain, NATS_DIGITS),
@@ -187,6 +188,12 @@ def _event(event: Event, words: Words) -> dict[str, Any]:
         else [words.number(runner_up.condition), round_number(runner_up.gain, NATS_DIGITS)],
         "removed": [words.number(spot.condition) for spot in event.removed],
     }
+
+
+def _features(curves: tuple[Curve, ...], most: int = 3) -> list[str]:
+    """Return the features that have curves, of many the first few."""
+    names = [one_line(curve.feature) for curve in curves]
+    return names if len(names) <= most else [*names[:most], f"{len(names) - most} more"]
 
 
 # ---------------------------------------------------------------------- words
@@ -211,7 +218,7 @@ def _words(
 def _lead(model: DynamicModelTreeClassifier, history: History | None) -> str:
     leaves = f"{model.n_leaves_} leaves, each" if model.n_leaves_ > 1 else "one leaf"
     rows = f"It has learnt {model.n_rows_seen_:,} rows as they came, "
-    now = f"and now has {leaves} with a linear model of its own. This page shows"
+    now = f"and now has {leaves} with a simple model of its own. This page shows"
     if history is None:
         return f"{rows}{now} what it knows."
     n_changes = len(history.events)

@@ -20,6 +20,7 @@ from driftree.explain.describe import (
     row_shares,
 )
 from driftree.explain.rules import most_probable, rules
+from driftree.learn.curves import node_effects
 from driftree.learn.events import Spot
 from driftree.learn.history import Structure
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.estimators import DynamicModelTreeClassifier
+    from driftree.explain.curves import LeafCurve
     from driftree.learn.events import Condition
     from driftree.learn.tree import Tree
     from driftree.show.report_data import Words
@@ -117,9 +119,21 @@ def present_leaves(model: DynamicModelTreeClassifier, words: Words) -> list[dict
                     [label, column, round_number(weight.effect)]
                     for label, column, weight in weights[:MAX_WEIGHTS]
                 ],
+                "curves": [
+                    [label, column, *_points(weight.curve)]
+                    for label, column, weight in weights[:MAX_WEIGHTS]
+                    if weight.curve is not None
+                ],
             }
         )
     return leaves
+
+
+def _points(curve: LeafCurve) -> tuple[list[float | None], list[float | None]]:
+    """Return the knots of a curve and its values there, as far as it is bent and has rows."""
+    between = [knot for knot in curve.knots if curve.first < knot < curve.last]
+    knots = [curve.first, *between, curve.last]
+    return [round_number(knot) for knot in knots], [round_number(curve(knot)) for knot in knots]
 
 
 def present_shares(model: DynamicModelTreeClassifier) -> dict[int, float | None]:
@@ -205,7 +219,7 @@ def _now(tree: Tree) -> Moment:
             tree.path(leaf),  # knows of missing values that came later
             rows[leaf],
             shares[leaf],
-            engine.weights(leaf),
+            node_effects(engine, leaf),
         )
         for leaf in structure.leaves()
     }

@@ -55,6 +55,8 @@ KINDS = {
     "split": ("split", "^", "#0072B2"),
     "replace": ("replace", "D", "#E69F00"),
     "prune": ("prune", "v", "#D55E00"),
+    "bend": ("bend", "o", "#009E73"),
+    "unbend": ("straighten", "_", "#6B7280"),
     "link": ("restart", "s", "#CC79A7"),
 }
 HEADING = 6.2  # inches for the legend
@@ -79,7 +81,7 @@ def plot_timeline(
         A model that keeps its history.
     records : iterable of Record, optional
         What an evaluation saw of it, and perhaps of other learners: then F1 is drawn. Without
-        them it is the mean loss per row, with that of one linear model, the root's.
+        them it is the mean loss per row, with that of one model, the root's.
     drifts : sequence of int or (int, int), default=()
         Rows at which the stream is known to change abruptly, or spans in which it changes.
     window : int, default=20
@@ -100,7 +102,7 @@ def plot_timeline(
     --------
     >>> import numpy as np
     >>> from driftree import DynamicModelTreeClassifier
-    >>> X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+    >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 2))
     >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     >>> above, below = plot_timeline(model)
     >>> [text.get_text() for text in below.get_yticklabels()]
@@ -159,7 +161,7 @@ def _draw_scores(above: Axes, courses: dict[str, list[Record]], window: int) -> 
 def _draw_loss(above: Axes, course: LossCourse) -> list[Artist]:
     looks: dict[str, dict[str, Any]] = {
         "the tree": {"color": INK, "linewidth": 1.5},
-        "one linear model (the root's)": {"color": "#56B4E9", "linestyle": "--", "linewidth": 1.2},
+        "one model (the root's)": {"color": "#56B4E9", "linestyle": "--", "linewidth": 1.2},
     }
     lines: list[Artist] = [
         above.plot(course.n_rows, losses, label=name, **look)[0]
@@ -171,9 +173,12 @@ def _draw_loss(above: Axes, course: LossCourse) -> list[Artist]:
 
 
 def _draw_events(below: Axes, model: DynamicModelTreeClassifier) -> None:
-    """Draw a lane for each kind of change."""
+    """Draw a lane for each kind of change; for bends only if there are any."""
     events = model.events_
-    for lane, (kind, (_, marker, colour)) in enumerate(KINDS.items()):
+    counts = {kind: sum(event.kind == kind for event in events) for kind in KINDS}
+    kinds = [kind for kind in KINDS if counts[kind] or kind not in ("bend", "unbend")]
+    for lane, kind in enumerate(kinds):
+        _, marker, colour = KINDS[kind]
         own = [event for event in events if event.kind == kind]
         below.axhline(lane, color="0.88", linewidth=0.8, zorder=0)
         sizes = [max(LARGEST - 1.25 * len(event.path), SMALLEST) ** 2 for event in own]
@@ -189,11 +194,10 @@ def _draw_events(below: Axes, model: DynamicModelTreeClassifier) -> None:
             label=kind,
             zorder=3,
         )
-    counts = {kind: sum(event.kind == kind for event in events) for kind in KINDS}
-    below.set_yticks(range(len(KINDS)))
-    below.set_yticklabels([f"{KINDS[kind][0]} ({counts[kind]})" for kind in KINDS])
+    below.set_yticks(range(len(kinds)))
+    below.set_yticklabels([f"{KINDS[kind][0]} ({counts[kind]})" for kind in kinds])
     below.tick_params(axis="y", length=0)
-    below.set_ylim(len(KINDS) - 0.4, -0.6)
+    below.set_ylim(len(kinds) - 0.4, -0.6)
     below.spines["left"].set_visible(False)
     words = "changes of the tree; the larger, the nearer to the root"
     below.set_title(words, loc="left", fontsize=FONT_SIZE, color=MUTED)

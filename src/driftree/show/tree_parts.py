@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from driftree.explain.text import one_line, say_share
 from driftree.show.style import (
     DOWN,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from driftree.explain.curves import LeafCurve
     from driftree.explain.outline import OutlineNode
 
 MAX_LEAVES = 40
@@ -264,7 +267,11 @@ def draw_bars(
     *,
     longest: float,
 ) -> None:
-    """Draw the right side of a leaf's card: the strongest effects, and on which label."""
+    """Draw the right side of a leaf's card: the strongest effects, and on which label.
+
+    On the other side of the middle line, where a bar leaves room, stands the curve of a number
+    whose line is bent.
+    """
     if not bars:
         return
     has_several = len(box.node.effects or ()) > 1
@@ -276,13 +283,29 @@ def draw_bars(
         pen.write(left, y + BAR / 2, words, ha="right", color=MUTED, style="italic")
         y += BAR
     pen.ax.plot([zero, zero], [y, y + BAR * len(bars)], color=MUTED, linewidth=0.6 * pen.scale)
+    curves = (box.node.curves or {}).get(label_of(box.node), {})
     for name, value in bars:
         length = HALF_BARS * value / longest
         pen.fill(zero, y + 0.03, length, BAR - 0.05, facecolor=UP if value > 0 else DOWN)
         pen.write(left, y + BAR / 2, layout.names[name], ha="right")
         gap, side = (0.03, "left") if value > 0 else (-0.03, "right")
         pen.write(zero + length + gap, y + BAR / 2, write_signed(value), ha=side)
+        if name in curves:
+            start = zero - HALF_BARS if value > 0 else zero + 0.06
+            _draw_curve(pen, curves[name], (start, y + 0.04), (HALF_BARS - 0.06, BAR - 0.08))
         y += BAR
+
+
+def _draw_curve(
+    pen: Pen, curve: LeafCurve, place: tuple[float, float], size: tuple[float, float]
+) -> None:
+    """Draw a curve where it is bent and the leaf has rows, as wide and high as there is room."""
+    between = [knot for knot in curve.knots if curve.first < knot < curve.last]
+    knots = np.array([curve.first, *between, curve.last])
+    values = np.array([curve(knot) for knot in knots])
+    x = place[0] + size[0] * (knots - knots[0]) / (knots[-1] - knots[0])
+    y = place[1] + size[1] * (values.max() - values) / (np.ptp(values) or 1.0)
+    pen.ax.plot(x, y, color=INK, linewidth=0.9 * pen.scale, gid="curve")
 
 
 def _draw_bar(

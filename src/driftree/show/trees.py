@@ -88,10 +88,10 @@ def plot_tree(
     >>> import numpy as np
     >>> from driftree import DynamicModelTreeClassifier
     >>> rng = np.random.default_rng(1)
-    >>> X = rng.uniform(-1, 1, size=(3000, 2))
+    >>> X = rng.uniform(-1, 1, size=(2000, 2))
     >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     >>> ax = plot_tree(model)
-    >>> "x1 <= -0.002027" in [text.get_text() for text in ax.texts]
+    >>> "x1 <= -0.01286" in [text.get_text() for text in ax.texts]
     True
     """
     check_limits(max_weights)
@@ -185,6 +185,10 @@ def _explain(
             f"Bars: what the log-odds of {whose} gain when {unit_of_effects(model)};",
             f"{which}, the same scale in all leaves.",
         ]
+        if any(own for leaf in leaves for own in (leaf.curves or {}).values()):
+            lines.append(
+                "Black: the curve of a number; its bar is the most they gain or lose by up to that."
+            )
     if hidden:
         lines.append(
             f"{sum(hidden)} of the leaves, which the fewest rows reach, are shown as {len(hidden)} "

@@ -1,8 +1,9 @@
 """Counterfactual: what would have to be different for another prediction.
 
-In each leaf the model is linear up to three standard deviations from the mean (beyond, it is flat),
-so the nearest point of a leaf's box is a convex problem once the categories are chosen; these are
-chosen by branch and bound. A category may become each level that was learnt (of very many, the
+In each leaf the model is a sum of curves, one per number: straight up to three standard deviations
+from the mean (beyond, they are flat), but for bends. So the nearest point of a leaf's box is a
+convex problem once the category of each and the straight piece of each number are chosen; these
+are chosen by branch and bound. A category may become each level that was learnt (of very many, the
 first 32), or those in `ranges`. The paper's setting keeps no list of numbers named in
 `categorical`: there, these are the numbers that splits ask for.
 
@@ -26,8 +27,8 @@ import numpy as np
 
 from driftree.explain.contributions import read_row
 from driftree.explain.counterfactual.constraints import Constraints, is_hashable, read_constraints
-from driftree.explain.counterfactual.leaf_tasks import Plan, Region, Start, plans, reach
-from driftree.explain.counterfactual.solver import EQUAL, search
+from driftree.explain.counterfactual.leaf_tasks import Plan, Region, Start, plan_for, reach
+from driftree.explain.counterfactual.solver import EQUAL
 from driftree.explain.counterfactual.words import round_away, round_back, say_changes
 from driftree.explain.describe import inside
 from driftree.explain.explanation import zero_of
@@ -40,14 +41,14 @@ from driftree.learn.words import list_names
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
-    from driftree.explain.counterfactual.solver import Doubles
+    from driftree.explain.counterfactual.solver import Doubles, Places
     from driftree.explain.readable import Readable
     from driftree.learn.encoding import Encoder
     from driftree.learn.events import Condition
     from driftree.learn.target import Labels
     from driftree.learn.tree import Tree
 
-MAX_NODES = 1000  # of all searches together; then one way down each
+MAX_NODES = 500  # of all searches together; then one each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +76,8 @@ class Counterfactual:
         The conditions from the root to this leaf.
     exact : bool
         Whether it is certain that, but for the rounding, nothing is nearer (or that there is
-        nothing). False only where the search was cut short: very many categories with more than
-        two labels, or more than six numbers beyond three standard deviations.
+        nothing). False only where the search was cut short: very many categories or bends with
+        more than two labels.
     reason : str
         If there is none, why.
     note : str
@@ -216,14 +217,12 @@ class Hunt:
                 nodes_left -= self._search(nearest, max(nodes_left, 1))
                 continue
             for demands, constants in self._goals(nearest.leaf):
-                found, left_out = plans(nearest, self.start, demands, constants)
-                self.unsearched = min(self.unsearched, left_out)
-                for plan in found:
-                    heapq.heappush(rest, (plan.bounds.least, next(order), plan))
+                plan = plan_for(nearest, self.start, demands, constants)
+                heapq.heappush(rest, (plan.search.least, next(order), plan))
 
     def _search(self, plan: Plan, max_nodes: int) -> int:
-        _, unsearched, n_nodes = search(
-            plan.bounds, self.cost, partial(self._confirm, plan), max_nodes=max_nodes
+        _, unsearched, n_nodes = plan.search.run(
+            self.cost, partial(self._confirm, plan), max_nodes=max_nodes
         )
         self.unsearched = min(self.unsearched, unsearched)
         return n_nodes
@@ -246,9 +245,9 @@ class Hunt:
         others = np.delete(weights, self.present, axis=0) - weights[self.present]
         return [(other[None], np.zeros(1)) for other in others]
 
-    def _confirm(self, plan: Plan, shifts: Doubles, picks: tuple[int, ...]) -> float:
+    def _confirm(self, plan: Plan, shifts: Doubles, pieces: Places) -> float:
         """Return the squared distance of a row if the model agrees, else infinity."""
-        values = plan.row(self.start, shifts, picks)
+        values = plan.row(self.start, shifts, pieces)
         if not self._agrees(values):
             return math.inf
         cost = float(self.start.costs(values).sum())

@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from driftree.explain.counterfactual.solver import Bounds, Choice, LeafTask
+from driftree.explain.counterfactual.solver import LeafTask, Search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from driftree.explain.counterfactual.constraints import Constraints
-    from driftree.explain.counterfactual.solver import Doubles
+    from driftree.explain.counterfactual.solver import Doubles, Places
     from driftree.learn.encoding import Encoder
     from driftree.learn.tree import Tree
 
 FURTHEST = 1e100  # times its unit that a number may have to move
-MAX_OUTSIDE = 6  # numbers beyond the clipped range for which both sides of its edge are tried
 
 
 class Start:
@@ -101,21 +100,24 @@ class Start:
     def least_cost(self, region: Region) -> float:
         """Return the squared distance of a region."""
         cost = float(len(region.moved) + sum(not may_stay for *_, may_stay in region.options))
-        for piece in [*region.pieces, *(still for still, _ in region.outside)]:
-            value = float(self.values[piece.feature])
-            way = min(max(value, piece.low), piece.high) - value
-            cost += (way / float(self.units[piece.feature])) ** 2
+        for j, low, high in region.numbers:
+            value = float(self.values[j])
+            cost += ((min(max(value, low), high) - value) / float(self.units[j])) ** 2
         return cost
 
 
 class Piece(NamedTuple):
-    """Part of a number's way on which its input is linear in it: ``offset + slope * shift``."""
+    """Part of a number's way where all of its inputs are straight, or a value of what has levels.
+
+    A shift of the number adds ``gains + slopes * shift`` to what is asked for.
+    """
 
     feature: int
     low: float
     high: float
-    offset: float
-    slope: float
+    slopes: Doubles  # [demands]
+    gains: Doubles  # [demands]
+    cost: float = 0.0
 
 
 @dataclass(slots=True)
@@ -123,8 +125,7 @@ class Region:
     """What of a leaf's box can be reached."""
 
     leaf: int
-    pieces: list[Piece] = field(default_factory=list)
-    outside: list[tuple[Piece, Piece]] = field(default_factory=list)  # stay beyond, or come inside
+    numbers: list[tuple[int, float, float]] = field(default_factory=list)  # and their intervals
     moved: dict[int, float] = field(default_factory=dict)  # without effect, but the box demands it
     options: list[tuple[int, Doubles, Doubles, bool]] = field(default_factory=list)
 
@@ -134,24 +135,20 @@ class Plan:
     """A task, and how its answer becomes a row."""
 
     leaf: int
-    bounds: Bounds
+    search: Search
     pieces: list[Piece]
     moved: dict[int, float]
-    options: list[tuple[int, Doubles]]
 
-    def row(self, start: Start, shifts: Doubles, picks: tuple[int, ...]) -> Doubles:
-        """Return the row that shifts and picks stand for."""
+    def row(self, start: Start, shifts: Doubles, places: Places) -> Doubles:
+        """Return the row that shifts of some pieces stand for."""
         values = start.values.copy()
-        for piece, shift in zip(self.pieces, shifts.tolist(), strict=True):
-            if shift:
-                j = piece.feature
-                value = values[j] + shift * start.units[j]
-                values[j] = min(max(value, piece.low), piece.high)
+        for place, shift in zip(places.tolist(), shifts.tolist(), strict=True):
+            piece = self.pieces[place]
+            j = piece.feature
+            value = values[j] + shift * start.units[j] if shift else values[j]
+            values[j] = min(max(value, piece.low), piece.high)
         for j, value in self.moved.items():
             values[j] = value
-        for (j, chosen), pick in zip(self.options, picks, strict=True):
-            if pick >= 0:
-                values[j] = chosen[pick]
         return values
 
 
@@ -180,7 +177,7 @@ def reach(tree: Tree, start: Start, limits: Constraints, leaf: int) -> Region | 
             if not low[j] <= value <= high[j]:
                 region.moved[j] = min(max(value, low[j]), high[j])
         else:
-            _add_number(region, start, j, low[j], high[j])
+            region.numbers.append((j, low[j], high[j]))
     return region
 
 
@@ -213,36 +210,110 @@ def _box(
     return low, high, allowed
 
 
-def _add_number(region: Region, start: Start, j: int, low: float, high: float) -> None:
-    """Add the parts of an interval that are nearest: beyond the clipped range, inside, or both."""
-    value, factor, limit = float(start.values[j]), start.factor[j], start.limit
-    edges = start.shift[j] - limit / factor, start.shift[j] + limit / factor
-    seen = start.inputs[start.engine.value_column[j]]
+class Ramp(NamedTuple):
+    """An input as a function of a number: flat, then straight from one value to another, flat."""
 
-    def still(low: float, high: float) -> Piece:
-        place = min(max(value, low), high)
-        scaled = min(max((place - start.shift[j]) * factor, -limit), limit)
-        return Piece(j, place, place, scaled - seen, 0.0)
+    column: int
+    left: float
+    right: float
+    bottom: float
+    top: float
 
-    inside = max(low, edges[0]), min(high, edges[1])
-    linear = Piece(
-        j, *inside, (value - start.shift[j]) * factor - seen, factor * float(start.units[j])
+
+class Curves:
+    """The inputs that numbers move in a leaf; `ramps` are those of the bends, by feature."""
+
+    def __init__(self, start: Start, leaf: int) -> None:
+        engine = start.engine
+        self.start = start
+        self.ramps: dict[int, list[Ramp]] = {}
+        for i, (j, low, high) in enumerate(engine.bends(int(engine.model[leaf]))):
+            self.ramps.setdefault(j, []).append(Ramp(engine.n_columns + i, low, high, 0.0, 1.0))
+
+    def of(self, j: int) -> list[Ramp]:
+        """Return the ramps of a number: its own input, clipped, and its bends."""
+        start = self.start
+        width = start.limit / start.factor[j]
+        own = int(start.engine.value_column[j])
+        edges = start.shift[j] - width, start.shift[j] + width
+        return [Ramp(own, *edges, -start.limit, start.limit), *self.ramps.get(j, [])]
+
+    def change(self, j: int, values: Doubles, demands: Doubles) -> Doubles:
+        """Return what a feature's bends add to the demands at other values, [values, demands]."""
+        total = np.zeros((len(values), len(demands)))
+        for ramp in self.ramps.get(j, []):
+            now, *then = (_height(ramp, value) for value in (self.start.values[j], *values))
+            total += np.outer(np.array(then) - now, demands[:, ramp.column])
+        return total
+
+    def pieces(self, j: int, low: float, high: float, demands: Doubles) -> list[Piece]:
+        """Return the pieces of a number in an interval that are of any use, from low to high."""
+        ramps, value, unit = self.of(j), float(self.start.values[j]), float(self.start.units[j])
+        now = [_height(ramp, value) for ramp in ramps]
+        knots = {edge for ramp in ramps for edge in (ramp.left, ramp.right) if low < edge < high}
+        found = []
+        for begin, end in itertools.pairwise([low, *sorted(knots), high]):
+            is_nearest = begin <= max(value, low) and end >= min(value, high)
+            if not is_nearest and not any(
+                ramp.left <= begin and end <= ramp.right for ramp in ramps
+            ):
+                continue  # flat
+            slopes, gains = np.zeros(len(demands)), np.zeros(len(demands))
+            for ramp, seen in zip(ramps, now, strict=True):
+                column, left, right, bottom, top = ramp
+                if left <= begin and end <= right:
+                    steepness = (top - bottom) / (right - left)
+                    slopes += demands[:, column] * (steepness * unit)
+                    if not left <= value <= right:
+                        gains += demands[:, column] * (bottom + steepness * (value - left) - seen)
+                else:
+                    gains += demands[:, column] * ((bottom if end <= left else top) - seen)
+            piece = _shrink(Piece(j, begin, end, slopes, gains), value)
+            if is_nearest or piece.low < piece.high:  # else it is the end of the one before
+                found.append(piece)
+        return _useful(found, value, unit)
+
+
+def _height(ramp: Ramp, value: float) -> float:
+    _, left, right, bottom, top = ramp
+    return bottom + (top - bottom) * min(max((value - left) / (right - left), 0.0), 1.0)
+
+
+def _shrink(piece: Piece, value: float) -> Piece:
+    """Return a piece as its nearest point if it brings nothing to go on from there."""
+    near = min(max(value, piece.low), piece.high)
+    up, down = piece.high > near, piece.low < near
+    if (up and (piece.slopes > 0).any()) or (down and (piece.slopes < 0).any()):
+        if not up or not down or near != value:
+            return piece
+        low = near if (piece.slopes >= 0).all() else piece.low
+        return piece._replace(low=low, high=near if (piece.slopes <= 0).all() else piece.high)
+    return piece._replace(low=near, high=near)
+
+
+def _useful(pieces: list[Piece], value: float, unit: float) -> list[Piece]:
+    """Return the pieces without those that some point of another one outdoes as a whole."""
+    if len(pieces) == 1:
+        return pieces
+    n_pieces = len(pieces)
+    ends = np.array([(piece.low, piece.high) for piece in pieces])
+    ways = (ends - value) / unit
+    slopes = np.array([piece.slopes for piece in pieces])
+    gains = np.array([piece.gains for piece in pieces])
+    brought = slopes[:, None] * ways[..., None] + gains[:, None]
+    most, cheapest = brought.max(axis=1), np.clip(0.0, *ways.T) ** 2
+    costs, owner = ways.ravel() ** 2, np.repeat(np.arange(n_pieces), 2)
+    points = brought.reshape(2 * n_pieces, -1)
+    outdoes = (costs[:, None] <= cheapest) & (points[:, None] >= most).all(axis=2)
+    is_same = (costs[:, None] == cheapest) & (points[:, None] == most).all(axis=2)
+    outdoes &= (owner[:, None] < np.arange(n_pieces)) | (
+        (owner[:, None] != np.arange(n_pieces)) & ~is_same
     )
-    near = (low, min(high, edges[0])) if value < edges[0] else (max(low, edges[1]), high)
-    if inside[0] > inside[1]:
-        region.pieces.append(still(low, high))
-    elif edges[0] <= value <= edges[1]:
-        region.pieces.append(linear._replace(offset=0.0))
-    elif near[0] <= near[1]:
-        region.outside.append((still(*near), linear))
-    else:
-        region.pieces.append(linear)
+    return [piece for piece, bad in zip(pieces, outdoes.any(axis=0), strict=True) if not bad]
 
 
-def plans(
-    region: Region, start: Start, demands: Doubles, constants: Doubles
-) -> tuple[list[Plan], float]:
-    """Return the tasks of a region, and what all that they leave out costs at least.
+def plan_for(region: Region, start: Start, demands: Doubles, constants: Doubles) -> Plan:
+    """Return the task of a region.
 
     Parameters
     ----------
@@ -250,55 +321,47 @@ def plans(
         What can be reached.
     start : Start
         The row.
-    demands, constants : array of shape (demands, columns), (demands,)
+    demands, constants : array of shape (demands, columns and bends), (demands,)
         What must not be negative: ``demands @ inputs + constants``.
     """
-    columns = start.engine.value_column
-    useful: list[tuple[float, tuple[Piece, Piece]]] = []
-    fixed = list(region.pieces)
-    for still, linear in region.outside:
-        j = still.feature
-        inward = math.copysign(1.0, linear.low - float(start.values[j]))
-        if (demands[:, columns[j]] * inward > 0).any():
-            edge = linear.low if inward > 0 else linear.high
-            way = (edge - float(start.values[j])) / float(start.units[j])
-            useful.append((way**2, (still, linear)))
-        else:
-            fixed.append(still)
-    useful.sort(key=lambda pair: pair[0])
-    left_out = min((cost for cost, _ in useful[MAX_OUTSIDE:]), default=math.inf)
-    fixed += [still for _, (still, _) in useful[MAX_OUTSIDE:]]
-    choices, options = _choices(region, demands)
-    base = -(demands @ start.inputs + constants)
-    found = []
-    for picked in itertools.product(*(pair for _, pair in useful[:MAX_OUTSIDE])):
-        pieces = [*fixed, *picked]
-        task = _task(pieces, start, demands, base)
-        task.choices, task.base_cost = choices, float(len(region.moved))
-        found.append(Plan(region.leaf, Bounds(task), pieces, region.moved, options))
-    return found, left_out
+    curves = Curves(start, region.leaf)
+    items = [
+        *(curves.pieces(j, low, high, demands) for j, low, high in region.numbers),
+        *_choices(region, start, curves, demands),
+    ]
+    pieces = [piece for item in items for piece in item]
+    values = start.values.copy()
+    values[list(region.moved)] = list(region.moved.values())
+    need = -(demands @ start.engine.inputs_at(region.leaf, values[None])[0] + constants)
+    features = np.array([piece.feature for piece in pieces], np.intp)
+    ends = np.array([(piece.low, piece.high) for piece in pieces]).reshape(-1, 2)
+    ways = (ends - start.values[features, None]) / start.units[features, None]
+    ways[np.isnan(start.units[features])] = 0.0
+    task = LeafTask(
+        item=np.repeat(np.arange(len(items)), [len(item) for item in items]),
+        low=ways[:, 0],
+        high=ways[:, 1],
+        slopes=np.array([piece.slopes for piece in pieces]).reshape(-1, len(demands)),
+        gains=np.array([piece.gains for piece in pieces]).reshape(-1, len(demands)),
+        costs=np.array([piece.cost for piece in pieces]),
+        need=need,
+        base_cost=float(len(region.moved)),
+    )
+    return Plan(region.leaf, Search(task), pieces, region.moved)
 
 
-def _task(pieces: list[Piece], start: Start, demands: Doubles, need: Doubles) -> LeafTask:
-    parts = np.array(pieces).reshape(-1, 5)
-    features = parts[:, 0].astype(np.intp)
-    own = demands[:, start.engine.value_column[features]]
-    with np.errstate(over="ignore"):
-        low = (parts[:, 1] - start.values[features]) / start.units[features]
-        high = (parts[:, 2] - start.values[features]) / start.units[features]
-    return LeafTask(low, high, slopes=own * parts[:, 4], need=need - own @ parts[:, 3])
-
-
-def _choices(region: Region, demands: Doubles) -> tuple[list[Choice], list[tuple[int, Doubles]]]:
-    """Return the choices with the options that no other one outdoes, the strongest first."""
-    found = []
+def _choices(
+    region: Region, start: Start, curves: Curves, demands: Doubles
+) -> Iterator[list[Piece]]:
+    """Yield the pieces of each choice: as it is, and the options that no other one outdoes."""
+    none = np.zeros(len(demands))
     for j, values, deltas, may_stay in region.options:
-        gains = deltas @ demands.T
+        gains = deltas @ demands[:, : deltas.shape[1]].T + curves.change(j, values, demands)
         keep = list(_best(gains, may_stay=may_stay))
-        if keep:
-            found.append((Choice(gains[keep], may_stay), (j, values[keep])))
-    found.sort(key=lambda pair: -float(pair[0].gains.max()))
-    return [choice for choice, _ in found], [option for _, option in found]
+        value = float(start.values[j])
+        pieces = [Piece(j, value, value, none, none)] if may_stay else []
+        pieces += [Piece(j, values[i], values[i], none, gains[i], 1.0) for i in keep]
+        yield pieces
 
 
 def _best(gains: Doubles, *, may_stay: bool) -> Iterator[int]:

@@ -1,18 +1,26 @@
-"""Solver: the cheapest way to meet linear demands, by numbers that move and choices that change.
+"""Solver: the cheapest way to meet demands, by numbers that move and choices that change.
 
-A `LeafTask` is one leaf's question, without any names: numbers `shift` within a box cost their
-squares, a changed choice costs 1, and every row of ``slopes @ shift + gains >= need`` has to hold.
-`search` answers it by branch and bound. A single demand is met exactly by water-filling
-(`Filling`), which for several is the bound; these are met by projecting onto all of them
-(`project`).
+A `LeafTask` is one leaf's question, without any names. It has items, each with one or several
+pieces, and one piece of each has to be taken. A number's pieces are the parts of its way on which
+all curves are straight: the shift within the piece costs its square. An option of a choice is a
+piece that cannot be shifted, but costs 1. Every row of ``sum of (gains + slopes * shift) >= need``
+has to hold.
+
+Once the pieces are taken, the question is convex. A single demand is met exactly by water-filling
+(`Filling`), several by projecting onto all of them (`project`). The pieces are taken by branch and
+bound (`search`): the demands, weighed and added to the cost, leave each item on its own, so the
+best piece of each is known, and no way at all costs less than their sum, whatever the weights
+(`Relaxation` looks for the best ones). Where the pieces that are best by themselves do not meet the
+demands at this cost, an item that hesitates between two of its pieces is cut between them.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -23,32 +31,39 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Doubles = NDArray[np.float64]
+    Places = NDArray[np.intp]
 
-MAX_SURROGATES = 16  # demands added to sharpen the bounds
 EQUAL = 1 - 1e-10  # costs closer than this are not worth another search
 INFEASIBLE = 1e-9  # what the projection leaves over when there is no point, up to rounding
 MARGINS = (0.0, *(10.0**exponent for exponent in range(-15, -1)))
 FINE_MARGIN = 1e-8  # a wider one moves the point by more than rounding
-
-
-@dataclass(slots=True)
-class Choice:
-    """A category that may become one of several levels, at the cost of 1."""
-
-    gains: Doubles  # [options, demands]: what each adds to the left sides
-    may_stay: bool = True
+ERROR = 1e-15  # of sums, by their terms: a bound must not be higher by rounding
+MAX_STEPS = 12  # towards the best weights of the demands
+MAX_TRIES = 30  # along each step
 
 
 @dataclass(slots=True)
 class LeafTask:
     """Demands, and what may be done to meet them; shifts and costs as in the module's text."""
 
-    low: Doubles  # [numbers]
+    item: Places  # [pieces], from 0 on, ascending
+    low: Doubles  # [pieces], finite
     high: Doubles
-    slopes: Doubles  # [demands, numbers]
+    slopes: Doubles  # [pieces, demands]
+    gains: Doubles  # [pieces, demands], where the shift is 0
+    costs: Doubles  # [pieces], beside the squared shift
     need: Doubles  # [demands]
-    choices: list[Choice] = field(default_factory=list)
     base_cost: float = 0.0  # of what must change anyway
+
+    @property
+    def dearest(self) -> float:
+        """What the task costs at most, if it can be done."""
+        most = np.maximum(self.low**2, self.high**2) + self.costs
+        return float(np.maximum.reduceat(most, _starts(self.item)).sum()) + self.base_cost
+
+
+def _starts(item: Places) -> Places:
+    return np.flatnonzero(np.diff(item, prepend=-1))
 
 
 class Filling:
@@ -60,8 +75,8 @@ class Filling:
     Examples
     --------
     >>> filling = Filling(np.array([2.0, 1.0]), np.array([-1.0, -9.0]), np.array([1.0, 9.0]))
-    >>> filling.shifts(5.0), filling.costs(np.array([5.0, 12.0]))
-    (array([1., 3.]), array([10., inf]))
+    >>> filling.shifts(5.0), filling.shifts(12.0)
+    (array([1., 3.]), None)
     """
 
     def __init__(self, slopes: Doubles, low: Doubles, high: Doubles) -> None:
@@ -76,41 +91,32 @@ class Filling:
         shifts = np.clip(self._levels[:, None] * slopes, low, high)
         self._steepness = is_active @ own**2
         self._reached = np.maximum.accumulate(shifts @ slopes)
-        self._costs = (shifts**2).sum(axis=1)
-
-    def _levels_of(self, need: Doubles) -> tuple[Doubles, NDArray[np.intp]]:
-        place = np.maximum(np.searchsorted(self._reached, need) - 1, 0)
-        missing = np.maximum(need - self._reached[place], 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            extra = np.where(missing > 0, missing / self._steepness[place], 0.0)
-        return self._levels[place] + extra, place
-
-    def costs(self, need: Doubles) -> Doubles:
-        """Return the least cost for each need; infinite where it cannot be met."""
-        level, place = self._levels_of(need)
-        with np.errstate(invalid="ignore", over="ignore"):
-            added = self._steepness[place] * (level**2 - self._levels[place] ** 2)
-        return np.where(np.isfinite(level), self._costs[place] + added, math.inf)
 
     def shifts(self, need: float) -> Doubles | None:
         """Return the best shifts, or None if the need cannot be met."""
-        level = self._levels_of(np.array([need]))[0][0]
-        if not np.isfinite(level):
-            return None
+        place = max(int(np.searchsorted(self._reached, need)) - 1, 0)
+        missing = need - self._reached[place]
+        level = float(self._levels[place])
+        if missing > 0:
+            if self._steepness[place] == 0:
+                return None
+            level += missing / self._steepness[place]
         return np.asarray(np.clip(level * self.slopes, self.low, self.high))
 
 
-def project(task: LeafTask, need: Doubles, size: float) -> tuple[Doubles | None, Doubles]:
-    """Return the shortest shifts that meet several demands, and the weights of these demands.
+def project(
+    slopes: Doubles, low: Doubles, high: Doubles, need: Doubles, size: float
+) -> Doubles | None:
+    """Return the shortest shifts in a box that meet several demands, or None.
 
-    Least distance programming (Lawson and Hanson 1974, chapter 23): finite, by active sets. The
-    weights of the demands make the one demand (their sum) that asks for as much; without any such
-    shifts (None), for more than the box has.
+    Least distance programming (Lawson and Hanson 1974, chapter 23): finite, by active sets.
 
     Parameters
     ----------
-    task : LeafTask
-        Box and slopes.
+    slopes : array of shape (demands, numbers)
+        What a shift adds.
+    low, high : array of shape (numbers,)
+        The box.
     need : array of shape (demands,)
         What is to be reached.
     size : float
@@ -118,28 +124,24 @@ def project(task: LeafTask, need: Doubles, size: float) -> tuple[Doubles | None,
 
     Examples
     --------
-    >>> box = np.full(2, 5.0)
-    >>> task = LeafTask(
-    ...     -box, box, slopes=np.array([[1.0, 1.0], [1.0, -1.0]]), need=np.array([2.0, 1.0])
-    ... )
-    >>> project(task, task.need, size=1.0)[0].round(9)
+    >>> box, slopes = np.full(2, 5.0), np.array([[1.0, 1.0], [1.0, -1.0]])
+    >>> project(slopes, -box, box, np.array([2.0, 1.0]), size=1.0).round(9)
     array([1.5, 0.5])
-    >>> project(task, np.array([9.0, 9.0]), size=1.0)[0] is None
+    >>> project(slopes, -box, box, np.array([9.0, 9.0]), size=1.0) is None
     True
     """
-    lengths = np.linalg.norm(task.slopes, axis=1)
+    lengths = np.linalg.norm(slopes, axis=1)
     lengths[lengths == 0] = 1.0
-    one = np.eye(len(task.low))
-    has_low, has_high = np.isfinite(task.low), np.isfinite(task.high)
-    sides = np.vstack([task.slopes / lengths[:, None], one[has_low], -one[has_high]])
-    bounds = np.concatenate([need / lengths, task.low[has_low], -task.high[has_high]]) / size
+    one = np.eye(len(low))
+    has_low, has_high = np.isfinite(low), np.isfinite(high)
+    sides = np.vstack([slopes / lengths[:, None], one[has_low], -one[has_high]])
+    bounds = np.concatenate([need / lengths, low[has_low], -high[has_high]]) / size
     system = np.vstack([sides.T, bounds])
     goal = np.zeros(len(system))
     goal[-1] = 1.0
     solution, rest = nnls(system, goal)
-    weights = solution[: len(need)] / lengths
     if rest < INFEASIBLE:
-        return None, weights
+        return None
     left = system @ solution - goal
     shifts = -left[:-1] / left[-1]
     active = solution > 0
@@ -147,184 +149,303 @@ def project(task: LeafTask, need: Doubles, size: float) -> tuple[Doubles | None,
         exact = np.linalg.lstsq(sides[active], bounds[active], rcond=None)[0]
         if (sides @ exact >= bounds - 1e-9).all():
             shifts = exact
-    return np.clip(shifts * size, task.low, task.high), weights
+    return np.asarray(np.clip(shifts * size, low, high))
 
 
-class Bounds:
-    """What a task costs at least, once its first choices are made; `least` is for none made."""
+class Peak(NamedTuple):
+    """What weights of the demands bring: a lower bound of the cost, and how it comes about."""
 
-    def __init__(self, task: LeafTask) -> None:
-        self.task = task
-        self.need = task.need
-        self.gains = [choice.gains for choice in task.choices]
-        self.fillings = [Filling(slopes, task.low, task.high) for slopes in task.slopes]
-        self._sum_gains()
-        self.least = float(self.of([()])[0])
+    value: float
+    weights: Doubles  # [demands]
+    missing: Doubles  # [demands]: what the best pieces do not bring, the direction of ascent
+    shifts: Doubles  # [pieces]: the best ones within each
+    worth: Doubles  # [pieces]: cost of each, less what it brings, weighed
+    best: Places  # [items]: the best piece of each
 
-    def add_surrogate(self, weights: Doubles) -> None:
-        """Add the weighted sum of the demands: all must hold, hence their sum too."""
-        if not weights.any():
-            return
-        weights = weights / weights.sum()
-        n_demands, task = len(weights), self.task
-        if len(self.need) == n_demands + MAX_SURROGATES:  # the oldest goes
-            self.need = np.delete(self.need, n_demands)
-            self.gains = [np.delete(own, n_demands, axis=1) for own in self.gains]
-            del self.fillings[n_demands]
-        slopes = weights @ task.slopes
-        slopes[np.abs(slopes) < 1e-13 * (weights @ np.abs(task.slopes))] = 0.0  # only rounding
-        self.need = np.append(self.need, weights @ task.need)
-        self.gains = [np.column_stack([own, own[:, :n_demands] @ weights]) for own in self.gains]
-        self.fillings.append(Filling(slopes, task.low, task.high))
-        self._sum_gains()
 
-    def _sum_gains(self) -> None:
-        """Sum, per demand, the largest gains of the choices from each one on, by their number."""
-        n_demands = len(self.need)
-        self._forced = [(0, np.zeros(n_demands))]
-        self._best = [np.zeros((1, n_demands))]
-        optional = np.zeros((0, n_demands))
-        for choice, gains in zip(reversed(self.task.choices), reversed(self.gains), strict=True):
-            n_forced, forced = self._forced[-1]
-            own = gains.max(axis=0)
-            if choice.may_stay:
-                optional = -np.sort(-np.vstack([optional, np.maximum(own, 0.0)]), axis=0)
+class Relaxation:
+    """The least cost where the demands need only hold weighed and added, for some of the pieces.
+
+    Each item is then on its own, so any weights make a lower bound (Lagrange). It is a concave
+    function of them, quadratic by parts, and is climbed by Newton's steps.
+    """
+
+    def __init__(self, task: LeafTask, alive: Places) -> None:
+        self.alive, self.need, self.base = alive, task.need, task.base_cost
+        self.low, self.high = task.low[alive], task.high[alive]
+        self.slopes, self.gains, self.costs = (
+            task.slopes[alive],
+            task.gains[alive],
+            task.costs[alive],
+        )
+        self.item = task.item[alive]
+        self.starts = _starts(self.item)
+
+    def at(self, weights: Doubles) -> Peak:
+        """Return the bound for given weights."""
+        pull = self.slopes @ weights
+        shifts = np.clip(pull / 2, self.low, self.high)
+        worth = self.costs + shifts * (shifts - pull) - self.gains @ weights
+        least = np.minimum.reduceat(worth, self.starts)
+        places = np.flatnonzero(worth == least[self.item])[::-1]
+        best = np.empty(len(least), np.intp)
+        best[self.item[places]] = places  # of equals, the first
+        brought = self.gains[best].sum(axis=0) + shifts[best] @ self.slopes[best]
+        value = self.base + float(self.need @ weights + least.sum())
+        terms = np.abs(self.need) + np.abs(self.gains[best]).sum(axis=0)
+        terms += np.abs(shifts[best]) @ np.abs(self.slopes[best])
+        value -= ERROR * float(terms @ weights)
+        return Peak(value, weights, self.need - brought, shifts, worth, best)
+
+    def climb(self, weights: Doubles, enough: float) -> tuple[Peak, Places]:
+        """Return the highest bound that was found, and the best pieces just beyond it.
+
+        Stops where the bound is `enough`.
+        """
+        here = self.at(weights)
+        beyond = here.best
+        for _ in range(MAX_STEPS):
+            if here.value >= enough:
+                break
+            peak, beyond = self._walk(here, self._newton(here) - here.weights, enough)
+            gained = peak.value - here.value
+            here = peak
+            if gained <= 1e-11 * abs(here.value):
+                break
+        return here, beyond
+
+    def _newton(self, here: Peak) -> Doubles:
+        """Return the best weights, if it were the same quadratic function all over."""
+        shifts = here.shifts[here.best]
+        is_free = (shifts > self.low[here.best]) & (shifts < self.high[here.best])
+        slopes = self.slopes[here.best[is_free]]
+        curve = slopes.T @ slopes / 2
+        curve += np.eye(len(curve)) * 1e-8 * (1.0 + np.trace(curve))
+        pull = here.missing + curve @ here.weights
+        if len(curve) == 1:
+            return np.asarray(np.maximum(pull / curve[0], 0.0))
+        root = np.linalg.cholesky(curve)
+        try:
+            return np.asarray(nnls(root.T, np.linalg.solve(root, pull))[0])
+        except RuntimeError:  # scipy: too many iterations
+            return np.maximum(here.weights + here.missing, 0.0)
+
+    def _walk(self, here: Peak, way: Doubles, enough: float) -> tuple[Peak, Places]:
+        """Return the top along a way, and the best pieces on its other side."""
+        rise = float(here.missing @ way)
+        if rise <= 0:
+            return here, here.best
+        with np.errstate(divide="ignore", invalid="ignore"):
+            most = float(np.min(np.where(way < 0, -here.weights / way, math.inf)))
+        lower, lower_step, lower_rise = here, 0.0, rise
+        upper, upper_step, upper_rise = None, math.inf, 0.0
+        step = min(1.0, most)
+        for tries in range(MAX_TRIES):
+            point = self.at(np.maximum(here.weights + step * way, 0.0))
+            slope = float(point.missing @ way)
+            if slope >= 0:
+                lower, lower_step, lower_rise = point, step, slope
+                if slope <= 1e-12 * rise or point.value >= enough or step >= most:
+                    break
             else:
-                n_forced, forced = n_forced + 1, forced + own
-            self._forced.append((n_forced, forced))
-            self._best.append(np.vstack([np.zeros(n_demands), np.cumsum(optional, axis=0)]))
-        self._forced.reverse()
-        self._best.reverse()
+                upper, upper_step, upper_rise = point, step, slope
+                if slope >= -1e-12 * rise:
+                    break
+            if upper is None:
+                step = min(4 * step, most)
+                continue
+            step = upper.value - lower.value + lower_rise * lower_step - upper_rise * upper_step
+            step /= lower_rise - upper_rise  # where the tangents meet
+            highest = lower.value + lower_rise * (step - lower_step)
+            if highest - max(lower.value, upper.value) <= 1e-7 * abs(highest):
+                break
+            if tries % 3 == 2 or not lower_step < step < upper_step:
+                step = (lower_step + upper_step) / 2
+        if upper is None:
+            return lower, lower.best
+        return (lower, upper.best) if lower.value >= upper.value else (upper, lower.best)
 
-    def left(self, picks: tuple[int, ...]) -> Doubles:
-        """Return what the numbers and the other choices still have to bring."""
-        need = self.need
-        for gains, pick in zip(self.gains, picks, strict=False):
-            if pick >= 0:
-                need = need - gains[pick]
-        return need
-
-    def children(self, picks: tuple[int, ...]) -> list[tuple[float, int, tuple[int, ...]]]:
-        """Return what may be picked next with its bound, the lowest first."""
-        choice = self.task.choices[len(picks)]
-        options = range(-1 if choice.may_stay else 0, len(choice.gains))
-        found = [(*picks, option) for option in options]
-        return sorted(
-            (bound, -len(child), child)
-            for bound, child in zip(self.of(found).tolist(), found, strict=True)
-        )
-
-    def of(self, picks: list[tuple[int, ...]]) -> Doubles:
-        """Return a lower bound of the cost for each beginning of the choices (all of a length)."""
-        n_forced, forced = self._forced[len(picks[0])]
-        best = self._best[len(picks[0])]
-        need = np.array([self.left(one) for one in picks])[:, None, :] - forced - best
-        costs = np.max(
-            [filling.costs(need[..., k]) for k, filling in enumerate(self.fillings)], axis=0
-        )
-        changed = np.array([sum(pick >= 0 for pick in one) for one in picks])[:, None]
-        total = costs + changed + n_forced + np.arange(len(best))
-        return np.asarray(total.min(axis=1) + self.task.base_cost)
+    def cut(self, peak: Peak) -> list[tuple[float, Places]]:
+        """Return two parts of the pieces, by an item cut where it hesitates, and their bounds."""
+        best = peak.best[self.item]
+        regret = peak.worth - peak.worth[best]
+        other = np.abs(peak.shifts - peak.shifts[best]) > 1e-9 * (1 + np.abs(peak.shifts[best]))
+        other |= (self.costs > 0) | (self.costs[best] > 0)
+        other &= np.arange(len(best)) != best
+        if other.any():
+            rival = int(np.argmin(np.where(other, regret, math.inf)))
+        else:
+            rival = int(np.flatnonzero(np.arange(len(best)) != best)[0])
+        last = (rival + int(best[rival])) // 2  # of the first part
+        is_own = self.item == self.item[rival]
+        is_first = np.arange(len(best)) <= last
+        return [
+            (peak.value + float(regret[is_in].min()), self.alive[is_in | ~is_own])
+            for is_in in (is_own & is_first, is_own & ~is_first)
+        ]
 
 
-def search(
-    bounds: Bounds,
-    limit: float,
-    confirm: Callable[[Doubles, tuple[int, ...]], float],
-    *,
-    max_nodes: int,
-) -> tuple[float, float, int]:
-    """Find the cheapest confirmed way to do a task.
+class Search:
+    """The search for the cheapest way to do a task; `least` is what it costs at least.
 
     Parameters
     ----------
-    bounds : Bounds
-        Those of the task.
-    limit : float
-        A cost that has to be beaten.
-    confirm : function of shifts and picks (per choice the option, -1: as it is)
-        Returns the true cost, infinite if the model does not agree.
-    max_nodes : int
-        Give up after so many nodes.
-
-    Returns
-    -------
-    cost : float
-        The least cost that was confirmed, or the limit.
-    unsearched : float
-        What anything cheaper than `cost` that was not looked at costs at least.
-    n_nodes : int
-        Nodes that were looked at.
+    task : LeafTask
+        What is to be done.
 
     Examples
     --------
     One number of slope 1, a category that brings 3; 4 are needed:
 
-    >>> task = LeafTask(np.array([-9.0]), np.array([9.0]), np.array([[1.0]]), np.array([4.0]))
-    >>> task.choices.append(Choice(gains=np.array([[3.0]])))
-    >>> def confirm(shifts, picks):
-    ...     print(shifts, picks)
+    >>> task = LeafTask(
+    ...     item=np.array([0, 1, 1]),
+    ...     low=np.array([-9.0, 0.0, 0.0]),
+    ...     high=np.array([9.0, 0.0, 0.0]),
+    ...     slopes=np.array([[1.0], [0.0], [0.0]]),
+    ...     gains=np.array([[0.0], [0.0], [3.0]]),
+    ...     costs=np.array([0.0, 0.0, 1.0]),
+    ...     need=np.array([4.0]),
+    ... )
+    >>> def confirm(shifts, pieces):
     ...     return 1.0 + float(shifts @ shifts)
-    >>> search(Bounds(task), math.inf, confirm, max_nodes=9)
-    [1.] (0,)
-    (2.0, inf, 2)
+    >>> Search(task).run(math.inf, confirm, max_nodes=9)[:2]
+    (2.0, inf)
     """
-    task, unsearched = bounds.task, math.inf
-    rest: list[tuple[float, int, tuple[int, ...]]] = [(bounds.least, 0, ())]
-    n_nodes = 0
-    while rest and rest[0][0] < limit * EQUAL:
-        if n_nodes >= max_nodes:
-            return limit, min(unsearched, rest[0][0]), n_nodes
-        bound, _, picks = heapq.heappop(rest)
-        while len(picks) < len(task.choices) and bound < limit * EQUAL:
+
+    def __init__(self, task: LeafTask) -> None:
+        self.task = task
+        size = np.abs(task.slopes).max(axis=0, initial=0.0)
+        size = np.where(size > 0, size, np.abs(task.gains).max(axis=0, initial=0.0))
+        size[size == 0] = 1.0
+        self._even = LeafTask(
+            task.item,
+            task.low,
+            task.high,
+            task.slopes / size,
+            task.gains / size,
+            task.costs,
+            task.need / size,
+            task.base_cost,
+        )
+        self._dearest = task.dearest * (1 + 1e-9) + 1e-9
+        self._all = np.arange(len(task.item))
+        top, _ = Relaxation(self._even, self._all).climb(np.zeros(len(task.need)), self._dearest)
+        self._weights = top.weights
+        self.least = self._bound(top)
+
+    def _bound(self, peak: Peak) -> float:
+        return math.inf if peak.value > self._dearest else peak.value
+
+    def run(
+        self,
+        limit: float,
+        confirm: Callable[[Doubles, Places], float],
+        *,
+        max_nodes: int,
+    ) -> tuple[float, float, int]:
+        """Find the cheapest confirmed way.
+
+        Parameters
+        ----------
+        limit : float
+            A cost that has to be beaten.
+        confirm : function of shifts and pieces (both per item)
+            Returns the true cost, infinite if the model does not agree.
+        max_nodes : int
+            Give up after so many nodes.
+
+        Returns
+        -------
+        cost : float
+            The least cost that was confirmed, or the limit.
+        unsearched : float
+            What anything cheaper than `cost` that was not looked at costs at least.
+        n_nodes : int
+            Nodes that were looked at.
+        """
+        unsearched, n_nodes, order = math.inf, 0, itertools.count()
+        known: dict[bytes, tuple[float, float, bool]] = {}
+        rest = [(self.least, next(order), self._all, self._weights)]
+        while rest and rest[0][0] < limit * EQUAL:
+            if n_nodes >= max_nodes:
+                return limit, min(unsearched, rest[0][0]), n_nodes
             n_nodes += 1
-            (bound, _, picks), *others = bounds.children(picks)  # down the best one, others wait
-            for other in others:
-                heapq.heappush(rest, other)
-        fresh = max(bound, float(bounds.of([picks])[0]))
-        if fresh > bound / EQUAL or fresh >= limit * EQUAL:  # a surrogate has come, or no use
-            heapq.heappush(rest, (fresh, -len(picks), picks))
-            continue
-        n_nodes += 1
-        cost, is_fine = _settle(bounds, picks, fresh, confirm)
-        if not is_fine:
-            unsearched = min(unsearched, bound)
-        limit = min(limit, cost)
-    return limit, unsearched, n_nodes
+            bound, _, alive, weights = heapq.heappop(rest)
+            part = Relaxation(self._even, alive)
+            peak, beyond = part.climb(weights, min(limit, self._dearest))
+            bound = max(bound, self._bound(peak))
+            if bound >= limit * EQUAL:
+                continue
+            is_last = len(alive) == len(part.starts)
+            is_done = False
+            for pieces in (alive[peak.best], alive[beyond]):
+                key = pieces.tobytes()
+                if key not in known:
+                    known[key] = self._settle(pieces, peak.weights, limit, confirm)
+                least, cost, is_fine = known[key]
+                limit = min(limit, cost)
+                is_least = least * EQUAL <= bound and math.isfinite(cost)
+                if not is_done and (is_least or is_last):
+                    is_done = True
+                    if not is_fine:
+                        unsearched = min(unsearched, bound)
+            if not is_done:
+                for below, pieces in part.cut(peak):
+                    heapq.heappush(rest, (max(bound, below), next(order), pieces, peak.weights))
+        return limit, unsearched, n_nodes
 
+    def _settle(
+        self,
+        pieces: Places,
+        weights: Doubles,
+        limit: float,
+        confirm: Callable[[Doubles, Places], float],
+    ) -> tuple[float, float, bool]:
+        """Move the numbers within given pieces; start from about the right weights.
 
-def _settle(
-    bounds: Bounds,
-    picks: tuple[int, ...],
-    bound: float,
-    confirm: Callable[[Doubles, tuple[int, ...]], float],
-) -> tuple[float, bool]:
-    """Move the numbers for given choices; return the confirmed cost, and whether it is the least.
+        On the border between two labels rounding decides, so it is crossed by a margin that grows
+        until the model agrees.
 
-    On the border between two labels rounding decides, so it is crossed by a margin that grows until
-    the model agrees.
-    """
-    task, n_demands = bounds.task, len(bounds.task.need)
-    need = bounds.left(picks)[:n_demands]
-    size = math.sqrt(max(bound - task.base_cost, 1e-12))
-    scale = 1.0 + float(np.abs(need).max())
-    for margin in MARGINS:
-        wider = need + margin * scale
-        start = np.clip(0.0, task.low, task.high)
-        if (task.slopes @ start >= wider).all():
-            shifts: Doubles | None = start
-        elif n_demands == 1:
-            shifts = bounds.fillings[0].shifts(float(wider[0]))
-        else:
-            try:
-                shifts, weights = project(task, wider, size)
-            except RuntimeError:  # scipy: too many iterations
-                return math.inf, False
+        Returns
+        -------
+        least : float
+            What it costs at least, without a margin; infinite where the demands cannot be met.
+        cost : float
+            What was confirmed, else infinite; also where it would be no use.
+        is_fine : bool
+            Whether nothing that was confirmed could cost less.
+        """
+        task = self.task
+        low, high, slopes = task.low[pieces], task.high[pieces], task.slopes[pieces].T
+        fixed = task.base_cost + float(task.costs[pieces].sum())
+        need = task.need - task.gains[pieces].sum(axis=0)
+        scale = 1.0 + float(np.abs(need).max())
+        start = np.clip(0.0, low, high)
+        filling = Filling(slopes[0], low, high) if len(need) == 1 else None
+        least, size = math.inf, 1.0
+        if filling is None:
+            peak, _ = Relaxation(self._even, pieces).climb(weights, self._dearest)
+            if (bound := self._bound(peak)) >= limit:
+                return bound, math.inf, True
+            size = math.sqrt(max(bound - fixed, 1e-12))
+        for margin in MARGINS:
+            wider = need + margin * scale
+            if (slopes @ start >= wider).all():
+                shifts: Doubles | None = start
+            elif filling is not None:
+                shifts = filling.shifts(float(wider[0]))
+            else:
+                try:
+                    shifts = project(slopes, low, high, wider, size)
+                except RuntimeError:  # scipy: too many iterations
+                    return least, math.inf, False
+            if shifts is None:
+                return least, math.inf, margin <= FINE_MARGIN
             if margin == 0:
-                bounds.add_surrogate(weights)
-        if shifts is None:
-            return math.inf, margin <= FINE_MARGIN
-        cost = confirm(shifts, picks)
-        if math.isfinite(cost):
-            return cost, margin <= FINE_MARGIN
-    return math.inf, False
+                least = fixed + float(shifts @ shifts)
+                if least >= limit:
+                    return least, math.inf, True
+            cost = confirm(shifts, pieces)
+            if math.isfinite(cost):
+                return least, cost, margin <= FINE_MARGIN
+        return least, math.inf, False

@@ -22,6 +22,8 @@ const KINDS = {
   split: { name: "split", mark: "M0,-6 L6,5 L-6,5 Z" },
   replace: { name: "replace", mark: "M0,-6.5 L6.5,0 L0,6.5 L-6.5,0 Z" },
   prune: { name: "prune", mark: "M0,6 L6,-5 L-6,-5 Z" },
+  bend: { name: "bend", mark: "M-6.5,4 A6.5,7.5 0 0 1 6.5,4 Z" },
+  unbend: { name: "straighten", mark: "M-6.5,-2.5 H6.5 V2.5 H-6.5 Z" },
   link: { name: "restart", mark: "M-5,-5 H5 V5 H-5 Z" },
 };
 // Okabe and Ito: colour-blind readers can tell them apart; dashes tell them apart in grey.
@@ -106,7 +108,10 @@ const cardName = ([label, column]) =>
 function weightWords() {
   const label = DATA.labels[DATA.labels.length - 1];
   const whose = isBinary ? `the log-odds of ${shorten(label, 40)}` : "a label's log-odds";
-  return `what ${whose} gain when a number grows by ${DATA.unit}, or a yes/no input becomes yes.`;
+  const bent = LEAVES.some((leaf) => leaf.curves.length)
+    ? " Where a number has a curve: the most that they gain or lose when it grows by up to that."
+    : "";
+  return `what ${whose} gain when a number grows by ${DATA.unit}, or a yes/no input becomes yes.${bent}`;
 }
 // A name of the user's; its tooltip has the whole.
 const named = (text, length, whole = text) =>
@@ -177,6 +182,25 @@ function effectBar(value, largest, width = 72) {
       rx: 1,
     }),
     svg("line", { class: "axis", x1: half, x2: half, y1: 0, y2: 12 }),
+  );
+}
+
+// The curve of a number in a leaf of the latest tree, if its line is bent there.
+const curveOf = (leaf, [label, column]) =>
+  leaf?.curves.find((curve) => curve[0] === label && curve[1] === column);
+
+// A small picture of a curve, and the level of an average row.
+function curveLine([, , knots, values], width = 72, height = 12) {
+  const low = Math.min(...values),
+    high = Math.max(...values);
+  const x = (knot) => 1 + ((width - 2) * (knot - knots[0])) / (knots.at(-1) - knots[0] || 1);
+  const y = (value) => 1 + (height - 2) * (1 - (value - low) / (high - low || 1));
+  const isSeen = low <= 0 && high >= 0;
+  return svg(
+    "svg",
+    { class: "bar", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" },
+    isSeen ? svg("line", { class: "grid", x1: 0, x2: width, y1: y(0), y2: y(0) }) : null,
+    svg("path", { class: "bent", d: pathOf(knots, values, x, y) }),
   );
 }
 

@@ -7,6 +7,8 @@ const RIVALS = {
   split: ["one model", "two models"],
   replace: ["the old branch", "two new models"],
   prune: ["the branch", "one model"],
+  bend: ["the model as it was", "the one with more curves"],
+  unbend: ["the model as it was", "the one with fewer curves"],
   link: ["the tree", "one new model"],
 };
 
@@ -102,6 +104,8 @@ const titleOf = (event, length = 70) =>
     split: () => `Split by ${shortCondition(event.condition, length)}`,
     replace: () => `Now split by ${shortCondition(event.condition, length)}`,
     prune: () => `No longer split by ${shortCondition(event.old, length)}`,
+    bend: () => `Now a curve: ${shorten(event.curves.join(", "), length)}`,
+    unbend: () => `Straight again: ${shorten(event.curves.join(", "), length)}`,
     link: () => "Started again from one leaf",
   })[event.kind]();
 
@@ -249,7 +253,8 @@ function weightParts(leaf, row, now, known) {
       effect(value),
       effectBar(value, largest, 56),
     ];
-    if (now) cells.splice(2, 0, figure(value * DATA.factors[pair[1]]));
+    const isBent = curveOf(now, pair) !== undefined;
+    if (now) cells.splice(2, 0, isBent ? "curve" : figure(value * DATA.factors[pair[1]]));
     return cells;
   });
   return [
@@ -264,6 +269,7 @@ function weightParts(leaf, row, now, known) {
         life.n_weights > rows.length ? ` ${chosenWords(life, now, rows.length)}` : "",
       ),
       table("Strongest weights", heads, rows),
+      now ? curveParts(now) : null,
       el("p", { class: "quiet" }, `As of row ${whole(known.row ?? known.first)}.`),
       life.at.length > 1 ? weightChart(life, row) : null,
       life.at.length > 1
@@ -272,6 +278,24 @@ function weightParts(leaf, row, now, known) {
     ),
   ];
 }
+
+// Each curve of a leaf, from where it is bent first to where it is bent last.
+const curveParts = (now) =>
+  now.curves.map((curve) => {
+    const [label, column, knots, values] = curve;
+    const points = knots.map((knot, place) => `${effect(values[place])} at ${figure(knot, 4)}`);
+    return el(
+      "figure",
+      { class: "curve-part" },
+      el(
+        "figcaption",
+        {},
+        named(shortWeightName([label, column], 36), 60, weightName([label, column])),
+        el("span", { class: "quiet" }, `, compared with its mean: ${points.join(", ")}`),
+      ),
+      curveLine(curve, 220, 56),
+    );
+  });
 
 const chosenWords = ({ n_weights }, now, count) => {
   if (!now) return `Of ${whole(n_weights)}, ${count} that were strong over its life.`;

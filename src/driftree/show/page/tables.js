@@ -110,7 +110,9 @@ function drawRules() {
             {},
             named(shortWeightName([label, column], 26), 60, weightName([label, column])),
             el("span", { class: "number" }, effect(value)),
-            effectBar(value, largest, 56),
+            curveOf(leaf, [label, column])
+              ? curveLine(curveOf(leaf, [label, column]), 56)
+              : effectBar(value, largest, 56),
           ),
         ),
     ),

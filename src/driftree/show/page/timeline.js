@@ -10,7 +10,9 @@ const lastRow = () =>
   Math.max(1, DATA.last.row, ...DATA.curves.map((curve) => curve.rows.at(-1) ?? 0));
 const lanes = () =>
   Object.keys(KINDS).filter(
-    (kind) => DATA.is_kept && (kind !== "link" || EVENTS.some((event) => event.kind === kind)),
+    (kind) =>
+      DATA.is_kept &&
+      (["split", "replace", "prune"].includes(kind) || EVENTS.some((event) => event.kind === kind)),
   );
 
 function niceTicks(low, high, count) {

@@ -182,9 +182,14 @@ function drawSplit(at, x, y, kind) {
 
 // A word and a shape, so that nobody needs the colour.
 function badge(kind, x, y) {
-  const text = { split: "new split", replace: "replaced", prune: "pruned", link: "started again" }[
-    kind
-  ];
+  const text = {
+    split: "new split",
+    replace: "replaced",
+    prune: "pruned",
+    bend: "bent",
+    unbend: "straightened",
+    link: "started again",
+  }[kind];
   const width = text.length * 7.2 + 28;
   return svg(
     "g",
@@ -263,7 +268,8 @@ function leafBody(node, known, present, largest) {
   }
   for (const { pair, value } of known.weights.slice(0, CARD.weights)) {
     y += CARD.line;
-    const bar = effectBar(value, largest, 40);
+    const curve = curveOf(now, pair);
+    const bar = curve ? curveLine(curve, 40) : effectBar(value, largest, 40);
     bar.setAttribute("x", CARD.width - 50);
     bar.setAttribute("y", y - 10);
     parts.push(
