@@ -14,9 +14,9 @@ from driftree.learn.events import Condition, Prune, Split
 
 @pytest.fixture(scope="module")
 def model():
-    """A rule that needs a split on age, and later one on income."""
+    """A rule that needs a split on age, and later one on income; lines stay straight."""
     rng = np.random.default_rng(1)
-    model = DynamicModelTreeClassifier()
+    model = DynamicModelTreeClassifier(max_bends=0)
     for row in range(8000):
         age, income = rng.uniform(20, 80), rng.uniform(0, 90)
         label = (age > 50) ^ (income > 45) if row < 3000 else income > 30
@@ -55,7 +55,7 @@ def test_a_node_says_what_it_is_and_how_near_the_next_change_is(model):
 
 def test_a_leaf_that_a_split_made_gives_that_split():
     X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
-    model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    model = DynamicModelTreeClassifier(max_bends=0).partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     [event] = model.events_
     assert isinstance(event, Split)
     for leaf in (event.left, event.right):
@@ -66,7 +66,7 @@ def test_a_leaf_that_a_split_made_gives_that_split():
 def test_a_node_is_not_told_what_happened_to_another_of_its_id():
     """Nodes are pruned, and their ids given to others: each is told its own changes only."""
     X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
-    model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    model = DynamicModelTreeClassifier(max_bends=0).partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     [first] = model.events_
     test = Condition("x0", "<=", 5.0)
     figures = {name: getattr(first, name) for name in ("gain", "threshold", "loss_before")}
@@ -87,7 +87,7 @@ def test_a_node_is_not_told_what_happened_to_another_of_its_id():
 
 def test_a_node_was_not_unchanged_in_the_step_that_made_it():
     X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
-    model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    model = DynamicModelTreeClassifier(max_bends=0).partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     [event] = model.events_
     assert model.why(step=event.step, node=event.left) == str(event)
 
@@ -95,7 +95,7 @@ def test_a_node_was_not_unchanged_in_the_step_that_made_it():
 def test_what_was_folded_is_said_to_be_unknown(monkeypatch):
     monkeypatch.setattr(history_module, "MAX_EVENTS", 0)
     X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
-    model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    model = DynamicModelTreeClassifier(max_bends=0).partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     assert model.events_ == []
     answer = model.why(step=5)
     assert answer.startswith("The log begins after step 5 (row 1,000): why anything changed until")

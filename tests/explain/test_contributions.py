@@ -229,8 +229,8 @@ def test_words_lead_from_the_log_odds_to_the_probability_without_and_with_noise(
         assert f"Prediction: {why.prediction}, {with_it} (" in text
 
 
-@pytest.mark.parametrize("n_rows", [1000, 8000])
-def test_intervals_hold_the_true_log_odds_mostly(n_rows):
+@pytest.mark.parametrize(("n_rows", "least"), [(1000, 0.75), (8000, 0.9)])
+def test_intervals_hold_the_true_log_odds_mostly(n_rows, least):
     inside, half_inside = [], []
     for seed in range(5):
         rng = np.random.default_rng(seed)
@@ -247,7 +247,7 @@ def test_intervals_hold_the_true_log_odds_mostly(n_rows):
         low, high = one.intervals[True]
         assert (low < 1 / (1 + math.exp(-truth[0])) < high) == inside[-1][0]
         assert one.intervals[False] == pytest.approx((1 - high, 1 - low))
-    assert np.mean(inside) > 0.8
+    assert np.mean(inside) > least
     assert np.mean(half_inside) < 0.95  # nor are they just wide
 
 

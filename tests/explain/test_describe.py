@@ -20,10 +20,14 @@ def model():
 
 
 def logit_of(leaf, label, row):
-    """The linear model by hand: one number per numeric feature, 0 or 1 for a level."""
+    """The model by hand: one number per numeric feature, 0 or 1 for a level."""
     inputs = {"x0": row[0], "x1": row[1], "x3": row[3], f"x2 == {row[2]:g}": 1.0}
-    weights = leaf.weights[label]
-    return leaf.intercept[label] + sum(weights[name] * value for name, value in inputs.items())
+    return leaf.intercept[label] + sum(
+        leaf.curves[label][name](value)
+        if name in leaf.curves[label]
+        else leaf.weights[label][name] * value
+        for name, value in inputs.items()
+    )
 
 
 def test_frames_with_columns_in_another_order_give_the_same_conditions_and_weights():
@@ -34,9 +38,10 @@ def test_frames_with_columns_in_another_order_give_the_same_conditions_and_weigh
         assert ours.rows == theirs.rows
         [label] = ours.weights
         assert theirs.weights[label] == pytest.approx(ours.weights[label], rel=1e-6)
+        assert theirs.effects[label] == pytest.approx(ours.effects[label], rel=1e-6)
 
 
-@pytest.mark.parametrize("parameters", [{}, {"setting": "paper"}])
+@pytest.mark.parametrize("parameters", [{"max_bends": 0}, {"setting": "paper"}])
 def test_weights_are_in_the_users_units(parameters):
     X, y = make_rows(3000)
     model = DynamicModelTreeClassifier(**parameters).partial_fit(X, y)
@@ -84,7 +89,8 @@ def test_weights_come_strongest_first():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(2000, 3)) * [1e6, 1.0, 1e-6]
     y = X @ [1e-6, 0.2, 4e6] > 0
-    [leaf] = leaf_models(DynamicModelTreeClassifier(max_depth=0).partial_fit(X, y))
+    model = DynamicModelTreeClassifier(max_depth=0, max_bends=0).partial_fit(X, y)
+    [leaf] = leaf_models(model)
     [weights] = leaf.weights.values()
     assert list(weights) == ["x2", "x0", "x1"]
 
@@ -93,7 +99,7 @@ def test_more_than_two_labels_have_one_logit_each():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(1000, 2))
     y = np.array(["low", "middle", "high"])[np.digitize(X[:, 0], [-0.5, 0.5])]
-    model = DynamicModelTreeClassifier(max_depth=0).partial_fit(X, y)
+    model = DynamicModelTreeClassifier(max_depth=0, max_bends=0).partial_fit(X, y)
     [leaf] = leaf_models(model)
     logits = [
         leaf.intercept[label] + X[:20] @ [leaf.weights[label]["x0"], leaf.weights[label]["x1"]]
@@ -112,7 +118,8 @@ def test_effects_are_the_weights_of_inputs_on_one_scale(make):
     for leaf in leaf_models(model):
         for label, weights in leaf.weights.items():
             effects = leaf.effects[label]
-            assert list(effects) == list(weights)
+            assert set(effects) == {*weights, *leaf.curves[label]}
+            assert [name for name in effects if name in weights] == list(weights)
             assert sorted(effects.values(), key=abs, reverse=True) == list(effects.values())
             for name, weight in weights.items():
                 assert effects[name] == pytest.approx(weight * units[name])
@@ -120,7 +127,7 @@ def test_effects_are_the_weights_of_inputs_on_one_scale(make):
 
 def test_an_effect_is_that_of_two_standard_deviations():
     X = np.random.default_rng(1).normal(size=(2000, 2)) * [1e3, 1.0]
-    model = DynamicModelTreeClassifier(max_depth=0).partial_fit(X, X[:, 0] > X[:, 1])
+    model = DynamicModelTreeClassifier(max_depth=0, max_bends=0).partial_fit(X, X[:, 0] > X[:, 1])
     [leaf] = leaf_models(model)
     for name, deviation in zip(("x0", "x1"), X.std(axis=0), strict=True):
         assert leaf.effects[True][name] == pytest.approx(

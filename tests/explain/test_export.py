@@ -56,6 +56,16 @@ def input_of(own, value, known):
     return value, True
 
 
+def height(curve, value):
+    if is_missing(value):
+        return 0.0
+    knots, values = curve["knots"], curve["values"]
+    value = min(max(value, knots[0]), knots[-1])
+    k = max(1, sum(knot < value for knot in knots))
+    share = (value - knots[k - 1]) / (knots[k] - knots[k - 1])
+    return values[k - 1] + share * (values[k] - values[k - 1])
+
+
 def score(data, row):
     """Return the leaf and the probabilities by the exported data and its documentation alone."""
     node = data["tree"]
@@ -72,6 +82,7 @@ def score(data, row):
             value, is_found = input_of(own, row.get(own["feature"]), known)
             logit += part["weight"] * value
             found |= {own["feature"]} if is_found else set()
+        logit += sum(height(curve, row.get(curve["feature"])) for curve in model["curves"])
         logits.append(logit + sum(v for name, v in model["unknown"].items() if name not in found))
     if len(data["labels"]) == 1:
         return node["node"], [1.0]
@@ -158,7 +169,7 @@ def assert_same_predictions(model, rows):
 def test_json_holds_all_leaves_without_nan(make):
     model = make()
     data = json.loads(json.dumps(to_dict(model), allow_nan=False))
-    assert (data["format"], data["version"]) == ("driftree.tree", 1)
+    assert (data["format"], data["version"]) == ("driftree.tree", 2)
     assert (data["rows"], data["setting"]) == (model.n_rows_seen_, model.setting)
     assert data["features"] == model._tree.encoder.display_names
     leaves, rest = [], [data["tree"]]

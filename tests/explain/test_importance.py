@@ -22,7 +22,8 @@ def make_nested(n_rows, seed):
 
 @pytest.fixture(scope="module")
 def nested():
-    return DynamicModelTreeClassifier(model_window=20_000).partial_fit(*make_nested(40_000, 1))
+    model = DynamicModelTreeClassifier(model_window=20_000, max_bends=0)
+    return model.partial_fit(*make_nested(40_000, 1))
 
 
 def log_loss(logits, y):
@@ -36,7 +37,6 @@ def test_earned_is_what_each_split_saves_on_new_rows(nested):
     engine = tree.engine
     assert {tree.path(leaf)[0].feature for leaf in tree.leaves()} == {"x0"}
     assert nested.n_leaves_ == 3
-    inputs = engine.inputs(X)
     leaf_loss = log_loss(nested.decision_function(X), y)
     inner = [int(engine.parent[leaf]) for leaf in tree.leaves()]
     saved = {}
@@ -45,7 +45,7 @@ def test_earned_is_what_each_split_saves_on_new_rows(nested):
         for condition in tree.path(node):
             below = X[:, int(condition.feature[1])] <= condition.value
             here &= below if condition.operator == "<=" else ~below
-        own = log_loss(inputs @ engine.weights(node)[0], y)
+        own = log_loss(engine.inputs_at(node, X) @ engine.weights(node)[0], y)
         saved[node] = 1000 * (own - leaf_loss)[here].sum() / len(X)
     [lower] = set(inner) - {0}
     importance = feature_importance(nested)

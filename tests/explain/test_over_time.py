@@ -17,7 +17,7 @@ def turning():
     X = rng.uniform(-1, 1, size=(24_000, 3))
     turn = np.linspace(2, -2, len(X))
     y = turn * X[:, 0] + np.where(X[:, 2] > 0, 1, -1) * X[:, 1] > rng.normal(scale=0.3, size=len(X))
-    model = DynamicModelTreeClassifier()
+    model = DynamicModelTreeClassifier(max_bends=0)
     for start in range(0, len(X), 200):
         model.partial_fit(X[start : start + 200], y[start : start + 200])
     return model

@@ -31,11 +31,13 @@ def test_rules_say_what_the_leaf_models_say(make):
         assert sum(rule.probabilities.values()) == pytest.approx(1.0)
         assert list(rule.weights) == list(leaf.weights)
         for label, weights in rule.weights.items():
-            strongest = list(leaf.weights[label])[: len(weights)]
+            strongest = list(leaf.effects[label])[: len(weights)]
             assert [own.name for own in weights] == strongest
             assert 0 < len(weights) <= 2
             for own in weights:
-                assert own.weight == leaf.weights[label][own.name]
+                assert own.curve == leaf.curves[label].get(own.name)
+                if own.curve is None:
+                    assert own.weight == leaf.weights[label][own.name]
                 assert own.effect == leaf.effects[label][own.name]
         assert (rule.since_step is None) == (getattr(model._tree, "history", None) is None)
 
@@ -43,7 +45,7 @@ def test_rules_say_what_the_leaf_models_say(make):
 def test_probabilities_are_the_labels_of_the_rows_that_reached_the_leaf():
     """With a window that long nothing fades, and with labels in order no leaf is like another."""
     X, y = make_rows(2000)
-    model = DynamicModelTreeClassifier(evidence_window=1e12)
+    model = DynamicModelTreeClassifier(evidence_window=1e12, max_bends=0)
     labels = {}
     for row, label in zip(X, y, strict=True):
         if (n := len(getattr(model, "events_", []))) == 1:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from driftree.learn import constants
-from naive import BlendModel, mix64, visiting_order
+from naive import BlendModel, Habits, mix64, visiting_order
 from quick import (
     PARAMETERS,
     alter,
@@ -218,7 +218,7 @@ def test_adagrad_makes_three_passes_where_it_leads_else_one(size, n_classes):
         _, weights, squares = adagrad_parts(engine)
         engine.learn(X, y, w)
         preference, now, _ = adagrad_parts(engine)
-        twin, after = BlendModel(weights.shape, memory=1000), {}
+        twin, after = BlendModel(weights.shape, Habits(1000)), {}
         twin.Wa, twin.Ga = weights.copy(), squares.copy()
         order = visiting_order(X, 1)
         for n in (1, 2, 3):

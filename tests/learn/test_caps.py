@@ -70,7 +70,10 @@ def check_caps(model, limits):
     n_models = np.count_nonzero(engine.arrays()["model.numbers.lengths"])
     if model.setting == "measured":
         running = [trial for node in nodes for trial in engine.trials(node)]
-        assert n_models == n_nodes + 2 * len(running) + (engine.challenger >= 0)
+        n_bent = sum(engine.bend_trial(node).model >= 0 for node in nodes)
+        assert n_models == n_nodes + 2 * len(running) + n_bent + (engine.challenger >= 0)
+        lengths = engine.arrays()["model.bend_feature.lengths"]
+        assert lengths.max() <= model._tree.parameters.max_bends
         assert (engine.arrays()["trial.feature"] >= 0).sum() == len(running)
     else:
         assert n_models == n_nodes
@@ -107,4 +110,6 @@ def test_a_tree_at_its_cap_holds_no_more_memory_whatever_comes(learner):
     for step in range(2000):
         model.learn_many(*draw(rng, rules[step // 10 % len(rules)], step, 20, grows=False))
         sizes.append(model._tree.engine.memory_usage())
-    assert max(sizes[1000:]) <= 1.05 * max(sizes[:1000])
+    # which models have bends, and how many, changes with what comes
+    slack = 1.3 if learner == "measured" else 1.05
+    assert max(sizes[1000:]) <= slack * max(sizes[:1000])

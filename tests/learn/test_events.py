@@ -11,6 +11,7 @@ from hypothesis import given
 from driftree import DynamicModelTreeClassifier
 from driftree.explain import loss_by_node
 from driftree.learn.events import (
+    Bend,
     Condition,
     LinkChange,
     Prune,
@@ -18,6 +19,7 @@ from driftree.learn.events import (
     RunnerUp,
     Split,
     Spot,
+    Unbend,
     join_path,
     make_path,
 )
@@ -119,10 +121,14 @@ def test_events_speak_of_the_users_features_and_units():
     model = DynamicModelTreeClassifier()
     model.learn_many(frame[["income", "age"]], (is_old ^ (frame["income"] > 50_000)).tolist())
     for event in model.events_:
-        column = frame[event.condition.feature]
-        assert column.min() <= event.condition.value <= column.max()
-        assert event.condition.feature in str(event)
-    assert model.events_
+        if isinstance(event, Bend):
+            places = [(curve.feature, knot) for curve in event.curves for knot in curve.knots]
+        else:
+            places = [(event.condition.feature, event.condition.value)]
+        for name, value in places:
+            assert frame[name].min() <= value <= frame[name].max()
+            assert name in str(event)
+    assert {event.kind for event in model.events_} >= {"bend", "split"}
 
 
 # ---------------------------------------------------------------------- figures
@@ -178,6 +184,9 @@ def test_the_log_replays_to_the_tree(setting, stream, mood):
         tree = model._tree
         for event in events:
             node = follow(root, event.path)
+            if isinstance(event, (Bend, Unbend)):
+                assert event.n_removed == 0
+                continue
             if isinstance(event, (Prune, Replace)):
                 assert node[0] == as_test(event.old_condition)
             if not isinstance(event, Split):

@@ -26,8 +26,11 @@ def saved(name):
         stored.learn_batches(model, *stored.draw(700, n_labels=3))
     else:
         model = stored.MAKERS[name](max_nodes=7)
-        stored.learn_rows(model, *stored.draw(1630))
+        stored.learn_rows(model, *stored.draw(1200))
         assert model.n_nodes_ > 1
+        if name == "measured":  # there are bends in the models and in the log
+            assert model._tree.engine.bends(int(model._tree.engine.model[0]))
+            assert {event.kind for event in model.events_} >= {"bend", "unbend", "split"}
     return stored.to_bytes(model)
 
 

@@ -13,6 +13,8 @@ from hypothesis import given
 from driftree import DynamicModelTreeClassifier
 from driftree.learn import constants
 from driftree.learn import history as history_module
+from driftree.learn.curves import node_effects
+from driftree.learn.events import Bend, Unbend
 from driftree.learn.history import Structure
 from quick import SETTINGS, examples, make_stream, moods, of_setting, streams
 
@@ -85,7 +87,8 @@ def test_what_was_removed_is_what_stood_below():
             continue
         tree = model.tree_at(new[0].step - 1)
         for event in new:
-            assert event.removed == tree.below(event.node)
+            is_bend = isinstance(event, (Bend, Unbend))
+            assert event.removed == (() if is_bend else tree.below(event.node))
             tree = tree.after(event)
         assert tree == model._tree.history.now
     assert any(event.removed for event in model.events_)
@@ -192,7 +195,11 @@ def test_a_sample_says_what_the_engine_says(setting, monkeypatch):
         assert seen.rows == engine.rows[node]
         assert seen.is_leaf == (engine.left[node] < 0)
         if seen.is_leaf:
-            np.testing.assert_allclose(seen.weights, engine.weights(node), rtol=1e-6)
+            np.testing.assert_allclose(seen.weights, node_effects(engine, node), rtol=1e-6)
+            bent = {j for j, _, _ in engine.bends(int(engine.model[node]))}
+            lines = [c for c in range(engine.n_columns) if c not in engine.value_column[list(bent)]]
+            weights = engine.weights(node)[:, lines]
+            np.testing.assert_allclose(seen.weights[:, lines], weights, rtol=1e-6)
         gains = [entrant.gain for entrant in seen.entrants]
         assert gains == sorted(gains, reverse=True)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from driftree import DynamicModelTreeClassifier
 from driftree.learn import constants
-from driftree.learn.events import LinkChange, Prune
+from driftree.learn.events import Bend, Prune, Unbend
 from quick import (
     N_ROWS,
     SETTINGS,
@@ -107,10 +107,22 @@ def check_partition(before, engine, weight):
             assert rows[node] == rows[children].sum()
 
 
+def n_bends(engine, node):
+    return len(engine.bends(int(engine.model[node])))
+
+
+def bend_thresholds(model, engine, event):
+    """What more bends must prove, as inputs; fewer a quarter of it, or they may lose as much."""
+    n_pieces = sum(len(curve.knots) - 1 for curve in event.curves)
+    level = -math.log(model._tree.parameters.epsilon)
+    level += 0.1 * n_pieces * max(1, engine.n_classes - 1)
+    return (level,) if isinstance(event, Bend) else (level / 4, -level / 4)
+
+
 def thresholds(model, engine, node):
     """What the gains (3), (4) and (5) must reach, from the paper's (11) or the specification."""
     margin = -math.log(model._tree.parameters.epsilon)
-    k = engine.n_columns * max(1, engine.n_classes - 1)
+    k = (engine.n_columns + n_bends(engine, node)) * max(1, engine.n_classes - 1)
     if model.setting == "measured":
         tau = margin + 0.1 * k
         return tau, tau, -tau / 4
@@ -160,7 +172,9 @@ def check_size(model, engine):
     assert n_leaves == model.n_leaves_
     assert max(engine.depth[nodes]) == model.depth_ <= model.max_depth
     assert model.n_splits_ == n_leaves - 1 + n_leaves * (c if c > 2 else 1)
-    assert model.n_parameters_ == n_leaves - 1 + n_leaves * (p - 1) * max(1, c - 1)
+    bends = sum(n_bends(engine, node) for node in nodes if engine.left[node] < 0)
+    n_inputs = n_leaves * (p - 1) + bends
+    assert model.n_parameters_ == n_leaves - 1 + n_inputs * max(1, c - 1)
     assert model.memory_usage() > 0
 
 
@@ -169,7 +183,10 @@ def check_events(model, engine, events):
     for event in events:
         assert event.gain >= event.threshold
         assert event.gain == pytest.approx(event.loss_before - event.loss_after)
-        if len(events) == 1 and model.setting == "measured" and not isinstance(event, LinkChange):
+        if isinstance(event, (Bend, Unbend)):
+            levels = bend_thresholds(model, engine, event)
+            assert any(event.threshold == pytest.approx(level) for level in levels)
+        elif len(events) == 1 and model.setting == "measured" and event.kind != "link":
             split, _, prune = thresholds(model, engine, event.node)
             assert event.threshold == pytest.approx(prune if isinstance(event, Prune) else split)
 

@@ -559,7 +559,7 @@ def test_restoring_an_incomplete_state_says_what_is_missing():
 def test_memory_usage_grows_as_the_formula(n_features, n_classes):
     """A trial is two models of 3 outputs x stride + stride^2 doubles; a slot of the grid has
     three doubles and outputs x stride floats."""
-    pair = Pair("measured", ["normal"] * n_features, n_classes, max_nodes=3)
+    pair = Pair("measured", ["normal"] * n_features, n_classes, max_nodes=3, max_bends=0)
     engine = pair.engine
     X, y, w = make_rows(1, pair.kinds, n_classes)
     engine.learn(X[:20], y[:20], w[:20])

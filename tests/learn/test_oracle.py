@@ -24,7 +24,14 @@ from quick import (
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
 
-KINDS = {"split": "Split", "replace": "Replace", "prune": "Prune", "floor": "LinkChange"}
+KINDS = {
+    "split": "Split",
+    "replace": "Replace",
+    "prune": "Prune",
+    "floor": "LinkChange",
+    "bend": "Bend",
+    "unbend": "Unbend",
+}
 
 
 def near(actual, expected, *, rel=1e-6, abs=1e-6):
@@ -50,13 +57,44 @@ def check_events(events, expected, *, measured):
             near(event.loss_after, twin.loss_after)
 
 
+def inputs_in_order(engine, oracle, model, twin):
+    """The engine's inputs of a model in the order of the oracle's: its bends are the last."""
+    assert engine.bends(model) == twin.bends
+    bends = engine.n_columns + np.arange(len(twin.bends))
+    return np.array([*columns_in_order(engine, oracle), *bends])
+
+
+def check_bends(engine, oracle, node, twin):
+    """The trial of other bends, and the scores of those to come."""
+    trial = engine.bend_trial(node)
+    assert (trial.model < 0) == (twin.bend is None)
+    assert (trial.next_at, trial.n_failed) == (twin.next_bend, twin.n_failed)
+    if twin.bend:
+        model = twin.bend.model
+        inputs = inputs_in_order(engine, oracle, trial.model, model)
+        near(engine.curvature_inverse(trial.model)[np.ix_(inputs, inputs)], model.A)
+        near([trial.node_loss, trial.trial_loss], [twin.bend.node_loss, twin.bend.loss])
+        assert trial.born == twin.bend.born
+        near(trial.evidence, twin.bend.evidence)
+    near(engine.bend_worth(int(engine.model[node])), twin.model.worth(), rel=1e-5)
+    if twin.grid:
+        scores = {j: [] for j, scale in oracle.scales.items() if not scale.only_bits}
+        for score, j, _ in engine.bend_proposals(node):
+            scores[j].append(score)
+        for j, found in scores.items():
+            if len(twin.grid[j].edges) >= 2:
+                near(found[::-1], list(oracle.bend_scores(twin, j)), rel=1e-3, abs=1e-3)
+
+
 def check_measured(engine, oracle, node, twin):
     """A node's sums, trials and grid (gradients in single precision)."""
     near(engine.own_loss[node], twin.own_loss)
     near(engine.subtree_loss[node], twin.subtree_loss)
     near(engine.evidence[node], twin.evidence)
     columns = columns_in_order(engine, oracle)
-    near(engine.curvature_inverse(engine.model[node])[np.ix_(columns, columns)], twin.model.A)
+    inputs = inputs_in_order(engine, oracle, int(engine.model[node]), twin.model)
+    near(engine.curvature_inverse(engine.model[node])[np.ix_(inputs, inputs)], twin.model.A)
+    check_bends(engine, oracle, node, twin)
     if twin.model.rho is not None:
         near(engine.floor(engine.model[node]), twin.model.rho)
 
@@ -95,10 +133,10 @@ def check_paper(engine, oracle, node, twin):
 
 def check_nodes(model, oracle):
     engine = engine_of(model)
-    columns = columns_in_order(engine, oracle)
     for node, twin in node_pairs(engine, oracle):
         assert engine.rows[node] == twin.rows
-        near(engine.weights(node)[:, columns], twin.model.W)
+        inputs = inputs_in_order(engine, oracle, int(engine.model[node]), twin.model)
+        near(engine.weights(node)[:, inputs], twin.model.W)
         check = check_measured if oracle.measured else check_paper
         check(engine, oracle, node, twin)
     if oracle.challenger:
@@ -114,11 +152,12 @@ def check_nodes(model, oracle):
     batch_rows=st.sampled_from([1, 7, 20, 33, N_ROWS]),
     order_seed=st.integers(0, 9),
     weighted=st.booleans(),
+    max_bends=st.sampled_from([0, 3, 8]),
 )
-def test_tree_equals_oracle(setting, stream, mood, batch_rows, order_seed, weighted):
+def test_tree_equals_oracle(setting, stream, mood, batch_rows, order_seed, weighted, max_bends):
     X, y = make_stream(**stream)
     weights = make_weights(stream["seed"], N_ROWS) if weighted else np.ones(N_ROWS)
-    model, oracle = make_pair(setting, stream, seed=order_seed, **mood)
+    model, oracle = make_pair(setting, stream, seed=order_seed, max_bends=max_bends, **mood)
     classes = np.arange(stream["n_classes"])
     for start in range(0, N_ROWS, batch_rows):
         rows = slice(start, start + batch_rows)

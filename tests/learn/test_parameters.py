@@ -26,6 +26,7 @@ NUMBERS = {
     "max_depth": ("from 0 to 1000", [0, 1000], [-1, 1001]),
     "bins": ("from 2 to 1024", [2, 1024], [1, 0, -5, 1025]),
     "trials": ("from 1 to 64", [1, 64], [0, -1, 65]),
+    "max_bends": ("from 0 to 1024", [0, 1, 1024], [-1, 1025]),
     "learning_rate": ("above 0", [1e-300, 1.0], [0.0, -0.05, math.nan]),
     "gain_step": ("above 0", [1e-300, 10.0, None], [0.0, -0.05, math.nan, math.inf]),
     "candidates": ("from 1 to 1024", [1, 1024], [0, -3, 1025]),
@@ -43,9 +44,12 @@ FIMTDD_NUMBERS = {
     "max_depth": NUMBERS["max_depth"],
 }
 TABLES = {DynamicModelTreeClassifier: NUMBERS, FIMTDDClassifier: FIMTDD_NUMBERS}
-WHOLE = ["max_nodes", "max_depth", "bins", "trials", "candidates", "seed", "grace_period"]
+WHOLE = [
+    *("max_nodes", "max_depth", "bins", "trials", "max_bends", "candidates", "seed"),
+    "grace_period",
+]
 NOT_NUMBERS = ["5", [5], True, 1j]
-MEASURED = ["evidence_window", "model_window", "bins", "trials"]
+MEASURED = ["evidence_window", "model_window", "bins", "trials", "max_bends"]
 PAPER = ["learning_rate", "gain_step", "candidates", "replacement_rate"]
 
 
@@ -140,6 +144,7 @@ DEFAULTS = {
         "model_window": 1000,
         "bins": 64,
         "trials": 3,
+        "max_bends": 64,
     },
     "paper": {
         "epsilon": 1e-7,

@@ -172,13 +172,17 @@ def test_learnt_attributes_are_not_there_before_learning(name):
 
 def test_sizes():
     X, y = draw(4000)
-    model = DynamicModelTreeClassifier()
+    model, lines = DynamicModelTreeClassifier(), DynamicModelTreeClassifier(max_bends=0)
     assert model.memory_usage() == 0
-    model.partial_fit(X, y)
-    inner = model.n_leaves_ - 1
-    assert inner >= 1
-    assert model.n_splits_ == inner + model.n_leaves_
-    assert model.n_parameters_ == inner + 3 * model.n_leaves_
+    for one in (model, lines):
+        one.partial_fit(X, y)
+        inner = one.n_leaves_ - 1
+        assert inner >= 1
+        assert one.n_splits_ == inner + one.n_leaves_
+        engine = one._tree.engine
+        bends = sum(len(engine.bends(int(engine.model[leaf]))) for leaf in one._tree.leaves())
+        assert one.n_parameters_ == inner + 3 * one.n_leaves_ + bends
+    assert bends == 0
     assert model.n_rows_seen_ == 4000
     assert model.memory_usage() > 1000
 

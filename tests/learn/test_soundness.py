@@ -16,7 +16,7 @@ from driftree.learn.storage import container, models
 
 MODELS = {
     "measured": lambda: learnt("measured", 1630),
-    "young": lambda: learnt("measured", 230),  # rows that wait to choose a grid
+    "young": lambda: learnt("measured", 80),  # rows that wait to choose a grid
     "three labels": lambda: learnt("measured", 900, n_labels=3),
     "paper": lambda: learnt("paper", 1630),
     "FIMT-DD": lambda: learnt("FIMT-DD", 1630),
@@ -56,6 +56,11 @@ GUARDS = {
     "grid.n_first_rows": "count",
     "split_points.n_classes": "count",
     "split_points.n_keys": "count",
+    "bend_trial.model": "index",
+    "bend_trial.n_failed": "count",
+    "model.bend_feature": "index",
+    "model.bend_low": "finite",
+    "model.bend_high": "finite",
     "trial.equality": "flags",
     "trial.missing_left": "flags",
     "grid.edges": "edges",
@@ -79,6 +84,13 @@ GUARDS = {
     "model.scale": "bounded",
     "model.trace": "bounded",
     "model.wrong": "bounded",
+    "model.sureness": "bounded",
+    "model.sureness_rows": "bounded",
+    "bend_trial.node_loss": "bounded",
+    "bend_trial.loss": "bounded",
+    "bend_trial.evidence": "bounded",
+    "bend_trial.born": "bounded",
+    "bend_trial.next_at": "bounded",
     "node.rows": "bounded",
     "sums.clock": "bounded",
     "sums.own_loss": "bounded",
@@ -206,6 +218,11 @@ def break_padding(name, array):
     stride = int(arrays["stride"][0])
     n_columns = 1 + sum((arrays[f"{of}_column"] >= 0).sum() for of in ("value", "missing", "level"))
     assert n_columns < stride, "the model must have padding"
+    if len(array) == len(arrays.get("model.numbers", ())):  # one with bends has other columns
+        begins = np.cumsum([0, *arrays["model.numbers.lengths"]])[:-1]
+        bends = arrays.get("model.bend_feature.lengths", 0 * begins)
+        is_plain = (arrays["model.numbers.lengths"] > 0) & (bends == 0)
+        n_columns += begins[is_plain][0]
     for value in (1.0, np.nan, np.inf):
         yield with_value(array, n_columns, value)
     yield with_value(array, 0, np.nan)
@@ -244,6 +261,8 @@ def is_used(name, key):
     arrays = parts(name)[1]
     if key.startswith("trial."):
         return bool((arrays["trial.feature"] >= 0).any())
+    if key == "bend_trial.model":
+        return bool((arrays[key] >= 0).any())
     return key != "node.threshold" or bool((arrays["node.left"] >= 0).any())
 
 

@@ -222,7 +222,7 @@ def test_saving_changes_nothing_between_any_two_rows(tmp_path):
 def test_a_history_of_all_kinds_and_folded_events_comes_back(monkeypatch):
     monkeypatch.setattr("driftree.learn.history.MAX_EVENTS", 4)
     monkeypatch.setattr("driftree.learn.history.MAX_SAMPLES", 12)
-    model = stored.MAKERS["measured"]()
+    model = stored.MAKERS["measured"](max_bends=0)
     stored.learn_batches(model, *stored.draw(6000, seed=2))  # ends with a noise floor,
     stored.learn_batches(model, *stored.draw(200, start=6000, n_labels=3, seed=2))  # until here
     history = model._tree.history
@@ -409,7 +409,7 @@ def add_trial(contents, arrays):
 
 def change_setting(contents, arrays):
     parameters = contents["learnt"]["parameters"]
-    for name in ("evidence_window", "model_window", "bins", "trials"):
+    for name in ("evidence_window", "model_window", "bins", "trials", "max_bends"):
         del parameters[name]
     parameters["setting"] = "paper"
 
@@ -494,7 +494,11 @@ HOSTILE = {
     "a trial's model": (MEASURED, used_trial("trial.left_model", 99), "'trial.left_model' names"),
     "a trial's slot": (MEASURED, used_trial("trial.slot", 10**6), "'trial.slot' names a slot"),
     "a trial's feature": (MEASURED, used_trial("trial.feature", 77), "'trial.feature' names a"),
-    "a trial's node": (MEASURED, put("trial.feature", -1, 0), "'trial.left_model' names"),
+    "a trial's node": (
+        MEASURED,
+        put("trial.feature", -1, 0),
+        "'trial.(left_model' names|feature' has)",
+    ),
     "a wide stride": (MEASURED, put("stride", 0, 2**31 - 8), "'stride' does not fit"),
     "an odd stride": (MEASURED, put("stride", 0, 9), "'stride' does not fit"),
     "many classes": (MEASURED, put("n_classes", 0, 2**31 - 1), "not those of 2147483647 classes"),
@@ -564,7 +568,11 @@ HOSTILE = {
     "a wrong parameter": (MEASURED, tell("parameters", "epsilon", "x"), "epsilon must be a number"),
     "an unknown parameter": (MEASURED, tell("parameters", "delta", 1), "the parameters have"),
     "another setting": (MEASURED, tell(L, "parameters", "setting", "paper"), "belongs to setting"),
-    "the other setting": (MEASURED, change_setting, "the state lacks|does not know|wrong type"),
+    "the other setting": (
+        MEASURED,
+        change_setting,
+        "the state lacks|does not know|wrong type|no inputs",
+    ),
     "another class": (MEASURED, tell("class", "Exploit"), "a 'Exploit', which this driftree does"),
     "FIMT-DD's class": (MEASURED, tell("class", "FIMTDDClassifier"), "the parameters have"),
     "a shallow tree": (MEASURED, tell(L, "parameters", "max_depth", 0), "deeper than 0"),

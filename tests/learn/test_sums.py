@@ -45,7 +45,9 @@ def sums_of_nodes(engine):
     return {
         name: array
         for name, array in engine.arrays().items()
-        if name.startswith(("node.rows", "sums.", "trial.", "grid.", "node_gradient"))
+        if name.startswith(
+            ("node.rows", "sums.", "trial.", "bend_trial.", "grid.", "node_gradient")
+        )
         or name in ("clock", "n_rows", "challenger_loss", "rival_loss", "challenger_rows")
     }
 

@@ -19,7 +19,9 @@ from driftree.streams import agrawal
 from quick import make_engine
 
 WATCHING = Path(__file__).parents[1] / "support" / "watching.py"
-ALL_KINDS = ["LinkChange", "Prune", "Replace", "Split"]
+KINDS = ["Prune", "Replace", "Split"]
+BENT_KINDS = ["Bend", *KINDS, "Unbend"]
+LINK_KINDS = ["LinkChange", *KINDS]
 
 PREDICT_WHILE_LEARNING = """
 import sys, threading
@@ -72,7 +74,8 @@ def test_some_threads_may_predict_while_another_learns(learner):
 
 
 @pytest.mark.parametrize(
-    ("learner", "kinds"), [("measured", ALL_KINDS), ("paper", ALL_KINDS[1:]), ("fimtdd", [])]
+    ("learner", "kinds"),
+    [("measured", BENT_KINDS), ("straight", LINK_KINDS), ("paper", KINDS), ("fimtdd", [])],
 )
 def test_every_prediction_is_that_of_a_whole_state(learner, kinds):
     command = [sys.executable, str(WATCHING), learner]

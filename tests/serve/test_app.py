@@ -93,13 +93,19 @@ def test_explanations_are_those_of_the_model(served, model):
 
 def test_events_say_why_it_changed():
     X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
-    model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    y = ((X[:, 0] > 0) ^ (X[:, 1] > 0), abs(X[:, 0]) > 0.5)
+    model = DynamicModelTreeClassifier().partial_fit(X, y[0]).partial_fit(X, y[1])
     app = make_app(keep(model))
-    [event] = ask(app, "GET", "/events").json["events"]
-    assert event["why"] == str(model.events_[0])
-    assert event["condition"] == str(model.events_[0].condition)
-    assert ask(app, "GET", "/events?after_row=999").json["events"] == [event]
-    assert ask(app, "GET", "/events?after_row=1000").json["events"] == []
+    events = ask(app, "GET", "/events").json["events"]
+    assert {event["kind"] for event in events} >= {"split", "bend"}
+    for event, own in zip(events, model.events_, strict=True):
+        assert event["why"] == str(own)
+        condition = getattr(own, "condition", None)
+        assert event["condition"] == (None if condition is None else str(condition))
+        assert event["curves"] == [str(curve) for curve in getattr(own, "curves", ())]
+    first = events[0]["n_rows"]
+    assert ask(app, "GET", f"/events?after_row={first - 1}").json["events"] == events
+    assert ask(app, "GET", f"/events?after_row={first}").json["events"] == events[1:]
     for query in ("after_row=-1", "limit=0", "limit=x", "after_row=" + "9" * 5000):
         assert ask(app, "GET", f"/events?{query}").status == 422
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from browsing import SIZES
+from driftree.explain.changes import KINDS
 from driftree.learn import constants
 from driftree.learn import history as history_module
 from driftree.show.report import report
@@ -22,7 +23,7 @@ def models(quick_pace):
         patch.setattr(history_module, "MAX_EVENTS", 20)
         models = {"whole": whole, "folded": learn(), "without": without}
     models |= {"large": learn_much(), "shifted": learn_shift()}
-    assert {event.kind for event in whole.events_} == {"split", "replace", "prune", "link"}
+    assert {event.kind for event in whole.events_} == set(KINDS)
     assert models["folded"]._tree.history.first_step > 0
     return models
 

@@ -10,6 +10,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch, Rectangle
 
+from driftree import DynamicModelTreeClassifier
 from driftree.explain.outline import outline
 from driftree.show.contributions import plot_contributions
 from driftree.show.style import DOWN, OTHERS, PALETTE, UP, write_signed
@@ -248,3 +249,18 @@ def test_contributions_are_those_of_the_predicted_label_or_of_another():
         start, _, end = ax.get_xlabel().partition("…")  # of the label only
         assert start.startswith("logit of a label")
         assert end.endswith(f"{chosen.split()[-1]}: to the right, more likely")
+
+
+def test_bent_numbers_have_their_curve_beside_the_bar():
+    X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 2))
+    model = DynamicModelTreeClassifier(max_depth=0).partial_fit(X, abs(X[:, 0]) > 0.5)
+    [leaf] = model.leaf_models()
+    [curves] = leaf.curves.values()
+    ax = plot_tree(model)
+    drawn = [line for line in ax.lines if line.get_gid() == "curve"]
+    assert len(drawn) == len(curves) > 0
+    for line, name in zip(drawn, leaf.effects[True], strict=True):
+        curve = curves[name]
+        knots = [curve.first, *(k for k in curve.knots if curve.first < k < curve.last), curve.last]
+        heights = -np.asarray(line.get_ydata())  # downwards
+        assert np.corrcoef(heights, [curve(knot) for knot in knots])[0, 1] == pytest.approx(1.0)

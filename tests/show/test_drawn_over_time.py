@@ -8,6 +8,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_hex
 
+from driftree import DynamicModelTreeClassifier
 from driftree.evaluate import summarise
 from driftree.evaluate.records import by_learner, columns, slide
 from driftree.explain.losses import loss_by_node, loss_course
@@ -24,7 +25,8 @@ def test_timeline_has_a_mark_for_every_change_in_its_lane():
     model = many()
     _, below = plot_timeline(model, drifts=[900])
     sizes = {}
-    for lane, (kind, (name, _, colour)) in enumerate(KINDS.items()):
+    lanes = {kind: own for kind, own in KINDS.items() if kind not in ("bend", "unbend")}
+    for lane, (kind, (name, _, colour)) in enumerate(lanes.items()):
         own = [event for event in model.events_ if event.kind == kind]
         marks = below.collections[lane]
         places = [(event.n_rows, lane) for event in own]
@@ -38,7 +40,25 @@ def test_timeline_has_a_mark_for_every_change_in_its_lane():
     assert by_depth == sorted(by_depth, reverse=True)
     assert by_depth[0] > 2 * by_depth[-1]
     assert len({marker for _, marker, _ in KINDS.values()}) == len(KINDS)
-    assert [name for name, _, _ in KINDS.values()] == ["split", "replace", "prune", "restart"]
+    assert [name for name, _, _ in lanes.values()] == ["split", "replace", "prune", "restart"]
+
+
+def test_bends_have_lanes_where_there_are_any():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(2000, 2))
+    model = DynamicModelTreeClassifier(max_depth=0).partial_fit(X, abs(X[:, 0]) > 0.5)
+    bends = [event.n_rows for event in model.events_ if event.kind == "bend"]
+    assert bends
+    _, below = plot_timeline(model)
+    labels = [label.get_text() for label in below.get_yticklabels()]
+    assert labels == [
+        "split (0)",
+        "replace (0)",
+        "prune (0)",
+        f"bend ({len(bends)})",
+        "restart (0)",
+    ]
+    assert below.collections[3].get_offsets()[:, 0].tolist() == bends
 
 
 def test_timeline_draws_the_losses_of_the_tree_and_of_its_root():
@@ -48,7 +68,7 @@ def test_timeline_draws_the_losses_of_the_tree_and_of_its_root():
     lines = {line.get_label(): line for line in above.lines}
     course = loss_course(model)
     samples = model._tree.history.samples
-    tree, root = lines["the tree"], lines["one linear model (the root's)"]
+    tree, root = lines["the tree"], lines["one model (the root's)"]
     for line, losses in ((tree, course.tree), (root, [s.nodes[0].loss for s in samples])):
         np.testing.assert_array_equal(line.get_xdata(), [sample.n_rows for sample in samples])
         np.testing.assert_array_equal(line.get_ydata(), losses)

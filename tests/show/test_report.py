@@ -77,11 +77,21 @@ def test_leaves_are_the_rules_and_the_last_weights(models, reports):
         assert sum(leaf["probabilities"]) == pytest.approx(1, abs=1e-3)
         life = lives[own.leaf, now[own.leaf].since_step]
         assert life["at"][-1] == len(data["samples"]) - 1
-        weights = own.weights[LABELS[1] if LABELS[1] in own.weights else model.classes_[1]]
-        assert len(life["pairs"]) == sum(weight != 0 for weight in weights.values())
+        label = LABELS[1] if LABELS[1] in own.weights else model.classes_[1]
+        weights, effects = own.weights[label], own.effects[label]
+        assert len(life["pairs"]) == sum(effect != 0 for effect in effects.values())
         for (_, column), series in zip(life["pairs"], life["weights"], strict=True):
-            value = series[-1] * data["factors"][column]
-            assert value == pytest.approx(weights[data["inputs"][column]], rel=1e-5)
+            name = data["inputs"][column]
+            assert series[-1] == pytest.approx(effects[name], rel=1e-5)
+            if name in weights:
+                value = series[-1] * data["factors"][column]
+                assert value == pytest.approx(weights[name], rel=1e-5)
+        curves = {data["inputs"][column]: points for _, column, *points in leaf["curves"]}
+        assert curves.keys() == own.curves[label].keys()
+        for name, (knots, values) in curves.items():
+            expected = [own.curves[label][name](knot) for knot in knots]
+            assert values == pytest.approx(expected, rel=1e-3, abs=1e-3)
+            assert len(knots) > 1
 
 
 def test_weights_over_time_are_the_samples(models, reports):

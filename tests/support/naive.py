@@ -10,6 +10,7 @@ share the tree, the gains (3), (4), (5) and the bottom-up decisions:
 """
 
 import copy
+import itertools
 import math
 from collections import namedtuple
 from dataclasses import dataclass
@@ -51,13 +52,19 @@ class Rows:
     at the rows in the ``quarter``. In calm times work is spared.
     """
 
-    def __init__(self, X, z, y, w, quarter, *, spares):
+    def __init__(self, X, z, y, w, quarter, filled, *, spares):
         self.X, self.z, self.y, self.w, self.quarter = X, z, y, w, quarter
-        self.spares = spares
+        self.filled, self.spares = filled, spares
+
+    def seen_by(self, model):
+        """The same rows with the inputs of a model: behind those of all models its bends'."""
+        z = np.hstack([self.z, *(bend_input(bend, self.filled)[:, None] for bend in model.bends)])
+        parts = self.X, z, self.y, self.w, self.quarter, self.filled
+        return Rows(*parts, spares=self.spares)
 
     def take(self, keep):
-        parts = (part[keep] for part in (self.X, self.z, self.y, self.w, self.quarter))
-        return Rows(*parts, spares=self.spares)
+        own = self.X, self.z, self.y, self.w, self.quarter, self.filled
+        return Rows(*(part[keep] for part in own), spares=self.spares)
 
     @property
     def steps(self):
@@ -65,6 +72,12 @@ class Rows:
 
     def __iter__(self):
         return zip(self.z, self.y, self.steps, strict=True)
+
+
+def bend_input(bend, X):
+    """Spec, BENDS: 0 up to one value, 1 from another on, a line between."""
+    feature, low, high = bend
+    return np.clip((X[:, feature] - low) / (high - low), 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -124,7 +137,7 @@ def sigmoid(t):
 
 
 def likelihood(logits, y, rho=None):
-    """Loss -log P(y | x) of ONE row, its residual per output, and the curvature h.
+    """Loss -log P(y | x) of ONE row, its residual per output, and half the sum of its curvatures.
 
     One logit: P(y) = rho_y + (1 - rho_0 - rho_1) s_y, plain if rho is None. Several: soft-max.
     """
@@ -136,11 +149,11 @@ def likelihood(logits, y, rho=None):
             floored = rho[y] + (1.0 - rho.sum()) * s
             loss, factor = -math.log(floored), (1.0 - rho.sum()) * s / floored
         residual = np.array([-wrong if y == 1 else wrong]) * factor
-        return loss, residual, max(0.01, s * wrong * factor)
+        return loss, residual, s * wrong * factor
     log_sum = logits.max() + math.log(np.exp(logits - logits.max()).sum())
     p = np.exp(logits - log_sum)
     residual = p - (np.arange(len(p)) == y)
-    return float(log_sum - logits[y]), residual, max(0.01, (p * (1 - p)).sum() / 2)
+    return float(log_sum - logits[y]), residual, (p * (1 - p)).sum() / 2
 
 
 def losses(weights, rows, rho=None):
@@ -152,7 +165,7 @@ def losses(weights, rows, rho=None):
 class SgdModel:
     """Section "Simple Models": a (multinomial) logit model, SGD with a constant learning rate."""
 
-    rho = None
+    rho, bends = None, []
 
     def __init__(self, shape, rate):
         self.W, self.rate = np.zeros(shape), rate
@@ -166,16 +179,59 @@ class SgdModel:
             self.W -= self.rate * w * np.outer(likelihood(self.W @ z, y)[1], z)
 
 
+@dataclass(frozen=True)
+class Habits:
+    """Spec: how the simple models of a tree learn, with bends and without."""
+
+    memory: float
+    variance: float = 1.0
+    sureness_window: float = 500.0
+    mean_curvature: bool = True
+
+
 class BlendModel:
     """Spec, setting 2: Adagrad (a) and online Newton (b), mixed by their recent losses (D)."""
 
     FLOOR_START, FLOOR_FIRST, FLOOR_MEMORY, FLOOR_MAX = 0.1, 1000, 10_000, 0.5
     FLOOR_LEAST, MOST_SURE = 1e-6, 20.0
 
-    def __init__(self, shape, memory, floor=False):
-        self.memory, self.A, self.D, self.wrong = memory, 10.0 * np.eye(shape[1]), 0.0, 0.0
+    def __init__(self, shape, habits, floor=False):
+        self.habits, self.A = habits, habits.variance * np.eye(shape[1])
+        self.D, self.wrong, self.sureness, self.grip = 0.0, 0.0, 1.0, 0.0
         self.Wa, self.Ga, self.Wb = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self.bends = []  # inputs (feature, low, high) of its own, behind those of all models
         self.set_floor(floor)
+
+    def rebent(self, bends, columns):
+        """Spec, BENDS: a copy with other bends; `columns` are those of the features' own inputs.
+
+        Newton's beliefs are those of a Gaussian: inputs that go are conditioned on a weight of 0.
+        """
+        n_plain = self.Wa.shape[1] - len(self.bends)
+        kept = [*range(n_plain), *(n_plain + self.bends.index(b) for b in bends if b in self.bends)]
+        gone = [n_plain + i for i, bend in enumerate(self.bends) if bend not in bends]
+        fit = self.A[np.ix_(kept, gone)] @ np.linalg.inv(self.A[np.ix_(gone, gone)])
+        inverse = self.A[np.ix_(kept, kept)] - fit @ self.A[np.ix_(gone, kept)]
+        weights = self.Wb[:, kept] - self.Wb[:, gone] @ fit.T
+
+        new = copy.deepcopy(self)
+        new.bends = list(bends)
+        places = [*range(n_plain), *(n_plain + i for i, b in enumerate(bends) if b in self.bends)]
+        shape = len(weights), n_plain + len(bends)
+        new.A = self.habits.variance * np.eye(shape[1])
+        new.A[np.ix_(places, places)] = inverse
+        new.Wa, new.Ga, new.Wb = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        new.Wa[:, places], new.Ga[:, places] = self.Wa[:, kept], self.Ga[:, kept]
+        new.Wb[:, places] = weights
+        for i, bend in enumerate(bends):
+            if bend not in self.bends:
+                new.Ga[:, n_plain + i] = self.Ga[:, columns[bend[0]]]
+        return new
+
+    def worth(self):
+        """About what each bend earns: the loss without it, by the curvature of the present one."""
+        n_plain = self.Wa.shape[1] - len(self.bends)
+        return ((self.Wb**2).sum(axis=0) / (2 * np.diag(self.A)))[n_plain:]
 
     def set_floor(self, floor):
         self.rho, self.floor_rows = np.full(2, self.FLOOR_START) if floor else None, 0.0
@@ -183,19 +239,26 @@ class BlendModel:
     @property
     def W(self):  # noqa: N802
         """The ONE linear model that the node reports."""
-        return (1 - sigmoid(self.D)) * self.Wa + sigmoid(self.D) * self.Wb
+        return self.sureness * ((1 - sigmoid(self.D)) * self.Wa + sigmoid(self.D) * self.Wb)
 
     def forward(self, rows):
         """Losses of both learners and of the blend, residual of the blend; nothing learnt yet."""
+        rows = rows.seen_by(self)
         self.loss_a, self.loss_b = (losses(one, rows, self.rho)[0] for one in (self.Wa, self.Wb))
         self.loss, residual = losses(self.W, rows, self.rho)
+        self.said, self.residual = [self.W @ z for z in rows.z], residual
         return self.loss, residual
 
     def learn(self, rows):
-        """D; humility; 1 Adagrad pass, or 3 where it leads; one Newton pass; EM of the floor."""
+        """D; humility; sureness; Adagrad, once or 3 times; Newton once; EM of the floor."""
+        rows = rows.seen_by(self)
         for a, b, w in zip(self.loss_a, self.loss_b, rows.steps, strict=True):
             self.D = min(8.0, max(-8.0, 0.998**w * self.D + w * (a - b)))
-        self.shrink(self.humility(rows.steps))
+        factor = self.humility(rows.steps)
+        self.shrink(factor)
+        self.sureness = min(1.0, self.sureness / factor)  # the doubt is in the weights now
+        if self.habits.sureness_window:
+            self.doubt(rows)
         clear_lead = 2 if len(rows.y) == 1 else 0  # of Newton
         for _ in range(1 if rows.spares and clear_lead < self.D else 3):
             for z, y, w in rows:
@@ -210,8 +273,24 @@ class BlendModel:
         """Spec, SURENESS: a row costs who is mostly wrong no more than MOST_SURE."""
         for loss, w in zip(self.loss, steps, strict=True):
             self.wrong = 0.98**w * self.wrong + (1 - 0.98**w) * (loss > math.log(2))
-        factors = self.MOST_SURE / np.maximum(self.loss, self.MOST_SURE)
+        beyond = np.maximum(0.0, self.loss - math.log(2))  # about what was said against the label
+        loss = self.loss + (1 / self.sureness - 1) * beyond  # by learners, without the doubt
+        factors = self.MOST_SURE / np.maximum(loss, self.MOST_SURE)
         return (factors**steps).min(initial=1.0) if self.wrong > 0.5 else 1.0
+
+    def doubt(self, rows):
+        """Spec, SURENESS: a Newton step of the factor's logarithm t, over all rows at once."""
+        pull = grip = 0.0
+        for said, residual, y, w in zip(self.said, self.residual, rows.y, rows.steps, strict=True):
+            pull += w * (residual @ said)  # dL / dt
+            if len(said) == 1:
+                grip += w * likelihood(said, y, self.rho)[2] * said[0] ** 2
+            else:  # the variance of what it said, by its own probabilities
+                p = residual + (np.arange(len(said)) == y)
+                grip += w * (p * (said - p @ said) ** 2).sum()
+        self.grip = math.exp(-rows.steps.sum() / self.habits.sureness_window) * self.grip + grip
+        step = np.clip(pull / (self.grip + 10), -0.5, 0.5)
+        self.sureness = float(np.clip(self.sureness * math.exp(-step), 0.01, 1.0))
 
     def shrink(self, factor):
         self.Wa, self.Ga, self.Wb = factor * self.Wa, factor**2 * self.Ga, factor * self.Wb
@@ -226,13 +305,17 @@ class BlendModel:
     def newton(self, z, y, w):
         """u = A z; q = f + h z'u; A <- (A - h u u' / q) / f; W_b -= residual u' / q."""
         _, residual, h = likelihood(self.Wb @ z, y, self.rho)
-        f = (1.0 - 1.0 / max(self.memory, 20 * len(z))) ** w
+        if self.habits.mean_curvature and len(residual) > 1:
+            h *= 2 / (len(residual) - 1)
+        h = max(0.01, h)
+        f = (1.0 - 1.0 / max(self.habits.memory, 20 * len(z))) ** w
         u = self.A @ z
         q = f + w * h * (z @ u)
         self.A = (self.A - w * h * np.outer(u, u) / q) / f  # outer(u, u) is exactly symmetric
         self.Wb -= w * np.outer(residual, u) / q
-        if np.trace(self.A) > 20 * len(z):  # no input gets less certain than at the start, A = 10
-            shrink = np.sqrt(np.minimum(1.0, 10 / np.diag(self.A)))
+        most = self.habits.variance
+        if np.trace(self.A) > 2 * most * len(z):  # no input gets less certain than at the start
+            shrink = np.sqrt(np.minimum(1.0, most / np.diag(self.A)))
             self.A *= np.outer(shrink, shrink)
 
     def expect_noise(self, likelihood, y, w):
@@ -299,6 +382,25 @@ class Trial:
         return self.subtree_loss - self.trial_loss  # (4)
 
 
+class BendTrial:
+    """Setting 2: the node's model with other bends, and the losses of the rows it saw."""
+
+    def __init__(self, model, added, removed, born):
+        self.model, self.added, self.removed, self.born = model, added, removed, born
+        self.node_loss = self.loss = self.evidence = 0.0
+
+    def learn(self, rows, node_loss, fade, stands_for):
+        loss, _ = self.model.forward(rows)
+        self.node_loss = fade * self.node_loss + stands_for * (rows.w * node_loss).sum()
+        self.loss = fade * self.loss + stands_for * (rows.w * loss).sum()
+        self.evidence = fade * self.evidence + stands_for * rows.w.sum()
+        self.model.learn(rows)
+
+    @property
+    def gain(self):
+        return self.node_loss - self.loss
+
+
 class FeatureGrid:
     """Setting 2: discounted counts and gradients of one feature per slot; the last is missing."""
 
@@ -316,7 +418,7 @@ class Node:
     """A node: every node has a model, an inner node also a split and two children."""
 
     def __init__(self, path, model, shape, now):
-        self.path, self.model, self.rows = path, model, 0
+        self.path, self.model, self.rows, self.id = path, model, 0, 0
         self.split = self.left = self.right = None
         # setting 1: life sums (Alg. 1, l. 1-3) and candidates by (feature, value)
         self.loss, self.n, self.gradient, self.store = 0.0, 0.0, np.zeros(shape), {}
@@ -325,6 +427,7 @@ class Node:
         self.recent = 0.0  # what the branch earned lately
         self.buffer, self.grid, self.trials = [], [], []  # buffer: raw rows until edges are chosen
         self.refresh_at, self.barred = 0, {}  # (feature, slot) -> rows of the node until free
+        self.bend, self.next_bend, self.n_failed = None, 0, 0  # the trial of other bends
 
     @property
     def earned(self):
@@ -340,13 +443,17 @@ def digits(x, n):
 
 
 def widen(holder, p):
-    """New model columns start with W = 0, G = 0, gradient 0, A_cc = 10."""
+    """New model columns start with W = 0, G = 0, gradient 0, and A as at the start."""
+    n_bends = len(getattr(holder, "bends", ()))
     for name in {"W", "Wa", "Ga", "Wb", "gradient"} & vars(holder).keys():
         old = getattr(holder, name)
-        setattr(holder, name, np.pad(old, [(0, 0)] * (old.ndim - 1) + [(0, p - old.shape[-1])]))
+        at = old.shape[-1] - n_bends
+        setattr(holder, name, np.insert(old, [at] * (p - at), 0.0, axis=-1))
     if isinstance(holder, BlendModel):
-        old, holder.A = holder.A, 10.0 * np.eye(p)
-        holder.A[: len(old), : len(old)] = old
+        at = len(holder.A) - n_bends
+        old = [i + (p - at) * (i >= at) for i in range(len(holder.A))]
+        known, holder.A = holder.A, holder.habits.variance * np.eye(p + n_bends)
+        holder.A[np.ix_(old, old)] = known
 
 
 class NaiveTree:
@@ -356,15 +463,18 @@ class NaiveTree:
     MIN_SIDE, LEVELS, INNER_TRIALS, FLOOR_GATE = 20, 32, 1, 4
     YOUTH, OLD_REFRESH, REST = 10_000, 1000, 16
     RECENT, ALARM, RESTLESS = 16, 1.2, 0.5
+    PIECES, UNBEND, MOST_BARS, SURENESS = 4, 5000, 5, 500
 
     def __init__(self, n_features, n_classes=2, setting="measured", *, epsilon=None,
-                 evidence_window=20000, model_window=1000, bins=64, trials=3, seed=1,
+                 evidence_window=20000, model_window=1000, bins=64, trials=3, max_bends=64, seed=1,
                  max_nodes=None, max_depth=None, learning_rate=0.05, gain_step=None, candidates=3,
                  replacement_rate=0.5, categorical=()):  # fmt: skip
         self.measured = {"measured": True, "paper": False}[setting]
         self.m, self.c, self.outputs = n_features, n_classes, 1 if n_classes <= 2 else n_classes
         self.epsilon = epsilon or (1e-14 if self.measured else 1e-7)
-        self.window, self.memory = evidence_window, model_window
+        self.window, self.max_bends = evidence_window, max_bends
+        lines = Habits(model_window, 10.0, 0.0, mean_curvature=False)
+        self.habits = Habits(model_window, 1.0, self.SURENESS) if max_bends else lines
         self.bins, self.n_trials = bins, trials
         self.seed, self.learning_rate = seed, learning_rate
         self.gain_step = learning_rate if gain_step is None else gain_step
@@ -380,7 +490,7 @@ class NaiveTree:
         self.restless_until = self.RESTLESS * evidence_window
         self.root = Node((), self.new_model(), self.shape, 0.0)
         has_floor = self.measured and n_classes <= 2
-        self.challenger = BlendModel(self.shape, model_window, floor=True) if has_floor else None
+        self.challenger = BlendModel(self.shape, self.habits, floor=True) if has_floor else None
         self.tree_loss = self.challenger_loss = self.challenger_rows = 0.0
 
     @property
@@ -392,10 +502,13 @@ class NaiveTree:
         """Free parameters of one simple model."""
         return len(self.columns) * (1 if self.c <= 2 else self.c - 1)
 
-    @property
-    def tau(self):
-        """Spec, setting 2: the threshold of every measured gain, in nats."""
-        return -math.log(self.epsilon) + 0.1 * self.k
+    def required(self, n_inputs):
+        """Spec, setting 2: what a change must prove that adds so many inputs to a model."""
+        return -math.log(self.epsilon) + 0.1 * n_inputs * (1 if self.c <= 2 else self.c - 1)
+
+    def tau(self, node):
+        """Spec, setting 2: the threshold of every measured gain of a split, in nats."""
+        return self.required(len(self.columns) + len(node.model.bends))
 
     @property
     def floor_gain(self):
@@ -403,14 +516,14 @@ class NaiveTree:
 
     @property
     def floor_level(self):
-        return self.FLOOR_GATE * self.tau
+        return self.FLOOR_GATE * self.tau(self.root)
 
     def floor_is_due(self):
         return self.floor_gain >= self.floor_level
 
     def new_model(self):
         if self.measured:
-            return BlendModel(self.shape, self.memory)
+            return BlendModel(self.shape, self.habits)
         return SgdModel(self.shape, self.learning_rate)
 
     def nodes(self):
@@ -439,6 +552,13 @@ class NaiveTree:
                 out[:, i] = np.where(np.isnan(x), 0.0, z)
         return out
 
+    def filled(self, X):
+        """For bends a missing number is the mean, as for the inputs of all models."""
+        out = np.array(X, dtype=float)
+        for j, scale in self.scales.items():
+            out[np.isnan(out[:, j]), j] = scale.mean
+        return out
+
     def awaken_columns(self, X):
         """Level and missing columns come to life in order of arrival: by row, then feature."""
         for row in X:
@@ -450,6 +570,7 @@ class NaiveTree:
         for node in self.nodes():
             holders += [node, node.model, *node.store.values(), *node.grid]
             holders += [model for trial in node.trials for model in trial.models]
+            holders += [node.bend.model] if node.bend else []
         for holder in holders:
             widen(holder, len(self.columns))
 
@@ -462,7 +583,10 @@ class NaiveTree:
     def logits(self, X):
         """Linear logits [n, outputs] of the leaf that each row reaches."""
         X = self.raw(X)
-        each = [self.leaf(x).model.W @ z for x, z in zip(X, self.inputs(X), strict=True)]
+        each = []
+        for x, z, full in zip(X, self.inputs(X), self.filled(X), strict=True):
+            model = self.leaf(x).model
+            each.append(model.W @ [*z, *(bend_input(bend, full[None])[0] for bend in model.bends)])
         return np.array(each).reshape(-1, self.outputs)
 
     def predict_proba(self, X):
@@ -505,7 +629,8 @@ class NaiveTree:
         for j, scale in self.scales.items():
             scale.see(X[:, j], w)
         quarter = random_quarter(len(X), self.n_rows, self.seed)
-        rows, visited = Rows(X, self.inputs(X), y, w, quarter, spares=self.spares), []
+        inputs = self.inputs(X), y, w, quarter, self.filled(X)
+        rows, visited = Rows(X, *inputs, spares=self.spares), []
         loss = self.update(self.root, rows, visited)
         if self.challenger:
             self.update_challenger(rows, loss)
@@ -514,8 +639,9 @@ class NaiveTree:
         if self.challenger and self.floor_is_due():
             self.flip_floor()
             return
-        for node in sorted(visited, key=lambda node: -len(node.path)):  # stable: left to right
+        for node in sorted(visited, key=lambda node: (-len(node.path), node.id)):
             if self.measured:
+                self.decide_bend(node)
                 self.decide_measured(node)
                 self.refresh(node)
             else:
@@ -556,18 +682,19 @@ class NaiveTree:
         """Spec, REST: a branch that earns so much, and goes on earning, is far from any change."""
         if not (self.measured and self.spares) or node.split is None:
             return False
-        return self.REST * self.tau <= node.earned <= 2 * self.RECENT * node.recent
+        return self.REST * self.tau(node) <= node.earned <= 2 * self.RECENT * node.recent
 
     @staticmethod
     def look_at(rows, *, rests):
         """The rows that are looked at, and how many rows each of them stands for."""
         return (rows.quarter, 4) if rests else (np.full(len(rows.w), True), 1)
 
-    def record(self, kind, node, threshold, before, after, rows, split=None, second=None):
+    def record(self, kind, node, threshold, before, after, rows, split=None, second=None,
+               n_removed=None):  # fmt: skip
         """Note a change BEFORE it is made; `second` is the gain of the runner-up."""
         what = (split.feature, split.value) if split else (None, None)
         sums = (float(x) for x in (before - after, threshold, before, after, rows))
-        n_removed = len(node.nodes()) - 1
+        n_removed = len(node.nodes()) - 1 if n_removed is None else n_removed
         self.events.append(Event(kind, self.steps, node.path, *sums, *what, second, n_removed))
 
     def may_split(self, node):
@@ -575,11 +702,16 @@ class NaiveTree:
         return not deep and len(self.nodes()) + 2 <= self.max_nodes
 
     def branch(self, node, split, models):
+        """The children get the first ids that are free: they say who decides first."""
+        node.split = None
+        taken = {one.id for one in self.nodes()}
+        free = (i for i in itertools.count() if i not in taken)
         node.split = split
         node.left, node.right = (
             Node((*node.path, side), model, self.shape, self.T)
             for side, model in zip("LR", models, strict=True)
         )
+        node.left.id, node.right.id = next(free), next(free)
 
     # ------------------------------------------------------------------ setting 1: the paper
 
@@ -673,6 +805,8 @@ class NaiveTree:
             for side, mask in enumerate(trial.split.sides(rows.X)):
                 if mask.any():
                     trial.learn(side, rows.take(mask), loss[mask], leaf_loss[mask], stands_for)
+        if node.bend:
+            node.bend.learn(rows, loss, fade, stands_for)
         if not node.grid:
             node.buffer = (node.buffer + list(rows.X))[: self.WARM_UP]
             if len(node.buffer) == self.WARM_UP:
@@ -724,8 +858,13 @@ class NaiveTree:
 
         An old node has found what there is: it asks less often, and for one at a time.
         """
+        if node.grid and node.buffer:  # the grid was chosen in this step
+            node.buffer = []
+            self.refresh_bends(node)
+            return
         if not node.grid or node.rows < node.refresh_at:
             return
+        self.refresh_bends(node)
         young, leaf = node.rows <= self.YOUTH or not self.is_calm(), node.split is None
         node.refresh_at = node.rows + (self.REFRESH if young else self.OLD_REFRESH)
         gains = [t.gain if leaf else t.replacement_gain for t in node.trials]
@@ -750,7 +889,7 @@ class NaiveTree:
 
     def decide_measured(self, node):
         """Measured gains (3), (4), (5) against tau."""
-        tau = self.tau
+        tau = self.tau(node)
         seen = [t for t in node.trials if min(t.n) >= self.MIN_SIDE]
         ready = [t for t in seen if t.gain >= tau]
         if node.split is None:
@@ -775,10 +914,133 @@ class NaiveTree:
         """The trial becomes the split; its models become the children's."""
         before, after = trial.subtree_loss, trial.trial_loss
         before = trial.node_loss if kind == "split" else before
-        self.record(kind, node, self.tau, before, after, trial.evidence, trial.split, second)
+        self.record(kind, node, self.tau(node), before, after, trial.evidence, trial.split, second)
         self.branch(node, trial.split, trial.models)
         node.own_loss, node.subtree_loss, node.trials = trial.node_loss, trial.trial_loss, []
-        node.evidence, node.recent = trial.evidence, 0.0
+        node.evidence, node.recent, node.bend = trial.evidence, 0.0, None
+        node.left.n_failed = node.right.n_failed = node.n_failed
+
+    # ------------------------------------------------------------------ bends
+
+    def bend_level(self, node):
+        """What the trial must gain: as a split, or a quarter of it with fewer bends.
+
+        With fewer bends it need not be better after many rows, when the node is looked at anyway.
+        """
+        if node.bend.added:
+            return self.required(len(node.bend.added))
+        is_old = node.rows - node.bend.born >= self.UNBEND and node.rows >= node.refresh_at
+        return self.required(len(node.bend.removed)) * (-0.25 if is_old else 0.25)
+
+    def decide_bend(self, node):
+        """The model on trial becomes the node's; what was tried beside the old one starts again."""
+        trial = node.bend
+        if trial is None or trial.gain < self.bend_level(node):
+            return
+        second = max((t.gain for t in node.trials), default=None)
+        kind = "bend" if trial.added else "unbend"
+        sums = trial.node_loss, trial.loss, trial.evidence
+        self.record(kind, node, self.bend_level(node), *sums, second=second, n_removed=0)
+        node.model, node.bend, node.trials = trial.model, None, []
+        node.own_loss -= trial.gain
+        if node.split is None:
+            node.subtree_loss -= trial.gain
+        for grid in node.grid:
+            grid.count, grid.gradient = 0 * grid.count, 0 * grid.gradient
+        node.next_bend, node.n_failed = node.rows + self.TRIAL_AGE, 0
+
+    def refresh_bends(self, node):
+        """End the trial of bends if it failed; start another when it is time."""
+        trial = node.bend
+        if trial:
+            is_late = node.rows - trial.born > self.TRIAL_AGE
+            lost = trial.gain < -self.bend_level(node) or (is_late and trial.gain <= 0)
+            if lost if trial.added else node.rows - trial.born >= self.UNBEND:
+                wait = self.BAR * 2 ** min(node.n_failed, self.MOST_BARS)
+                node.bend, node.next_bend = None, node.rows + wait
+                node.n_failed += 1
+            return
+        if not self.max_bends or node.rows < node.next_bend:
+            return
+        ideas = [self.more_bends(node), self.fewer_bends(node)][:: -1 if node.n_failed % 2 else 1]
+        bends = next((idea for idea in ideas if idea is not None), None)
+        if bends is not None:
+            old = node.model.bends
+            columns = {c[1]: i for i, c in enumerate(self.columns) if c[0] == "numeric"}
+            model = node.model.rebent(bends, columns)
+            added, removed = [b for b in bends if b not in old], [b for b in old if b not in bends]
+            node.bend = BendTrial(model, added, removed, node.rows)
+
+    def more_bends(self, node):
+        """Curves for the best features: all, after each second failure half as many.
+
+        As fine as all have room for; where not even two pieces each have room, first come, first
+        served, once there are scores.
+        """
+        bent = {feature for feature, _, _ in node.model.bends}
+        able = [
+            j
+            for j, scale in self.scales.items()
+            if j not in bent and not scale.only_bits and len(node.grid[j].edges) >= 3
+        ]
+        scores = {j: max(self.bend_scores(node, j), default=0.0) for j in able}
+        ranked = sorted(able, key=lambda j: (-scores[j], j))
+        ranked = ranked[: max(1, len(able) // 2 ** (node.n_failed // 2))]
+        room, added = self.max_bends - len(node.model.bends), []
+        for n in range(self.PIECES, 1, -1):
+            curves = [self.curve(j, node.grid[j].edges, n) for j in ranked]
+            if sum(len(curve) for curve in curves) <= room:
+                break
+        else:
+            if not any(scores.values()):
+                return None
+        for curve in curves:
+            added += curve if len(added) + len(curve) <= room else []
+        return node.model.bends + added if added else None
+
+    def fewer_bends(self, node):
+        """Without the curves that seem to earn less than a nat per parameter."""
+        bends, worth = node.model.bends, node.model.worth()
+        per_bend = 1 if self.c <= 2 else self.c - 1
+        earned = {j: 0.0 for j, _, _ in bends}
+        for (j, _, _), own in zip(bends, worth, strict=True):
+            earned[j] += own - per_bend
+        kept = [bend for bend in bends if earned[bend[0]] > 0]
+        return kept if len(kept) < len(bends) else None
+
+    @staticmethod
+    def curve(j, edges, n):
+        """Pieces between n + 1 of the edges, evenly chosen; all if there are not as many."""
+        last = len(edges) - 1
+        n = min(n, last)
+        knots = [edges[round(i * last / n)] for i in range(n + 1)]
+        return [(j, knots[i], knots[i + 1]) for i in range(n)]
+
+    def bend_scores(self, node, j):
+        """Score tests of a hinge at each edge, beside an intercept and the feature's own input.
+
+        Rows are where their slot's middle is; of their gradients both sums are known.
+        """
+        grid, edges = node.grid[j], node.grid[j].edges
+        z_of = lambda x: self.scales[j].standard(np.array(x, dtype=float))  # noqa: E731
+        ends = [edges[0], *edges, edges[-1] + (edges[-1] - edges[-2])]
+        z = z_of([(a + b) / 2 for a, b in itertools.pairwise(ends)])
+        count, gradient = grid.count[:-1], grid.gradient[:-1]
+        by_1, by_z = gradient[:, :, 0], gradient[:, :, self.columns.index(("numeric", j))]
+        n, known = count.sum(), np.column_stack([np.ones(len(z)), z])
+        if n == 0 or np.average((z - np.average(z, weights=count)) ** 2, weights=count) <= 1e-9:
+            return
+        for i, knot in enumerate(z_of(edges)):
+            above = np.arange(len(z)) > i
+            hinge = np.where(above, z - knot, 0.0)
+            fit = np.linalg.solve(known.T @ (count[:, None] * known), known.T @ (count * hinge))
+            variance = (count * (hinge - known @ fit) ** 2).sum()
+            if variance > 1e-4 * n:
+                u = (by_z - knot * by_1)[above].sum(axis=0) - fit @ [
+                    by_1.sum(axis=0),
+                    by_z.sum(axis=0),
+                ]
+                yield digits((u**2).sum() / variance, 9)
 
     def update_challenger(self, rows, leaf_loss):
         """Spec, noise floor: one root model with the other link competes with the whole tree.

@@ -12,13 +12,13 @@ from driftree.streams import sea
 
 @functools.cache
 def changing(seed=1):
-    """Another rule for x0 > 0 after 9,000 rows; the rest stays."""
+    """Another rule for x0 > 0 after 9,000 rows; the rest stays. Splits follow it, not bends."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, size=(14_000, 4))
     y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
     turned = (X[:, 0] > 0) & (np.arange(len(X)) >= 9000)
     y = np.where(turned, X[:, 2] > 0.6, y) ^ (rng.random(len(X)) < 0.05)
-    model = DynamicModelTreeClassifier()
+    model = DynamicModelTreeClassifier(max_bends=0)
     for start in range(0, len(X), 200):
         model.partial_fit(X[start : start + 200], y[start : start + 200])
     return model

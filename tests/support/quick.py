@@ -34,7 +34,8 @@ class QuickNaiveTree(NaiveTree):
     MIN_SIDE, FLOOR_GATE = 4, 1
     YOUTH, OLD_REFRESH, REST = 60, 30, 2
     ALARM, RESTLESS = 1.2, 0.1
-    too_close = False
+    PIECES, UNBEND, MOST_BARS, SURENESS = 3, 50, 2, 60
+    too_close, best_scores = False, ()
 
     def proposals(self, node):
         found = super().proposals(node)
@@ -51,38 +52,55 @@ class QuickNaiveTree(NaiveTree):
         self.too_close |= any(step < 1e-5 for step in steps(sorted(firsts.values())[::-1]))
         return found
 
+    def bend_scores(self, node, j):
+        scores = list(super().bend_scores(node, j))
+        self.best_scores = [*self.best_scores, max(scores, default=0.0)]
+        return scores
+
+    def more_bends(self, node):
+        self.best_scores = []
+        found = super().more_bends(node)
+        scores = sorted((score for score in self.best_scores if score > 0), reverse=True)
+        self.too_close |= any(step < 1e-3 for step in steps(scores))
+        return found
+
 
 def steps(scores):
     """By what share each score is below the one before."""
     return [1 - low / max(high, 1e-300) for high, low in pairwise(scores)]
 
 
-QUICK = replace(
-    constants.MEASURED,
-    first_rows=QuickNaiveTree.WARM_UP,
-    refresh_rows=QuickNaiveTree.REFRESH,
-    old_refresh_rows=QuickNaiveTree.OLD_REFRESH,
-    young_rows=QuickNaiveTree.YOUTH,
-    rest_factor=QuickNaiveTree.REST,
-    alarm_factor=QuickNaiveTree.ALARM,
-    restless_share=QuickNaiveTree.RESTLESS,
-    trial_rows=QuickNaiveTree.TRIAL_AGE,
-    barred_rows=QuickNaiveTree.BAR,
-    side_rows=QuickNaiveTree.MIN_SIDE,
-    step_rows=QuickNaiveTree.CHUNK,
-    link_factor=QuickNaiveTree.FLOOR_GATE,
-)
+QUICK = {
+    "first_rows": QuickNaiveTree.WARM_UP,
+    "refresh_rows": QuickNaiveTree.REFRESH,
+    "old_refresh_rows": QuickNaiveTree.OLD_REFRESH,
+    "young_rows": QuickNaiveTree.YOUTH,
+    "rest_factor": QuickNaiveTree.REST,
+    "alarm_factor": QuickNaiveTree.ALARM,
+    "restless_share": QuickNaiveTree.RESTLESS,
+    "trial_rows": QuickNaiveTree.TRIAL_AGE,
+    "barred_rows": QuickNaiveTree.BAR,
+    "side_rows": QuickNaiveTree.MIN_SIDE,
+    "step_rows": QuickNaiveTree.CHUNK,
+    "link_factor": QuickNaiveTree.FLOOR_GATE,
+    "curve_pieces": QuickNaiveTree.PIECES,
+    "unbend_rows": QuickNaiveTree.UNBEND,
+    "most_bars": QuickNaiveTree.MOST_BARS,
+}
 
 
 def set_pace(patch, **numbers):
-    """Give the learner the numbers of `QuickNaiveTree`."""
-    patch.setattr(constants, "MEASURED", replace(QUICK, **numbers))
+    """Give the learner the numbers of `QuickNaiveTree`, with bends and without."""
+    bent = replace(constants.MEASURED, sureness_window=QuickNaiveTree.SURENESS)
+    for name, setting in {"MEASURED": bent, "STRAIGHT": constants.STRAIGHT}.items():
+        patch.setattr(constants, name, replace(setting, **QUICK | numbers))
 
 
 PARAMETERS = {
     "epsilon": 0.05,
     "model_window": 60,
     "bins": 8,
+    "max_bends": 8,
     "evidence_window": 200,
     "max_nodes": 9,
     "max_depth": 3,

@@ -10,7 +10,14 @@ from driftree.explain.outline import outline
 from driftree.explain.over_time import gain_race, weights_over_time
 from driftree.learn.storage import bounds, container, models
 
-RASH = {"epsilon": 1.0, "evidence_window": 400, "model_window": 60, "bins": 8, "max_nodes": 9}
+RASH = {
+    "epsilon": 1.0,
+    "evidence_window": 400,
+    "model_window": 60,
+    "bins": 8,
+    "max_bends": 6,
+    "max_nodes": 9,
+}
 RASH_PAPER = {"epsilon": 1.0, "gain_step": 1.0, "max_nodes": 9}
 RASH_FIMTDD = {"tie_threshold": 0.3, "grace_period": 40, "drift_threshold": 5.0, "max_nodes": 9}
 MAKERS = {

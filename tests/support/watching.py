@@ -1,6 +1,6 @@
 """A program: eight threads predict while one learns. Did they see whole states, and no others?
 
-python watching.py measured|paper|fimtdd
+python watching.py measured|straight|paper|fimtdd
 
 The learner takes one step at a time, and notes after each what the model says. Whatever a watcher
 has been told must be among these answers.
@@ -23,6 +23,9 @@ RASH = {"epsilon": 1.0, "max_nodes": 15, "gain_step": 2.0}
 FIMTDD = {"grace_period": 20, "delta": 0.5, "drift_threshold": 5.0, "max_nodes": 15}
 LEARNERS = {
     "measured": lambda: DynamicModelTreeClassifier(**quick.of_setting("measured", **RASH)),
+    "straight": lambda: DynamicModelTreeClassifier(
+        **quick.of_setting("measured", **RASH, max_bends=0)
+    ),
     "paper": lambda: DynamicModelTreeClassifier(**quick.of_setting("paper", **RASH)),
     "fimtdd": lambda: FIMTDDClassifier(**FIMTDD),
 }

@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 import re
+import sys
 import time
 
 import numpy as np
@@ -13,7 +14,11 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier
+from driftree.explain.contributions import read_row
 from driftree.explain.counterfactual import counterfactual, find_nearest
+from driftree.explain.counterfactual.constraints import Constraints
+from driftree.explain.counterfactual.leaf_tasks import Curves, Start
+from driftree.explain.describe import inside
 from driftree.explain.explanation import zero_of
 
 LEVELS = ["bus", "car", "van", "walk"]
@@ -38,8 +43,9 @@ def make_columns(n_rows, seed, scale=1.0, missing=0.0):
 
 
 def label(columns, scale, n_labels, turn):
-    """A rule whose slope turns where `turn` says, so that it takes a split there."""
+    """A rule whose slope turns where `turn` says, so that it takes a split or a bend there."""
     side = {
+        "age": columns["age"] > 5,
         "income": np.nan_to_num(columns["income"] / scale) > 0,
         "way": columns["way"] == "bus",
         "gap": np.isnan(columns["income"]),
@@ -47,6 +53,8 @@ def label(columns, scale, n_labels, turn):
     score = np.where(side[turn], 1, -1) * np.nan_to_num(columns["age"] - 5, nan=0.5) * 2
     score += (columns["way"] == "bus") * 1.0 - (columns["way"] == "car")
     score += np.nan_to_num(columns["member"]) * 0.7
+    if turn == "age":
+        score -= np.abs(np.nan_to_num(columns["income"] / scale, nan=0.5)) * 1.5
     cuts = np.quantile(score, np.arange(1, n_labels) / n_labels)
     return np.digitize(score, cuts)
 
@@ -148,10 +156,15 @@ MODELS = {
     "two labels": {},
     "four labels": {"n_labels": 4},
     "missing": {"missing": 0.2, "n_labels": 3},
-    "splits of a category": {"turn": "way"},
-    "splits by what is missing": {"turn": "gap", "missing": 0.4},
+    "splits of a category": {"turn": "way", "max_bends": 0},
+    "splits by what is missing": {"turn": "gap", "missing": 0.4, "max_bends": 0},
     "tiny": {"scale": 1e-100},
     "huge": {"scale": 1e100},
+    "bends": {"turn": "age"},
+    "bends, four labels": {"turn": "age", "n_labels": 4},
+    "bends and missing": {"turn": "age", "n_labels": 3, "missing": 0.2},
+    "tiny bends": {"turn": "age", "scale": 1e-100},
+    "bends and splits": {"turn": "way"},
     "paper": PAPER,
     "paper, three labels": {**PAPER, "n_labels": 3, "missing": 0.1},
 }
@@ -195,7 +208,18 @@ def test_confirmed_within_limits_and_nothing_nearer(name, limits):
     ],
 )
 def test_the_trees_here_have_the_splits_they_are_for(name, split):
-    assert any(split in str(leaf.path[0]) for leaf in learn(**MODELS[name]).leaf_models())
+    tree = learn(**MODELS[name])._tree
+    assert any(split in str(tree.path(leaf)[0]) for leaf in tree.leaves())
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if "bends" in name])
+def test_the_trees_here_have_the_bends_they_are_for(name):
+    assert max(n_bends(learn(**MODELS[name]))) >= 3
+
+
+def n_bends(model):
+    engine = model._tree.engine
+    return [len(engine.bends(int(engine.model[leaf]))) for leaf in model._tree.leaves()]
 
 
 def test_a_noise_floor_moves_the_border():
@@ -214,7 +238,11 @@ def test_a_noise_floor_moves_the_border():
         assert engine.probabilities(exact.best[None])[0] == pytest.approx([0.5, 0.5], abs=1e-9)
 
 
-@pytest.mark.parametrize("settings", [{}, {"n_labels": 3}, PAPER], ids=["two", "three", "paper"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"n_labels": 3}, PAPER, MODELS["bends"], MODELS["bends, four labels"]],
+    ids=["two", "three", "paper", "bends", "bends, four"],
+)
 @pytest.mark.parametrize("start", [(0.3, 5.4), (-6.0, 5.0), (4.0, 12.0)])
 def test_agrees_with_a_fine_grid(settings, start):
     model = learn(**settings)
@@ -249,14 +277,142 @@ def test_beyond_three_deviations_the_model_is_flat_but_the_way_back_counts():
     assert not stayed  # flat there, and x1 cannot make up for it
 
 
-def test_many_numbers_beyond_the_clipped_range_may_cut_the_search_short():
+def test_many_numbers_beyond_the_clipped_range_may_stay_or_come_back():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(3000, 9))
-    model = DynamicModelTreeClassifier(max_depth=0).partial_fit(X, X.sum(axis=1) > 0)
-    result = counterfactual(model, {f"x{j}": 3.5 for j in range(9)})
+    model = DynamicModelTreeClassifier(max_depth=0, max_bends=0).partial_fit(X, X.sum(axis=1) > 0)
+    x = {f"x{j}": 3.5 for j in range(9)}
+    result = counterfactual(model, x)
     assert model.predict_one(result.x) == result.target
-    assert not result.exact
-    assert counterfactual(model, {f"x{j}": 3.5 if j < 6 else 1.0 for j in range(9)}).exact
+    assert result.exact
+    values, units = np.array(list(x.values())), 0.5 / np.array(model._tree.engine.scale_factor)
+    nearest = np.array(list(result.x.values()))
+    for size in (0.01, 0.1, 0.5):
+        others = nearest + rng.normal(size=(20_000, 9)) * size * units
+        others = np.where(rng.random(others.shape) < 0.1, values, others)
+        is_other = model.predict(others) == result.target
+        ways = np.linalg.norm((others[is_other] - values) / units, axis=1)
+        assert ways.min(initial=math.inf) >= result.distance - ROUNDING
+
+
+# ---------------------------------------------------------------------- bends
+@functools.cache
+def bent(n_features=2, n_labels=2):
+    """A rule of distances from the middle, which lines have no words for."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(2000 * n_features, n_features))
+    score = np.abs(X[:, :1] if n_features == 2 else X).mean(axis=1)
+    score += rng.normal(size=len(X)) * 0.02
+    y = np.digitize(score, np.quantile(score, np.arange(1, n_labels) / n_labels))
+    return DynamicModelTreeClassifier(max_depth=0).partial_fit(X, y)
+
+
+def test_a_bend_gives_a_way_out_on_both_sides():
+    model = bent()
+    assert "bend" in [event.kind for event in model.events_]
+    for value in (-0.2, 0.2):
+        result = counterfactual(model, {"x0": value, "x1": 0.0})
+        assert result.exact
+        assert result.x["x0"] * value > 0
+        assert 0.4 < abs(result.x["x0"]) < 0.6
+        across = counterfactual(
+            model, {"x0": value, "x1": 0.0}, ranges={"x0": sorted([0, -value * 5])}
+        )
+        assert -0.6 < across.x["x0"] / math.copysign(1.0, value) < -0.4
+
+
+def test_the_default_tree_bends_and_what_it_says_holds():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(4000, 2))
+    y = (np.abs(X[:, 0]) > 0.5) ^ (rng.random(4000) < 0.02)
+    model = DynamicModelTreeClassifier().partial_fit(X, y)
+    assert "bend" in [event.kind for event in model.events_]
+    for x0, x1 in X[:20].tolist():
+        result = counterfactual(model, {"x0": x0, "x1": x1})
+        assert result.exact
+        assert (
+            model.predict_one(result.x) == result.target != model.predict_one({"x0": x0, "x1": x1})
+        )
+        assert abs(result.x["x0"]) == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize("n_labels", [2, 3])
+@pytest.mark.parametrize("n_features", [2, 3])
+def test_nothing_on_a_grid_is_nearer_where_it_bends(n_features, n_labels):
+    model = bent(n_features, n_labels)
+    assert max(n_bends(model)) >= 2
+    units = 0.5 / np.array(model._tree.engine.scale_factor)
+    n_steps = 400 if n_features == 2 else 70
+    axis = np.linspace(-1.2, 1.2, n_steps)
+    grid = np.stack(np.meshgrid(*[axis] * n_features), axis=-1).reshape(-1, n_features)
+    labels = model.predict(grid)
+    spacing = np.linalg.norm(2.4 / n_steps / units)
+    for values in np.random.default_rng(2).uniform(-1.1, 1.1, size=(12, n_features)):
+        x = {f"x{j}": value for j, value in enumerate(values.tolist())}
+        ways = np.linalg.norm((grid - values) / units, axis=1)
+        for target in range(n_labels):
+            hunt = find_nearest(model, x, target=target, fixed=(), ranges=None)
+            result = counterfactual(model, x, target=target)
+            assert result.exact
+            assert model.predict_one(result.x) == target
+            near = ways[labels == target].min()
+            assert math.sqrt(hunt.cost) * (1 - 1e-9) <= near <= math.sqrt(hunt.cost) + spacing
+
+
+@pytest.mark.parametrize("name", ["bends", "bends and missing", "tiny bends", "paper"])
+def test_pieces_say_what_the_models_inputs_do(name):
+    settings = MODELS[name]
+    model = learn(**settings)
+    tree, encoder = inside(model)
+    engine, rng = tree.engine, np.random.default_rng(5)
+    columns = make_columns(20, 9, settings.get("scale", 1.0), settings.get("missing", 0.0))
+    for i, leaf in itertools.product(range(20), tree.leaves()):
+        values = read_row(encoder, row_of(columns, i))
+        values[:2] = np.where(rng.random(2) < 0.3, values[:2] * 9, values[:2])
+        limits = Constraints.open(len(values))
+        start = Start(tree, encoder, values, limits)
+        demands = rng.normal(
+            size=(3, engine.n_columns + len(engine.bends(int(engine.model[leaf]))))
+        )
+        before = engine.inputs_at(leaf, values[None])[0]
+        for j in np.flatnonzero(~np.isnan(start.units[:2]) & ~np.isnan(values[:2])).tolist():
+            pieces = Curves(start, leaf).pieces(j, -math.inf, math.inf, demands)
+            assert any(piece.low <= values[j] <= piece.high for piece in pieces)
+            for piece in pieces:
+                other = values.copy()
+                other[j] = rng.uniform(piece.low, piece.high)
+                shift = (other[j] - values[j]) / start.units[j]
+                change = demands @ (engine.inputs_at(leaf, other[None])[0] - before)
+                assert piece.gains + piece.slopes * shift == pytest.approx(change, abs=1e-9)
+
+
+def test_many_bent_numbers_take_little_time():
+    model = bent(16)
+    engine = model._tree.engine
+    assert len({j for j, *_ in engine.bends(int(engine.model[0]))}) >= 8
+    rng = np.random.default_rng(3)
+    start = time.perf_counter()
+    for values in rng.uniform(-1, 1, size=(10, 16)).tolist():
+        result = counterfactual(model, {f"x{j}": value for j, value in enumerate(values)})
+        assert result.exact
+    assert time.perf_counter() - start < 3.0
+
+
+def test_a_search_cut_short_says_so(monkeypatch):
+    model = bent(2, 3)
+    values = np.random.default_rng(3).uniform(-1, 1, size=(20, 2)).tolist()
+    rows = [{f"x{j}": value for j, value in enumerate(row)} for row in values]
+    full = [counterfactual(model, row, target=2) for row in rows]
+    assert all(result.exact for result in full)
+    monkeypatch.setattr(sys.modules["driftree.explain.counterfactual"], "MAX_NODES", 1)
+    cut = [counterfactual(model, row, target=2) for row in rows]
+    assert not all(result.exact for result in cut)
+    for result, best in zip(cut, full, strict=True):
+        assert result.distance >= best.distance - ROUNDING
+        if result.exact:
+            assert result.distance == pytest.approx(best.distance, abs=ROUNDING)
+        if not result:
+            assert result.reason == "none was found before the search was cut short"
 
 
 # ---------------------------------------------------------------------- kinds of features
@@ -502,7 +658,7 @@ def test_what_is_said_can_be_done(name):
 
 def test_a_value_just_beyond_an_edge_is_rounded_beyond_it():
     X = np.random.default_rng(1).uniform(-1, 1, size=(4000, 2))
-    model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
+    model = DynamicModelTreeClassifier(max_bends=0).partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     edge = model.events_[0].condition
     assert edge.operator == "<="
     other = "x1" if edge.feature == "x0" else "x0"
