@@ -48,22 +48,33 @@ class Ablation(NamedTuple):
 # ruff: noqa: E501
 ABLATIONS = (
     Ablation("none", "default", ()),
-    Ablation("arrival-order", "default", (
+    Ablation("no-bends", "default", (
+        Edit("driftree/learn/evidence.py", "self.max_bends = p.max_bends", "self.max_bends = 0"),)),
+    Ablation("two-pieces", "default", (
+        Edit("driftree/learn/constants.py", "curve_pieces: int = 4", "curve_pieces: int = 2"),)),
+    Ablation("no-sureness", "default", (
+        Edit("driftree/learn/constants.py", "sureness_window: float = 500", "sureness_window: float = 0"),)),
+    Ablation("half-curvature", "default", (
+        Edit("driftree/learn/constants.py", "mean_curvature: bool = True", "mean_curvature: bool = False"),)),
+    Ablation("variance-10", "default", (
+        Edit("driftree/learn/constants.py", "variance: float = 1\n", "variance: float = 10\n"),)),
+    Ablation("none", "straight", ()),
+    Ablation("arrival-order", "straight", (
         Edit("kernels/chunk.hpp", "if (n == 1) return;", "for (int i = 0; i < n; i++) order_[i] = {0, i};\n        if (n > 0) return;"),)),
-    Ablation("trace-cap", "default", (
-        Edit("kernels/blend.hpp", "is_large = state.trace > 2.0 * kInitialCurvatureInverse * s.columns;",
+    Ablation("trace-cap", "straight", (
+        Edit("kernels/blend.hpp", "is_large = state.trace > 2.0 * variance * s.columns;",
              "is_large = state.trace > 1000.0 * s.columns;"),
-        Edit("kernels/blend.hpp", "if (is_large) limit_diagonal(s, matrix, state);",
+        Edit("kernels/blend.hpp", "if (is_large) limit_diagonal(s, matrix, state, variance);",
              "if (is_large) {\n"
              "        state.scale *= 1000.0 * s.columns / state.trace;\n"
              "        state.trace = 1000.0 * s.columns;\n    }"),
         Edit("kernels/blend.hpp", "void limit_diagonal(", "[[maybe_unused]] void limit_diagonal("),)),
-    Ablation("slow-floor", "default", (
+    Ablation("slow-floor", "straight", (
         Edit("driftree/learn/constants.py", "floor_first: float = 0.1", "floor_first: float = 0.01"),
         Edit("driftree/learn/constants.py", "floor_first_rows: float = 1000", "floor_first_rows: float = 10_000"),)),
-    Ablation("no-floor", "default", (
+    Ablation("no-floor", "straight", (
         Edit("driftree/learn/constants.py", "link_factor: float = 4", "link_factor: float = 1e300"),)),
-    Ablation("sure-for-ever", "default", (
+    Ablation("sure-for-ever", "straight", (
         Edit("driftree/learn/constants.py", "most_sure: float = 20", "most_sure: float = 1e300"),
         Edit("kernels/trials.hpp", "most_floored_(-std::log(tree.models.rates.floor.least))", "most_floored_(1e300)"),
         Edit("kernels/trials.hpp", "has_floor ? Model() : tree_.models[challenger.model]", "tree_.models[challenger.model]"),
@@ -72,27 +83,27 @@ ABLATIONS = (
              "made.twin.loss.has_floor = 0.0;\n"
              "            challenger.model = tree_.models.place(std::move(made.twin));"),
         Edit("kernels/model_tree.hpp", "made.has_floor ? std::exchange(nodes[0].model, -1) : -1", "-1"),)),
-    Ablation("prune-first", "default", (
+    Ablation("prune-first", "straight", (
         Edit("driftree/learn/tree.py", "if prune_excess >= replace_excess:", "if prune_excess >= 0:"),)),
-    Ablation("present-split-on-trial", "default", (
+    Ablation("present-split-on-trial", "straight", (
         Edit("driftree/learn/evidence.py", "and (p[1], p[2]) != present", ""),)),
-    Ablation("one-trial", "default", (
+    Ablation("one-trial", "straight", (
         Edit("driftree/learn/parameters.py", "trials: int = 3", "trials: int = 1"),)),
-    Ablation("ten-bins", "default", (
+    Ablation("ten-bins", "straight", (
         Edit("driftree/learn/parameters.py", "bins: int = 64", "bins: int = 10"),)),
-    Ablation("newton-alone", "default", (
+    Ablation("newton-alone", "straight", (
         Edit("kernels/blend.hpp", "state.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);",
              "state.preference = d > 8.0 ? 8.0 : 8.0;"),)),
-    Ablation("adagrad-alone", "default", (
+    Ablation("adagrad-alone", "straight", (
         Edit("kernels/blend.hpp", "state.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);",
              "state.preference = d > 8.0 ? -8.0 : -8.0;"),)),
-    Ablation("one-adagrad-pass", "default", (
+    Ablation("one-adagrad-pass", "straight", (
         Edit("driftree/learn/constants.py", "passes: int = 3", "passes: int = 1"),)),
-    Ablation("nothing-spared", "default", (
+    Ablation("nothing-spared", "straight", (
         Edit("driftree/learn/constants.py", "restless_share: float = 0.5", "restless_share: float = 1e300"),)),
-    Ablation("tau-16", "default", (
+    Ablation("tau-16", "straight", (
         Edit("driftree/learn/parameters.py", "epsilon: float = 1e-14", "epsilon: float = 1e-7"),)),
-    Ablation("no-fading", "default", (
+    Ablation("no-fading", "straight", (
         Edit("driftree/learn/parameters.py", "evidence_window: float = 20000", "evidence_window: float = 1e12"),)),
     Ablation("none", "paper", ()),
     Ablation("arrival-order", "paper", (
@@ -147,7 +158,10 @@ def score(ablation: Ablation, options: argparse.Namespace) -> dict[str, tuple[fl
         folder = Path(name)
         site = install(ablation.edits, folder)
         command = [sys.executable, str(ROOT / "benchmarks" / "quality.py")]
-        command += ["--streams", ",".join(options.streams), "--settings", ablation.setting]
+        is_straight = ablation.setting == "straight"  # the default setting without bends
+        command += ["--settings", "default" if is_straight else ablation.setting]
+        command += ["--set", "max_bends=0"] if is_straight else []
+        command += ["--streams", ",".join(options.streams)]
         command += ["--jobs", str(options.jobs), "--json", str(folder / "result.json")]
         command += ["--rows", str(options.rows)] if options.rows else []
         environment = {**os.environ, "PYTHONPATH": str(site)}

@@ -36,6 +36,7 @@ from resident import require_linux, resident_bytes
 from rich.console import Console
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, load
+from driftree.learn._kernels import LANES
 from driftree.learn.storage import container
 
 LEARNERS: dict[str, Callable[[], Any]] = {**SETTINGS, "FIMT-DD": FIMTDDClassifier}
@@ -44,6 +45,7 @@ LINK_BYTES = 76  # of those about the default setting's two links
 NODE_BYTES = 99  # links, condition and sums of a place for a node; there are as many as were needed
 GRID_BYTES = 12  # of the default setting's grid, even if it has not been chosen yet
 TRIAL_BYTES = 82  # of each place for a trial
+BEND_BYTES = 48  # of each place for a trial of bends
 FEATURE_BYTES = 198  # what is known of a feature's columns, and its scale
 SMALL_ROWS = 50  # of the small models
 
@@ -99,14 +101,21 @@ def formula(model: DynamicModelTreeClassifier) -> int:
     if p.setting == "paper":
         n_candidates = len(arrays["candidates.feature"])
         return fixed + model.n_nodes_ * 16 * size + n_candidates * (52 + 16 * size)
-    fixed += LINK_BYTES + n_places * (GRID_BYTES + TRIAL_BYTES * p.trials)
-    weights = 8 * (8 + 3 * size + engine.stride**2)
+    fixed += LINK_BYTES + n_places * (GRID_BYTES + BEND_BYTES + TRIAL_BYTES * p.trials)
+    is_model = arrays["model.numbers.lengths"] > 0
+    bends = arrays["model.bend_feature.lengths"][is_model].tolist()
+    models = sum(model_bytes(engine, n_bends) for n_bends in bends)
     bins = model._tree.evidence._bins(4 * size, 0, engine.n_features)
     grid = engine.n_features * ((bins + 1) * (24 + 4 * size) + 8) + 4 + 8 * size
-    n_models = model.n_nodes_ + 2 * count_trials(engine) + (engine.challenger >= 0)
     n_grids = sum(length > 0 for length in arrays["grid.edges.lengths"].tolist())
     first_rows = 8 * len(arrays["grid.first_rows"])
-    return fixed + n_models * weights + n_grids * grid + first_rows
+    return fixed + models + n_grids * grid + first_rows
+
+
+def model_bytes(engine: Any, n_bends: int) -> int:
+    """Return the bytes of a simple model's arrays."""
+    stride = -(-(engine.n_columns + n_bends) // LANES) * LANES if n_bends else engine.stride
+    return 8 * (10 + 3 * engine.n_outputs * stride + stride**2) + 20 * n_bends
 
 
 def count_trials(engine: Any) -> int:
