@@ -160,10 +160,10 @@ struct Blend {
     }
     // A copy with other bends. Those that go are fitted by the rest as well as may be: conditioned out, as if their
     // weights had always been 0. Those that come start from 0.
-    static Model rebent(const Shape& tree, const Schema& schema, const Model& from, const Bends& bends, double variance) {
-        Model model = from, to;
+    static Model rebent(const Shape& tree, const Schema& schema, Model from, const Bends& bends, double variance) {
+        Model to;
         const Shape old = from.shape(tree);
-        const BlendParts a(old, model.memory());
+        const BlendParts a(old, from.memory());
         for (int i = 0; i < from.bends.n(); i++)
             if (bends.find(from.bends.feature[i], from.bends.low[i], from.bends.high[i]) < 0)
                 condition_out(old, a, tree.columns + i);
