@@ -13,7 +13,7 @@ dicts, text included.
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ from river import ensemble, forest
 from river.datasets import synth
 
 import driftree
-from driftree.streams import load_data_set
+from driftree.evaluate import prequential, summarise
+from driftree.streams import load_data_set, open_stream
 
 NAMED = {
     "electricity": "electricity",
@@ -85,41 +86,11 @@ def load(stream: str, n_rows: int) -> tuple[pd.DataFrame, list[str]]:
     return X.astype(float), [str(label) for label in y]
 
 
-def f1(truth: Sequence[str], guess: Sequence[str]) -> float:
-    """Return the harmonic mean of weighted precision and weighted recall."""
-    y, p = np.array(truth), np.array(guess)
-    precision = 0.0
-    for label in np.unique(y):
-        hits, said = np.sum((y == label) & (p == label)), np.sum(p == label)
-        precision += np.mean(y == label) * (hits / said if said else 0.0)
-    recall = float(np.mean(y == p))
-    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
-
-
-def batches(X: pd.DataFrame, y: list[str]) -> Iterator[tuple[pd.DataFrame, list[str]]]:
-    """Yield batches of 0.1 % of the rows, at least 10."""
-    n = max(10, round(len(y) / 1000))
-    for i in range(0, len(y), n):
-        yield X[i : i + n], y[i : i + n]
-
-
 def run(learner: str, X: pd.DataFrame, y: list[str]) -> tuple[float, float]:
-    """Return mean F1 and mean splits (NaN: not a tree of ours)."""
-    model = LEARNERS[learner]()
-    scores, splits = [], []
-    for i, (rows, labels) in enumerate(batches(X, y)):
-        if learner in TREES:
-            if i:
-                scores.append(f1(labels, [str(label) for label in model.predict(rows)]))
-            model.partial_fit(rows, labels)
-            splits.append(model.n_splits_)
-            continue
-        dicts = rows.to_dict("records")
-        if i:
-            scores.append(f1(labels, [str(model.predict_one(x)) for x in dicts]))
-        for x, label in zip(dicts, labels, strict=True):
-            model.learn_one(x, label)
-    return float(np.mean(scores)), float(np.mean(splits)) if splits else np.nan
+    """Return mean F1 and mean splits (NaN: an ensemble)."""
+    stream = open_stream((X, np.array(y)), batch=max(10, round(len(y) / 1000)))
+    figures = summarise(prequential({learner: LEARNERS[learner]()}, stream))[learner]
+    return figures["f1"].mean, figures["n_splits"].mean if learner in TREES else np.nan
 
 
 def main() -> None:

@@ -464,15 +464,16 @@ class MeasuredTrials:
             is_late, earns = rows - trial.born > c.trial_rows, candidate.gain > 0
             is_hopeless = candidate.gain < -candidate.threshold or (is_late and not earns)
             bends_earn = rows - trial.born >= c.unbend_rows  # which a model with fewer has shown
-            if is_hopeless if candidate.added else bends_earn:
+            has_failed = is_hopeless if candidate.added else bends_earn
+            if has_failed:
                 self._bar_bends(node, rows, trial.n_failed)
             return
         if rows < trial.next_at:
             return
-        adds_first = trial.n_failed % 2 == 0
-        more, fewer = self._more_bends(node, trial.n_failed // 2), self._fewer_bends(node)
-        first, second = (more, fewer) if adds_first else (fewer, more)
-        wanted = first if first is not None else second
+        adds_first, n_halvings = trial.n_failed % 2 == 0, trial.n_failed // 2
+        wanted = self._more_bends(node, n_halvings) if adds_first else self._fewer_bends(node)
+        if wanted is None:
+            wanted = self._fewer_bends(node) if adds_first else self._more_bends(node, n_halvings)
         if wanted is not None:
             features = np.array([bend[0] for bend in wanted], dtype=np.int32)
             ends = np.array([bend[1:] for bend in wanted], dtype=np.float64).reshape(-1, 2)
