@@ -49,7 +49,7 @@ class Ablation(NamedTuple):
 ABLATIONS = (
     Ablation("none", "default", ()),
     Ablation("no-bends", "default", (
-        Edit("driftree/learn/evidence.py", "self.max_bends = p.max_bends", "self.max_bends = 0"),)),
+        Edit("driftree/learn/model_trials.py", "if self.max_bends == 0:\n            return", "if self.max_bends >= 0:\n            return"),)),
     Ablation("two-pieces", "default", (
         Edit("driftree/learn/constants.py", "curve_pieces: int = 4", "curve_pieces: int = 2"),)),
     Ablation("no-sureness", "default", (
@@ -58,6 +58,14 @@ ABLATIONS = (
         Edit("driftree/learn/constants.py", "mean_curvature: bool = True", "mean_curvature: bool = False"),)),
     Ablation("variance-10", "default", (
         Edit("driftree/learn/constants.py", "variance: float = 1\n", "variance: float = 10\n"),)),
+    Ablation("no-price", "default", (
+        Edit("driftree/learn/constants.py", "split_price: float = 0.001", "split_price: float = 0"),)),
+    Ablation("close-thresholds", "default", (
+        Edit("driftree/learn/constants.py", "least_distance: float = 0.03", "least_distance: float = 0"),)),
+    Ablation("one-memory", "default", (
+        Edit("driftree/learn/constants.py", "short_memory: float = 1 / 3", "short_memory: float = 1"),)),
+    Ablation("epsilon-14", "default", (
+        Edit("driftree/learn/parameters.py", "epsilon: float = 1e-8", "epsilon: float = 1e-14"),)),
     Ablation("none", "straight", ()),
     Ablation("arrival-order", "straight", (
         Edit("kernels/chunk.hpp", "if (n == 1) return;", "for (int i = 0; i < n; i++) order_[i] = {0, i};\n        if (n > 0) return;"),)),
@@ -102,7 +110,7 @@ ABLATIONS = (
     Ablation("nothing-spared", "straight", (
         Edit("driftree/learn/constants.py", "restless_share: float = 0.5", "restless_share: float = 1e300"),)),
     Ablation("tau-16", "straight", (
-        Edit("driftree/learn/parameters.py", "epsilon: float = 1e-14", "epsilon: float = 1e-7"),)),
+        Edit("driftree/learn/parameters.py", "STRAIGHT_EPSILON = 1e-14", "STRAIGHT_EPSILON = 1e-7"),)),
     Ablation("no-fading", "straight", (
         Edit("driftree/learn/parameters.py", "evidence_window: float = 20000", "evidence_window: float = 1e12"),)),
     Ablation("none", "paper", ()),

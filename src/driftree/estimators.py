@@ -40,8 +40,9 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
     Parameters
     ----------
     epsilon : float or None, default=None
-        The risk that a change is due to chance. Smaller: fewer splits, later. None is 1e-14, in the
-        paper's setting 1e-7, its "10e-8" for the confidence test (11).
+        The risk that a change is due to chance. Smaller: fewer splits, later. None is 1e-8
+        (1e-14 with ``max_bends=0``), in the paper's setting 1e-7, its "10e-8" for the confidence
+        test (11).
     categorical : sequence of names or positions, default=None
         Features whose values are categories although they look like numbers. Text, booleans and
         categorical columns of data frames are recognised. A position refers to the columns of the

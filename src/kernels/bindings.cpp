@@ -164,7 +164,7 @@ void bind_model_tree(nb::class_<Engine>& bound) {
     bound.def("split", writing<Engine>(&Engine::split), "node"_a, "place"_a)
         .def("prune", writing<Engine>(&Engine::prune), "node"_a)
         .def("set_levels", writing<Engine>(&Engine::set_levels), "node"_a, nb::kw_only(), "split"_a, "prune"_a, "replace"_a,
-             "rest"_a)
+             "rest"_a, "n_splits"_a)
         .def("node", &node_state<Engine>, "node"_a)
         .def_prop_ro("link_is_due", reading<Engine>([](const Engine& e) { return e.evidence.is_link_due(); }))
         .def("accumulate", &accumulate<Engine>, "X"_a, "targets"_a, "weights"_a)
@@ -261,12 +261,18 @@ nb::list bend_proposals(const MeasuredTree& engine, int node) {
     return out;
 }
 
+double memory(const MeasuredTree& engine, int model) {
+    const Reading lock(engine);
+    return engine.models[checked_model(engine, model)].blend.memory;
+}
+
 BendTrial bend_trial(const MeasuredTree& engine, int node) {
     const Reading lock(engine);
     return engine.evidence.bend_trials[checked_node(engine, node)];
 }
 
-void start_bend_trial(MeasuredTree& engine, int node, Codes features, Doubles low, Doubles high, double level) {
+void start_bend_trial(MeasuredTree& engine, int node, Codes features, Doubles low, Doubles high, double memory,
+                      double level) {
     const Writing lock(engine);
     if (features.size() != low.size() || features.size() != high.size())
         throw nb::value_error("every bend must have two ends");
@@ -281,7 +287,7 @@ void start_bend_trial(MeasuredTree& engine, int node, Codes features, Doubles lo
         bends.low.push_back(low.data()[i]);
         bends.high.push_back(high.data()[i]);
     }
-    engine.evidence.start_bend_trial(checked_node(engine, node), bends, level);
+    engine.evidence.start_bend_trial(checked_node(engine, node), bends, memory, level);
 }
 
 nb::object curvature_inverse(const MeasuredTree& engine, int model) {
@@ -294,6 +300,12 @@ nb::object curvature_inverse(const MeasuredTree& engine, int model) {
     for (std::size_t r = 0; r < columns; r++)
         for (std::size_t c = 0; c < columns; c++) out.push_back(parts.state->scale * parts.matrix[r * shape.stride + c]);
     return new_array(std::move(out), {columns, columns});
+}
+
+double sureness_variance(const MeasuredTree& engine, int model) {
+    const Reading lock(engine);
+    const bool learns = engine.models.rates.sureness_window > 0.0;
+    return learns ? 1.0 / (engine.models[checked_model(engine, model)].blend.sureness_rows + kFirstSurenessRows) : 0.0;
 }
 
 nb::tuple grid_sums(const MeasuredTree& engine, int node) {
@@ -326,22 +338,23 @@ void bind_measured(nb::module_& m) {
             "__init__",
             [](Engine* self, int n_classes, int max_nodes, std::uint64_t seed, double evidence_window, int trials,
                int first_rows, int rest_share, double rest_least, int recent_speed, double alarm_factor,
-               double restless_rows, double model_window, double rows_per_input, int passes, double clear_lead,
-               double most_sure, double variance, double sureness_window, bool mean_curvature, double floor_first,
-               double floor_first_rows, double floor_rows, double floor_least, double floor_most) {
+               double restless_rows, double split_price, double model_window, double rows_per_input, int passes,
+               double clear_lead, double most_sure, double variance, double sureness_window, bool mean_curvature,
+               double floor_first, double floor_first_rows, double floor_rows, double floor_least, double floor_most) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 new (self) Engine({{model_window, rows_per_input, passes, clear_lead, most_sure, variance, sureness_window,
                                     mean_curvature, floor},
                                    {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor,
-                                    restless_rows},
+                                    restless_rows, split_price},
                                    seed,
                                    max_nodes},
                                   n_classes);
             },
             "n_classes"_a, nb::kw_only(), "max_nodes"_a, "seed"_a, "evidence_window"_a, "trials"_a, "first_rows"_a,
-            "rest_share"_a, "rest_least"_a, "recent_speed"_a, "alarm_factor"_a, "restless_rows"_a, "model_window"_a,
-            "rows_per_input"_a, "passes"_a, "clear_lead"_a, "most_sure"_a, "variance"_a, "sureness_window"_a,
-            "mean_curvature"_a, "floor_first"_a, "floor_first_rows"_a, "floor_rows"_a, "floor_least"_a, "floor_most"_a)
+            "rest_share"_a, "rest_least"_a, "recent_speed"_a, "alarm_factor"_a, "restless_rows"_a, "split_price"_a,
+            "model_window"_a, "rows_per_input"_a, "passes"_a, "clear_lead"_a, "most_sure"_a, "variance"_a,
+            "sureness_window"_a, "mean_curvature"_a, "floor_first"_a, "floor_first_rows"_a, "floor_rows"_a, "floor_least"_a,
+            "floor_most"_a)
         .def("trials", &trials, "node"_a)
         .def(
             "refresh_at",
@@ -376,10 +389,12 @@ void bind_measured(nb::module_& m) {
                  e.adopt_challenger();
              })
         .def("curvature_inverse", &curvature_inverse, "model"_a)
+        .def("sureness_variance", &sureness_variance, "model"_a)
         .def("bend_worth", &bend_worth, "model"_a)
         .def("bend_proposals", &bend_proposals, "node"_a)
         .def("bend_trial", &bend_trial, "node"_a)
-        .def("start_bend_trial", &start_bend_trial, "node"_a, "features"_a, "low"_a, "high"_a, "level"_a)
+        .def("start_bend_trial", &start_bend_trial, "node"_a, "features"_a, "low"_a, "high"_a, "memory"_a, "level"_a)
+        .def("memory", &memory, "model"_a)
         .def(
             "drop_bend_trial",
             [](Engine& e, int node) {

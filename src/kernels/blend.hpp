@@ -382,15 +382,16 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& le
 
 template <class Loss>
 void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first) {
-    const double least = rates.rows_per_column * group.s.columns,
-                 keep = 1.0 - 1.0 / (rates.rows > least ? rates.rows : least);
+    const double least = rates.rows_per_column * group.s.columns, memory = rates.rows > least ? rates.rows : least;
+    double keep[kLanes];
+    for (int l = 0; l < group.n; l++) keep[l] = 1.0 - 1.0 / (memory * group.models[l]->state->memory);
     const int free_outputs = group.s.outputs - 1;  // of a joint loss: one follows from the others
     const double share = Loss::kIsJoint && rates.mean_curvature ? 2.0 / free_outputs : 1.0;
     bool waits[kLanes] = {};
     group.for_rows([&](int i) {
         if (i > 0 || !knows_first) group.template ask<&BlendParts::newton, &Scratch::newton>(i);
         for (int l = 0; l < group.n; l++)
-            newton_row(group.s, *group.models[l], *group.lessons[l], i, group.step(l, i), keep, share, rates.variance,
+            newton_row(group.s, *group.models[l], *group.lessons[l], i, group.step(l, i), keep[l], share, rates.variance,
                        group.scratch(l), waits[l]);
     });
     for (int l = 0; l < group.n; l++)
@@ -432,7 +433,8 @@ inline void learn_sureness(const Rows& rows, const Lesson& lesson, double window
         n += weight;
     }
     state.sureness_rows = std::exp(-n / window) * state.sureness_rows + grip;
-    const double step = pull / (state.sureness_rows + 10.0), limited = step > 0.5 ? 0.5 : (step < -0.5 ? -0.5 : step);
+    const double step = pull / (state.sureness_rows + kFirstSurenessRows),
+                 limited = step > 0.5 ? 0.5 : (step < -0.5 ? -0.5 : step);
     const double sureness = state.sureness * std::exp(-limited);
     state.sureness = sureness > 1.0 ? 1.0 : (sureness < 0.01 ? 0.01 : sureness);
 }

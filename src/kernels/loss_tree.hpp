@@ -17,7 +17,8 @@ struct NodeRecord {
     std::vector<double> class_rows;               // rows of each class, faded like the losses
     double refresh_at = 0.0;                      // rows of the node at which Python wants to look for candidates
     double split_level = 0.0, prune_level = 0.0;  // set by Python: what the gains must reach to be reported,
-    double replace_level = 0.0, rest_level = std::numeric_limits<double>::infinity();  // and what lets the node rest
+    double replace_level = 0.0, rest_level = std::numeric_limits<double>::infinity();  // and what lets the node rest;
+    int n_splits = 0;                                                                  // of its branch
 };
 
 // What the rows of a step add to a node. Additive over rows.

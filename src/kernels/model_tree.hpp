@@ -216,12 +216,14 @@ public:
         add_node(-1, evidence.take_exchange(plain, made), std::move(memory));
         n_changes++;
     }
-    void set_levels(int node, double split_level, double prune_level, double replace_level, double rest_level) {
+    void set_levels(int node, double split_level, double prune_level, double replace_level, double rest_level,
+                    int n_splits) {
         NodeRecord& record = records[node];
         record.split_level = split_level;
         record.prune_level = prune_level;
         record.replace_level = replace_level;
         record.rest_level = rest_level;
+        record.n_splits = n_splits;
     }
 
     // ---------------------------------------------------------------- growing

@@ -170,7 +170,7 @@ struct Blend {
         to.loss = from.loss;
         to.blend = from.blend;
         to.bends = bends;
-        to.stride = padded(tree.columns + bends.n());
+        to.stride = bends.n() == 0 ? tree.stride : padded(tree.columns + bends.n());  // the inputs of all, or its own
         const Shape s = to.shape(tree);
         to.numbers.assign(size(s), 0.0);
         const BlendParts b(s, to.memory());
@@ -284,6 +284,7 @@ public:
         Kind::start(s, again, rates);
         again.numbers.swap(model.numbers);
         again.loss.has_floor = model.loss.has_floor;
+        again.blend.memory = model.blend.memory;
         model.loss = again.loss;
         model.blend = again.blend;
     }
@@ -346,7 +347,8 @@ public:
                 inner("has_floor", model.loss.has_floor), inner("floor_rows", model.loss.floor_rows);
                 inner("preference", model.blend.preference), inner("scale", model.blend.scale);
                 inner("trace", model.blend.trace), inner("wrong", model.blend.wrong);
-                inner("sureness", model.blend.sureness), inner("sureness_rows", model.blend.sureness_rows);
+                inner("memory", model.blend.memory), inner("sureness", model.blend.sureness),
+                    inner("sureness_rows", model.blend.sureness_rows);
                 inner("bend_feature", model.bends.feature), inner("bend_low", model.bends.low);
                 inner("bend_high", model.bends.high);
             }

@@ -41,11 +41,15 @@ struct LossState {
     double floor_rows = 0;  // rows that the floor has learnt from
 };
 
+// What is known of a blend's sureness before it has seen a row, in the unit of `sureness_rows`.
+constexpr double kFirstSurenessRows = 10.0;
+
 // What the blend knows besides the weights of its two learners (blend.hpp).
 struct BlendState {
     double preference = 0;     // D: log evidence for Newton against Adagrad, faded
     double scale = 1;          // the true curvature inverse is scale * matrix
     double trace = 0;          // of the true matrix
+    double memory = 1;         // rows that Newton remembers, as a share of those that the rates say
     double wrong = 0;          // share of the last rows (some 50) whose label had less than even odds
     double sureness = 1;       // by which the blended predictors are multiplied: less than 1 if they say too much
     double sureness_rows = 0;  // what is known of it: the curvature of the loss by its logarithm, faded

@@ -182,6 +182,7 @@ void check_model(const Model& model, const Shape& shape, Blend) {
     need(is_weight(model.blend.trace), "model.trace", "is out of range");
     need(model.blend.sureness > 0.0 && model.blend.sureness <= 1.0, "model.sureness", "must be above 0 and at most 1");
     need(model.blend.sureness_rows >= 0.0, "model.sureness_rows", "must not be negative");
+    need(model.blend.memory >= 1e-3 && model.blend.memory <= 1e3, "model.memory", "must be from 0.001 to 1000");
     need(model.blend.wrong >= 0.0 && model.blend.wrong <= 1.0, "model.wrong", "must be from 0 to 1");
     const BlendParts parts(shape, model.memory());
     need(std::all_of(parts.squares, parts.newton, [](double sum) { return sum >= 0.0; }), "model.numbers",

@@ -28,6 +28,7 @@ struct TrialRates {                  // handed in by Python (learn/constants.py)
     int recent_speed = 16;           // what is recent fades so many times as fast
     double alarm_factor = 1.2;       // recent loss beside that of the long run from which nothing is spared
     double restless_rows = 10000.0;  // of the stream for which nothing is spared then
+    double split_price = 0.0;        // nats per row of the stream that a split must earn: counted as loss of what has it
 };
 
 struct Trial {
@@ -278,11 +279,14 @@ public:
     void absorb(int node, const Fade& fade, const NodeSums&, Part& part) {
         grids[node].fade(fade.keep);
         grids[node].absorb(tree_.f, tree_.shape, part.grid, tree_.table->n_features(), rates.first_rows);
+        NodeRecord& record = tree_.records[node];
+        const double price = rates.split_price * rates.window * (1.0 - fade.keep), below = record.n_splits * price;
+        record.subtree_loss += below;
         for (const TrialSums& sums : part.trials) {
             Trial& trial = trials[sums.trial];
             trial.node_loss = fade.keep * trial.node_loss + sums.node_loss;
-            trial.subtree_loss = fade.keep * trial.subtree_loss + sums.subtree_loss;
-            trial.trial_loss = fade.keep * trial.trial_loss + sums.trial_loss;
+            trial.subtree_loss = fade.keep * trial.subtree_loss + sums.subtree_loss + below;
+            trial.trial_loss = fade.keep * trial.trial_loss + sums.trial_loss + price;
             trial.evidence = fade.keep * trial.evidence + sums.seen;
             trial.n_left += sums.n_left;
             trial.n_right += sums.n_right;
@@ -395,10 +399,11 @@ public:
         trial = Trial();
     }
     // ---- bends
-    // Tries the node's model with these bends instead of those that it has.
-    void start_bend_trial(int node, const Bends& bends, double level) {
+    // Tries the node's model with these bends and this memory instead of those that it has.
+    void start_bend_trial(int node, const Bends& bends, double memory, double level) {
         Model model = Blend::rebent(tree_.shape, tree_.table->schema, tree_.models[tree_.nodes[node].model], bends,
                                     tree_.models.rates.variance);
+        model.blend.memory = memory;
         tree_.models.make_places(1);
         drop_bend_trial(node);
         bend_trials[node].born = tree_.nodes[node].rows;

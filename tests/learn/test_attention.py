@@ -52,7 +52,9 @@ def make_branch(**parameters):
     engine.split(0, 0)
     engine.start_trial(0, 1, 0.5, False, False, -1, 0.5)
     alter(tree, {("sums.recent", 0): 1e100, ("restless_until", 0): 0.0})
-    engine.set_levels(0, split=math.inf, prune=math.inf, replace=math.inf, rest=-math.inf)
+    engine.set_levels(
+        0, split=math.inf, prune=math.inf, replace=math.inf, rest=-math.inf, n_splits=0
+    )
     return engine
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import stored
 from driftree import DynamicModelTreeClassifier, ModelFileError
 from driftree.learn.events import Bend, Unbend
-from driftree.learn.evidence import curve_pieces
+from driftree.learn.model_trials import curve_pieces
 from driftree.learn.storage import container, models
 from quick import engine_of, examples, make_stream, make_tree, make_weights, of_setting, streams
 
@@ -81,13 +81,13 @@ def test_a_feature_that_can_have_no_curve_is_in_nobodys_way():
     X = np.column_stack([rng.integers(0, 3, 2000), rng.normal(size=2000)])
     y = ((X[:, 0] == 1) ^ (rng.random(2000) < 0.05)).astype(int)
     model = DynamicModelTreeClassifier(max_nodes=1).partial_fit(X, y)
-    evidence, engine = model._tree.evidence, engine_of(model)
+    models, engine = model._tree.evidence.models, engine_of(model)
     scores = {feature: score for score, feature, _ in engine.bend_proposals(0)}
     assert scores[0] > scores[1]
     assert curve_pieces(0, engine.edges(0)[0], 4) == []
     taken = {feature for feature, _, _ in bends_of(model)}
-    found = evidence._more_bends(0, n_halvings=20)
-    assert taken or {feature for feature, _, _ in found} == {1}
+    found = models._more_bends(0, 20)
+    assert taken or {feature for feature, _, _ in found.bends} == {1}
 
 
 # ---------------------------------------------------------------------- promises

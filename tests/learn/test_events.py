@@ -11,15 +11,15 @@ from hypothesis import given
 from driftree import DynamicModelTreeClassifier
 from driftree.explain import loss_by_node
 from driftree.learn.events import (
-    Bend,
     Condition,
     LinkChange,
+    MemoryChange,
+    ModelChange,
     Prune,
     Replace,
     RunnerUp,
     Split,
     Spot,
-    Unbend,
     join_path,
     make_path,
 )
@@ -121,7 +121,9 @@ def test_events_speak_of_the_users_features_and_units():
     model = DynamicModelTreeClassifier()
     model.learn_many(frame[["income", "age"]], (is_old ^ (frame["income"] > 50_000)).tolist())
     for event in model.events_:
-        if isinstance(event, Bend):
+        if isinstance(event, MemoryChange):
+            places = []
+        elif isinstance(event, ModelChange):
             places = [(curve.feature, knot) for curve in event.curves for knot in curve.knots]
         else:
             places = [(event.condition.feature, event.condition.value)]
@@ -184,7 +186,7 @@ def test_the_log_replays_to_the_tree(setting, stream, mood):
         tree = model._tree
         for event in events:
             node = follow(root, event.path)
-            if isinstance(event, (Bend, Unbend)):
+            if isinstance(event, ModelChange):
                 assert event.n_removed == 0
                 continue
             if isinstance(event, (Prune, Replace)):

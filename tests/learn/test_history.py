@@ -14,7 +14,7 @@ from driftree import DynamicModelTreeClassifier
 from driftree.learn import constants
 from driftree.learn import history as history_module
 from driftree.learn.curves import node_effects
-from driftree.learn.events import Bend, Unbend
+from driftree.learn.events import ModelChange
 from driftree.learn.history import Structure
 from quick import SETTINGS, examples, make_stream, moods, of_setting, streams
 
@@ -87,7 +87,7 @@ def test_what_was_removed_is_what_stood_below():
             continue
         tree = model.tree_at(new[0].step - 1)
         for event in new:
-            is_bend = isinstance(event, (Bend, Unbend))
+            is_bend = isinstance(event, ModelChange)
             assert event.removed == (() if is_bend else tree.below(event.node))
             tree = tree.after(event)
         assert tree == model._tree.history.now

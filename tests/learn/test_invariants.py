@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from driftree import DynamicModelTreeClassifier
 from driftree.learn import constants
-from driftree.learn.events import Bend, Prune, Unbend
+from driftree.learn.events import MemoryChange, ModelChange, Prune, Unbend
 from quick import (
     N_ROWS,
     SETTINGS,
@@ -111,12 +111,16 @@ def n_bends(engine, node):
     return len(engine.bends(int(engine.model[node])))
 
 
-def bend_thresholds(model, engine, event):
-    """What more bends must prove, as inputs; fewer a quarter of it, or they may lose as much."""
-    n_pieces = sum(len(curve.knots) - 1 for curve in event.curves)
+def model_thresholds(model, engine, event):
+    """What more bends must prove, as inputs, and a memory as one.
+
+    Fewer bends must prove a quarter of it, or may lose as much.
+    """
+    is_memory = isinstance(event, MemoryChange)
+    n_pieces = 1 if is_memory else sum(len(curve.knots) - 1 for curve in event.curves)
     level = -math.log(model._tree.parameters.epsilon)
     level += 0.1 * n_pieces * max(1, engine.n_classes - 1)
-    return (level,) if isinstance(event, Bend) else (level / 4, -level / 4)
+    return (level / 4, -level / 4) if isinstance(event, Unbend) else (level,)
 
 
 def thresholds(model, engine, node):
@@ -183,8 +187,8 @@ def check_events(model, engine, events):
     for event in events:
         assert event.gain >= event.threshold
         assert event.gain == pytest.approx(event.loss_before - event.loss_after)
-        if isinstance(event, (Bend, Unbend)):
-            levels = bend_thresholds(model, engine, event)
+        if isinstance(event, ModelChange):
+            levels = model_thresholds(model, engine, event)
             assert any(event.threshold == pytest.approx(level) for level in levels)
         elif len(events) == 1 and model.setting == "measured" and event.kind != "link":
             split, _, prune = thresholds(model, engine, event.node)

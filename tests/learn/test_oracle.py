@@ -31,6 +31,7 @@ KINDS = {
     "floor": "LinkChange",
     "bend": "Bend",
     "unbend": "Unbend",
+    "memory": "MemoryChange",
 }
 
 

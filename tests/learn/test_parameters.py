@@ -139,7 +139,7 @@ def test_paper_is_the_same_class_with_the_papers_defaults():
 # ---------------------------------------------------------------------- settings
 DEFAULTS = {
     "measured": {
-        "epsilon": 1e-14,
+        "epsilon": 1e-8,
         "evidence_window": 20000,
         "model_window": 1000,
         "bins": 64,
@@ -174,7 +174,9 @@ def test_the_documentation_states_these_defaults():
         if name not in ("epsilon", "gain_step"):
             stated = text.split(f"{name} : ")[1].split("None is ")[1].split(". ")[0]
             assert float(stated.rstrip(".").replace(",", "")) == value, name
-    assert "None is 1e-14, in the paper's setting 1e-7" in text
+    assert "None is 1e-8 (1e-14 with ``max_bends=0``), in the paper's setting 1e-7" in text
+    assert resolved(max_bends=0).epsilon == 1e-14
+    assert resolved(max_bends=0, epsilon=0.1).epsilon == 0.1
     assert resolved(setting="paper", learning_rate=0.3).gain_step == 0.3
 
 

@@ -84,6 +84,7 @@ GUARDS = {
     "model.scale": "bounded",
     "model.trace": "bounded",
     "model.wrong": "bounded",
+    "model.memory": "bounded",
     "model.sureness": "bounded",
     "model.sureness_rows": "bounded",
     "bend_trial.node_loss": "bounded",

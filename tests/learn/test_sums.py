@@ -25,7 +25,7 @@ def rows_of(seed, n_classes=2, n_rows=400):
 
 def make_grown(setting, n_classes=2):
     """A tree in mid-stream, and rows that come next."""
-    tree = make_tree(n_classes, **of_setting(setting, max_nodes=9, epsilon=1.0, gain_step=2.0))
+    tree = make_tree(n_classes, **of_setting(setting, max_nodes=9, epsilon=0.5, gain_step=2.0))
     engine = tree.engine
     for _ in range(3):
         engine.add_feature(False, True)
@@ -122,7 +122,7 @@ def test_sums_are_archived(setting):
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_copy_of_the_tree_may_sum_for_it(setting):
     tree, (X, y, w) = make_grown(setting)
-    copy = make_tree(**of_setting(setting, max_nodes=9, epsilon=1.0, gain_step=2.0))
+    copy = make_tree(**of_setting(setting, max_nodes=9, epsilon=0.5, gain_step=2.0))
     copy.restore(tree.knowledge())
     tree.engine.absorb(copy.engine.accumulate(X, y, w))
     assert tree.engine.n_rows == copy.engine.n_rows + len(X)

@@ -16,7 +16,7 @@ from driftree.explain.over_time import gain_race, weights_over_time
 from driftree.show.over_time import MINUS, plot_gain_race, plot_weights_over_time
 from driftree.show.scores import MAX_POINTS, STYLES, plot_tradeoff
 from driftree.show.style import text_on
-from driftree.show.timeline import KINDS, plot_drift_by_level, plot_timeline
+from driftree.show.timeline import KINDS, RARE, plot_drift_by_level, plot_timeline
 from picture_models import changing, records, texts_of, turning
 from readable_models import many
 
@@ -25,7 +25,7 @@ def test_timeline_has_a_mark_for_every_change_in_its_lane():
     model = many()
     _, below = plot_timeline(model, drifts=[900])
     sizes = {}
-    lanes = {kind: own for kind, own in KINDS.items() if kind not in ("bend", "unbend")}
+    lanes = {kind: own for kind, own in KINDS.items() if kind not in RARE}
     for lane, (kind, (name, _, colour)) in enumerate(lanes.items()):
         own = [event for event in model.events_ if event.kind == kind]
         marks = below.collections[lane]

@@ -198,6 +198,7 @@ class BlendModel:
     def __init__(self, shape, habits, floor=False):
         self.habits, self.A = habits, habits.variance * np.eye(shape[1])
         self.D, self.wrong, self.sureness, self.grip = 0.0, 0.0, 1.0, 0.0
+        self.memory = 1.0  # of Newton, as a share of the usual
         self.Wa, self.Ga, self.Wb = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         self.bends = []  # inputs (feature, low, high) of its own, behind those of all models
         self.set_floor(floor)
@@ -308,7 +309,7 @@ class BlendModel:
         if self.habits.mean_curvature and len(residual) > 1:
             h *= 2 / (len(residual) - 1)
         h = max(0.01, h)
-        f = (1.0 - 1.0 / max(self.habits.memory, 20 * len(z))) ** w
+        f = (1.0 - 1.0 / (self.memory * max(self.habits.memory, 20 * len(z)))) ** w
         u = self.A @ z
         q = f + w * h * (z @ u)
         self.A = (self.A - w * h * np.outer(u, u) / q) / f  # outer(u, u) is exactly symmetric
@@ -464,6 +465,7 @@ class NaiveTree:
     YOUTH, OLD_REFRESH, REST = 10_000, 1000, 16
     RECENT, ALARM, RESTLESS = 16, 1.2, 0.5
     PIECES, UNBEND, MOST_BARS, SURENESS = 4, 5000, 5, 500
+    PRICE, SHORT_MEMORY, DISTANCE = 0.001, 1 / 3, 0.03
 
     def __init__(self, n_features, n_classes=2, setting="measured", *, epsilon=None,
                  evidence_window=20000, model_window=1000, bins=64, trials=3, max_bends=64, seed=1,
@@ -471,10 +473,11 @@ class NaiveTree:
                  replacement_rate=0.5, categorical=()):  # fmt: skip
         self.measured = {"measured": True, "paper": False}[setting]
         self.m, self.c, self.outputs = n_features, n_classes, 1 if n_classes <= 2 else n_classes
-        self.epsilon = epsilon or (1e-14 if self.measured else 1e-7)
+        self.epsilon = epsilon or ((1e-8 if max_bends else 1e-14) if self.measured else 1e-7)
         self.window, self.max_bends = evidence_window, max_bends
         lines = Habits(model_window, 10.0, 0.0, mean_curvature=False)
         self.habits = Habits(model_window, 1.0, self.SURENESS) if max_bends else lines
+        self.price, self.distance = (self.PRICE, self.DISTANCE) if max_bends else (0.0, 0.0)
         self.bins, self.n_trials = bins, trials
         self.seed, self.learning_rate = seed, learning_rate
         self.gain_step = learning_rate if gain_step is None else gain_step
@@ -796,12 +799,17 @@ class NaiveTree:
         fade = math.exp(-(self.T - node.T) / self.window)
         node.T = self.T
         node.own_loss = fade * node.own_loss + stands_for * (rows.w * loss).sum()
+        price = self.price * self.window * (1 - fade)  # for each split; of each row, faded
+        below = price * (len(node.nodes()) // 2)
         node.subtree_loss = fade * node.subtree_loss + stands_for * (rows.w * leaf_loss).sum()
+        node.subtree_loss += below
         node.evidence = fade * node.evidence + stands_for * rows.w.sum()
         earned = stands_for * ((rows.w * loss).sum() - (rows.w * leaf_loss).sum())
         node.recent = fade**self.RECENT * node.recent + earned
         for trial in node.trials:
             trial.fade(fade)
+            trial.trial_loss += price
+            trial.subtree_loss += below
             for side, mask in enumerate(trial.split.sides(rows.X)):
                 if mask.any():
                     trial.learn(side, rows.take(mask), loss[mask], leaf_loss[mask], stands_for)
@@ -881,11 +889,25 @@ class NaiveTree:
                 continue
             taken.add(split.feature)  # only the best of a feature, and not the split that is there
             present = not leaf and split.value == node.split.value
-            if len(node.trials) < room and not (present and split.feature == node.split.feature):
+            present = present and split.feature == node.split.feature
+            if len(node.trials) < room and not present and not self.is_near(node, split):
                 models = [copy.deepcopy(node.model) for _ in "LR"]
                 for model, side in zip(models, n, strict=True):
                     model.A /= side / sum(n)
                 node.trials.append(Trial(split, slot, models, node.rows))
+
+    def is_near(self, node, split):
+        """Is there nearly the same threshold on the way to the node?"""
+        above = self.root
+        while above is not node:
+            other = above.split
+            edges = (self.root.grid and self.root.grid[split.feature].edges) or [0.0, 0.0]
+            gap = abs(other.value - split.value)
+            is_same = other.feature == split.feature and not other.equality
+            if is_same and gap < self.distance * (edges[-1] - edges[0]):
+                return True
+            above = above.left if node in above.left.nodes() else above.right
+        return False
 
     def decide_measured(self, node):
         """Measured gains (3), (4), (5) against tau."""
@@ -927,8 +949,8 @@ class NaiveTree:
 
         With fewer bends it need not be better after many rows, when the node is looked at anyway.
         """
-        if node.bend.added:
-            return self.required(len(node.bend.added))
+        if not node.bend.removed:
+            return self.required(max(1, len(node.bend.added)))
         is_old = node.rows - node.bend.born >= self.UNBEND and node.rows >= node.refresh_at
         return self.required(len(node.bend.removed)) * (-0.25 if is_old else 0.25)
 
@@ -938,7 +960,7 @@ class NaiveTree:
         if trial is None or trial.gain < self.bend_level(node):
             return
         second = max((t.gain for t in node.trials), default=None)
-        kind = "bend" if trial.added else "unbend"
+        kind = "bend" if trial.added else "unbend" if trial.removed else "memory"
         sums = trial.node_loss, trial.loss, trial.evidence
         self.record(kind, node, self.bend_level(node), *sums, second=second, n_removed=0)
         node.model, node.bend, node.trials = trial.model, None, []
@@ -950,26 +972,41 @@ class NaiveTree:
         node.next_bend, node.n_failed = node.rows + self.TRIAL_AGE, 0
 
     def refresh_bends(self, node):
-        """End the trial of bends if it failed; start another when it is time."""
+        """End the trial of a model if it failed; start another when it is time.
+
+        While bends that failed are barred, another memory has its turn.
+        """
         trial = node.bend
-        if trial:
-            is_late = node.rows - trial.born > self.TRIAL_AGE
-            lost = trial.gain < -self.bend_level(node) or (is_late and trial.gain <= 0)
-            if lost if trial.added else node.rows - trial.born >= self.UNBEND:
-                wait = self.BAR * 2 ** min(node.n_failed, self.MOST_BARS)
-                node.bend, node.next_bend = None, node.rows + wait
+        if not self.max_bends:
+            return
+        if trial is None:
+            if node.rows >= node.next_bend:
+                bends = self.other_bends(node)
+                self.try_model(node, node.model.bends if bends is None else bends, bends is None)
+            return
+        age = node.rows - trial.born
+        lost = trial.gain < -self.bend_level(node) or (age > self.TRIAL_AGE and trial.gain <= 0)
+        if (age >= self.UNBEND and not trial.added) or (lost and not trial.removed):
+            node.bend = None
+            of_bends = trial.added or trial.removed
+            if of_bends or self.other_bends(node) is None:
+                node.next_bend = node.rows + self.BAR * 2 ** min(node.n_failed, self.MOST_BARS)
                 node.n_failed += 1
-            return
-        if not self.max_bends or node.rows < node.next_bend:
-            return
+            if of_bends:
+                self.try_model(node, node.model.bends, other_memory=True)
+
+    def other_bends(self, node):
         ideas = [self.more_bends(node), self.fewer_bends(node)][:: -1 if node.n_failed % 2 else 1]
-        bends = next((idea for idea in ideas if idea is not None), None)
-        if bends is not None:
-            old = node.model.bends
-            columns = {c[1]: i for i, c in enumerate(self.columns) if c[0] == "numeric"}
-            model = node.model.rebent(bends, columns)
-            added, removed = [b for b in bends if b not in old], [b for b in old if b not in bends]
-            node.bend = BendTrial(model, added, removed, node.rows)
+        return next((idea for idea in ideas if idea is not None), None)
+
+    def try_model(self, node, bends, other_memory):
+        old = node.model.bends
+        columns = {c[1]: i for i, c in enumerate(self.columns) if c[0] == "numeric"}
+        model = node.model.rebent(bends, columns)
+        if other_memory:
+            model.memory = 1.0 if model.memory == self.SHORT_MEMORY else self.SHORT_MEMORY
+        added, removed = [b for b in bends if b not in old], [b for b in old if b not in bends]
+        node.bend = BendTrial(model, added, removed, node.rows)
 
     def more_bends(self, node):
         """Curves for the best features: all, after each second failure half as many.

@@ -35,6 +35,7 @@ class QuickNaiveTree(NaiveTree):
     YOUTH, OLD_REFRESH, REST = 60, 30, 2
     ALARM, RESTLESS = 1.2, 0.1
     PIECES, UNBEND, MOST_BARS, SURENESS = 3, 50, 2, 60
+    PRICE = 0.003
     too_close, best_scores = False, ()
 
     def proposals(self, node):
@@ -91,7 +92,8 @@ QUICK = {
 
 def set_pace(patch, **numbers):
     """Give the learner the numbers of `QuickNaiveTree`, with bends and without."""
-    bent = replace(constants.MEASURED, sureness_window=QuickNaiveTree.SURENESS)
+    quick = QuickNaiveTree
+    bent = replace(constants.MEASURED, sureness_window=quick.SURENESS, split_price=quick.PRICE)
     for name, setting in {"MEASURED": bent, "STRAIGHT": constants.STRAIGHT}.items():
         patch.setattr(constants, name, replace(setting, **QUICK | numbers))
 

@@ -33,6 +33,8 @@ from driftree.learn.events import Condition as Condition
 from driftree.learn.events import Curve as Curve
 from driftree.learn.events import Event as Event
 from driftree.learn.events import LinkChange as LinkChange
+from driftree.learn.events import MemoryChange as MemoryChange
+from driftree.learn.events import ModelChange as ModelChange
 from driftree.learn.events import Prune as Prune
 from driftree.learn.events import Replace as Replace
 from driftree.learn.events import RunnerUp as RunnerUp

@@ -17,6 +17,7 @@ from driftree.learn.events import (
     Bend,
     Curve,
     LinkChange,
+    MemoryChange,
     Prune,
     Replace,
     Split,
@@ -25,13 +26,13 @@ from driftree.learn.events import (
     say_curves,
     say_rows,
 )
-from driftree.learn.evidence import curves_of
+from driftree.learn.model_trials import curves_of
 
 if TYPE_CHECKING:
     from driftree.explain.readable import Readable
     from driftree.learn.events import Condition, Event
-    from driftree.learn.evidence import BendInput
     from driftree.learn.history import History, Sample, Structure
+    from driftree.learn.model_trials import BendInput
     from driftree.learn.tree import Tree
 
 Path = tuple["Condition", ...]
@@ -45,6 +46,7 @@ KINDS = {
     "prune": "pruning",
     "bend": "bend",
     "unbend": "straightening",
+    "memory": "change of memory",
     "link": "restart",
 }
 
@@ -188,7 +190,7 @@ def _why_node(tree: Tree, node: int) -> str:
     if not spot.is_leaf:
         lines.append(_next_pruning(tree, node))
     lines.append(_next_change(tree, node))
-    return "\n".join([*lines, *_next_bend(tree, node)])
+    return "\n".join([*lines, *_next_model(tree, node)])
 
 
 def _next_pruning(tree: Tree, node: int) -> str:
@@ -218,13 +220,16 @@ def _next_change(tree: Tree, node: int) -> str:
     )
 
 
-def _next_bend(tree: Tree, node: int) -> list[str]:
-    """Say how near the node's model is to other curves, if such are being tried."""
-    best = tree.evidence.bend_candidate(node)
+def _next_model(tree: Tree, node: int) -> list[str]:
+    """Say how near the node is to another model, if one is being tried."""
+    models = tree.evidence.models
+    best = None if models is None else models.candidate(node)
     if best is None:
         return []
     if best.added:
         what = f"A model in which {say_curves(_curves(tree, best.added), 'bends', 'bend')}"
+    elif not best.removed:
+        what = f"A model that remembers some {best.memory:,.0f} rows"
     else:
         names = [curve.feature for curve in _curves(tree, best.removed)]
         what = f"A model without the bends of {join_words(names)}"
@@ -319,6 +324,7 @@ def _figures(event: Event) -> dict[str, Any]:
         "n_removed": event.n_removed,
         "removed": "; ".join(str(spot.condition) for spot in event.removed if spot.condition),
         "curves": "; ".join(map(str, event.curves)) if isinstance(event, (Bend, Unbend)) else None,
+        "memory": event.memory if isinstance(event, MemoryChange) else None,
         "floor": sum(event.floor) if isinstance(event, LinkChange) else None,
         "why": str(event),
     }

@@ -82,14 +82,17 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
         average, weights = average_inputs(tree, encoder, leaf), engine.weights(leaf)
         by_feature = _by_feature(tree, leaf, weights)
         if second_order is not None:
-            inverse = second_order.curvature_inverse(int(engine.model[leaf]))
+            model = int(engine.model[leaf])
+            inverse = second_order.curvature_inverse(model)
+            doubt = second_order.sureness_variance(model)
         base_values[here] = weights @ average - zero_of(fact.floor)
         for block in np.split(here, range(BLOCK, len(here), BLOCK)):
             own = engine.inputs_at(leaf, matrix[block])
             shifted = (own - average) @ by_feature
             values[block] = shifted.reshape(len(block), *values.shape[1:])
             if deviations is not None:
-                squares = ((own @ inverse) * own).sum(axis=1)
+                said = own @ weights.T
+                squares = ((own @ inverse) * own).sum(axis=1) + doubt * (said**2).mean(axis=1)
                 deviations[block] = np.sqrt(np.maximum(squares, 0.0))  # rounding may fall below 0
     return Explanations(
         values=values if n_outputs > 1 else values[:, :, 0],

@@ -382,9 +382,12 @@ class _ModelTreeEngine(_TreeEngine):
     def prune(self, node: int) -> None:
         """Make an inner node a leaf and free all nodes below it."""
     def set_levels(
-        self, node: int, *, split: float, prune: float, replace: float, rest: float
+        self, node: int, *, split: float, prune: float, replace: float, rest: float, n_splits: int
     ) -> None:
-        """Say what the gains (3), (5) and (4) must reach to be due, and what lets a node rest."""
+        """Say what the gains (3), (5) and (4) must reach to be due, and what lets a node rest.
+
+        And how many splits its branch has, for their price.
+        """
     def node(self, node: int) -> NodeState:
         """Return what is known of a node."""
     @property
@@ -447,6 +450,7 @@ class MeasuredEngine(_ModelTreeEngine):
         recent_speed: int,
         alarm_factor: float,
         restless_rows: float,
+        split_price: float,
         model_window: float,
         rows_per_input: float,
         passes: int,
@@ -507,6 +511,8 @@ class MeasuredEngine(_ModelTreeEngine):
         """Return (score, feature, edge): what a bend there promises, from the node's grid."""
     def bend_worth(self, model: int) -> list[float]:
         """Return the nats that a model would lose without each of its bends, about."""
+    def memory(self, model: int) -> float:
+        """Return the rows that a model remembers, as a share of the usual."""
     def bend_trial(self, node: int) -> BendTrial:
         """Return the trial of other bends at a node; its model is -1 if there is none."""
     def start_bend_trial(
@@ -515,9 +521,10 @@ class MeasuredEngine(_ModelTreeEngine):
         features: NDArray[np.int32],
         low: NDArray[np.float64],
         high: NDArray[np.float64],
+        memory: float,
         level: float,
     ) -> None:
-        """Try the node's model with these bends instead of its own."""
+        """Try the node's model with these bends, and this memory, instead of its own."""
     def drop_bend_trial(self, node: int) -> None:
         """Free the trial."""
     def bend_level(self, node: int, level: float) -> None:
@@ -530,6 +537,8 @@ class MeasuredEngine(_ModelTreeEngine):
     # ------------------------------------------------------------------ models and link
     def curvature_inverse(self, model: int) -> _Matrix:
         """Return the Newton matrix A of a model, [columns, columns]."""
+    def sureness_variance(self, model: int) -> float:
+        """Return the variance of the logarithm of a model's sureness."""
     def adopt_challenger(self) -> None:
         """Start again from the challenger's model; the other link challenges it from now on."""
     @property

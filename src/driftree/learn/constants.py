@@ -40,20 +40,26 @@ class MeasuredConstants:
     """Rows after which a trial that has gained nothing is dropped,"""
     barred_rows: int = 2000
     """and barred for so many."""
+    least_distance: float = 0.03
+    """Of a feature's range between two of its thresholds on a path."""
     side_rows: int = 20
     """Rows on either side that a trial needs to be chosen."""
 
-    # Looking for bends
+    # Trying other models
     curve_pieces: int = 4
     """Pieces of the curve that takes the place of a feature's line."""
+    short_memory: float = 1 / 3
+    """Of the usual memory: what a model may have instead, if that loses less."""
     unbend_rows: int = 5000
     """Rows over which a curve must have earned enough to stay."""
     most_bars: int = 5
-    """After each trial of bends that failed, the next waits twice as long, so many times."""
+    """After each trial of a model that failed, the next waits twice as long, so many times."""
 
     # What a change must prove
     nats_per_parameter: float = 0.1
     """What each free parameter of a model adds to -log(epsilon)."""
+    split_price: float = 0.001
+    """What each split must earn, in nats per row of the stream."""
     prune_share: float = 0.25
     """Of what a split must prove: a branch that has lost more than this goes."""
     link_factor: float = 4
@@ -116,5 +122,14 @@ class PaperConstants:
 
 MEASURED = MeasuredConstants()
 # Without bends (max_bends=0) the tree is what it was before there were any, to the bit.
-STRAIGHT = replace(MEASURED, first_rows=300, variance=10, sureness_window=0, mean_curvature=False)
+STRAIGHT = replace(
+    MEASURED,
+    first_rows=300,
+    least_distance=0,
+    split_price=0,
+    short_memory=1,
+    variance=10,
+    sureness_window=0,
+    mean_curvature=False,
+)
 PAPER = PaperConstants()

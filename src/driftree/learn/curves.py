@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from driftree.learn.evidence import curves_of
+from driftree.learn.model_trials import curves_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

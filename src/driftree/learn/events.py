@@ -251,7 +251,12 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bend(Event):
+class ModelChange(Event):
+    """The model of a node gave way to another one; the nodes stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bend(ModelChange):
     """In the model of a node, lines of some features became curves with knots."""
 
     kind = "bend"
@@ -264,7 +269,7 @@ class Bend(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unbend(Event):
+class Unbend(ModelChange):
     """In the model of a node, curves of some features became lines again."""
 
     kind = "unbend"
@@ -276,6 +281,20 @@ class Unbend(Event):
         lines = f"the line of {self.curves[0]} is" if is_one else say_curves(self.curves, "", "are")
         what = f"for {say_rows(self.path)} {lines} straight again"
         return self._tell(what, self._compare("a model without these bends", "the one with them"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryChange(ModelChange):
+    """The model of a node remembers fewer rows from now on, or more."""
+
+    kind = "memory"
+
+    memory: float
+    """Rows that it remembers, about."""
+
+    def __str__(self) -> str:
+        what = f"for {say_rows(self.path)} the model remembers some {self.memory:,.0f} rows now"
+        return self._tell(what, self._compare("a model with this memory", "the one before"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

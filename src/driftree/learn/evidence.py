@@ -10,25 +10,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from driftree.learn import constants
 from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine, PaperEngine
+from driftree.learn.model_trials import ModelTrials
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
     from driftree.learn.memory import Size
     from driftree.learn.parameters import MeasuredParameters, PaperParameters
-
-
-BendInput = tuple[int, float, float]
-"""One piece of a curve: its feature, and the two values between which it rises."""
 
 
 class Candidate(NamedTuple):
@@ -52,19 +46,6 @@ class Candidate(NamedTuple):
     """Rows behind `replacement_gain`."""
     is_ready: bool
     """Whether enough rows came to both sides for it to be chosen."""
-
-
-class BendCandidate(NamedTuple):
-    """Another model for a node, with more bends or fewer, on trial."""
-
-    added: list[BendInput]
-    removed: list[BendInput]
-    gain: float
-    """The node's loss minus that of the model on trial."""
-    threshold: float
-    """What the gain must reach."""
-    node_loss: float
-    rows: float
 
 
 class Levels(NamedTuple):
@@ -111,14 +92,9 @@ class Evidence(Protocol):
     def levels(self, n_leaves: int, node: int = 0) -> Levels:
         """Thresholds of a node with `n_leaves` leaves below it."""
 
-    def bend_candidate(self, node: int) -> BendCandidate | None:
-        """Return the model with other bends that is on trial at a node, if there is one."""
-
-    def bend(self, node: int) -> None:
-        """Let the model on trial take the place of the node's own."""
-
-    def set_bend_level(self, node: int) -> None:
-        """Say what the model on trial must gain."""
+    @property
+    def models(self) -> ModelTrials | None:
+        """Trials of other models for the nodes, if there are such."""
 
     def candidates(self, node: int) -> list[Candidate]:
         """Return the possible splits of a node, whether they are ready or not."""
@@ -144,6 +120,7 @@ class GradientApproximation:
 
     window = math.inf
     splits_prove_replacements = False
+    models = None
 
     def __init__(self, parameters: PaperParameters, n_classes: int) -> None:
         p = parameters
@@ -213,15 +190,6 @@ class GradientApproximation:
     def refresh(self, node: int, *, may_split: bool) -> None:
         """Do nothing: the store takes new candidates with every batch."""
 
-    def bend_candidate(self, node: int) -> None:
-        """Return None: the paper's models are lines."""
-
-    def bend(self, node: int) -> None:
-        """Do nothing: the paper's models are lines."""
-
-    def set_bend_level(self, node: int) -> None:
-        """Do nothing: the paper's models are lines."""
-
     def set_link_level(self, level: float) -> None:
         """Do nothing: the paper has one link."""
 
@@ -242,7 +210,6 @@ class MeasuredTrials:
         c = constants.MEASURED if p.max_bends else constants.STRAIGHT
         self.constants = c
         self.sample_rows = c.sample_rows
-        self.margin = -math.log(p.epsilon)
         self.window = p.evidence_window
         self.trials = p.trials
         self.bins = p.bins
@@ -259,6 +226,7 @@ class MeasuredTrials:
             recent_speed=c.recent_speed,
             alarm_factor=c.alarm_factor,
             restless_rows=c.restless_share * p.evidence_window,
+            split_price=c.split_price,
             model_window=p.model_window,
             rows_per_input=c.rows_per_input,
             passes=c.passes,
@@ -273,6 +241,7 @@ class MeasuredTrials:
             floor_least=c.floor_least,
             floor_most=c.floor_most,
         )
+        self.models = ModelTrials(self.engine, c, p)
 
     def step_rows(self) -> int:
         """Return 200 rows, or fewer of many inputs: nobody can predict during a step."""
@@ -284,7 +253,7 @@ class MeasuredTrials:
     def levels(self, n_leaves: int, node: int = 0) -> Levels:
         """Thresholds: a split must prove tau nats, and goes when it has lost a quarter of that."""
         c = self.constants
-        tau = self._required(self.engine.n_columns + len(self._bends(node)))
+        tau = self.models.required(self.engine.n_columns + len(self.models.bends(node)))
         return Levels(
             split=tau,
             prune=-c.prune_share * tau,
@@ -292,11 +261,6 @@ class MeasuredTrials:
             rest=c.rest_factor * tau,
             link=c.link_factor * tau,
         )
-
-    def _required(self, n_inputs: int) -> float:
-        """Return the nats that a change must prove which gives a model so many more inputs."""
-        n_parameters = n_inputs * max(1, self.engine.n_classes - 1)
-        return self.margin + self.constants.nats_per_parameter * n_parameters
 
     def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
         """Return those of models and grid.
@@ -371,11 +335,11 @@ class MeasuredTrials:
             if len(first_rows) >= c.first_rows:
                 self._choose_grid(node, first_rows)
                 engine.refresh_at(node, own.rows + c.refresh_rows)
-                self._refresh_bends(node, own.rows)
+                self.models.refresh(node)
             return
         if own.rows < own.refresh_at:
             return
-        self._refresh_bends(node, own.rows)
+        self.models.refresh(node)
         is_young = own.rows <= c.young_rows or not engine.is_calm
         engine.refresh_at(node, own.rows + (c.refresh_rows if is_young else c.old_refresh_rows))
         running = []
@@ -402,136 +366,36 @@ class MeasuredTrials:
         free = [t for t in range(first, first + self.trials) if t not in taken]
         ranked = sorted(engine.proposals(node), key=lambda proposal: (-proposal[0], proposal[1]))
         present = engine.node(node).condition[:2]  # no use in trying what is there
-        fresh = [p for p in ranked if p[1] not in tried and (p[1], p[2]) != present]
+        above = self._thresholds_above(node)
+        fresh = [
+            p
+            for p in ranked
+            if p[1] not in tried
+            and (p[1], p[2]) != present
+            and not any(abs(p[2] - other) < distance for other, distance in above.get(p[1], ()))
+        ]
         for t, proposal in zip(free[: wanted - len(taken)], fresh, strict=False):
             engine.start_trial(t, *proposal[1:])
 
-    # ------------------------------------------------------------------ looking for bends
-    def _bends(self, node: int) -> list[BendInput]:
+    def _thresholds_above(self, node: int) -> dict[int, list[tuple[float, float]]]:
+        """Return the thresholds on the way to a node by feature, and how far others must be.
+
+        Two that are nearly the same tell a reader nothing, and rows between them hardly anything.
+        """
         engine = self.engine
-        return engine.bends(int(engine.model[node])) if self.max_bends else []
-
-    def bend_candidate(self, node: int) -> BendCandidate | None:
-        """Return the model on trial.
-
-        More bends must prove as much as a split for the inputs that they add. Fewer bends must be
-        better by a quarter of that; or, when the node is looked at after many rows, not worse by
-        more than that.
-        """
-        trial = self.engine.bend_trial(node)
-        if trial.model < 0:
-            return None
-        c = self.constants
-        before, after = self._bends(node), self.engine.bends(trial.model)
-        added = [bend for bend in after if bend not in before]
-        removed = [bend for bend in before if bend not in after]
-        required = self._bend_level(before, after)
-        # Not in between: what a model does may not depend on when it was last loaded.
-        own = self.engine.node(node)
-        is_old = own.rows - trial.born >= c.unbend_rows
-        if not added and is_old and own.rows >= own.refresh_at:
-            required = -required
-        gain = trial.node_loss - trial.trial_loss
-        return BendCandidate(added, removed, gain, required, trial.node_loss, trial.evidence)
-
-    def _bend_level(self, before: list[BendInput], after: list[BendInput]) -> float:
-        """Return what another model must gain to take over at any time."""
-        n_added = sum(bend not in before for bend in after)
-        if n_added:
-            return self._required(n_added)
-        return self.constants.prune_share * self._required(len(before) - len(after))
-
-    def set_bend_level(self, node: int) -> None:
-        """Say what the model on trial must gain."""
-        engine = self.engine
-        model = engine.bend_trial(node).model
-        if model >= 0:
-            engine.bend_level(node, self._bend_level(self._bends(node), engine.bends(model)))
-
-    def bend(self, node: int) -> None:
-        """Change the model; the grid sees some rows with it before the next trial."""
-        self.engine.bend(node)
-        rows = self.engine.node(node).rows
-        self.engine.next_bend(node, rows + self.constants.trial_rows, 0)
-
-    def _refresh_bends(self, node: int, rows: float) -> None:
-        """Let the trial of bends go on, end it if it failed, or start the next one."""
-        if self.max_bends == 0:
-            return
-        engine, c = self.engine, self.constants
-        trial, candidate = engine.bend_trial(node), self.bend_candidate(node)
-        if candidate is not None:
-            is_late, earns = rows - trial.born > c.trial_rows, candidate.gain > 0
-            is_hopeless = candidate.gain < -candidate.threshold or (is_late and not earns)
-            bends_earn = rows - trial.born >= c.unbend_rows  # which a model with fewer has shown
-            has_failed = is_hopeless if candidate.added else bends_earn
-            if has_failed:
-                self._bar_bends(node, rows, trial.n_failed)
-            return
-        if rows < trial.next_at:
-            return
-        adds_first, n_halvings = trial.n_failed % 2 == 0, trial.n_failed // 2
-        wanted = self._more_bends(node, n_halvings) if adds_first else self._fewer_bends(node)
-        if wanted is None:
-            wanted = self._fewer_bends(node) if adds_first else self._more_bends(node, n_halvings)
-        if wanted is not None:
-            features = np.array([bend[0] for bend in wanted], dtype=np.int32)
-            ends = np.array([bend[1:] for bend in wanted], dtype=np.float64).reshape(-1, 2)
-            low, high = ends[:, 0].copy(), ends[:, 1].copy()
-            level = self._bend_level(self._bends(node), wanted)
-            engine.start_bend_trial(node, features, low, high, level)
-
-    def _bar_bends(self, node: int, rows: float, n_failed: int) -> None:
-        c = self.constants
-        self.engine.drop_bend_trial(node)
-        wait = c.barred_rows * 2 ** min(n_failed, c.most_bars)
-        self.engine.next_bend(node, rows + wait, n_failed + 1)
-
-    def _more_bends(self, node: int, n_halvings: int) -> list[BendInput] | None:
-        """Return the present bends with those of the most promising features, if there are any.
-
-        The first time all features that find room; after a failure the better half, and so on.
-        """
-        engine, present = self.engine, self._bends(node)
-        room = self.max_bends - len(present)
-        taken = {feature for feature, _, _ in present} | set(
-            np.flatnonzero(engine.scale_is_indicator)
-        )
-        edges = {
-            j: own
-            for j, own in enumerate(engine.edges(node))
-            if j not in taken and curve_pieces(j, own, 2)
-        }
-        scores = dict.fromkeys(edges, 0.0)
-        for score, feature, _ in engine.bend_proposals(node):
-            if feature in scores:
-                scores[feature] = max(score, scores[feature])
-        ranked = sorted(edges, key=lambda j: (-scores[j], j))[: max(1, len(edges) >> n_halvings)]
-        for n_pieces in range(self.constants.curve_pieces, 1, -1):  # the finest that has room
-            pieces = [curve_pieces(j, edges[j], n_pieces) for j in ranked]
-            if sum(map(len, pieces)) <= room:
-                break
-        else:
-            if not any(scores.values()):
-                return None  # who comes first is not known yet
-        added: list[BendInput] = []
-        for own in pieces:
-            added += own if len(added) + len(own) <= room else []
-        return present + added if added else None
-
-    def _fewer_bends(self, node: int) -> list[BendInput] | None:
-        """Return the present bends without those of features that seem to earn nothing, if any.
-
-        By the curvature of the loss a feature's bends should be worth a nat per parameter.
-        """
-        present = self._bends(node)
-        model = int(self.engine.model[node])
-        n_outputs = max(1, self.engine.n_classes - 1)
-        worth: dict[int, float] = {}
-        for (feature, _, _), own in zip(present, self.engine.bend_worth(model), strict=True):
-            worth[feature] = worth.get(feature, 0.0) + own - n_outputs
-        kept = [bend for bend in present if worth[bend[0]] > 0]
-        return kept if len(kept) < len(present) else None
+        edges = engine.edges(0) if engine.grid_is_ready(0) else []
+        found: dict[int, list[tuple[float, float]]] = {}
+        node = engine.node(node).parent
+        while node >= 0:
+            own = engine.node(node)
+            feature, threshold, equality, _ = own.condition
+            if not equality and feature < len(edges) and len(edges[feature]):
+                span = float(edges[feature][-1]) - float(edges[feature][0])
+                found.setdefault(feature, []).append(
+                    (threshold, self.constants.least_distance * span)
+                )
+            node = own.parent
+        return found
 
     def _choose_grid(self, node: int, first_rows: NDArray[np.float64]) -> None:
         """Choose edges at up to `bins` quantiles of the node's first rows, as memory allows."""
@@ -564,37 +428,6 @@ def quantile_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64
     places = -(-np.arange(1, bins) * present.size // bins) - 1
     edges = np.unique(present[places])
     return np.asarray(edges[edges < present[-1]])
-
-
-def curve_pieces(feature: int, edges: NDArray[np.float64], n_pieces: int) -> list[BendInput]:
-    """Return the pieces of a feature's curve, with knots at quantiles.
-
-    There are none where values are too few, or too far from each other for a difference.
-
-    Examples
-    --------
-    >>> curve_pieces(0, np.array([1.0, 2.0, 3.0, 5.0, 8.0]), 2)
-    [(0, 1.0, 3.0), (0, 3.0, 8.0)]
-    """
-    if len(edges) < 3 or not math.isfinite(float(edges[-1]) - float(edges[0])):
-        return []
-    places = np.linspace(0, len(edges) - 1, min(n_pieces + 1, len(edges)))
-    knots = edges[np.round(places).astype(int)].tolist()
-    return [(feature, low, high) for low, high in pairwise(knots)]
-
-
-def curves_of(bends: Iterable[BendInput]) -> dict[int, list[float]]:
-    """Return the knots of each feature that has bends.
-
-    Examples
-    --------
-    >>> curves_of([(0, 1.0, 3.0), (0, 3.0, 8.0)])
-    {0: [1.0, 3.0, 8.0]}
-    """
-    knots: dict[int, set[float]] = {}
-    for feature, low, high in bends:
-        knots.setdefault(feature, set()).update((low, high))
-    return {feature: sorted(own) for feature, own in knots.items()}
 
 
 def free_parameters(engine: MeasuredEngine | PaperEngine) -> int:

@@ -19,6 +19,7 @@ from driftree.learn.events import (
     Condition,
     Event,
     LinkChange,
+    ModelChange,
     Replace,
     Split,
     Spot,
@@ -108,7 +109,7 @@ class Structure:
 
     def change(self, event: Event) -> None:
         """Apply a change in place; new nodes come last, wherever they are in the tree."""
-        if isinstance(event, (Bend, Unbend)):
+        if isinstance(event, ModelChange):
             return  # the nodes stay
         nodes, since = self.nodes, (event.step, event.n_rows)
         spot = nodes[event.node]

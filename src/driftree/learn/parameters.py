@@ -92,7 +92,7 @@ class TreeParameters(CheckedParameters):
 class MeasuredParameters(TreeParameters):
     """Checked parameters of a tree in our setting, with its defaults."""
 
-    epsilon: float = 1e-14
+    epsilon: float = 1e-8  # without bends `read_parameters` takes STRAIGHT_EPSILON
     evidence_window: float = 20000
     model_window: float = 1000
     bins: int = 64
@@ -111,6 +111,8 @@ class PaperParameters(TreeParameters):
     replacement_rate: float = 0.5
 
 
+STRAIGHT_EPSILON = 1e-14  # there is no price, so that this alone keeps trees small
+
 Parameters = MeasuredParameters | PaperParameters
 SETTINGS: dict[object, type[Parameters]] = {
     "measured": MeasuredParameters,
@@ -125,7 +127,7 @@ def read_parameters(source: Any) -> Parameters:
     --------
     >>> from driftree import DynamicModelTreeClassifier
     >>> read_parameters(DynamicModelTreeClassifier(trials=2)).epsilon
-    1e-14
+    1e-08
     >>> read_parameters(DynamicModelTreeClassifier(setting="paper", trials=2))
     Traceback (most recent call last):
     ValueError: trials=2 belongs to setting='measured', but the setting is 'paper': leave it None,
@@ -148,6 +150,8 @@ def read_parameters(source: Any) -> Parameters:
                     f"{name}={value!r} belongs to setting={other!r}, but the setting is "
                     f"{setting!r}: leave it None, or change the setting"
                 )
+    if setting == "measured" and given.get("max_bends") == 0:
+        given.setdefault("epsilon", STRAIGHT_EPSILON)
     if setting == "paper" and "learning_rate" in given:
         given.setdefault("gain_step", given["learning_rate"])
     return own(**given)

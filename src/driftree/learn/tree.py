@@ -22,21 +22,17 @@ from driftree.learn.events import (
     Curve,
     Event,
     LinkChange,
+    MemoryChange,
+    ModelChange,
     Prune,
     Replace,
     RunnerUp,
     Split,
     Unbend,
 )
-from driftree.learn.evidence import (
-    BendInput,
-    Candidate,
-    Evidence,
-    GradientApproximation,
-    MeasuredTrials,
-    curves_of,
-)
+from driftree.learn.evidence import Candidate, Evidence, GradientApproximation, MeasuredTrials
 from driftree.learn.history import MAX_ENTRANTS, Entrant, History, check_history
+from driftree.learn.model_trials import BendInput, curves_of
 from driftree.learn.nodes import TreeNodes
 from driftree.learn.parameters import PaperParameters
 from driftree.learn.sampling import Sampler
@@ -116,7 +112,7 @@ class Tree(TreeNodes):
             waiting.discard(node)
             if not engine.has_node(node):
                 continue
-            self._decide_bend(node)
+            self._decide_model(node)
             is_leaf = engine.node(node).is_leaf
             changed = self._decide_leaf(node) if is_leaf else self._decide_inner(node)
             self.evidence.refresh(node, may_split=self._may_split(node))
@@ -170,23 +166,25 @@ class Tree(TreeNodes):
             self._replace(node, ranked)
         return True
 
-    def _decide_bend(self, node: int) -> None:
+    def _decide_model(self, node: int) -> None:
         """Let the model on trial take over if its gain reaches its threshold."""
-        best = self.evidence.bend_candidate(node)
-        if best is None or best.gain < best.threshold:
+        models = self.evidence.models
+        best = None if models is None else models.candidate(node)
+        if models is None or best is None or best.gain < best.threshold:
             return
+        changed = best.added or best.removed
         ranked = sorted(self.evidence.candidates(node), key=lambda c: -c.gain)
         self._make(
-            Bend if best.added else Unbend,
+            Bend if best.added else Unbend if best.removed else MemoryChange,
             node,
-            lambda: self.evidence.bend(node),
+            lambda: models.take(node),
             gain=best.gain,
             threshold=best.threshold,
             loss_before=best.node_loss,
             loss_after=best.node_loss - best.gain,
             rows=best.rows,
             runner_up=self._runner_up(ranked, "gain"),
-            curves=self._curves(best.added or best.removed),
+            **({"curves": self._curves(changed)} if changed else {"memory": best.memory}),
         )
 
     def _curves(self, bends: list[BendInput]) -> tuple[Curve, ...]:
@@ -291,8 +289,10 @@ class Tree(TreeNodes):
                 prune=levels.prune,
                 replace=levels.replace,
                 rest=levels.rest,
+                n_splits=n_leaves - 1,
             )
-            self.evidence.set_bend_level(node)
+            if self.evidence.models is not None:
+                self.evidence.models.set_level(node)
         self.evidence.set_link_level(self.evidence.levels(1).link)
 
     def leaf_bytes(self, size: Size) -> int:
@@ -372,7 +372,7 @@ class Tree(TreeNodes):
                 "step": engine.n_steps + is_early,
                 "n_rows": engine.n_rows + is_early,
                 "path": self.path(node),
-                "removed": () if kind in (Bend, Unbend) else self.history.below(node),
+                "removed": () if issubclass(kind, ModelChange) else self.history.below(node),
             }
         self._change = Change(kind, node, figures, engine.n_changes)
         change()

@@ -57,8 +57,10 @@ KINDS = {
     "prune": ("prune", "v", "#D55E00"),
     "bend": ("bend", "o", "#009E73"),
     "unbend": ("straighten", "_", "#6B7280"),
+    "memory": ("memory", "P", "#56B4E9"),
     "link": ("restart", "s", "#CC79A7"),
 }
+RARE = ("bend", "unbend", "memory")  # have lanes only where there are any
 HEADING = 6.2  # inches for the legend
 LARGEST, SMALLEST = 9.0, 4.0  # marks at the root and from the fifth level on, in points
 
@@ -176,7 +178,7 @@ def _draw_events(below: Axes, model: DynamicModelTreeClassifier) -> None:
     """Draw a lane for each kind of change; for bends only if there are any."""
     events = model.events_
     counts = {kind: sum(event.kind == kind for event in events) for kind in KINDS}
-    kinds = [kind for kind in KINDS if counts[kind] or kind not in ("bend", "unbend")]
+    kinds = [kind for kind in KINDS if counts[kind] or kind not in RARE]
     for lane, kind in enumerate(kinds):
         _, marker, colour = KINDS[kind]
         own = [event for event in events if event.kind == kind]

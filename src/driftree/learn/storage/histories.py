@@ -21,6 +21,8 @@ from driftree.learn.events import (
     Curve,
     Event,
     LinkChange,
+    MemoryChange,
+    ModelChange,
     Prune,
     Replace,
     RunnerUp,
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[Any]]
 
 KINDS: dict[str, type[Event]] = {
-    kind.kind: kind for kind in (Split, Replace, Prune, Bend, Unbend, LinkChange)
+    kind.kind: kind for kind in (Split, Replace, Prune, Bend, Unbend, MemoryChange, LinkChange)
 }
 MAX_DISTANCE = 2**40  # rows: it may double a dozen times before it is too large for a file
 OPERATORS = ("<=", ">", "==", "!=", "is missing", "is present")
@@ -207,7 +209,17 @@ ENCODERS: dict[str, Callable[[Any], Any]] = {
 }
 DECODERS: dict[str, Callable[[Any, str], Any]] = {
     **dict.fromkeys(("step", "n_rows", "node", "left", "right"), json_values.whole),
-    **dict.fromkeys(("gain", "threshold", "loss_before", "loss_after", "rows"), json_values.number),
+    **dict.fromkeys(
+        (
+            "gain",
+            "threshold",
+            "loss_before",
+            "loss_after",
+            "rows",
+            "memory",
+        ),
+        json_values.number,
+    ),
     "path": _decode_conditions,
     "runner_up": lambda item, what: json_values.maybe(_decode_runner_up, item, what),
     "condition": _decode_condition,
@@ -245,7 +257,7 @@ def _decode_event(item: Any, what: str, before: Structure, limits: Limits) -> Ev
         raise ModelFileError(f"{what} changes a node that is not there")
     if kind is LinkChange and event.node != 0:
         raise ModelFileError(f"{what} must change the root")
-    if not isinstance(event, (Bend, Unbend)):
+    if not isinstance(event, ModelChange):
         event = replace(event, removed=before.below(event.node))
     if isinstance(event, (Split, Replace)):
         gone = {spot.node for spot in event.removed}

@@ -1,0 +1,271 @@
+"""Trials of models: more bends for a node's model, fewer, or another memory.
+
+One other model at a time learns the node's rows beside its own, and takes over when it has lost
+enough less. What has failed is tried again ever more rarely.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from driftree.learn._kernels import MeasuredEngine
+    from driftree.learn.constants import MeasuredConstants
+    from driftree.learn.parameters import MeasuredParameters
+
+
+BendInput = tuple[int, float, float]
+"""One piece of a curve: its feature, and the two values between which it rises."""
+
+
+class ModelCandidate(NamedTuple):
+    """Another model for a node, on trial."""
+
+    added: list[BendInput]
+    removed: list[BendInput]
+    memory: float
+    """Rows that it remembers, about."""
+    gain: float
+    """The node's loss minus that of the model on trial."""
+    threshold: float
+    """What the gain must reach."""
+    node_loss: float
+    rows: float
+
+
+class Wanted(NamedTuple):
+    """What a model to be tried has."""
+
+    bends: list[BendInput]
+    memory: float
+    """As a share of the usual."""
+
+
+class ModelTrials:
+    """The models on trial, and what is tried next."""
+
+    def __init__(
+        self,
+        engine: MeasuredEngine,
+        constants: MeasuredConstants,
+        parameters: MeasuredParameters,
+    ) -> None:
+        self.engine = engine
+        self.constants = constants
+        self.max_bends = parameters.max_bends
+        self.model_window = parameters.model_window
+        self.margin = -math.log(parameters.epsilon)
+
+    def required(self, n_inputs: int) -> float:
+        """Return the nats that a change must prove which gives a model so many more inputs."""
+        n_parameters = n_inputs * max(1, self.engine.n_classes - 1)
+        return self.margin + self.constants.nats_per_parameter * n_parameters
+
+    def bends(self, node: int) -> list[BendInput]:
+        """Return the bends of a node's model."""
+        return self.engine.bends(int(self.engine.model[node])) if self.max_bends else []
+
+    def candidate(self, node: int) -> ModelCandidate | None:
+        """Return the model on trial.
+
+        More bends must prove as much as a split for the inputs that they add, and another memory as
+        one input. Fewer bends must be better by a quarter of that; or, when the node is
+        looked at after many rows, not worse by more than that.
+        """
+        engine, trial = self.engine, self.engine.bend_trial(node)
+        if trial.model < 0:
+            return None
+        before, after = self.bends(node), engine.bends(trial.model)
+        added = [bend for bend in after if bend not in before]
+        removed = [bend for bend in before if bend not in after]
+        required = self._level(before, after)
+        # Not in between: what a model does may not depend on when it was last loaded.
+        own = engine.node(node)
+        is_old = own.rows - trial.born >= self.constants.unbend_rows
+        if removed and is_old and own.rows >= own.refresh_at:
+            required = -required
+        return ModelCandidate(
+            added,
+            removed,
+            self._remembered(trial.model),
+            gain=trial.node_loss - trial.trial_loss,
+            threshold=required,
+            node_loss=trial.node_loss,
+            rows=trial.evidence,
+        )
+
+    def _level(self, before: list[BendInput], after: list[BendInput]) -> float:
+        """Return what another model must gain to take over at any time."""
+        n_added = sum(bend not in before for bend in after)
+        if len(after) >= len(before):
+            return self.required(max(1, n_added))  # a memory is one number, too
+        return self.constants.prune_share * self.required(len(before) - len(after))
+
+    def set_level(self, node: int) -> None:
+        """Say what the model on trial must gain."""
+        engine = self.engine
+        model = engine.bend_trial(node).model
+        if model >= 0:
+            engine.bend_level(node, self._level(self.bends(node), engine.bends(model)))
+
+    def take(self, node: int) -> None:
+        """Let the model on trial take over; the grid sees some rows with it before the next."""
+        self.engine.bend(node)
+        rows = self.engine.node(node).rows
+        self.engine.next_bend(node, rows + self.constants.trial_rows, 0)
+
+    def refresh(self, node: int) -> None:
+        """Let the trial go on, end it if it failed, or start the next one.
+
+        While bends that failed are barred, another memory has its turn.
+        """
+        if self.max_bends == 0:
+            return
+        engine, rows = self.engine, self.engine.node(node).rows
+        trial, candidate = engine.bend_trial(node), self.candidate(node)
+        wanted = None
+        if candidate is None:
+            if rows >= trial.next_at:
+                wanted = self._other_bends(node, trial.n_failed) or self._other_memory(node)
+        elif self._has_failed(candidate, rows - trial.born):
+            engine.drop_bend_trial(node)
+            is_of_bends = bool(candidate.added or candidate.removed)
+            if is_of_bends or self._other_bends(node, trial.n_failed) is None:
+                self._bar(node, rows, trial.n_failed)
+            if is_of_bends:
+                wanted = self._other_memory(node)
+        if wanted is not None:
+            self._start(node, wanted)
+
+    def _has_failed(self, candidate: ModelCandidate, age: float) -> bool:
+        """Tell whether a trial may end: with fewer bends by showing that all of them earn.
+
+        A memory must win in a while, too: where labels have no noise a short one always wins in the
+        long run, as its weights grow faster, and is worse as soon as there is some.
+        """
+        c = self.constants
+        if not candidate.added and age >= c.unbend_rows:
+            return True
+        is_lost = candidate.gain < -candidate.threshold
+        is_late = age > c.trial_rows and not candidate.gain > 0
+        return not candidate.removed and (is_lost or is_late)
+
+    def _bar(self, node: int, rows: float, n_failed: int) -> None:
+        c = self.constants
+        wait = c.barred_rows * 2 ** min(n_failed, c.most_bars)
+        self.engine.next_bend(node, rows + wait, n_failed + 1)
+
+    def _start(self, node: int, wanted: Wanted) -> None:
+        features = np.array([bend[0] for bend in wanted.bends], dtype=np.int32)
+        ends = np.array([bend[1:] for bend in wanted.bends], dtype=np.float64).reshape(-1, 2)
+        level = self._level(self.bends(node), wanted.bends)
+        self.engine.start_bend_trial(
+            node, features, ends[:, 0].copy(), ends[:, 1].copy(), wanted.memory, level
+        )
+
+    # ------------------------------------------------------------------ what is tried
+    def _other_bends(self, node: int, n_failed: int) -> Wanted | None:
+        """Return the model with more bends, or with fewer: each time the other one comes first."""
+        adds_first, n_halvings = n_failed % 2 == 0, n_failed // 2
+        more = self._more_bends(node, n_halvings)
+        fewer = self._fewer_bends(node)
+        return (more or fewer) if adds_first else (fewer or more)
+
+    def _remembered(self, model: int) -> float:
+        n_inputs = self.engine.n_columns + len(self.engine.bends(model))
+        usual = max(self.model_window, self.constants.rows_per_input * n_inputs)
+        return self.engine.memory(model) * usual
+
+    def _memory(self, node: int) -> float:
+        return self.engine.memory(int(self.engine.model[node]))
+
+    def _other_memory(self, node: int) -> Wanted | None:
+        """Return the same model with a short memory, or with the usual one if it is short."""
+        short = self.constants.short_memory
+        memory = short if self._memory(node) > short else 1.0
+        return Wanted(self.bends(node), memory) if short < 1 else None
+
+    def _more_bends(self, node: int, n_halvings: int) -> Wanted | None:
+        """Return the present bends with those of the most promising features, if there are any.
+
+        The first time all features that find room; after a failure the better half, and so on.
+        """
+        engine, present = self.engine, self.bends(node)
+        room = self.max_bends - len(present)
+        taken = {feature for feature, _, _ in present} | set(
+            np.flatnonzero(engine.scale_is_indicator)
+        )
+        edges = {
+            j: own
+            for j, own in enumerate(engine.edges(node))
+            if j not in taken and curve_pieces(j, own, 2)
+        }
+        scores = dict.fromkeys(edges, 0.0)
+        for score, feature, _ in engine.bend_proposals(node):
+            if feature in scores:
+                scores[feature] = max(score, scores[feature])
+        ranked = sorted(edges, key=lambda j: (-scores[j], j))[: max(1, len(edges) >> n_halvings)]
+        for n_pieces in range(self.constants.curve_pieces, 1, -1):  # the finest that has room
+            pieces = [curve_pieces(j, edges[j], n_pieces) for j in ranked]
+            if sum(map(len, pieces)) <= room:
+                break
+        else:
+            if not any(scores.values()):
+                return None  # who comes first is not known yet
+        added: list[BendInput] = []
+        for own in pieces:
+            added += own if len(added) + len(own) <= room else []
+        return Wanted(present + added, self._memory(node)) if added else None
+
+    def _fewer_bends(self, node: int) -> Wanted | None:
+        """Return the present bends without those of features that seem to earn nothing, if any.
+
+        By the curvature of the loss a feature's bends should be worth a nat per parameter.
+        """
+        present = self.bends(node)
+        model = int(self.engine.model[node])
+        n_outputs = max(1, self.engine.n_classes - 1)
+        worth: dict[int, float] = {}
+        for bend, own in zip(present, self.engine.bend_worth(model), strict=True):
+            worth[bend[0]] = worth.get(bend[0], 0.0) + own - n_outputs
+        kept = [bend for bend in present if worth[bend[0]] > 0]
+        return Wanted(kept, self._memory(node)) if len(kept) < len(present) else None
+
+
+def curve_pieces(feature: int, edges: NDArray[np.float64], n_pieces: int) -> list[BendInput]:
+    """Return the pieces of a feature's curve, with knots at quantiles.
+
+    There are none where values are too few, or too far from each other for a difference.
+
+    Examples
+    --------
+    >>> curve_pieces(0, np.array([1.0, 2.0, 3.0, 5.0, 8.0]), 2)
+    [(0, 1.0, 3.0), (0, 3.0, 8.0)]
+    """
+    if len(edges) < 3 or not math.isfinite(float(edges[-1]) - float(edges[0])):
+        return []
+    places = np.linspace(0, len(edges) - 1, min(n_pieces + 1, len(edges)))
+    knots = edges[np.round(places).astype(int)].tolist()
+    return [(feature, low, high) for low, high in pairwise(knots)]
+
+
+def curves_of(bends: Iterable[BendInput]) -> dict[int, list[float]]:
+    """Return the knots of each feature that has bends.
+
+    Examples
+    --------
+    >>> curves_of([(0, 1.0, 3.0), (0, 3.0, 8.0)])
+    {0: [1.0, 3.0, 8.0]}
+    """
+    knots: dict[int, set[float]] = {}
+    for feature, low, high in bends:
+        knots.setdefault(feature, set()).update((low, high))
+    return {feature: sorted(own) for feature, own in knots.items()}
