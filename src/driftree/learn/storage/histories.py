@@ -39,7 +39,7 @@ from driftree.learn.history import (
     Structure,
 )
 from driftree.learn.storage import json_values
-from driftree.learn.storage.container import ModelFileError
+from driftree.learn.storage.errors import ModelFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
