@@ -346,7 +346,7 @@ def test_a_barred_slot_is_not_proposed():
 
 
 # ---------------------------------------------------------------------- the paper's candidates
-@examples(30)
+@examples(20)
 @given(**some_rows, rate=st.sampled_from([0.0, 0.3, 1.0]))
 def test_candidate_store_equals_oracle(kinds, n_classes, seed, size, rate):
     X, y, w = make_rows(seed, kinds, n_classes, n_rows=60)
