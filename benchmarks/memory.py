@@ -37,7 +37,7 @@ from rich.console import Console
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, load
 from driftree.learn._kernels import LANES
-from driftree.learn.storage import container
+from driftree.learn.storage import manifest
 
 LEARNERS: dict[str, Callable[[], Any]] = {**SETTINGS, "FIMT-DD": FIMTDDClassifier}
 TREE_BYTES = 32  # numbers that a tree has once
@@ -224,7 +224,7 @@ def measure_small(make: Callable[[], Any]) -> Small:
         path = Path(folder, "model.dmt")
         model.save(path)
         saved, loaded = path.stat().st_size, cpu_time(lambda: load(path))
-        loaded_first = cpu_time(lambda: (container._common.cache_clear(), load(path)))
+        loaded_first = cpu_time(lambda: (manifest._read_common.cache_clear(), load(path)))
     made = cpu_time(lambda: make()._own_tree())
     return Small(
         held=model.memory_usage(),

@@ -16,6 +16,7 @@ import safetensors.numpy
 
 from driftree import ModelFileError
 from driftree.learn.storage import atomic, container
+from driftree.learn.storage.manifest import MAX_LENGTH
 from signing import begun, manifest_of, sign, split, with_header, with_manifest
 
 KIND = "driftree model"
@@ -114,7 +115,7 @@ def test_what_has_no_place_in_a_file_is_refused_when_it_is_written(name, array):
 
 def test_a_manifest_has_a_limit():
     with pytest.raises(ValueError, match="shorter names"):
-        container.to_bytes(KIND, {"text": "a" * container.MAX_MANIFEST}, {})
+        container.to_bytes(KIND, {"text": "a" * MAX_LENGTH}, {})
 
 
 # ---------------------------------------------------------------------- what is refused

@@ -5,6 +5,7 @@ that are registered, and changes of the tree, have a part in the kernels and a p
 come together or not at all, or are finished before the model is next looked at.
 """
 
+import functools
 import itertools
 import os
 import signal
@@ -119,29 +120,34 @@ def interrupt_registering(kind, bring, step):
     assert step * n_interrupted > 400
 
 
+@functools.cache
 def deciding(kind):
-    """A model just before a row after which its tree changes, and that row."""
+    """Models just before a row after which their trees change, by the kind of change; that row."""
     parameters = {"epsilon": 1.0} if kind != "FIMT-DD" else {}
-    model, (columns, y) = stored.MAKERS[kind](**parameters), stored.draw(4000)
-    found = {}
+    columns, y = stored.draw(4000)
     rows = [{name: column[i] for name, column in columns.items()} for i in range(len(y))]
-    before = None
+    first = {}
+    model = stored.MAKERS[kind](**parameters)
     for i, row in enumerate(rows):
-        before = stored.to_bytes(model) if i % 10 == 0 else before
         n_nodes = getattr(model, "n_nodes_", 1)
         model.learn_one(row, y[i])
         change = np.sign(model.n_nodes_ - n_nodes)
-        if kind != "FIMT-DD" and model.events_ and model.events_[-1].n_rows == i + 1:
-            change = model.events_[-1].kind
-        if change and change not in found:
-            start = i - i % 10
-            found[change] = before, rows[start : i + 1], y[start : i + 1]
-    return found.values()
+        if kind != "FIMT-DD" and (log := model._tree.history.events) and log[-1].n_rows == i + 1:
+            change = log[-1].kind
+        if change:
+            first.setdefault(change, i)
+    found = []
+    model = stored.MAKERS[kind](**parameters)
+    for i, row in enumerate(rows):
+        if i in first.values():
+            found.append((stored.to_bytes(model), row, y[i]))
+        model.learn_one(row, y[i])
+    return found
 
 
 @pytest.mark.parametrize("kind", stored.MAKERS)
 def test_deciding_may_be_interrupted(kind):
-    interrupt_deciding(kind, step=7)
+    interrupt_deciding(kind, step=11)
 
 
 @pytest.mark.slow
@@ -151,36 +157,28 @@ def test_deciding_may_be_interrupted_at_any_line(kind):
 
 
 def interrupt_deciding(kind, step):
-    """Splits, replacements, prunings, links: each change is made and told, or neither."""
-    cases, n_interrupted = deciding(kind), 0
-    assert cases
-    for before, rows, labels in cases:
-        ready = stored.from_bytes(before)
-        for row, label in zip(rows[:-1], labels[:-1], strict=True):
-            ready.learn_one(row, label)
-        ready = stored.to_bytes(ready)
+    """Splits, replacements, prunings, bends, links: each change is made and told, or neither."""
+    n_interrupted = 0
+    for before, row, label in deciding(kind):
         for n in itertools.count(1, step):
-            model = stored.from_bytes(ready)
+            model = stored.from_bytes(before)
             with AtLine(n) as lines:
-                model.learn_one(rows[-1], labels[-1])
+                model.learn_one(row, label)
             if lines.count < n:
                 break
             n_interrupted += 1
-            check_whole(model, explains=n % 10 == 0)
+            check_whole(model, explains=n_interrupted % 10 == 0)
     assert step * n_interrupted > (20 if kind == "FIMT-DD" else 200)
 
 
 def test_an_interrupted_change_is_told_once():
-    before, rows, labels = list(deciding("measured"))[-1]
+    before, row, label = deciding("measured")[-1]
     for n in itertools.count(1, 3):
         model = stored.from_bytes(before)
         with AtLine(n) as lines:
-            for row, label in zip(rows, labels, strict=True):
-                model.learn_one(row, label)
+            model.learn_one(row, label)
         if lines.count < n:
             break
-        if model._tree is None:
-            continue
         assert len(model.events_) == len({(e.step, e.node) for e in model.events_})
         assert len(model._tree.history.now.nodes) == model.n_nodes_
 

@@ -200,7 +200,7 @@ def check_probabilities(proba):
     np.testing.assert_allclose(proba.sum(axis=1), 1)
 
 
-@examples(30)
+@examples(20)
 @given(stream=streams, mood=moods, size=st.integers(0, 2), weighted=st.booleans())
 def test_invariants_hold_after_every_step(setting, stream, mood, size, weighted):
     X, y = make_stream(**stream)

@@ -146,7 +146,7 @@ def check_nodes(model, oracle):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@examples(30)
+@examples(20)
 @given(
     stream=streams,
     mood=moods,

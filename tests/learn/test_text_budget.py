@@ -14,7 +14,7 @@ from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
 from driftree.learn import history as history_module
 from driftree.learn import memory
 from driftree.learn.events import LinkChange
-from driftree.learn.storage import container, models
+from driftree.learn.storage import container, manifest, models
 
 FIGURES = dict.fromkeys(("gain", "threshold", "loss_before", "loss_after", "rows"), 1.0)
 LEAST = 20_000  # bytes of text that the models here may learn
@@ -102,8 +102,8 @@ def test_the_count_covers_what_is_written_and_survives_every_copy(tmp_path_facto
 
 
 def test_a_quarter_of_a_file_is_for_names_and_a_quarter_for_the_history():
-    assert 4 * memory.MOST_TEXT <= container.MAX_MANIFEST
-    assert 4 * history_module.MAX_TEXT <= container.MAX_MANIFEST
+    assert 4 * memory.MOST_TEXT <= manifest.MAX_LENGTH
+    assert 4 * history_module.MAX_TEXT <= manifest.MAX_LENGTH
 
 
 def learn_changes(name):

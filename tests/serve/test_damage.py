@@ -312,7 +312,7 @@ def test_it_is_well_again_once_the_model_is_saved(path, monkeypatch):
 
 def test_a_model_that_fits_no_file_cannot_be_fetched_but_says_why(path, monkeypatch):
     recovered = open_model(path)
-    monkeypatch.setattr("driftree.learn.storage.container.MAX_MANIFEST", 10)
+    monkeypatch.setattr("driftree.learn.storage.manifest.MAX_LENGTH", 10)
     answer = ask(make_app(recovered.writer), "GET", "/model/file")
     assert (answer.status, "take" in answer.json["detail"]) == (409, True)
     release(recovered)

@@ -18,7 +18,7 @@ import numpy as np
 from driftree.estimators import CLASSES
 from driftree.learn.storage import bounds, container, json_values, models
 from driftree.learn.storage.atomic import TEMPORARY
-from driftree.learn.storage.container import ModelFileError
+from driftree.learn.storage.errors import ModelFileError, name_errors
 from driftree.learn.storage.locks import take_lock
 from driftree.learn.validation import check_keys
 from driftree.learn.words import quoted
@@ -326,7 +326,7 @@ def _look(contents: Any, entries: Mapping[str, container.Sized], read: Any) -> N
 
 def _read(path: Path, position: int) -> Checkpoint:
     found, arrays = container.read(path, KIND, _look)
-    with container.name_errors(path):
+    with name_errors(path):
         contents = json_values.members(found, ("model", "position", "metrics"), "the checkpoint")
         said = json_values.whole(contents["position"], "the position")
         if said != position:

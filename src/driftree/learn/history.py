@@ -42,6 +42,7 @@ MAX_SAMPLES = 256
 LEAST_DISTANCE = 100  # rows between the very first samples, of which there are a dozen
 MAX_BYTES = 4_000_000  # of the weights in all samples
 MAX_NODES = 8192  # in all samples
+ROOT = Spot(0)  # of every new tree
 
 
 @dataclass(slots=True)
@@ -67,7 +68,7 @@ class Structure:
     |   |--- leaf 2, since row 0
     """
 
-    nodes: dict[int, Spot] = field(default_factory=lambda: {0: Spot(0)})
+    nodes: dict[int, Spot] = field(default_factory=lambda: {0: ROOT})
 
     def walk(self, node: int = 0) -> Iterator[Spot]:
         """Yield a node and all below it from the top down, left before right."""

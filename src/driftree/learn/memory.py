@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_BYTES = 2 * 2**30
-# A quarter of the text in a model file (`container.MAX_MANIFEST`): the history repeats names.
+# A quarter of the text in a model file (`manifest.MAX_LENGTH`): the history repeats names.
 MOST_TEXT = 2**23
 MOST_DEPTH = 16  # of tuples; a file holds no deeper ones
 _SHARED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)  # by all objects

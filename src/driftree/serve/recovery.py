@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from driftree.estimators import CLASSES, DynamicModelTreeClassifier
-from driftree.learn.storage import container, models
-from driftree.learn.storage.container import ModelFileError
+from driftree.learn.storage import models
+from driftree.learn.storage.errors import ModelFileError, name_errors
 from driftree.learn.storage.locks import take_lock
 from driftree.serve.journal import (
     INSTEAD,
@@ -112,7 +112,7 @@ def open_model(
 def read_model(path: Path) -> tuple[Any, Note | None]:
     """Return the model in a file, and the note of the server that saved it."""
     contents, arrays = models.read(path)
-    with container.name_errors(path):
+    with name_errors(path):
         note = _read_note(contents.get(models.SERVED))
         return models.unpack(contents, arrays, CLASSES), note
 

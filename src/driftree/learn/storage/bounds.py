@@ -21,7 +21,7 @@ from driftree.learn.history import MAX_BYTES, MAX_ENTRANTS, MAX_NODES, MAX_SAMPL
 from driftree.learn.memory import MOST_BYTES
 from driftree.learn.parameters import RANGES
 from driftree.learn.storage import json_values
-from driftree.learn.storage.container import ModelFileError
+from driftree.learn.storage.errors import ModelFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -2,22 +2,17 @@
 
 What is in a file is up to others (`models`); here is only how it gets there and back. The arrays
 are the tensors of the file, but for those of one number or none: of these there are names in the
-manifest, and one tensor for the numbers of each type. The manifest is JSON text in the metadata,
-under one key (several would come in any order). What many models of one kind share comes first
-there, and is read once for all of them (`_common`). It
-begins with the SHA-256 of all bytes of the file, taken with zeros in its own place: whatever was
-changed since, the sum does not fit any more. A file that is laid out as we write it is split into
-its arrays by the kernels (`StoredArrays`); any other by the safetensors library, which checks that
-the tensors fill it without gaps. What the library does not know is looked at before: how long a
-header, how large a file may be.
+manifest, and one tensor for the numbers of each type. The manifest is text in the metadata, under
+one key (several would come in any order). It begins with the SHA-256 of all bytes of the file,
+taken with zeros in its own place: whatever was changed since, the sum does not fit any more. A file
+that is laid out as we write it is split into its arrays by the kernels (`StoredArrays`); any other
+by the safetensors library, which checks that the tensors fill it without gaps. What the library
+does not know is looked at before: how long a header, how large a file may be.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import hashlib
-import json
 import math
 import os
 import re
@@ -30,9 +25,11 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from driftree.learn._kernels import StoredArrays, unquote
+from driftree.learn.storage import manifest
 from driftree.learn.storage.atomic import replace_file
+from driftree.learn.storage.errors import ModelFileError, name_errors
+from driftree.learn.storage.manifest import NO_DIGEST, Contents, Manifest
 from driftree.learn.words import quoted
-from driftree.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,17 +40,13 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[Any]]
     Look = Callable[[dict[str, Any], Mapping[str, "Sized"], Callable[[str], NDArray[Any]]], None]
 
-FORMAT_VERSION = 1
 KEY = "driftree"  # of the manifest in the metadata
-NO_DIGEST = "0" * 64
 LENGTH = 8  # bytes before the header, which say how long it is
 START = f'{{"__metadata__":{{"{KEY}":"{{\\"sha256\\":\\"'.encode("ascii")
 DIGEST = slice(LENGTH + len(START), LENGTH + len(START) + len(NO_DIGEST))
 MANIFEST_AT = START.index(b'"{\\"')  # in the header, its quotation mark included
-MAX_MANIFEST = 2**25  # bytes
-MANIFEST_ROOM = 2**25  # bytes that its values may take beyond eight times its length
 MAX_ARRAYS = 10_000
-MAX_HEADER = 2 * MAX_MANIFEST + 2**22  # its quotation marks are written as two signs there
+MAX_HEADER = 2 * manifest.MAX_LENGTH + 2**22  # its quotation marks are written as two signs there
 SMALL = 2**24  # bytes of a file that is read before its lengths are looked at
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
 NUMPY = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
@@ -62,51 +55,6 @@ SINGLES = {name: f"short.{name.lower()}" for name in DTYPES}  # tensors of array
 MAX_NAME = 100
 ARRAY_NAME = re.compile(rf"(?=.{{1,{MAX_NAME}}}\Z)[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 PLAIN = b"abcdefghijklmnopqrstuvwxyz0123456789_."  # the signs of all names
-MANIFEST_KEYS = {"format", "format_version", "library_version", "contents", "empty", "short"}
-LATE = ("history", "served")  # of the contents: different in every file, and so behind the rest
-MANIFEST_START = f'{{"sha256":"{NO_DIGEST}",'
-COMMON_ENDS = f',"{LATE[0]}":'  # so does what models share, in the manifest
-MAX_COMMON = 2**13  # characters of it that are kept
-
-
-class Contents(dict[str, Any]):
-    """What a file says beside its arrays; nobody changes what is inside.
-
-    Attributes
-    ----------
-    known : dict
-        What others have made of contents of the same text, but for `LATE`.
-    """
-
-    __slots__ = ("known",)
-
-    def __init__(self, items: Mapping[str, Any], known: dict[str, Any]) -> None:
-        super().__init__(items)
-        self.known = known
-
-
-class Manifest(NamedTuple):
-    """What is used of a manifest."""
-
-    contents: Contents
-    short: Any
-    empty: Any
-
-
-class ModelFileError(ValueError):
-    """A model file is damaged, hostile, or from a newer version; the message says which.
-
-    Examples
-    --------
-    >>> import driftree
-    >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
-    >>> path = Path(mkdtemp(), "model.dmt")
-    >>> _ = path.write_bytes(b"")
-    >>> driftree.load(path)
-    Traceback (most recent call last):
-    driftree.learn.storage.container.ModelFileError: ...model.dmt: the file is empty
-    """
 
 
 class Sized(Protocol):
@@ -234,16 +182,16 @@ def to_bytes(kind: str, contents: dict[str, Any], arrays: Arrays) -> bytes:
 
 def from_bytes(data: bytes, kind: str, look: Look | None = None) -> tuple[Contents, Arrays]:
     """Return what `read` reads from a file with these bytes."""
-    manifest, rest = _read_manifest(data, len(data), kind)
-    names = manifest.short, manifest.empty
+    told, rest = _read_manifest(data, len(data), kind)
+    names = told.short, told.empty
     stored = StoredArrays.read(data, rest.start, rest.stop, *names)
     tensors = _deserialise(data) if stored is None else []
     if _digest(data) != data[DIGEST]:
         raise ModelFileError("the file is damaged: its SHA-256 is not the one it was written with")
     arrays = _arrays_of(tensors, *names) if stored is None else FileArrays(stored)
     if look is not None:
-        look(manifest.contents, arrays, arrays.__getitem__)
-    return manifest.contents, arrays
+        look(told.contents, arrays, arrays.__getitem__)
+    return told.contents, arrays
 
 
 def _arrays_of(
@@ -271,22 +219,6 @@ def _arrays_of(
     return arrays
 
 
-class name_errors:  # noqa: N801 (a function to who uses it)
-    """Let what goes wrong with a file name the file: `with name_errors(path): ...`."""
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        """Do nothing yet."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ModelFileError):
-            raise ModelFileError(f"{os.fsdecode(self._path)}: {error}") from error.__cause__
-
-
 # ---------------------------------------------------------------------- writing
 def _serialise(kind: str, contents: Mapping[str, Any], arrays: Arrays) -> list[bytes | memoryview]:
     tensors: dict[str, NDArray[Any]] = {}
@@ -308,35 +240,12 @@ def _serialise(kind: str, contents: Mapping[str, Any], arrays: Arrays) -> list[b
         tensors[SINGLES[dtype]] = np.concatenate([arrays[name] for name in names])
     if len(arrays) > MAX_ARRAYS:
         raise ValueError(f"{len(arrays):,} arrays are more than the {MAX_ARRAYS:,} of a file")
-    data = save(tensors, {KEY: _to_manifest(kind, contents, {"empty": empty, "short": short})})
+    data = save(tensors, {KEY: manifest.to_text(kind, contents, {"empty": empty, "short": short})})
     if not data.startswith(START, LENGTH):
         raise RuntimeError("this version of safetensors does not write its metadata first")
     digest = hashlib.sha256(data).hexdigest().encode("ascii")
     view = memoryview(data)
     return [view[: DIGEST.start], digest, view[DIGEST.stop :]]
-
-
-def _to_manifest(kind: str, contents: Mapping[str, Any], names: dict[str, Any]) -> str:
-    stays = {name: item for name, item in contents.items() if name not in LATE}
-    parts = {
-        "sha256": NO_DIGEST,
-        "format": kind,
-        "format_version": FORMAT_VERSION,
-        "library_version": __version__,
-        "contents": stays,
-        **names,
-        **{name: contents[name] for name in LATE if name in contents},
-    }
-    dump = functools.partial(json.dumps, sort_keys=True, allow_nan=False, separators=(",", ":"))
-    text = "{" + ",".join(f'"{name}":{dump(part)}' for name, part in parts.items()) + "}"
-    if len(text) > MAX_MANIFEST:
-        raise ValueError(
-            f"names, levels, labels and history take {len(text):,} bytes as text, more than the "
-            f"{MAX_MANIFEST:,} of a model file: use shorter names, or pickle"
-        )
-    if not _fits(text.encode("ascii")):
-        raise ValueError(f"the contents have too many values for {len(text):,} bytes: use pickle")
-    return text
 
 
 def _is_name(name: str) -> bool:
@@ -363,9 +272,9 @@ def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None
     """Look at a large file's lengths before memory is made for its arrays."""
     start = file.read(LENGTH)
     start += file.read(_header_length(start, size))
-    manifest, _ = _read_manifest(start, size, kind)
+    told, _ = _read_manifest(start, size, kind)
     try:
-        header = DECODER.decode(start[LENGTH:].decode("ascii"))
+        header = manifest.DECODER.decode(start[LENGTH:].decode("ascii"))
     except (ValueError, RecursionError) as error:
         raise _wrong_header(error) from None
     del header["__metadata__"]
@@ -373,7 +282,7 @@ def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None
         name: _read_entry(name, item, size - len(start)) for name, item in header.items()
     }
     n_names = len(entries)
-    for dtype, names in _names_by_type(manifest.short).items():
+    for dtype, names in _names_by_type(told.short).items():
         if entries.pop(SINGLES[dtype], None) != Entry(dtype, (len(names),)):
             raise _wrong_singles(dtype, len(names))
         begin, width = header[SINGLES[dtype]]["data_offsets"][0], NUMPY[dtype].itemsize
@@ -382,7 +291,7 @@ def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None
             place = begin + i * width
             header[name] = {"dtype": dtype, "data_offsets": [place, place + width]}
         n_names += len(names) - 1
-    for dtype, names in _names_by_type(manifest.empty).items():
+    for dtype, names in _names_by_type(told.empty).items():
         entries |= dict.fromkeys(names, Entry(dtype, (0,)))
         header |= {name: {"dtype": dtype, "data_offsets": [0, 0]} for name in names}
         n_names += len(names)
@@ -397,7 +306,7 @@ def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None
         return arrays[name]
 
     if look is not None:
-        look(manifest.contents, entries, read_one)
+        look(told.contents, entries, read_one)
     file.seek(0)
 
 
@@ -445,27 +354,19 @@ def _read_manifest(data: bytes, size: int, kind: str) -> tuple[Manifest, slice]:
         raise ModelFileError("the file is cut off" if is_cut else words)
     if len(data) < end:
         raise ModelFileError("the file is cut off in its header")
+    if end > manifest.SHORT and not manifest.fits(data[LENGTH:end]):
+        raise ModelFileError(f"the header has too many values for its {end - LENGTH:,} bytes")
+    text, stop = unquote(data, LENGTH + MANIFEST_AT) or _read_text(data[LENGTH:end])
+    return manifest.from_text(text, kind), slice(stop, end)
+
+
+def _read_text(header: bytes) -> tuple[str, int]:
+    """Return what `unquote` returns, whatever escapes there are."""
     try:
-        if end > SHORT and not _fits(data[LENGTH:end]):
-            raise ModelFileError(f"the header has too many values for its {end - LENGTH:,} bytes")
-        found = unquote(data, LENGTH + MANIFEST_AT)
-        if found is None:
-            found = DECODER.raw_decode(data[:end].decode("ascii"), LENGTH + MANIFEST_AT)
-        text, stop = found
-        manifest = _parse(text)
-    except RecursionError:
-        raise ModelFileError("the manifest is nested too deeply") from None
-    except ModelFileError:
-        raise
+        text, stop = manifest.DECODER.raw_decode(header.decode("ascii"), MANIFEST_AT)
     except ValueError as error:
         raise ModelFileError(f"the manifest is no JSON: {error}") from None
-    _check_manifest(manifest, kind)
-    contents = manifest["contents"]
-    if not isinstance(contents, Contents):
-        contents = Contents(contents, {})
-    late = {name: manifest[name] for name in LATE if name in manifest}
-    whole = Contents({**contents, **late}, contents.known)
-    return Manifest(whole, manifest["short"], manifest["empty"]), slice(stop, end)
+    return text, LENGTH + stop
 
 
 def _deserialise(data: bytes) -> list[tuple[str, dict[str, Any]]]:
@@ -475,90 +376,6 @@ def _deserialise(data: bytes) -> list[tuple[str, dict[str, Any]]]:
         raise _wrong_header(error) from None
     except MemoryError:
         raise _too_large(len(data)) from None
-
-
-# What a value takes once it is read, at most: an object, a list, an item of either.
-COSTS = ((b"{", 200), (b"[", 100), (b",", 40))
-SHORT = MANIFEST_ROOM // 200  # bytes that can never take too much
-# A string, or what is left of one that does not end: so it is never looked for twice.
-STRING = re.compile(rb'"[^"\\]*+(?:\\(?:.|\Z)[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
-
-
-def _cost(text: bytes) -> int:
-    return sum(cost * text.count(sign) for sign, cost in COSTS)
-
-
-def _fits(text: bytes) -> bool:
-    """Tell whether JSON takes little memory for its length, before it is read."""
-    most = MANIFEST_ROOM + 8 * len(text)
-    cost = _cost(text)
-    if cost > most:  # there may be such signs in names
-        cost -= sum(_cost(found.group()) for found in STRING.finditer(text))
-    return cost <= most
-
-
-def _parse(text: str) -> dict[str, Any]:
-    if len(text) > MAX_MANIFEST:
-        raise ModelFileError(
-            f"the manifest has {len(text):,} bytes, more than the {MAX_MANIFEST:,} allowed"
-        )
-    if len(text) > SHORT and not _fits(text.encode("ascii")):
-        raise ModelFileError(f"the manifest has too many values for its {len(text):,} bytes")
-    start, end = len(MANIFEST_START), text.rfind(COMMON_ENDS)
-    if start <= end <= MAX_COMMON and text.startswith('",', start - 2):
-        with contextlib.suppress(ValueError):  # it is laid out otherwise, or wrong
-            common = _common(f"{{{text[start:end]}}}")
-            own = DECODER.decode(f"{{{text[end + 1 :]}")
-            return _unique([*common.items(), *own.items()])
-    manifest = DECODER.decode(text)
-    assert isinstance(manifest, dict)  # it begins with a brace
-    del manifest["sha256"]
-    return manifest
-
-
-@functools.lru_cache(32)
-def _common(text: str) -> dict[str, Any]:
-    """Return what a manifest begins with: the same for many models that differ in numbers only."""
-    manifest: dict[str, Any] = DECODER.decode(text)
-    if type(manifest.get("contents")) is dict:
-        manifest["contents"] = Contents(manifest["contents"], {})
-    return manifest
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has the same key twice")
-    return found
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
-
-
-def _check_manifest(manifest: dict[str, Any], kind: str) -> None:
-    """Look at everything but the contents."""
-    found, version = manifest.get("format"), manifest.get("format_version")
-    if not isinstance(found, str) or not found.startswith("driftree "):
-        raise ModelFileError("this is no file of driftree's")
-    if type(version) is not int or version < 1:
-        raise ModelFileError(
-            f"the format version must be a whole number from 1, got {quoted(version)}"
-        )
-    if version > FORMAT_VERSION:
-        raise ModelFileError(
-            f"the file was written by a newer driftree (format {version}; this one reads "
-            f"{FORMAT_VERSION}): upgrade driftree"
-        )
-    if found != kind:
-        raise ModelFileError(f"this is a {quoted(found)}, not a {kind!r}")
-    if manifest.keys() - LATE != MANIFEST_KEYS:
-        raise ModelFileError(f"the manifest has other keys than format {version} has")
-    if not isinstance(manifest["contents"], dict):
-        raise ModelFileError("the manifest must have contents as an object")
 
 
 def _digest(data: bytes) -> bytes:

@@ -7,6 +7,7 @@ nodes, their weights and their entrants one behind the other.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import fields, replace
 from itertools import pairwise
@@ -41,7 +42,7 @@ from driftree.learn.history import (
     Structure,
 )
 from driftree.learn.storage import json_values
-from driftree.learn.storage.container import ModelFileError
+from driftree.learn.storage.errors import ModelFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -308,15 +309,15 @@ def _to_columns(table: str, rows: Iterable[tuple[Any, ...]]) -> dict[str, NDArra
     }
 
 
-def _from_columns(table: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
+def _read_columns(table: str, arrays: Arrays) -> list[NDArray[Any]]:
     """Return a table's columns, all of the same length."""
-    found = {}
-    for name, stored_name, dtype in COLUMNS[table]:
+    found = []
+    for _, stored_name, dtype in COLUMNS[table]:
         array = arrays.get(stored_name)
         if array is None or array.dtype != dtype or array.ndim != 1:
             raise ModelFileError(f"array {stored_name!r} must be there, 1-d and {dtype.str}")
-        found[name] = array
-    if len({len(column) for column in found.values()}) > 1:
+        found.append(array)
+    if len({*map(len, found)}) > 1:
         raise ModelFileError(f"the arrays 'history.{table}...' must be equally long")
     return found
 
@@ -344,57 +345,58 @@ def _pack_samples(history: History) -> dict[str, NDArray[Any]]:
     }
 
 
-def _need(is_so: Any, what: str) -> None:
-    if not (is_so.all() if isinstance(is_so, np.ndarray) else is_so):
+def _need(is_so: object, what: str) -> None:
+    if not is_so:
         raise ModelFileError(f"the samples of the history {what}")
 
 
-def _is_in(column: NDArray[Any], low: int, high: int) -> NDArray[np.bool_]:
-    return np.asarray((column >= low) & (column <= high))
+def _is_in(column: list[int], low: int, high: int) -> bool:
+    return not column or (low <= min(column) and max(column) <= high)
 
 
-def _check_samples(tables: dict[str, dict[str, NDArray[Any]]], limits: Limits) -> None:
+def _check_samples(tables: dict[str, dict[str, list[Any]]], n_weights: int, limits: Limits) -> None:
     """Look at whole columns at once, before a row of them is used."""
     sample, node, entrant, mark = (tables[name] for name in ("sample", "node", "entrant", "mark"))
     _need(len(sample["step"]) <= MAX_SAMPLES, f"are more than {MAX_SAMPLES}")
     for times, now in ((sample["step"], limits.n_steps), (sample["n_rows"], limits.n_rows)):
         _need(_is_in(times, 0, now), "must have steps and rows from 0 until now")
-        _need(np.diff(times) >= 0, "must be in order")
+        _need(times == sorted(times), "must be in order")
     _need(_is_in(sample["n_nodes"], 1, limits.max_nodes), "must have nodes")
-    _need(sample["n_nodes"].sum() == len(node["node"]), "must have all their nodes")
+    _need(sum(sample["n_nodes"]) == len(node["node"]), "must have all their nodes")
     for ids in (node["node"], mark["node"]):
         _need(_is_in(ids, 0, limits.max_nodes - 1), "name nodes that cannot be")
     for steps in (node["since_step"], mark["since_step"], node["depth"]):
         _need(_is_in(steps, 0, 2**53), "have nodes out of time or place")
-    outputs, columns = node["outputs"].astype(np.int64), node["columns"].astype(np.int64)
-    has_weights = node["is_leaf"].astype(bool) & (outputs > 0)
-    _need(_is_in(outputs, 0, max(limits.n_classes, 1)), "have weights of too many labels")
-    _need(
-        np.where(has_weights, _is_in(columns, 1, limits.n_inputs), columns == 0),
-        "have weights of no inputs",
-    )
-    _need(has_weights | (outputs == 0), "have weights out of place")
-    _need((outputs * columns).sum() == len(tables["sampled"]["weight"]), "must have all weights")
+    _need(_is_in(node["outputs"], 0, max(limits.n_classes, 1)), "have weights of too many labels")
+    n_told = 0
+    for is_leaf, outputs, columns in zip(
+        node["is_leaf"], node["outputs"], node["columns"], strict=True
+    ):
+        _need(is_leaf or not outputs, "have weights out of place")
+        _need(1 <= columns <= limits.n_inputs if outputs else not columns, "have wrong weights")
+        n_told += outputs * columns
+    _need(n_told == n_weights, "must have all weights")
     _need(_is_in(node["n_entrants"], 0, len(entrant["gain"])), "have wrong entrants")
-    _need(node["n_entrants"].sum(dtype=np.int64) == len(entrant["gain"]), "have wrong entrants")
+    _need(sum(node["n_entrants"]) == len(entrant["gain"]), "have wrong entrants")
     _need(_is_in(entrant["feature"], 0, limits.n_features - 1), "name features that are not there")
-    threshold = entrant["threshold"]
-    _need(
-        ~np.isnan(threshold) & ~(entrant["equality"].astype(bool) & (threshold < 0)),
-        "have splits at no value",
-    )
+    for equality, threshold in zip(entrant["equality"], entrant["threshold"], strict=True):
+        is_value = threshold >= 0 if equality else not math.isnan(threshold)
+        _need(is_value, "have splits at no value")
 
 
 def _unpack_samples(arrays: Arrays, limits: Limits) -> tuple[list[Sample], dict[int, Mark]]:
     if not has_samples(arrays):
         return [], {}
-    tables = {name: _from_columns(name, arrays) for name in TABLES}
-    _check_samples(tables, limits)
-    rows = {
-        name: zip(*(c.tolist() for c in table.values()), strict=True)
-        for name, table in tables.items()
+    (weights,), place = _read_columns("sampled", arrays), 0
+    tables = {
+        name: {
+            key: column.tolist()
+            for key, column in zip(TABLES[name], _read_columns(name, arrays), strict=True)
+        }
+        for name in ("sample", "node", "entrant", "mark")
     }
-    weights, place = tables["sampled"]["weight"], 0
+    _check_samples(tables, len(weights), limits)
+    rows = {name: zip(*table.values(), strict=True) for name, table in tables.items()}
     samples = []
     for step, n_rows, n_nodes in rows["sample"]:
         nodes: dict[int, NodeSample] = {}

@@ -18,7 +18,9 @@ import numpy as np
 from driftree.learn._kernels import MAX_LEVELS, StoredArrays
 from driftree.learn.encoding import as_set
 from driftree.learn.storage import bounds, container, histories, json_values
-from driftree.learn.storage.container import Contents, FileArrays, ModelFileError
+from driftree.learn.storage.container import FileArrays
+from driftree.learn.storage.errors import ModelFileError, name_errors
+from driftree.learn.storage.manifest import Contents
 from driftree.learn.validation import check_codes, check_keys
 from driftree.learn.vocabulary import Vocabulary
 from driftree.learn.words import quoted
@@ -47,7 +49,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str], classes: Mapping[str, type[Model]]) -> Model:
     """Return the model in a file, of one of the classes that may be in one, by their names."""
-    with container.name_errors(path):
+    with name_errors(path):
         return unpack(*container.read_file(path, KIND, bounds.check), classes)
 
 

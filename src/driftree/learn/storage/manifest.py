@@ -1,0 +1,184 @@
+"""Manifest: what a file says beside its arrays, JSON in ASCII, read with suspicion.
+
+A short text may hold very many values: what they would take is looked at before they are read
+(`fits`). What many models of one kind share comes first, and is read once for all of them
+(`_read_common`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from driftree.learn.storage.errors import ModelFileError
+from driftree.learn.words import quoted
+from driftree.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMAT_VERSION = 1
+NO_DIGEST = "0" * 64
+MAX_LENGTH = 2**25  # bytes
+ROOM = 2**25  # bytes that values may take beyond eight times the length of their text
+KEYS = {"format", "format_version", "library_version", "contents", "empty", "short"}
+LATE = ("history", "served")  # of the contents: different in every file, and so behind the rest
+START = f'{{"sha256":"{NO_DIGEST}",'
+COMMON_ENDS = f',"{LATE[0]}":'  # so does what models share
+MAX_COMMON = 2**13  # characters of it that are kept
+
+
+class Contents(dict[str, Any]):
+    """What a file says beside its arrays; nobody changes what is inside.
+
+    Attributes
+    ----------
+    known : dict
+        What others have made of contents of the same text, but for `LATE`.
+    """
+
+    __slots__ = ("known",)
+
+    def __init__(self, items: Mapping[str, Any], known: dict[str, Any]) -> None:
+        super().__init__(items)
+        self.known = known
+
+
+class Manifest(NamedTuple):
+    """What is used of a manifest."""
+
+    contents: Contents
+    short: Any
+    empty: Any
+
+
+# ---------------------------------------------------------------------- writing
+def to_text(kind: str, contents: Mapping[str, Any], names: Mapping[str, Any]) -> str:
+    """Return the text of a manifest; `names` are of the arrays that are no tensors."""
+    stays = {name: item for name, item in contents.items() if name not in LATE}
+    parts = {
+        "sha256": NO_DIGEST,
+        "format": kind,
+        "format_version": FORMAT_VERSION,
+        "library_version": __version__,
+        "contents": stays,
+        **names,
+        **{name: contents[name] for name in LATE if name in contents},
+    }
+    dump = functools.partial(json.dumps, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    text = "{" + ",".join(f'"{name}":{dump(part)}' for name, part in parts.items()) + "}"
+    if len(text) > MAX_LENGTH:
+        raise ValueError(
+            f"names, levels, labels and history take {len(text):,} bytes as text, more than the "
+            f"{MAX_LENGTH:,} of a model file: use shorter names, or pickle"
+        )
+    if not fits(text.encode("ascii")):
+        raise ValueError(f"the contents have too many values for {len(text):,} bytes: use pickle")
+    return text
+
+
+# ---------------------------------------------------------------------- reading
+def from_text(text: str, kind: str) -> Manifest:
+    """Return what was written; raise `ModelFileError` if it is no manifest of such a file."""
+    if len(text) > MAX_LENGTH:
+        raise ModelFileError(
+            f"the manifest has {len(text):,} bytes, more than the {MAX_LENGTH:,} allowed"
+        )
+    if len(text) > SHORT and not fits(text.encode("ascii")):
+        raise ModelFileError(f"the manifest has too many values for its {len(text):,} bytes")
+    try:
+        return _read_in_parts(text, kind) or _read(text, kind)
+    except RecursionError:
+        raise ModelFileError("the manifest is nested too deeply") from None
+    except ModelFileError:
+        raise
+    except ValueError as error:
+        raise ModelFileError(f"the manifest is no JSON: {error}") from None
+
+
+def _read_in_parts(text: str, kind: str) -> Manifest | None:
+    """Return what is in a text that is laid out as we write it, of which most may be known."""
+    start, end = len(START), text.rfind(COMMON_ENDS)
+    if start <= end <= MAX_COMMON and text.startswith('",', start - 2):
+        with contextlib.suppress(ValueError):  # it is laid out otherwise, or wrong
+            common = _read_common(text[start:end], kind)
+            late = DECODER.decode(f"{{{text[end + 1 :]}")
+            if not late.keys() - LATE:
+                contents = Contents({**common.contents, **late}, common.contents.known)
+                return Manifest(contents, common.short, common.empty)
+    return None
+
+
+@functools.lru_cache(32)
+def _read_common(text: str, kind: str) -> Manifest:
+    """Return what a manifest begins with: the same for many models that differ in numbers only."""
+    parts = DECODER.decode(f"{{{text}}}")
+    _check(parts, kind, KEYS)
+    return Manifest(Contents(parts["contents"], {}), parts["short"], parts["empty"])
+
+
+def _read(text: str, kind: str) -> Manifest:
+    parts = DECODER.decode(text)
+    late = {name: parts[name] for name in LATE if name in parts}
+    _check(parts, kind, KEYS | {"sha256"} | late.keys())
+    return Manifest(Contents(parts["contents"] | late, {}), parts["short"], parts["empty"])
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has the same key twice")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
+def _check(parts: dict[str, Any], kind: str, keys: set[str]) -> None:
+    """Look at everything but the contents."""
+    found, version = parts.get("format"), parts.get("format_version")
+    if not isinstance(found, str) or not found.startswith("driftree "):
+        raise ModelFileError("this is no file of driftree's")
+    if type(version) is not int or version < 1:
+        raise ModelFileError(
+            f"the format version must be a whole number from 1, got {quoted(version)}"
+        )
+    if version > FORMAT_VERSION:
+        raise ModelFileError(
+            f"the file was written by a newer driftree (format {version}; this one reads "
+            f"{FORMAT_VERSION}): upgrade driftree"
+        )
+    if found != kind:
+        raise ModelFileError(f"this is a {quoted(found)}, not a {kind!r}")
+    if parts.keys() != keys:
+        raise ModelFileError(f"the manifest has other keys than format {version} has")
+    if type(parts["contents"]) is not dict:
+        raise ModelFileError("the manifest must have contents as an object")
+
+
+# ---------------------------------------------------------------------- what values take
+# Once they are read, at most: an object, a list, an item of either.
+COSTS = ((b"{", 200), (b"[", 100), (b",", 40))
+SHORT = ROOM // 200  # bytes that can never take too much
+# A string, or what is left of one that does not end: so it is never looked for twice.
+STRING = re.compile(rb'"[^"\\]*+(?:\\(?:.|\Z)[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
+
+
+def fits(text: bytes) -> bool:
+    """Tell whether JSON takes little memory for its length, before it is read."""
+    most = ROOM + 8 * len(text)
+    cost = _cost(text)
+    if cost > most:  # there may be such signs in names
+        cost -= sum(_cost(found.group()) for found in STRING.finditer(text))
+    return cost <= most
+
+
+def _cost(text: bytes) -> int:
+    return sum(cost * text.count(sign) for sign, cost in COSTS)
