@@ -122,9 +122,8 @@ struct Step {  // kept between steps for its memory
     }
     void sort_lessons() {
         if (chunk.n > 1)
-            std::sort(lessons.begin(), lessons.end(), [](const Lesson& a, const Lesson& b) {
-                return a.shape.columns != b.shape.columns ? a.shape.columns < b.shape.columns : a.visit.n > b.visit.n;
-            });
+            std::sort(lessons.begin(), lessons.end(),
+                      [](const Lesson& a, const Lesson& b) { return a.visit.n > b.visit.n; });
     }
     template <class Archive>
     void visit_scratch(Archive& a) {
