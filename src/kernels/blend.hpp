@@ -284,9 +284,10 @@ void limit_diagonal(const Shape& s, double* matrix, BlendState& state, double va
     }
 }
 
-// Calls each(number of vectors, first column) for a line in parts of up to `Most` vectors, which registers can hold.
+// Calls each(number of vectors, first column) for a line in parts of up to `Most` vectors, which registers can hold. Who
+// works on a matrix takes the shape by value: for all the compiler knows, each number that is written might be part of it.
 template <int Most, class Each>
-inline void for_parts(const Shape& s, Each&& each) {
+inline void for_parts(Shape s, Each&& each) {
     int c = 0;
     for (; c + Most * kLanes <= s.stride; c += Most * kLanes) each(std::integral_constant<int, Most>(), c);
     if constexpr (Most > 1)
@@ -298,7 +299,7 @@ inline void for_parts(const Shape& s, Each&& each) {
 }
 
 // product = matrix . z, as a sum of the matrix's lines (it is symmetric).
-inline void times(const Shape& s, const double* matrix, const double* z, const std::int32_t* active, int n_active,
+inline void times(Shape s, const double* matrix, const double* z, const std::int32_t* active, int n_active,
                   double* product) {
     for_parts<4>(s, [&](auto n_vectors, int c) {
         Vector sum[n_vectors];
@@ -312,25 +313,24 @@ inline void times(const Shape& s, const double* matrix, const double* z, const s
 }
 
 // matrix -= v v', with the same bits on both sides of the diagonal.
-inline void subtract_square(const Shape& s, double* matrix, const double* v) {
+inline void subtract_square(Shape s, double* matrix, const double* v) {
     for_parts<4>(s, [&](auto n_vectors, int c) {
         Vector own[n_vectors];
         for (int j = 0; j < n_vectors; j++) own[j] = at(v + c + j * kLanes);
-        for (int r = 0; r < s.columns; r++) {
-            double* line = matrix + static_cast<long>(r) * s.stride + c;
+        double* line = matrix + c;
+        for (int r = 0; r < s.columns; r++, line += s.stride)
             for (int j = 0; j < n_vectors; j++) at(line + j * kLanes) -= v[r] * own[j];
-        }
     });
 }
 
 // matrix -= v v', then product = matrix . z, while the lines are in registers: the same bits as one after the other.
-inline void subtract_square_and_times(const Shape& s, double* matrix, const double* v, const double* z, double* product) {
+inline void subtract_square_and_times(Shape s, double* matrix, const double* v, const double* z, double* product) {
     constexpr int kMost = kWidth == 8 ? 4 : (kWidth == 4 ? 2 : 1);  // twice as many numbers as above are kept
     for_parts<kMost>(s, [&](auto n_vectors, int c) {
         Vector own[n_vectors], sum[n_vectors];
         for (int j = 0; j < n_vectors; j++) own[j] = at(v + c + j * kLanes), sum[j] = all(0.0);
-        for (int r = 0; r < s.columns; r++) {
-            double* line = matrix + static_cast<long>(r) * s.stride + c;
+        double* line = matrix + c;
+        for (int r = 0; r < s.columns; r++, line += s.stride) {
             for (int j = 0; j < n_vectors; j++) {
                 const Vector now = at(line + j * kLanes) - v[r] * own[j];
                 at(line + j * kLanes) = now;
@@ -432,7 +432,11 @@ inline double learn_preference(const Rows& rows, const Lesson& lesson) {
 
 // One Newton step for all rows of the lesson. Learners that know few rows say more than they know; their blend learns by
 // how much. It changes no decision between labels, but what they cost.
-inline void learn_sureness(const Rows& rows, const Lesson& lesson, double window) {
+// What has faded after so many rows is mostly what it was for the lesson before.
+struct SurenessFade {
+    double rows = 0.0, keep = 1.0;
+};
+inline void learn_sureness(const Rows& rows, const Lesson& lesson, double window, SurenessFade& fade) {
     BlendState& state = *lesson.model.blend;
     double pull = 0.0, grip = 0.0, n = 0.0;
     for (int i = 0; i < lesson.visit.n; i++) {
@@ -441,7 +445,8 @@ inline void learn_sureness(const Rows& rows, const Lesson& lesson, double window
         grip += weight * lesson.before.signal[i].grip;
         n += weight;
     }
-    state.sureness_rows = std::exp(-n / window) * state.sureness_rows + grip;
+    if (n != fade.rows) fade = {n, std::exp(-n / window)};
+    state.sureness_rows = fade.keep * state.sureness_rows + grip;
     const double step = pull / (state.sureness_rows + 10.0), limited = step > 0.5 ? 0.5 : (step < -0.5 ? -0.5 : step);
     const double sureness = state.sureness * std::exp(-limited);
     state.sureness = sureness > 1.0 ? 1.0 : (sureness < 0.01 ? 0.01 : sureness);
@@ -497,6 +502,7 @@ inline int newton_together(const Lesson* lessons, int n) {
 
 template <class Loss>
 void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, bool spares) {
+    SurenessFade fade;
     for (int begin = 0; begin < n; begin += kLanes) {
         const int end = n < begin + kLanes ? n : begin + kLanes;
         Group<Loss> group(rows), again(rows);
@@ -507,7 +513,7 @@ void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRate
                 limit_sureness(rows, lessons[l], rates.most_sure);
                 knows_first = false;
             }
-            if (rates.sureness_window > 0.0) learn_sureness(rows, lessons[l], rates.sureness_window);
+            if (rates.sureness_window > 0.0) learn_sureness(rows, lessons[l], rates.sureness_window, fade);
             const BlendParts& model = models[l - begin] = BlendParts(lessons[l].shape, lessons[l].model);
             group.add(lessons[l], model);
             if (needs_more_passes(lessons[l], rates, spares)) again.add(lessons[l], model);
