@@ -26,6 +26,15 @@ struct Pupil {  // a model that learns in this step
     std::vector<std::int32_t> lines;      // where the rows are among the lender's
     std::size_t first_input, first_line;  // of a model with bends, in those of the step
     Visit visit() const { return {rows.data(), static_cast<int>(rows.size())}; }
+    // The rows have the lender's order.
+    void find_lines() {
+        lines.clear();
+        std::int32_t line = 0;
+        for (const std::int32_t row : rows) {
+            while (lender->rows[line] != row) line++;
+            lines.push_back(line);
+        }
+    }
     Forward before(const Shape& shape) {
         const auto fit = [](auto& values, std::size_t n) {
             if (values.size() < n) values.resize(n);
@@ -72,7 +81,6 @@ struct Step {  // kept between steps for its memory
         pupil.model = model;
         pupil.lender = lender;
         pupil.rows.clear();
-        pupil.lines.clear();
         return pupil;
     }
     template <class Kind>
@@ -159,7 +167,8 @@ private:
         while (std::ssize(counted_) < chunk.n) counted_.push_back(static_cast<std::int32_t>(counted_.size()));
         for (int i = 0; i < n_pupils; i++) {
             if (lessons[i].shape.columns == shape.columns) continue;
-            const Pupil& own = *pupils[i];
+            Pupil& own = *pupils[i];
+            if (own.lender) own.find_lines();
             const Pupil& source = own.lender ? *own.lender : own;
             lessons[i].inputs = bent.values.data() + source.first_input;
             lessons[i].active = bent.active.data() + source.first_input;

@@ -171,18 +171,14 @@ public:
     }
     // The models of a node's trials, after its own.
     void enlist(Step& step, int node, const Pupil& own) const {
-        const bool is_bent = tree_.models[own.model].bends.n() > 0;
         for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++) {
             const Trial& trial = trials[t];
             if (trial.is_free()) continue;
             Pupil& left = step.add_pupil(trial.left_model, &own);  // whose bends it has
             Pupil& right = step.add_pupil(trial.right_model, &own);
-            for (int i = 0; i < std::ssize(own.rows); i++) {
-                const bool is_left = trial.condition.holds(step.chunk.raw_row(own.rows[i], tree_.table->n_features()));
-                Pupil& side = is_left ? left : right;
-                side.rows.push_back(own.rows[i]);
-                if (is_bent) side.lines.push_back(i);
-            }
+            for (const int row : own.rows)
+                (trial.condition.holds(step.chunk.raw_row(row, tree_.table->n_features())) ? left : right)
+                    .rows.push_back(row);
             if (left.rows.empty()) std::swap(step.pupils[step.n_pupils - 2], step.pupils[step.n_pupils - 1]);
             if (left.rows.empty() || right.rows.empty()) step.n_pupils--;
         }
