@@ -10,6 +10,7 @@ namespace driftree {
 namespace {
 
 constexpr double kEvenOdds = 0.6931471805599453;  // nats: log 2
+constexpr long kTogetherBytes = 16384;
 
 inline void predictors_of(const Shape& s, const double* weights, const double* inputs, double* predictors) {
     for (int k = 0; k < s.outputs; k++) predictors[k] = dot(weights + k * s.stride, inputs, s.stride);
@@ -20,6 +21,7 @@ inline void predictors_of(const Shape& s, const double* weights, const double* i
 struct Scratch {
     double *product, *square;  // Newton's: A x of this row; what the row before has yet to take from A
     double *adagrad, *newton, *blend, *said, *curvature;  // residuals of the learners; predictors; Newton's curvature
+    explicit Scratch(const Lesson& lesson) : Scratch(lesson.shape, lesson) {}
     Scratch(const Shape& s, const Lesson& lesson)
         : product(lesson.before.scratch), square(product + s.stride), adagrad(square + s.stride),
           newton(adagrad + padded(s.outputs)), blend(newton + padded(s.outputs)), said(blend + padded(s.outputs)),
@@ -53,7 +55,7 @@ inline Vector newton_share(const Vector& preference) {
 }
 
 template <class Loss>
-void forward_lanes(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
+void forward_lanes(const Rows& rows, const Lesson* lessons, int n) {
     Lanes lanes;
     typename Loss::Lanes given;
     alignas(64) double a[kLanes], b[kLanes], preference[kLanes], sureness[kLanes];
@@ -69,7 +71,7 @@ void forward_lanes(const Shape& s, const Rows& rows, const Lesson* lessons, int 
             before.signal[lanes.place[lane]].pull = slopes.residual[lane] * said[lane];
             before.signal[lanes.place[lane]].grip = slopes.curvature[lane] * said[lane] * said[lane];
             if (lanes.place[lane] > 0) continue;
-            const Scratch scratch(s, *lanes.lesson[lane]);
+            const Scratch scratch(*lanes.lesson[lane]);
             *scratch.adagrad = slopes_a.residual[lane];
             *scratch.newton = slopes_b.residual[lane];
             *scratch.curvature = slopes_b.curvature[lane];
@@ -77,9 +79,10 @@ void forward_lanes(const Shape& s, const Rows& rows, const Lesson* lessons, int 
         lanes.write(slopes.loss(), log_positive(slopes_a.ratio / slopes_b.ratio) + (slopes_a.hinge - slopes_b.hinge));
     };
     for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
+        const Shape s = lesson->shape;
+        const BlendParts model(s, lesson->model);
         for (int i = 0; i < lesson->visit.n; i++) {
             const int row = lesson->visit.rows[i], lane = lanes.n;
-            const BlendParts model(s, lesson->model);
             a[lane] = dot(model.adagrad, lesson->input(s, i), s.stride);
             b[lane] = dot(model.newton, lesson->input(s, i), s.stride);
             preference[lane] = model.state->preference;
@@ -94,7 +97,7 @@ void forward_lanes(const Shape& s, const Rows& rows, const Lesson* lessons, int 
 }
 
 template <class Loss>
-void forward_joint(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
+void forward_joint(const Rows& rows, const Lesson* lessons, int n) {
     Lanes lanes;
     alignas(64) double hinge[kLanes], hinge_gap[kLanes], ratio[kLanes], ratio_gap[kLanes];
     at(hinge) = at(hinge_gap) = at(ratio) = at(ratio_gap) = all(1.0);
@@ -102,9 +105,10 @@ void forward_joint(const Shape& s, const Rows& rows, const Lesson* lessons, int 
         lanes.write(log_positive(at(ratio)) + at(hinge), log_positive(at(ratio_gap)) + at(hinge_gap));
     };
     for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
+        const Shape s = lesson->shape;
         const BlendParts model(s, lesson->model);
         const double share = newton_share(all(model.state->preference))[0];
-        const Scratch scratch(s, *lesson);
+        const Scratch scratch(*lesson);
         double *a = scratch.adagrad, *b = scratch.newton, *blend = scratch.blend;
         for (int i = lesson->visit.n - 1; i >= 0; i--) {  // backwards: the scratch keeps the first row
             const int row = lesson->visit.rows[i], lane = lanes.n;
@@ -139,26 +143,26 @@ void forward_joint(const Shape& s, const Rows& rows, const Lesson* lessons, int 
 }
 
 template <class Loss>
-void blend_forward(const Shape& s, const Rows& rows, const Lesson* lessons, int n) {
+void blend_forward(const Rows& rows, const Lesson* lessons, int n) {
     if constexpr (Loss::kIsJoint) {
-        forward_joint<Loss>(s, rows, lessons, n);
+        forward_joint<Loss>(rows, lessons, n);
     } else {
-        forward_lanes<Loss>(s, rows, lessons, n);
+        forward_lanes<Loss>(rows, lessons, n);
     }
 }
 
 // ---------------------------------------------------------------- one row each of several models
-// Up to eight models learn side by side, each its own i-th row: while one waits for its exponential the others compute.
+// Up to eight models of any shape learn side by side, each its own i-th row: while one waits for its exponential the
+// others compute.
 template <class Loss>
 struct Group {
-    Shape s;
     Rows rows;
     const Lesson* lessons[kLanes];  // longest first
     const BlendParts* models[kLanes];
     int n = 0;
     typename Loss::Lanes given;
 
-    Group(const Shape& shape, const Rows& all_rows) : s(shape), rows(all_rows) {}
+    explicit Group(const Rows& all_rows) : rows(all_rows) {}
     void add(const Lesson& lesson, const BlendParts& model) {
         given.set_state(n, *lesson.model.loss);
         models[n] = &model;
@@ -166,7 +170,8 @@ struct Group {
     }
     int row(int l, int i) const { return lessons[l]->visit.rows[i]; }
     double step(int l, int i) const { return rows.steps[row(l, i)]; }
-    Scratch scratch(int l) const { return Scratch(s, *lessons[l]); }
+    const Shape& shape(int l) const { return lessons[l]->shape; }
+    Scratch scratch(int l) const { return Scratch(*lessons[l]); }
 
     // Calls each(i) for all i that have an i-th row; models that have no more rows leave the group.
     template <class Each>
@@ -183,6 +188,7 @@ struct Group {
     void ask(int i) {
         if constexpr (Loss::kIsJoint) {
             for (int l = 0; l < n; l++) {
+                const Shape& s = shape(l);
                 double* residual = scratch(l).*residual_of;
                 predictors_of(s, models[l]->*weights_of, lessons[l]->input(s, i), residual);
                 const auto slope = Loss::slope(residual, s.outputs, rows.targets[row(l, i)]);
@@ -190,6 +196,7 @@ struct Group {
             }
         } else {
             for (int l = 0; l < n; l++) {
+                const Shape& s = shape(l);
                 given.predictor[l] = dot(models[l]->*weights_of, lessons[l]->input(s, i), s.stride);
                 given.target[l] = rows.targets[row(l, i)];
             }
@@ -234,7 +241,7 @@ void adagrad_pass(Group<Loss>& group, bool knows_first) {
     group.for_rows([&](int i) {
         if (i > 0 || !knows_first) group.template ask<&BlendParts::adagrad, &Scratch::adagrad>(i);
         for (int l = 0; l < group.n; l++)
-            adagrad_row(group.s, *group.models[l], *group.lessons[l], i, group.step(l, i), group.scratch(l).adagrad);
+            adagrad_row(group.shape(l), *group.models[l], *group.lessons[l], i, group.step(l, i), group.scratch(l).adagrad);
     });
 }
 
@@ -277,9 +284,10 @@ void limit_diagonal(const Shape& s, double* matrix, BlendState& state, double va
     }
 }
 
-// Calls each(number of vectors, first column) for a line in parts of up to `Most` vectors, which registers can hold.
+// Calls each(number of vectors, first column) for a line in parts of up to `Most` vectors, which registers can hold. Who
+// works on a matrix takes the shape by value: for all the compiler knows, each number that is written might be part of it.
 template <int Most, class Each>
-inline void for_parts(const Shape& s, Each&& each) {
+inline void for_parts(Shape s, Each&& each) {
     int c = 0;
     for (; c + Most * kLanes <= s.stride; c += Most * kLanes) each(std::integral_constant<int, Most>(), c);
     if constexpr (Most > 1)
@@ -291,7 +299,7 @@ inline void for_parts(const Shape& s, Each&& each) {
 }
 
 // product = matrix . z, as a sum of the matrix's lines (it is symmetric).
-inline void times(const Shape& s, const double* matrix, const double* z, const std::int32_t* active, int n_active,
+inline void times(Shape s, const double* matrix, const double* z, const std::int32_t* active, int n_active,
                   double* product) {
     for_parts<4>(s, [&](auto n_vectors, int c) {
         Vector sum[n_vectors];
@@ -305,25 +313,24 @@ inline void times(const Shape& s, const double* matrix, const double* z, const s
 }
 
 // matrix -= v v', with the same bits on both sides of the diagonal.
-inline void subtract_square(const Shape& s, double* matrix, const double* v) {
+inline void subtract_square(Shape s, double* matrix, const double* v) {
     for_parts<4>(s, [&](auto n_vectors, int c) {
         Vector own[n_vectors];
         for (int j = 0; j < n_vectors; j++) own[j] = at(v + c + j * kLanes);
-        for (int r = 0; r < s.columns; r++) {
-            double* line = matrix + static_cast<long>(r) * s.stride + c;
+        double* line = matrix + c;
+        for (int r = 0; r < s.columns; r++, line += s.stride)
             for (int j = 0; j < n_vectors; j++) at(line + j * kLanes) -= v[r] * own[j];
-        }
     });
 }
 
 // matrix -= v v', then product = matrix . z, while the lines are in registers: the same bits as one after the other.
-inline void subtract_square_and_times(const Shape& s, double* matrix, const double* v, const double* z, double* product) {
+inline void subtract_square_and_times(Shape s, double* matrix, const double* v, const double* z, double* product) {
     constexpr int kMost = kWidth == 8 ? 4 : (kWidth == 4 ? 2 : 1);  // twice as many numbers as above are kept
     for_parts<kMost>(s, [&](auto n_vectors, int c) {
         Vector own[n_vectors], sum[n_vectors];
         for (int j = 0; j < n_vectors; j++) own[j] = at(v + c + j * kLanes), sum[j] = all(0.0);
-        for (int r = 0; r < s.columns; r++) {
-            double* line = matrix + static_cast<long>(r) * s.stride + c;
+        double* line = matrix + c;
+        for (int r = 0; r < s.columns; r++, line += s.stride) {
             for (int j = 0; j < n_vectors; j++) {
                 const Vector now = at(line + j * kLanes) - v[r] * own[j];
                 at(line + j * kLanes) = now;
@@ -382,20 +389,23 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& le
 
 template <class Loss>
 void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first) {
-    const double least = rates.rows_per_column * group.s.columns, memory = rates.rows > least ? rates.rows : least;
-    double keep[kLanes];
-    for (int l = 0; l < group.n; l++) keep[l] = 1.0 - 1.0 / (memory * group.models[l]->state->memory);
-    const int free_outputs = group.s.outputs - 1;  // of a joint loss: one follows from the others
+    const int free_outputs = group.shape(0).outputs - 1;  // of a joint loss: one follows from the others
     const double share = Loss::kIsJoint && rates.mean_curvature ? 2.0 / free_outputs : 1.0;
+    double keep[kLanes];
     bool waits[kLanes] = {};
+    for (int l = 0; l < group.n; l++) {
+        const double least = rates.rows_per_column * group.shape(l).columns;
+        const double memory = rates.rows > least ? rates.rows : least;
+        keep[l] = 1.0 - 1.0 / (memory * group.models[l]->state->memory);
+    }
     group.for_rows([&](int i) {
         if (i > 0 || !knows_first) group.template ask<&BlendParts::newton, &Scratch::newton>(i);
         for (int l = 0; l < group.n; l++)
-            newton_row(group.s, *group.models[l], *group.lessons[l], i, group.step(l, i), keep[l], share, rates.variance,
-                       group.scratch(l), waits[l]);
+            newton_row(group.shape(l), *group.models[l], *group.lessons[l], i, group.step(l, i), keep[l], share,
+                       rates.variance, group.scratch(l), waits[l]);
     });
     for (int l = 0; l < group.n; l++)
-        if (waits[l]) subtract_square(group.s, group.models[l]->matrix, group.scratch(l).square);
+        if (waits[l]) subtract_square(group.shape(l), group.models[l]->matrix, group.scratch(l).square);
 }
 
 // ---------------------------------------------------------------- the blend
@@ -423,7 +433,11 @@ inline double learn_preference(const Rows& rows, const Lesson& lesson) {
 
 // One Newton step for all rows of the lesson. Learners that know few rows say more than they know; their blend learns by
 // how much. It changes no decision between labels, but what they cost.
-inline void learn_sureness(const Rows& rows, const Lesson& lesson, double window) {
+// What has faded after so many rows is mostly what it was for the lesson before.
+struct SurenessFade {
+    double rows = 0.0, keep = 1.0;
+};
+inline void learn_sureness(const Rows& rows, const Lesson& lesson, double window, SurenessFade& fade) {
     BlendState& state = *lesson.model.blend;
     double pull = 0.0, grip = 0.0, n = 0.0;
     for (int i = 0; i < lesson.visit.n; i++) {
@@ -432,7 +446,8 @@ inline void learn_sureness(const Rows& rows, const Lesson& lesson, double window
         grip += weight * lesson.before.signal[i].grip;
         n += weight;
     }
-    state.sureness_rows = std::exp(-n / window) * state.sureness_rows + grip;
+    if (n != fade.rows) fade = {n, std::exp(-n / window)};
+    state.sureness_rows = fade.keep * state.sureness_rows + grip;
     const double step = pull / (state.sureness_rows + kFirstSurenessRows),
                  limited = step > 0.5 ? 0.5 : (step < -0.5 ? -0.5 : step);
     const double sureness = state.sureness * std::exp(-limited);
@@ -443,7 +458,8 @@ inline void learn_sureness(const Rows& rows, const Lesson& lesson, double window
 // mostly wrong, and was too sure of it, becomes less sure of everything, as if it had learnt less: Adagrad's weights grow
 // like the root of its squares. One factor for all weights changes no decision. Labels that are wrong now and then are
 // left to the floor.
-void limit_sureness(const Shape& s, const Rows& rows, const Lesson& lesson, double most_sure) {
+void limit_sureness(const Rows& rows, const Lesson& lesson, double most_sure) {
+    const Shape& s = lesson.shape;
     const BlendParts model(s, lesson.model);
     double factor = 1.0;
     for (int i = 0; i < lesson.visit.n; i++) {
@@ -475,30 +491,41 @@ inline bool needs_more_passes(const Lesson& lesson, const BlendRates& rates, boo
     return !spares || lesson.model.blend->preference <= (lesson.visit.n == 1 ? rates.clear_lead : 0.0);
 }
 
+// How many of the lessons learn Newton together: their matrices should stay in the first cache.
+inline int newton_together(const Lesson* lessons, int n) {
+    long size = 0;
+    for (int l = 0; l < n; l++) {
+        const long stride = lessons[l].shape.stride;
+        size += 8 * stride * stride;
+        if (l > 0 && size > kTogetherBytes) return l;
+    }
+    return n;
+}
+
 template <class Loss>
-void blend_learn(const Shape& s, const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, bool spares) {
-    const long size = 8L * s.stride * s.stride;  // bytes of Newton's matrix; a group of them should stay in the first cache
-    const int together = size < 2048 ? kLanes : (size < 8192 ? 2 : 1);
+void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, bool spares) {
+    SurenessFade fade;
     for (int begin = 0; begin < n; begin += kLanes) {
         const int end = n < begin + kLanes ? n : begin + kLanes;
-        Group<Loss> group(s, rows), again(s, rows);
+        Group<Loss> group(rows), again(rows);
         BlendParts models[kLanes];
         bool knows_first = true;  // what the forward pass left in the scratch
         for (int l = begin; l < end; l++) {
             if (learn_preference(rows, lessons[l]) > rates.most_sure && lessons[l].model.blend->wrong > 0.5) {
-                limit_sureness(s, rows, lessons[l], rates.most_sure);
+                limit_sureness(rows, lessons[l], rates.most_sure);
                 knows_first = false;
             }
-            if (rates.sureness_window > 0.0) learn_sureness(rows, lessons[l], rates.sureness_window);
-            const BlendParts& model = models[l - begin] = BlendParts(s, lessons[l].model);
+            if (rates.sureness_window > 0.0) learn_sureness(rows, lessons[l], rates.sureness_window, fade);
+            const BlendParts& model = models[l - begin] = BlendParts(lessons[l].shape, lessons[l].model);
             group.add(lessons[l], model);
             if (needs_more_passes(lessons[l], rates, spares)) again.add(lessons[l], model);
         }
         adagrad_pass(group, knows_first);
         for (int pass = 1; pass < rates.passes; pass++) adagrad_pass(again, false);
-        for (int l = begin; l < end; l += together) {
-            Group<Loss> part(s, rows);
-            for (int i = l; i < end && i < l + together; i++) part.add(lessons[i], models[i - begin]);
+        for (int l = begin, together; l < end; l += together) {
+            together = newton_together(lessons + l, end - l);
+            Group<Loss> part(rows);
+            for (int i = l; i < l + together; i++) part.add(lessons[i], models[i - begin]);
             newton_pass(part, rates, knows_first);
         }
         for (int l = begin; l < end; l++) learn_loss<Loss>(rows, lessons[l], rates.floor);

@@ -140,23 +140,14 @@ struct Blend {
     }
     static void forward(const Functions& f, LossKind loss, const Shape&, const Rows& rows,
                         const std::vector<Lesson>& lessons) {
-        for_shapes(lessons, [&](const Lesson* first, int n) { f.blend[loss].forward(first->shape, rows, first, n); });
+        f.blend[loss].forward(rows, lessons.data(), static_cast<int>(lessons.size()));
     }
     static void learn(const Functions& f, LossKind loss, const Shape&, const Rows& rows, const std::vector<Lesson>& lessons,
                       const Rates& rates, bool spares) {
-        for_shapes(lessons,
-                   [&](const Lesson* first, int n) { f.blend[loss].learn(first->shape, rows, first, n, rates, spares); });
+        f.blend[loss].learn(rows, lessons.data(), static_cast<int>(lessons.size()), rates, spares);
     }
     static void weights(const Functions& f, const Shape& s, const Model& model, double* out) {
         f.blend_weights(s, model.memory(), out);
-    }
-    // Calls each(first, n) for lessons of one shape that follow each other.
-    template <class Each>
-    static void for_shapes(const std::vector<Lesson>& lessons, Each&& each) {
-        for (auto first = lessons.begin(), last = first; first != lessons.end(); first = last) {
-            last = std::find_if(first, lessons.end(), [&](const Lesson& one) { return !(one.shape == first->shape); });
-            each(&*first, static_cast<int>(last - first));
-        }
     }
     // A copy with other bends. Those that go are fitted by the rest as well as may be: conditioned out, as if their
     // weights had always been 0. Those that come start from 0.

@@ -182,9 +182,9 @@ struct SgdFunctions {
     void (*forward)(const Shape&, const Rows&, const Lesson* lessons, int n);
     void (*learn)(const Shape&, const Rows&, const Lesson* lessons, int n, const SgdRates&);
 };
-struct BlendFunctions {
-    void (*forward)(const Shape&, const Rows&, const Lesson* lessons, int n);
-    void (*learn)(const Shape&, const Rows&, const Lesson* lessons, int n, const BlendRates&, bool spares);
+struct BlendFunctions {  // each model in its own shape
+    void (*forward)(const Rows&, const Lesson* lessons, int n);
+    void (*learn)(const Rows&, const Lesson* lessons, int n, const BlendRates&, bool spares);
 };
 
 struct Functions {

@@ -327,6 +327,12 @@ void check_evidence(const Trials& evidence, const LossTree<Blend>& tree, ModelUs
              "names a slot that is not there");
         models.use(trial.left_model, "trial.left_model");
         models.use(trial.right_model, "trial.right_model");
+        const Model& own = tree.models[tree.nodes[node].model];
+        for (const int side : {trial.left_model, trial.right_model}) {  // which read the inputs of the node's model
+            const Model& model = tree.models[side];
+            need(model.bends == own.bends && model.stride == own.stride, "trial.left_model",
+                 "must have the bends of the node's model");
+        }
     }
     need_length(evidence.bend_trials, n, "bend_trial.model");
     for (std::size_t node = 0; node < n; node++) {

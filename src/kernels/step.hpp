@@ -22,9 +22,19 @@ struct Pupil {  // a model that learns in this step
     std::vector<std::int32_t> rows;
     Lines<double> loss, residual, scratch;
     std::vector<Signal> signal;
-    Lines<double> inputs;  // of a model with bends: its own
-    std::vector<std::int32_t> active, n_active, lines;
+    const Pupil* lender;                  // with the same bends and all of these rows: its inputs do for both; or none
+    std::vector<std::int32_t> lines;      // where the rows are among the lender's
+    std::size_t first_input, first_line;  // of a model with bends, in those of the step
     Visit visit() const { return {rows.data(), static_cast<int>(rows.size())}; }
+    // The rows have the lender's order.
+    void find_lines() {
+        lines.clear();
+        std::int32_t line = 0;
+        for (const std::int32_t row : rows) {
+            while (lender->rows[line] != row) line++;
+            lines.push_back(line);
+        }
+    }
     Forward before(const Shape& shape) {
         const auto fit = [](auto& values, std::size_t n) {
             if (values.size() < n) values.resize(n);
@@ -32,18 +42,6 @@ struct Pupil {  // a model that learns in this step
         };
         return {fit(loss, rows.size()), fit(residual, rows.size() * shape.outputs), fit(signal, rows.size()),
                 fit(scratch, scratch_size(shape))};
-    }
-    void make_inputs(const Shape& shape, Lesson& lesson) {
-        const std::size_t n = rows.size();
-        inputs.resize(n * shape.stride);
-        active.resize(n * shape.stride);
-        n_active.resize(n);
-        lines.resize(n);
-        for (std::size_t i = 0; i < n; i++) lines[i] = static_cast<std::int32_t>(i);
-        lesson.inputs = inputs.data();
-        lesson.active = active.data();
-        lesson.n_active = n_active.data();
-        lesson.lines = lines.data();
     }
 };
 
@@ -53,7 +51,11 @@ struct Step {  // kept between steps for its memory
     int n_stops = 0;
     std::vector<std::unique_ptr<Pupil>> pupils;  // grows without moving what is there
     int n_pupils = 0;
-    std::vector<Lesson> lessons;    // of the pupils, in their order until they learn
+    std::vector<Lesson> lessons;  // of the pupils, in their order until they learn
+    struct {                      // inputs of models with bends, one model after the other
+        Lines<double> values;
+        std::vector<std::int32_t> active, n_active;
+    } bent;
     std::vector<double> node_loss;  // per row of the chunk: what the node at work paid,
     std::vector<double> leaf_loss;  // and what its leaf paid
 
@@ -73,27 +75,32 @@ struct Step {  // kept between steps for its memory
             }
         }
     }
-    Pupil& add_pupil(int model) {
+    Pupil& add_pupil(int model, const Pupil* lender = nullptr) {
         if (n_pupils == static_cast<int>(pupils.size())) pupils.push_back(std::make_unique<Pupil>());
         Pupil& pupil = *pupils[n_pupils++];
         pupil.model = model;
+        pupil.lender = lender;
         pupil.rows.clear();
         return pupil;
     }
     template <class Kind>
     void make_lessons(Models<Kind>& models, const Shape& shape) {
         lessons.clear();
-        has_bends_ = false;
+        std::size_t n_inputs = 0, n_lines = 0;
         for (int i = 0; i < n_pupils; i++) {
             Pupil& pupil = *pupils[i];
             Model& model = models[pupil.model];
             const Shape own = model.shape(shape);
             lessons.push_back({own, model.memory(), pupil.visit(), pupil.before(own), chunk.inputs.data(),
                                chunk.active.data(), chunk.n_active.data(), pupil.rows.data()});
-            if (model.bends.n() == 0) continue;
-            pupil.make_inputs(own, lessons.back());
-            has_bends_ = true;
+            if (model.bends.n() == 0 || pupil.lender) continue;
+            pupil.first_input = n_inputs;
+            pupil.first_line = n_lines;
+            n_inputs += pupil.rows.size() * own.stride;
+            n_lines += pupil.rows.size();
         }
+        has_bends_ = n_lines > 0;
+        if (has_bends_) make_bent_inputs(n_inputs, n_lines, shape);
         node_loss.resize(chunk.n);
         leaf_loss.resize(chunk.n);
         next_ = 0;
@@ -104,14 +111,16 @@ struct Step {  // kept between steps for its memory
         for (int i = 0; has_bends_ && i < n_pupils; i++) {
             Pupil& pupil = *pupils[i];
             const Model& model = models[pupil.model];
-            if (model.bends.n() == 0) continue;
+            if (model.bends.n() == 0 || pupil.lender) continue;
             const int stride = lessons[i].shape.stride, plain = static_cast<int>(chunk.inputs.size()) / chunk.n;
             for (std::size_t line = 0; line < pupil.rows.size(); line++) {
                 const int row = pupil.rows[line];
-                double* inputs = pupil.inputs.data() + line * stride;
+                const std::size_t first = pupil.first_input + line * stride;
+                double* inputs = bent.values.data() + first;
                 table.fill_bends(chunk.raw_row(row, table.n_features()),
                                  chunk.inputs.data() + static_cast<long>(row) * plain, model.bends, stride, inputs);
-                pupil.n_active[line] = list_active(inputs, lessons[i].shape.columns, pupil.active.data() + line * stride);
+                bent.n_active[pupil.first_line + line] =
+                    list_active(inputs, lessons[i].shape.columns, bent.active.data() + first);
             }
         }
     }
@@ -122,9 +131,8 @@ struct Step {  // kept between steps for its memory
     }
     void sort_lessons() {
         if (chunk.n > 1)
-            std::sort(lessons.begin(), lessons.end(), [](const Lesson& a, const Lesson& b) {
-                return a.shape.columns != b.shape.columns ? a.shape.columns < b.shape.columns : a.visit.n > b.visit.n;
-            });
+            std::sort(lessons.begin(), lessons.end(),
+                      [](const Lesson& a, const Lesson& b) { return a.visit.n > b.visit.n; });
     }
     template <class Archive>
     void visit_scratch(Archive& a) {
@@ -133,10 +141,10 @@ struct Step {  // kept between steps for its memory
         a.each("pupil", pupils, [](auto& inner, std::unique_ptr<Pupil>& p) {
             inner.owned(*p);
             inner("rows", p->rows), inner("loss", p->loss), inner("residual", p->residual);
-            inner("signal", p->signal), inner("scratch", p->scratch), inner("inputs", p->inputs);
-            inner("active", p->active), inner("n_active", p->n_active), inner("lines", p->lines);
+            inner("signal", p->signal), inner("scratch", p->scratch), inner("lines", p->lines);
         });
-        a("node_loss", node_loss), a("leaf_loss", leaf_loss), a("lessons", lessons);
+        a("bent_inputs", bent.values), a("bent_active", bent.active), a("bent_n_active", bent.n_active);
+        a("node_loss", node_loss), a("leaf_loss", leaf_loss), a("lessons", lessons), a("counted", counted_);
     }
 
 private:
@@ -147,6 +155,28 @@ private:
         stop.rows.clear();
         return stop;
     }
+    // Makes room for the inputs of models with bends, and tells their lessons where it is.
+    void make_bent_inputs(std::size_t n_inputs, std::size_t n_lines, const Shape& shape) {
+        const auto fit = [](auto& values, std::size_t n) {
+            if (values.size() < n) values.resize(n);
+        };
+        fit(bent.values, n_inputs);
+        fit(bent.active, n_inputs);
+        fit(bent.n_active, n_lines);
+        counted_.reserve(chunk.n);
+        while (std::ssize(counted_) < chunk.n) counted_.push_back(static_cast<std::int32_t>(counted_.size()));
+        for (int i = 0; i < n_pupils; i++) {
+            if (lessons[i].shape.columns == shape.columns) continue;
+            Pupil& own = *pupils[i];
+            if (own.lender) own.find_lines();
+            const Pupil& source = own.lender ? *own.lender : own;
+            lessons[i].inputs = bent.values.data() + source.first_input;
+            lessons[i].active = bent.active.data() + source.first_input;
+            lessons[i].n_active = bent.n_active.data() + source.first_line;
+            lessons[i].lines = own.lender ? own.lines.data() : counted_.data();
+        }
+    }
+    std::vector<std::int32_t> counted_;  // 0, 1, ...: the lines of a model that borrows none
     int next_ = 0;
     bool has_bends_ = false;  // any of the models
 };

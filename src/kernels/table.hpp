@@ -142,6 +142,7 @@ struct Bends {
     std::vector<std::int32_t> feature;
     std::vector<double> low, high;
     int n() const { return static_cast<int>(feature.size()); }
+    bool operator==(const Bends&) const = default;
     int find(int j, double from, double to) const {
         for (int i = 0; i < n(); i++)
             if (feature[i] == j && low[i] == from && high[i] == to) return i;
@@ -149,7 +150,7 @@ struct Bends {
     }
     double input(int i, double value) const {
         const double share = (value - low[i]) / (high[i] - low[i]);
-        return share > 0.0 ? std::min(share, 1.0) : 0.0;
+        return share > 0.0 ? (share < 1.0 ? share : 1.0) : 0.0;
     }
 };
 
@@ -199,8 +200,9 @@ struct Table {
         out += schema.n_columns;
         for (int i = 0; i < bends.n(); i++) {
             const int j = bends.feature[i];
-            out[i] = bends.input(i, std::isnan(x[j]) ? scaler.shift[j] : x[j]);
+            out[i] = std::isnan(x[j]) ? scaler.shift[j] : x[j];
         }
+        for (int i = 0; i < bends.n(); i++) out[i] = bends.input(i, out[i]);  // apart: several at a time
         std::fill(out + bends.n(), out + (stride - schema.n_columns), 0.0);
     }
     template <class Archive>

@@ -175,8 +175,8 @@ public:
         for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++) {
             const Trial& trial = trials[t];
             if (trial.is_free()) continue;
-            Pupil& left = step.add_pupil(trial.left_model);
-            Pupil& right = step.add_pupil(trial.right_model);
+            Pupil& left = step.add_pupil(trial.left_model, &own);  // whose bends it has
+            Pupil& right = step.add_pupil(trial.right_model, &own);
             for (const int row : own.rows)
                 (trial.condition.holds(step.chunk.raw_row(row, tree_.table->n_features())) ? left : right)
                     .rows.push_back(row);

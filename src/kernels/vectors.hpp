@@ -5,6 +5,9 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 #include "simple_models.hpp"
 
@@ -26,40 +29,46 @@ typedef std::int64_t Bits __attribute__((vector_size(8 * kWidth), aligned(8), ma
 typedef float Singles __attribute__((vector_size(4 * kWidth), aligned(4), may_alias));
 
 // clang-format off
+// Always: a call costs more than any of these, and in large functions GCC would make one.
+#define DRIFTREE_INLINE inline __attribute__((always_inline))
 #define DRIFTREE_EACH_PART for (int i = 0; i < kParts; i++)
 
 struct __attribute__((may_alias)) Mask {  // of a comparison: -1 where it holds, else 0
     Bits part[kParts];
-    friend Mask operator~(Mask a) { DRIFTREE_EACH_PART a.part[i] = ~a.part[i]; return a; }
-    friend Mask operator^(Mask a, const Mask& b) { DRIFTREE_EACH_PART a.part[i] ^= b.part[i]; return a; }
-    friend Mask operator&(Mask a, const Mask& b) { DRIFTREE_EACH_PART a.part[i] &= b.part[i]; return a; }
+    friend DRIFTREE_INLINE Mask operator~(Mask a) { DRIFTREE_EACH_PART a.part[i] = ~a.part[i]; return a; }
+    friend DRIFTREE_INLINE Mask operator^(Mask a, const Mask& b) { DRIFTREE_EACH_PART a.part[i] ^= b.part[i]; return a; }
+    friend DRIFTREE_INLINE Mask operator&(Mask a, const Mask& b) { DRIFTREE_EACH_PART a.part[i] &= b.part[i]; return a; }
 };
 
 struct __attribute__((may_alias)) Vector {
     Part part[kParts];
-    double operator[](int lane) const { return part[lane / kWidth][lane % kWidth]; }
+    Vector() = default;
+    Vector(const Vector&) = default;
+    // Part by part: a struct as a whole GCC copies in pieces of eight bytes, through memory.
+    DRIFTREE_INLINE Vector& operator=(const Vector& b) { DRIFTREE_EACH_PART part[i] = b.part[i]; return *this; }
+    DRIFTREE_INLINE double operator[](int lane) const { return part[lane / kWidth][lane % kWidth]; }
 #define DRIFTREE_OPERATOR(op)                                                                                          \
-    friend Vector operator op(Vector a, const Vector& b) { DRIFTREE_EACH_PART a.part[i] = a.part[i] op b.part[i]; return a; } \
-    friend Vector operator op(Vector a, double b) { DRIFTREE_EACH_PART a.part[i] = a.part[i] op b; return a; }         \
-    friend Vector operator op(double a, Vector b) { DRIFTREE_EACH_PART b.part[i] = a op b.part[i]; return b; }         \
-    Vector& operator op##=(const Vector& b) { return *this = *this op b; }                                            \
-    Vector& operator op##=(double b) { return *this = *this op b; }
+    friend DRIFTREE_INLINE Vector operator op(Vector a, const Vector& b) { DRIFTREE_EACH_PART a.part[i] = a.part[i] op b.part[i]; return a; } \
+    friend DRIFTREE_INLINE Vector operator op(Vector a, double b) { DRIFTREE_EACH_PART a.part[i] = a.part[i] op b; return a; }         \
+    friend DRIFTREE_INLINE Vector operator op(double a, Vector b) { DRIFTREE_EACH_PART b.part[i] = a op b.part[i]; return b; }         \
+    DRIFTREE_INLINE Vector& operator op##=(const Vector& b) { return *this = *this op b; }                                            \
+    DRIFTREE_INLINE Vector& operator op##=(double b) { return *this = *this op b; }
     DRIFTREE_OPERATOR(+) DRIFTREE_OPERATOR(-) DRIFTREE_OPERATOR(*) DRIFTREE_OPERATOR(/)
 #define DRIFTREE_COMPARISON(op)                                                                                        \
-    friend Mask operator op(const Vector& a, const Vector& b) { Mask m; DRIFTREE_EACH_PART m.part[i] = a.part[i] op b.part[i]; return m; } \
-    friend Mask operator op(const Vector& a, double b) { Mask m; DRIFTREE_EACH_PART m.part[i] = a.part[i] op b; return m; }
+    friend DRIFTREE_INLINE Mask operator op(const Vector& a, const Vector& b) { Mask m; DRIFTREE_EACH_PART m.part[i] = a.part[i] op b.part[i]; return m; } \
+    friend DRIFTREE_INLINE Mask operator op(const Vector& a, double b) { Mask m; DRIFTREE_EACH_PART m.part[i] = a.part[i] op b; return m; }
     DRIFTREE_COMPARISON(<) DRIFTREE_COMPARISON(>) DRIFTREE_COMPARISON(<=) DRIFTREE_COMPARISON(>=)
-    friend Vector operator-(Vector a) { DRIFTREE_EACH_PART a.part[i] = -a.part[i]; return a; }
+    friend DRIFTREE_INLINE Vector operator-(Vector a) { DRIFTREE_EACH_PART a.part[i] = -a.part[i]; return a; }
 };
 
-inline Vector& at(double* p) { return *reinterpret_cast<Vector*>(p); }
-inline const Vector& at(const double* p) { return *reinterpret_cast<const Vector*>(p); }
-inline Vector all(double x) { Vector v; DRIFTREE_EACH_PART v.part[i] = Part{} + x; return v; }
-inline Vector choose(const Mask& mask, Vector yes, const Vector& no) {
+DRIFTREE_INLINE Vector& at(double* p) { return *reinterpret_cast<Vector*>(p); }
+DRIFTREE_INLINE const Vector& at(const double* p) { return *reinterpret_cast<const Vector*>(p); }
+DRIFTREE_INLINE Vector all(double x) { Vector v; DRIFTREE_EACH_PART v.part[i] = Part{} + x; return v; }
+DRIFTREE_INLINE Vector choose(const Mask& mask, Vector yes, const Vector& no) {
     DRIFTREE_EACH_PART yes.part[i] = mask.part[i] ? yes.part[i] : no.part[i];
     return yes;
 }
-inline Vector choose(const Mask& mask, const Vector& yes, double no) { return choose(mask, yes, all(no)); }
+DRIFTREE_INLINE Vector choose(const Mask& mask, const Vector& yes, double no) { return choose(mask, yes, all(no)); }
 // clang-format on
 
 typedef double Two __attribute__((vector_size(16), aligned(8)));
@@ -77,13 +86,13 @@ inline double sum_of(const Eight& v) {
     return sum_of(half[0] + half[1]);
 }
 // ((v0 + v4) + (v2 + v6)) + ((v1 + v5) + (v3 + v7)): half of the lanes to the other half, and so on.
-inline double total(Vector v) {
+DRIFTREE_INLINE double total(Vector v) {
     for (int half = kParts / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++) v.part[i] += v.part[i + half];
     return sum_of(v.part[0]);
 }
 
-inline double dot(const double* a, const double* b, int n) {
+DRIFTREE_INLINE double dot(const double* a, const double* b, int n) {
     Vector sum = all(0.0);
     for (int i = 0; i < n; i += kLanes) sum += at(a + i) * at(b + i);
     return total(sum);
@@ -134,12 +143,21 @@ inline Vector log_positive(const Vector& x) {
 
 // 1 / (sqrt(x) + 1e-8), in single precision: a step's length need not be more exact.
 inline Vector inverse_root(Vector x) {
+#if defined(__AVX2__) && !defined(__AVX512F__)  // all eight at once: roots and quotients of four take as long
+    const __m256 root = _mm256_sqrt_ps(_mm256_set_m128(_mm256_cvtpd_ps(reinterpret_cast<__m256d>(x.part[1])),
+                                                       _mm256_cvtpd_ps(reinterpret_cast<__m256d>(x.part[0]))));
+    const __m256 inverse = _mm256_div_ps(_mm256_set1_ps(1.0f), _mm256_add_ps(root, _mm256_set1_ps(1e-8f)));
+    x.part[0] = reinterpret_cast<Part>(_mm256_cvtps_pd(_mm256_castps256_ps128(inverse)));
+    x.part[1] = reinterpret_cast<Part>(_mm256_cvtps_pd(_mm256_extractf128_ps(inverse, 1)));
+    return x;
+#else
     DRIFTREE_EACH_PART {
         Singles root = __builtin_convertvector(x.part[i], Singles);
         for (int lane = 0; lane < kWidth; lane++) root[lane] = std::sqrt(root[lane]);
         x.part[i] = __builtin_convertvector(1.0f / (root + 1e-8f), Part);
     }
     return x;
+#endif
 }
 
 }  // namespace

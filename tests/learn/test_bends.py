@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import stored
 from driftree import DynamicModelTreeClassifier, ModelFileError
+from driftree.learn import constants
 from driftree.learn.events import Bend, Unbend
 from driftree.learn.model_trials import curve_pieces
 from driftree.learn.storage import container, models
@@ -184,6 +185,18 @@ def test_sums_of_a_tree_with_a_trial_of_bends():
     assert after.trial_loss > trial.trial_loss
 
 
+def test_the_models_of_a_node_share_its_bent_inputs(monkeypatch):
+    """Of 200 rows: what a copy for each model would take is half a megabyte."""
+    monkeypatch.setattr(constants, "MEASURED", constants.MeasuredConstants())  # no quick pace
+    X, y = make_curved(6000)
+    model = DynamicModelTreeClassifier()
+    for start in range(0, len(y), 1000):
+        model.partial_fit(X[start : start + 1000], y[start : start + 1000])
+    assert bends_of(model)
+    assert len(engine_of(model).trials(0)) == 3
+    assert model.memory_usage() - reload(model).memory_usage() < 350_000
+
+
 # ---------------------------------------------------------------------- files
 def test_a_model_without_bends_has_the_inputs_of_the_tree():
     """A wider one would read the inputs of other rows, and what is behind them."""
@@ -205,4 +218,19 @@ def test_a_model_without_bends_has_the_inputs_of_the_tree():
     lengths[own] = len(wider)
     arrays["model.numbers.lengths"] = lengths
     with pytest.raises(ModelFileError, match=r"model\.numbers"):
+        stored.from_bytes(container.to_bytes(models.KIND, contents, arrays))
+
+
+def test_the_sides_of_a_trial_have_the_bends_of_the_node():
+    """They read its inputs."""
+    X, y = make_curved(3000)
+    model = DynamicModelTreeClassifier(max_nodes=3).partial_fit(X, y)
+    assert bends_of(model)
+    contents, arrays = container.from_bytes(stored.to_bytes(model), models.KIND)
+    arrays = dict(arrays)
+    side = int(arrays["trial.left_model"][arrays["trial.feature"] >= 0][0])
+    begin = arrays["model.bend_low.lengths"][:side].sum()
+    arrays["model.bend_low"] = arrays["model.bend_low"].copy()
+    arrays["model.bend_low"][begin] -= 1.0
+    with pytest.raises(ModelFileError, match=r"trial\.left_model"):
         stored.from_bytes(container.to_bytes(models.KIND, contents, arrays))
