@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from driftree.learn.parameters import MeasuredParameters
 
 
+LEAST_WIDTH = 1e-300
+
 BendInput = tuple[int, float, float]
 """One piece of a curve: its feature, and the two values between which it rises."""
 
@@ -243,7 +245,8 @@ class ModelTrials:
 def curve_pieces(feature: int, edges: NDArray[np.float64], n_pieces: int) -> list[BendInput]:
     """Return the pieces of a feature's curve, with knots at quantiles.
 
-    There are none where values are too few, or too far from each other for a difference.
+    There are none where values are too few, or differences of them are infinite, or so small that
+    a slope is.
 
     Examples
     --------
@@ -254,7 +257,8 @@ def curve_pieces(feature: int, edges: NDArray[np.float64], n_pieces: int) -> lis
         return []
     places = np.linspace(0, len(edges) - 1, min(n_pieces + 1, len(edges)))
     knots = edges[np.round(places).astype(int)].tolist()
-    return [(feature, low, high) for low, high in pairwise(knots)]
+    pieces = [(feature, low, high) for low, high in pairwise(knots)]
+    return pieces if min(high - low for _, low, high in pieces) > LEAST_WIDTH else []
 
 
 def curves_of(bends: Iterable[BendInput]) -> dict[int, list[float]]:
