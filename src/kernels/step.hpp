@@ -158,7 +158,9 @@ private:
     // Makes room for the inputs of models with bends, and tells their lessons where it is.
     void make_bent_inputs(std::size_t n_inputs, std::size_t n_lines, const Shape& shape) {
         const auto fit = [](auto& values, std::size_t n) {
-            if (values.size() < n) values.resize(n);
+            if (values.size() >= n) return;
+            values.reserve(n);  // no more: a vector that grows by itself doubles
+            values.resize(n);
         };
         fit(bent.values, n_inputs);
         fit(bent.active, n_inputs);

@@ -44,7 +44,8 @@ struct __attribute__((may_alias)) Vector {
     Part part[kParts];
     Vector() = default;
     Vector(const Vector&) = default;
-    // Part by part: a struct as a whole GCC copies in pieces of eight bytes, through memory.
+    // Part by part: a struct as a whole GCC copies in pieces of eight bytes, through memory. To itself it may be assigned.
+    // NOLINTNEXTLINE(bugprone-unhandled-self-assignment)
     DRIFTREE_INLINE Vector& operator=(const Vector& b) { DRIFTREE_EACH_PART part[i] = b.part[i]; return *this; }
     DRIFTREE_INLINE double operator[](int lane) const { return part[lane / kWidth][lane % kWidth]; }
 #define DRIFTREE_OPERATOR(op)                                                                                          \
