@@ -374,7 +374,7 @@ def loss_course(model: Readable) -> LossCourse:
     >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     >>> course = loss_course(model)
     >>> print(f"{course.tree[-1]:.2f} {course.root[-1]:.2f}")
-    0.03 0.69
+    0.07 0.69
     """
     tree, _ = inside(model)
     roots = [seen for seen in loss_by_node(model) if seen.node == 0]

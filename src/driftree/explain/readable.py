@@ -299,14 +299,14 @@ class Readable:
         ...     granted = income > 30 if age < 50 else income < 60
         ...     model.learn_one({"age": age, "income": income}, "granted" if granted else "refused")
         >>> print(model.explain_one({"age": 35, "income": 20}))
-        Prediction: refused, 98% (granted 2%)
-        Rule: age <= 50.36 and income <= 30.38 (leaf 5, 13 rows learnt, stands since row 1,907)
+        Prediction: refused, 93% (granted 7%)
+        Rule: age <= 50.36 (leaf 1, 690 rows learnt, stands since row 635)
         Log-odds of refused over granted, compared with an average row:
-            for        +3.40  income = 20
-            for        +0.31  age = 35
-            An average row has +0.05, this one +3.76.
+            for        +7.19  income = 20
+            against    -0.30  age = 35
+            An average row has -4.34, this one +2.55.
             (`.contributions` are about granted: their signs are opposite.)
-        Certainty: if this rule holds, the probability of refused is between 97% and 98% (95%
+        Certainty: if this rule holds, the probability of refused is between 87% and 96% (95%
         interval).
         """
         return contributions.explain_one(self, x)

@@ -62,17 +62,17 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
     >>> import numpy as np
     >>> from driftree import DynamicModelTreeClassifier, export_text
     >>> rng = np.random.default_rng(1)
-    >>> model = DynamicModelTreeClassifier()
+    >>> model = DynamicModelTreeClassifier(max_bends=0)
     >>> for age, income in rng.uniform([20, 0], [80, 90], size=(1500, 2)).tolist():
     ...     granted = income > 30 if age < 50 else income < 60
     ...     model.learn_one({"age": age, "income": income}, "granted" if granted else "refused")
     >>> print(export_text(model, digits=2))
-    |--- age <= 50.36
+    |--- age <= 49.8
     |   |--- leaf 1: 51% of rows
-    |        log-odds of granted = -3.6 + 0.14 * income - 0.019 * age
-    |--- age > 50.36
+    |        log-odds of granted = -3.4 + 0.13 * income - 0.017 * age
+    |--- age > 49.8
     |   |--- leaf 2: 49% of rows
-    |        log-odds of granted = 7.9 - 0.15 * income + 0.0053 * age
+    |        log-odds of granted = 6.2 - 0.12 * income + 0.0071 * age
     """
     check_limits(max_weights, digits)
     tree, encoder = inside(model)
