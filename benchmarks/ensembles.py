@@ -8,6 +8,7 @@ dicts, text included.
 
     DRIFTREE_DATA=folder python benchmarks/ensembles.py --rows 10000 --json results.json
     DRIFTREE_DATA=folder python benchmarks/ensembles.py --learners tree,straight --rows 30000
+    DRIFTREE_DATA=folder python benchmarks/ensembles.py --streams robot,eeg --batch 1
 """
 
 import argparse
@@ -86,9 +87,9 @@ def load(stream: str, n_rows: int) -> tuple[pd.DataFrame, list[str]]:
     return X.astype(float), [str(label) for label in y]
 
 
-def run(learner: str, X: pd.DataFrame, y: list[str]) -> tuple[float, float]:
+def run(learner: str, X: pd.DataFrame, y: list[str], batch: int | None) -> tuple[float, float]:
     """Return mean F1 and mean splits (NaN: an ensemble)."""
-    stream = open_stream((X, np.array(y)), batch=max(10, round(len(y) / 1000)))
+    stream = open_stream((X, np.array(y)), batch=batch or max(10, round(len(y) / 1000)))
     figures = summarise(prequential({learner: LEARNERS[learner]()}, stream))[learner]
     return figures["f1"].mean, figures["n_splits"].mean if learner in TREES else np.nan
 
@@ -99,6 +100,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=10_000, help="of each stream, at most")
+    parser.add_argument("--batch", type=int, help="rows; 1: one at a time, F1 is then the accuracy")
     parser.add_argument("--streams", type=names(list(STREAMS)), default=list(STREAMS))
     parser.add_argument("--learners", type=names(list(LEARNERS)), default=list(LEARNERS))
     parser.add_argument("--json", type=Path, help="file to write the figures to")
@@ -109,7 +111,7 @@ def main() -> None:
         X, y = load(stream, given.rows)
         results[stream] = {}
         for learner in given.learners:
-            results[stream][learner] = run(learner, X, y)
+            results[stream][learner] = run(learner, X, y, given.batch)
             console.print(stream, TITLES[learner], f"F1 {results[stream][learner][0]:.4f}")
             if given.json:
                 given.json.write_text(json.dumps(results, indent=1) + "\n")
