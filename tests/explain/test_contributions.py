@@ -229,10 +229,10 @@ def test_words_lead_from_the_log_odds_to_the_probability_without_and_with_noise(
         assert f"Prediction: {why.prediction}, {with_it} (" in text
 
 
-@pytest.mark.parametrize(("n_rows", "least"), [(1000, 0.75), (8000, 0.9)])
+@pytest.mark.parametrize(("n_rows", "least"), [(1000, 0.88), (8000, 0.9)])
 def test_intervals_hold_the_true_log_odds_mostly(n_rows, least):
     inside, half_inside = [], []
-    for seed in range(5):
+    for seed in range(12):
         rng = np.random.default_rng(seed)
         X, weights = rng.normal(size=(n_rows, 4)), rng.normal(size=4)
         y = rng.random(n_rows) < 1 / (1 + np.exp(-(X @ weights + 0.5)))
