@@ -7,6 +7,7 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_hex
+from matplotlib.lines import Line2D
 
 from driftree import DynamicModelTreeClassifier
 from driftree.evaluate import summarise
@@ -40,6 +41,7 @@ def test_timeline_has_a_mark_for_every_change_in_its_lane():
     assert by_depth == sorted(by_depth, reverse=True)
     assert by_depth[0] > 2 * by_depth[-1]
     assert len({marker for _, marker, _ in KINDS.values()}) == len(KINDS)
+    assert all(marker in Line2D.filled_markers for _, marker, _ in KINDS.values())  # or it warns
     assert [name for name, _, _ in lanes.values()] == ["split", "replace", "prune", "restart"]
 
 

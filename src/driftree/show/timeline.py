@@ -56,7 +56,7 @@ KINDS = {
     "replace": ("replace", "D", "#E69F00"),
     "prune": ("prune", "v", "#D55E00"),
     "bend": ("bend", "o", "#009E73"),
-    "unbend": ("straighten", "_", "#6B7280"),
+    "unbend": ("straighten", "X", "#6B7280"),
     "memory": ("memory", "P", "#56B4E9"),
     "link": ("restart", "s", "#CC79A7"),
 }
