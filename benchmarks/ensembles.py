@@ -2,9 +2,11 @@
 
 Test-then-train on batches of 0.1 % of the stream, at least 10 rows; the first batch only trains. F1
 of a batch is the harmonic mean of weighted precision and weighted recall; the table shows the mean
-over batches, and for the trees the mean number of splits. The ensembles are River's, with ten
-members each. The trees read the streams as they come; River's learners get the same values as
-dicts, text included.
+over batches, and for the trees the mean number of splits. The ensembles are River's and, where it
+is installed (`pip install capymoa`, and Java 17), CapyMOA's, with ten members and one seed each. A
+column more shows, stream by stream, the better of the two libraries. The trees read the streams as
+they come; the ensembles get the same values as dicts, text included. River's SRP is slow: it runs
+where it is asked for, or where CapyMOA's cannot.
 
     DRIFTREE_DATA=folder python benchmarks/ensembles.py --rows 10000 --json results.json
     DRIFTREE_DATA=folder python benchmarks/ensembles.py --learners tree,straight --rows 30000
@@ -14,12 +16,14 @@ dicts, text included.
 import argparse
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from capymoa_peers import Ensemble, load_classifiers
 from options import names
 from rich.console import Console
 from rich.table import Table
@@ -56,18 +60,25 @@ GENERATED: dict[str, Callable[[], Any]] = {
 }
 FILES = ("outdoor", "letter", "robot", "eeg")
 STREAMS = (*NAMED, *GENERATED, *FILES)
-LEARNERS: dict[str, Callable[[], Any]] = {
-    "tree": driftree.DynamicModelTreeClassifier,
-    "straight": lambda: driftree.DynamicModelTreeClassifier(max_bends=0),
-    "arf": lambda: forest.ARFClassifier(n_models=10, seed=1),
-    "srp": lambda: ensemble.SRPClassifier(n_models=10, seed=1),
+Learner = Callable[[pd.DataFrame, list[str]], Any]  # of all rows: CapyMOA's must know the levels
+LEARNERS: dict[str, Learner] = {
+    "tree": lambda X, y: driftree.DynamicModelTreeClassifier(),
+    "straight": lambda X, y: driftree.DynamicModelTreeClassifier(max_bends=0),
+    "arf": lambda X, y: forest.ARFClassifier(n_models=10, seed=1),
+    "moa-arf": lambda X, y: Ensemble("AdaptiveRandomForestClassifier", X, y),
+    "srp": lambda X, y: ensemble.SRPClassifier(n_models=10, seed=1),
+    "moa-srp": lambda X, y: Ensemble("StreamingRandomPatches", X, y),
 }
 TITLES = {
     "tree": "driftree",
     "straight": "driftree, max_bends=0",
     "arf": "ARF(10), River",
+    "moa-arf": "ARF(10), CapyMOA",
     "srp": "SRP(10), River",
+    "moa-srp": "SRP(10), CapyMOA",
 }
+BETTER = {"ARF(10), the better": ("arf", "moa-arf"), "SRP(10), the better": ("srp", "moa-srp")}
+Results = dict[str, dict[str, tuple[float, float]]]  # F1 and splits, by stream and learner
 TREES = ("tree", "straight")
 
 
@@ -90,7 +101,7 @@ def load(stream: str, n_rows: int) -> tuple[pd.DataFrame, list[str]]:
 def run(learner: str, X: pd.DataFrame, y: list[str], batch: int | None) -> tuple[float, float]:
     """Return mean F1 and mean splits (NaN: an ensemble)."""
     stream = open_stream((X, np.array(y)), batch=batch or max(10, round(len(y) / 1000)))
-    figures = summarise(prequential({learner: LEARNERS[learner]()}, stream))[learner]
+    figures = summarise(prequential({learner: LEARNERS[learner](X, y)}, stream))[learner]
     return figures["f1"].mean, figures["n_splits"].mean if learner in TREES else np.nan
 
 
@@ -102,10 +113,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000, help="of each stream, at most")
     parser.add_argument("--batch", type=int, help="rows; 1: one at a time, F1 is then the accuracy")
     parser.add_argument("--streams", type=names(list(STREAMS)), default=list(STREAMS))
-    parser.add_argument("--learners", type=names(list(LEARNERS)), default=list(LEARNERS))
+    parser.add_argument("--learners", type=names(list(LEARNERS)))
     parser.add_argument("--json", type=Path, help="file to write the figures to")
     given = parser.parse_args()
-    results: dict[str, dict[str, tuple[float, float]]] = {}
+    given.learners = choose_learners(given.learners)
+    results: Results = {}
     console = Console()
     for stream in given.streams:
         X, y = load(stream, given.rows)
@@ -115,18 +127,40 @@ def main() -> None:
             console.print(stream, TITLES[learner], f"F1 {results[stream][learner][0]:.4f}")
             if given.json:
                 given.json.write_text(json.dumps(results, indent=1) + "\n")
-    table = Table(title=f"F1, first {given.rows:,} rows", title_justify="left")
+    console.print(tabulate(results, given.learners, f"F1, first {given.rows:,} rows"))
+
+
+def choose_learners(asked: list[str] | None) -> list[str]:
+    """Return those asked for, or by default those that can run: River's SRP only as a stand-in."""
+    try:
+        if asked is None or any(learner.startswith("moa-") for learner in asked):
+            load_classifiers()
+    except ImportError as error:
+        if asked is not None:
+            sys.exit(str(error))
+        print(error, file=sys.stderr)
+        return [learner for learner in LEARNERS if not learner.startswith("moa-")]
+    return asked or [learner for learner in LEARNERS if learner != "srp"]
+
+
+def tabulate(results: Results, learners: list[str], title: str) -> Table:
+    """Lay out a column for each learner, and for the better of two libraries."""
+    found = {
+        TITLES[learner]: [figures[learner] for figures in results.values()] for learner in learners
+    }
+    for better, both in BETTER.items():
+        if set(both) <= set(learners):
+            pairs = zip(*(found[TITLES[learner]] for learner in both), strict=True)
+            found[better] = [max(pair) for pair in pairs]
+    table = Table(title=title, title_justify="left")
     table.add_column("stream")
-    for learner in given.learners:
-        table.add_column(TITLES[learner], justify="right")
-    for stream, found in results.items():
-        table.add_row(stream, *(say(*found[learner]) for learner in given.learners))
-    means = (
-        np.mean([found[learner] for found in results.values()], axis=0)
-        for learner in given.learners
-    )
+    for column in found:
+        table.add_column(column, justify="right")
+    for i, stream in enumerate(results):
+        table.add_row(stream, *(say(*column[i]) for column in found.values()))
+    means = (np.mean(column, axis=0) for column in found.values())
     table.add_row("mean", *(say(*mean) for mean in means), style="bold")
-    console.print(table)
+    return table
 
 
 def say(score: float, splits: float) -> str:

@@ -7,7 +7,6 @@ time: CapyMOA hands an instance to Java when it is first used.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from capymoa_peers import load_classifiers
 from river.forest import ARFClassifier
 from river.linear_model import LogisticRegression
 from river.multiclass import OneVsRestClassifier
@@ -216,25 +216,13 @@ LEARNERS: dict[str, Learner] = {
 
 
 # ---------------------------------------------------------------------- CapyMOA
-CAPYMOA_HELP = "CapyMOA is left out: pip install capymoa, and a Java runtime of version 17 or newer"
-# Java compiles while it runs. -Xbatch makes a tree wait for it, or others would pay for it.
-JVM_ARGUMENTS = "-Xmx2g -Xss10M -Xbatch -XX:+UseSerialGC"
-
-
 def load_capymoa() -> dict[str, Learner]:
     """Start Java and return CapyMOA's trees; raise ImportError with what to do where it cannot."""
-    os.environ.setdefault("CAPYMOA_JVM_ARGS", JVM_ARGUMENTS)
-    try:
-        from capymoa.classifier import EFDT, HoeffdingTree
-    except ImportError as error:
-        raise ImportError(CAPYMOA_HELP) from error
-    except (
-        RuntimeError,
-        OSError,
-        ValueError,
-    ) as error:  # what CapyMOA and JPype raise without Java
-        raise ImportError(f"{CAPYMOA_HELP} ({error})") from error
-    return {"CapyMOA HT": moa_tree(HoeffdingTree), "CapyMOA EFDT": moa_tree(EFDT)}
+    classifiers = load_classifiers()
+    return {
+        "CapyMOA HT": moa_tree(classifiers.HoeffdingTree),
+        "CapyMOA EFDT": moa_tree(classifiers.EFDT),
+    }
 
 
 def moa_tree(build: Callable[..., Any]) -> Learner:

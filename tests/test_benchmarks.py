@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+import pandas as pd
 import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -72,6 +73,52 @@ def test_stream_like_covertype_has_its_columns_and_uneven_classes(monkeypatch):
     assert shares.max() > 0.4
     assert 0.001 < shares.min() < 0.03
     np.testing.assert_array_equal(next(draw(1000))[0], X[:1000])
+
+
+def test_ensembles_say_that_capymoa_is_missing_and_take_rivers(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    choose = importlib.import_module("ensembles").choose_learners
+    for module in ("capymoa", "capymoa.classifier"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert choose(None) == ["tree", "straight", "arf", "srp"]
+    assert "CapyMOA is left out: pip install capymoa" in capsys.readouterr().err
+    assert choose(["tree", "srp"]) == ["tree", "srp"]
+    with pytest.raises(SystemExit, match="pip install capymoa"):
+        choose(["tree", "moa-srp"])
+
+
+def test_ensembles_take_the_better_library_stream_by_stream(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    tabulate = importlib.import_module("ensembles").tabulate
+    results = {
+        "sea": {"tree": (0.9, 2.0), "arf": (0.7, np.nan), "moa-arf": (0.6, np.nan)},
+        "led": {"tree": (0.8, 4.0), "arf": (0.5, np.nan), "moa-arf": (0.8, np.nan)},
+    }
+    table = tabulate(results, ["tree", "arf", "moa-arf"], "F1")
+    cells = {str(column.header): list(column.cells) for column in table.columns}
+    assert cells["driftree"] == ["0.900 (2.0)", "0.800 (4.0)", "0.850 (3.0)"]
+    assert cells["ARF(10), River"] == ["0.700", "0.500", "0.600"]
+    assert cells["ARF(10), the better"] == ["0.700", "0.800", "0.750"]
+    assert "SRP(10), the better" not in cells
+
+
+@pytest.mark.skipif("CapyMOA HT" not in MODES, reason="needs CapyMOA and Java")
+def test_ensemble_of_capymoas_learns_numbers_text_and_missing_values(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    ensemble = importlib.import_module("capymoa_peers").Ensemble
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame({"x": rng.random(400), "text": rng.choice(["a", "b"], 400)})
+    X.loc[::50, "x"], X.loc[25::50, "text"] = np.nan, None
+    y = np.where((X["x"] > 0.5) == (X["text"] == "a"), "yes", "no").tolist()
+    model = ensemble("StreamingRandomPatches", X, y)
+    assert model.predict_proba_one({"x": 0.5, "text": "a"}) == {}
+    hits = []
+    for x, label in zip(X.to_dict("records"), y, strict=True):
+        votes = model.predict_proba_one(x)
+        hits.append(bool(votes) and max(votes, key=votes.get) == label)
+        model.learn_one(x, label)
+    assert sum(votes.values()) == pytest.approx(1)
+    assert np.mean(hits[200:]) > 0.8
 
 
 def test_every_edit_of_the_ablations_fits_the_source(monkeypatch):
