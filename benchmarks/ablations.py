@@ -49,7 +49,7 @@ class Ablation(NamedTuple):
 ABLATIONS = (
     Ablation("none", "default", ()),
     Ablation("no-bends", "default", (
-        Edit("driftree/learn/model_trials.py", "if self.max_bends == 0:\n            return", "if self.max_bends >= 0:\n            return"),)),
+        Edit("driftree/learn/model_trials.py", "if self.max_bends == 0 or", "if self.max_bends >= 0 or"),)),
     Ablation("two-pieces", "default", (
         Edit("driftree/learn/constants.py", "curve_pieces: int = 4", "curve_pieces: int = 2"),)),
     Ablation("no-sureness", "default", (

@@ -40,7 +40,7 @@ void learn_drawn(Tree& tree, const harness::Stream& stream, int step) {
     for (int i = 0; i < n; i += step) {
         for (auto& model : tree.models.all) model.blend.preference = -8.0;  // Adagrad leads
         const double* rows = stream.X.data() + static_cast<long>(i) * stream.features;
-        tree.learn(rows, stream.y.data() + i, nullptr, std::min(step, n - i));
+        tree.learn({rows, stream.features, {}, stream.y.data() + i, nullptr}, std::min(step, n - i));
     }
 }
 
@@ -121,7 +121,7 @@ void predict(const Tree& tree, const harness::Stream& stream) {
     std::vector<double> predictors(tree.n_outputs()), shares(tree.n_classes);
     for (std::size_t i = 0; i < stream.y.size(); i++) {
         std::int32_t leaf;
-        tree.predictors_of(stream.X.data() + i * stream.features, 1, &leaf, predictors.data());
+        tree.predictors_of(stream.X.data() + i * stream.features, {}, 1, &leaf, predictors.data());
         tree.probabilities_of(leaf, predictors.data(), shares.data());
     }
 }

@@ -174,8 +174,9 @@ struct Bench {
     Bench(int features, int classes, int models) : stream(features, classes), tree({}, classes), n_models(models) {
         for (int j = 0; j < features; j++) tree.add_feature(false, true);
         stream.draw(kRows);
-        tree.learn(stream.X.data(), stream.y.data(), nullptr, kRows);
-        step.chunk.fill(tree.f, stream.X.data(), stream.y.data(), nullptr, kRows, features, 1, tree.shape.stride);
+        const driftree::Given given = {stream.X.data(), features, {}, stream.y.data(), nullptr};
+        tree.learn(given, kRows);
+        step.chunk.fill(tree.f, *tree.table, given, kRows, 1, tree.shape.stride);
         step.chunk.scale(tree.f, *tree.table, tree.shape.stride, Kind::kListsActive);
         tree.models.make_places(n_models);
         for (int l = 0; l < n_models; l++) {

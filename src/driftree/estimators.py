@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
 from driftree.learn.constants import MEASURED
 from driftree.learn.faces import StreamClassifier
-from driftree.learn.parameters import Parameters, read_parameters
+from driftree.learn.parameters import MeasuredParameters, Parameters, read_parameters
 from driftree.learn.state import connect, undisturbed
 from driftree.learn.storage import models
 from driftree.learn.tree import Tree
@@ -75,6 +76,16 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         Measured setting: pieces of curves that a leaf's model may have, all features together. A
         feature whose line is worth bending gets a curve of up to four pieces. 0: only lines. None
         is 64.
+    absent : {"missing", "zero"} or None, default=None
+        Measured setting: what a feature is in a row that does not hold it. "missing": not known.
+        "zero": 0, as for words of a text; then a row costs what it holds, and there may be very
+        many features. None is "missing", but "zero" if the first rows are sparse: a sparse matrix,
+        or among the first ten dicts one with new names that lacks most of the known ones; the model
+        then starts again with that one. A first table of numbers in more than 512 columns is
+        learnt column by column, too, unless this is "missing"; docs/input.md has the details.
+    max_features : int or None, default=None
+        Measured setting, ``absent="zero"``: how many names are known at most. When there are more,
+        those that were in the fewest rows are forgotten. None is 262,144.
     learning_rate : float or None, default=None
         Paper's setting: step of the simple models' gradient descent. None is 0.05.
     gain_step : float or None, default=None
@@ -103,9 +114,10 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
 
     Notes
     -----
-    None, NaN and an absent key all mean missing. Once a feature has been missing, the simple models
-    have an input that says so; a split sends such rows to the side that fits them, or tests for
-    them itself. `fit` learns the rows in steps of at most 200. An error leaves the model unchanged.
+    None, NaN and an absent key all mean missing, or 0 with ``absent="zero"``. Once a feature has
+    been missing, the simple models have an input that says so; a split sends such rows to the side
+    that fits them, or tests for them itself. `fit` learns the rows in steps of at most 200. An
+    error leaves the model unchanged.
 
     Haug, Broelemann and Kasneci: Dynamic Model Tree for Interpretable Data Stream Learning, ICDE
     2022. Each equation's place in the code, and each deviation with its reason, are in
@@ -143,6 +155,8 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         bins: int | None = None,
         trials: int | None = None,
         max_bends: int | None = None,
+        absent: str | None = None,
+        max_features: int | None = None,
         learning_rate: float | None = None,
         gain_step: float | None = None,
         candidates: int | None = None,
@@ -160,6 +174,8 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         self.bins = bins
         self.trials = trials
         self.max_bends = max_bends
+        self.absent = absent
+        self.max_features = max_features
         self.learning_rate = learning_rate
         self.gain_step = gain_step
         self.candidates = candidates
@@ -187,8 +203,17 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         @property
         def _fitted(self) -> Tree: ...
 
-    def _read_parameters(self) -> Parameters:
-        return read_parameters(self)
+    def _read_parameters(self, *, is_sparse: bool = False) -> Parameters:
+        """Return the parameters, checked; of a model whose first rows are sparse."""
+        parameters = read_parameters(self)
+        if is_sparse and self.absent is None and isinstance(parameters, MeasuredParameters):
+            return replace(parameters, absent="zero")
+        return parameters
+
+    @property
+    def _takes_sparse(self) -> bool:
+        """Whether sparse matrices may be given."""
+        return self.setting != "paper"
 
     @staticmethod
     def _new_tree(parameters: Parameters, categorical: Sequence[Hashable] | None) -> Tree:
@@ -210,13 +235,13 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         With a noise floor the zero is shifted to where both labels are equally probable, so that
         the sign agrees with `predict`.
         """
-        matrix = self._matrix(X)
+        rows = self._encoded(X).rows
         assert self._tree is not None
         engine = self._tree.engine
-        logits = engine.logits(matrix)
+        logits = engine.logits(*rows)
         if engine.n_outputs > 1:
             return logits
-        leaves, places = np.unique(engine.leaves(matrix), return_inverse=True)
+        leaves, places = np.unique(engine.leaves(*rows), return_inverse=True)
         zeros = np.array([zero_of(engine.floor(int(engine.model[leaf]))) for leaf in leaves])
         return np.asarray(logits[:, 0] - zeros[places])
 
@@ -226,6 +251,7 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         # At the paper's learning rate one pass over the 300 rows of scikit-learn's check is not
         # enough for its 83 %.
         tags.classifier_tags.poor_score = self.setting == "paper"
+        tags.input_tags.sparse = self._takes_sparse
         return tags
 
     @classmethod

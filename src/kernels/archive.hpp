@@ -37,15 +37,17 @@ class Saver {
 public:
     static constexpr bool kReads = true, kMeasures = false;
     nb::dict arrays;
+    bool has_sparse = true;  // if not, nothing is said of sparse features
     template <class T, class Allocator>
     void operator()(const std::string& name, std::vector<T, Allocator>& values) {
+        if (is_left_out(name)) return;
         save(name, values.data(), values.size());
         if (in_list_) parts_[name].lengths.push_back(static_cast<std::int64_t>(values.size()));
     }
     template <class T>
         requires std::is_arithmetic_v<T>
     void operator()(const std::string& name, T& value) {
-        save(name, &value, 1);
+        if (!is_left_out(name)) save(name, &value, 1);
     }
     template <class T>
     void derived(T&) {}
@@ -72,6 +74,7 @@ public:
     }
 
 private:
+    bool is_left_out(const std::string& name) const { return !has_sparse && name.starts_with("sparse_"); }
     using Bytes = std::vector<char>;
     struct Packed {
         Bytes bytes;
@@ -137,12 +140,14 @@ public:
     explicit Loader(const StoredArrays& stored) : stored_(&stored) {}
     template <class T, class Allocator>
     void operator()(std::string_view name, std::vector<T, Allocator>& values) {
+        if (is_lacking(name)) return;
         const Part<T> part = next<T>(name, true);
         values.assign(part.data, part.data + part.n);
     }
     template <class T>
         requires std::is_arithmetic_v<T>
     void operator()(std::string_view name, T& value) {
+        if (is_lacking(name)) return;
         const Part<T> part = next<T>(name, false);
         if (part.n != 1) refuse(name, "must hold one number");
         value = *part.data;
@@ -188,6 +193,11 @@ private:
         std::size_t n = 0, next = 0, n_items = 0, item = 0;
         const std::int64_t* lengths = nullptr;
     };
+    // Files from before there were sparse features have nothing of them.
+    bool is_lacking(std::string_view name) const {
+        if (!name.starts_with("sparse_")) return false;
+        return stored_ ? !stored_->find(key(name)) : !PyDict_GetItemString(arrays_.ptr(), key(name).c_str());
+    }
     const std::string& key(std::string_view name) const { return key_.assign(list_).append(name); }
     [[noreturn]] void lack(std::string_view name) const {
         throw std::invalid_argument("the state lacks '" + key(name) + "'");
@@ -326,8 +336,9 @@ private:
     void look_at(std::string_view name, T& number) {
         if (std::abs(number) <= largest_) return;
         // Conditions and values of rows have rules of their own, and so have models; a scaler takes any number.
-        for (const char* other : {"node.threshold", "trial.threshold", "grid.edges", "grid.first_rows", "candidates.value",
-                                  "model.numbers", "model.bend_low", "model.bend_high", "split_points.keys"})
+        for (const char* other :
+             {"node.threshold", "trial.threshold", "grid.edges", "grid.first_rows", "candidates.value", "model.numbers",
+              "model.sparse_numbers", "model.bend_low", "model.bend_high", "split_points.keys"})
             if (list_ + std::string(name) == other) return;
         if (name.starts_with("scale_")) return;
         if constexpr (kHeals) {

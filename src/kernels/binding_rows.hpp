@@ -64,10 +64,22 @@ int checked_model(const Engine& engine, int model) {
     return model;
 }
 
+// Rows from Python: a value for each of the first features, or all; and what they hold of sparse features.
+struct RowsGiven {
+    const Matrix& X;
+    const SparseBatch* sparse;
+    SparseRows held() const { return sparse ? sparse->held() : SparseRows{}; }
+};
+
 template <class Engine>
-void check_rows(const Engine& engine, const Matrix& X) {
-    if (static_cast<int>(X.shape(1)) != engine.table->n_features())
-        throw nb::value_error("the rows must have one value per feature");
+void check_rows(const Engine& engine, const RowsGiven& given) {
+    const std::size_t n = given.X.shape(0), n_features = engine.table->n_features();
+    const int n_sparse = engine.table->sparse.n();
+    if (given.X.shape(1) > n_features) throw nb::value_error("the rows have more values than there are features");
+    if (!given.sparse) return;
+    if (given.sparse->begin.size() != n + 1) throw nb::value_error("the rows must have one sparse part each");
+    for (const int id : given.sparse->ids)
+        if (id < 0 || id >= n_sparse) throw nb::value_error("a sparse feature is not known");
 }
 
 // A level's code is a place in arrays.
@@ -75,7 +87,7 @@ template <class Engine>
 void check_levels(const Engine& engine, const Matrix& X) {
     const std::size_t m = X.shape(1);
     for (std::size_t j = 0; j < m; j++) {
-        if (engine.schema().value_column[j] >= 0) continue;
+        if (!engine.schema().has_levels(static_cast<int>(j))) continue;
         for (std::size_t i = 0; i < X.shape(0); i++) {
             const double code = X.data()[i * m + j];
             if (!(std::isnan(code) || (code >= 0.0 && code < kLevels)))
@@ -86,10 +98,13 @@ void check_levels(const Engine& engine, const Matrix& X) {
 
 // Targets are codes of labels, which are places in arrays.
 template <class Engine>
-void check_step(const Engine& engine, const Matrix& X, const Doubles& targets, const Doubles& weights) {
+void check_step(const Engine& engine, const RowsGiven& given, const Doubles& targets, const Doubles& weights) {
+    const Matrix& X = given.X;
     if (targets.shape(0) != X.shape(0) || weights.shape(0) != X.shape(0))
         throw nb::value_error("rows, targets and weights must have the same length");
-    check_rows(engine, X);
+    check_rows(engine, given);
+    if (X.shape(1) != static_cast<std::size_t>(engine.table->n_features()) && !engine.table->has_sparse())
+        throw nb::value_error("the rows must have one value per feature");
     for (std::size_t i = 0; i < targets.shape(0); i++) {
         const double code = targets.data()[i];
         if (!(code >= 0.0 && code < engine.n_classes && code == std::floor(code)))
@@ -99,35 +114,38 @@ void check_step(const Engine& engine, const Matrix& X, const Doubles& targets, c
 }
 
 template <class Engine>
-auto learn(Engine& engine, Matrix X, Doubles targets, Doubles weights) {
+auto learn(Engine& engine, Matrix X, Doubles targets, Doubles weights, const SparseBatch* sparse) {
     const Writing turn(engine);
     nb::gil_scoped_release release;
-    check_step(engine, X, targets, weights);
-    return engine.learn(X.data(), targets.data(), weights.data(), static_cast<int>(X.shape(0)));
+    const RowsGiven given = {X, sparse};
+    check_step(engine, given, targets, weights);
+    return engine.learn({X.data(), static_cast<int>(X.shape(1)), given.held(), targets.data(), weights.data()},
+                        static_cast<int>(X.shape(0)));
 }
 
-// Calls each(rows, n, places) for some rows at a time while nobody learns, without the GIL; [rows, width()] values of type
-// T. Features that have come since the rows were read are missing in them.
+// Calls each(rows, sparse, n, places) for some rows at a time while nobody learns, without the GIL; [rows, width()] values of
+// type T. Features that have come since the rows were read are missing in them.
 template <class T, class Engine, class Width, class Each>
-nb::object for_rows(const Engine& engine, const Matrix& X, Width&& width, Each&& each) {
+nb::object for_rows(const Engine& engine, const RowsGiven& all, Width&& width, Each&& each) {
+    const Matrix& X = all.X;
     std::vector<T> out;
     std::size_t columns = 0;
     {
         Reading turn(engine);
         nb::gil_scoped_release release;
         const std::size_t n_features = engine.table->n_features(), given = X.shape(1), n_rows = X.shape(0);
-        if (given > n_features) throw nb::value_error("the rows have more values than there are features");
+        check_rows(engine, all);
         check_levels(engine, X);
         columns = static_cast<std::size_t>(width());
         out.resize(n_rows * columns);
-        std::vector<double> wide(given < n_features ? kRowsTogether * n_features : 0,
-                                 std::numeric_limits<double>::quiet_NaN());
+        std::vector<double> wide(given < n_features ? kRowsTogether * n_features : 0);
         for (std::size_t i = 0; i < n_rows; i += kRowsTogether) {
             const std::size_t n = std::min<std::size_t>(kRowsTogether, n_rows - i);
             const double* rows = X.data() + i * given;
             for (std::size_t r = 0; r < n && given < n_features; r++)
-                std::copy_n(rows + r * given, given, wide.data() + r * n_features);
-            each(given < n_features ? wide.data() : rows, static_cast<int>(n), out.data() + i * columns);
+                engine.table->fill_raw(rows + r * given, static_cast<int>(given), all.held().from(i + r),
+                                       wide.data() + r * n_features);
+            each(given < n_features ? wide.data() : rows, all.held().from(i), static_cast<int>(n), out.data() + i * columns);
         }
         turn.end();  // before the GIL is waited for
     }
@@ -136,47 +154,47 @@ nb::object for_rows(const Engine& engine, const Matrix& X, Width&& width, Each&&
 
 // The same with each(leaf, predictors, place) for every row.
 template <class T, class Engine, class Width, class Each>
-nb::object for_predictors(const Engine& engine, const Matrix& X, Width&& width, Each&& each) {
-    const auto each_block = [&](const double* rows, int n, T* out) {
+nb::object for_predictors(const Engine& engine, const RowsGiven& X, Width&& width, Each&& each) {
+    const auto each_block = [&](const double* rows, const SparseRows& held, int n, T* out) {
         const int outputs = engine.n_outputs();
         std::int32_t leaves[kRowsTogether];
         Room predictors(static_cast<std::size_t>(n) * outputs);
-        engine.predictors_of(rows, n, leaves, predictors.data());
+        engine.predictors_of(rows, held, n, leaves, predictors.data());
         for (int i = 0; i < n; i++) each(leaves[i], predictors.data() + i * outputs, out + static_cast<long>(i) * width());
     };
     return for_rows<T>(engine, X, width, each_block);
 }
 
 template <class Engine>
-nb::object probabilities(const Engine& engine, Matrix X) {
+nb::object probabilities(const Engine& engine, Matrix X, const SparseBatch* sparse) {
     return for_predictors<double>(
-        engine, X, [&] { return engine.n_classes; },
+        engine, {X, sparse}, [&] { return engine.n_classes; },
         [&](int leaf, const double* logits, double* out) { engine.probabilities_of(leaf, logits, out); });
 }
 
 // Codes of the most probable classes.
 template <class Engine>
-nb::object most_probable(const Engine& engine, Matrix X) {
+nb::object most_probable(const Engine& engine, Matrix X, const SparseBatch* sparse) {
     const auto answer = [&](int leaf, const double* logits, std::int64_t* out) { *out = engine.class_of(leaf, logits); };
-    return for_predictors<std::int64_t>(engine, X, [] { return 1; }, answer).attr("reshape")(-1);
+    return for_predictors<std::int64_t>(engine, {X, sparse}, [] { return 1; }, answer).attr("reshape")(-1);
 }
 
 template <class Engine>
-nb::object logits(const Engine& engine, Matrix X) {
+nb::object logits(const Engine& engine, Matrix X, const SparseBatch* sparse) {
     return for_rows<double>(
-        engine, X, [&] { return engine.n_outputs(); },
-        [&](const double* rows, int n, double* out) {
+        engine, {X, sparse}, [&] { return engine.n_outputs(); },
+        [&](const double* rows, const SparseRows& held, int n, double* out) {
             std::int32_t leaves[kRowsTogether];
-            engine.predictors_of(rows, n, leaves, out);
+            engine.predictors_of(rows, held, n, leaves, out);
         });
 }
 
 template <class Engine>
-nb::object leaves(const Engine& engine, Matrix X) {
-    const auto each = [&](const double* rows, int n, std::int32_t* out) {
+nb::object leaves(const Engine& engine, Matrix X, const SparseBatch* sparse) {
+    const auto each = [&](const double* rows, const SparseRows&, int n, std::int32_t* out) {
         for (int i = 0; i < n; i++) out[i] = engine.nodes.leaf_of(rows + static_cast<long>(i) * engine.table->n_features());
     };
-    return for_rows<std::int32_t>(engine, X, [] { return 1; }, each).attr("reshape")(-1);
+    return for_rows<std::int32_t>(engine, {X, sparse}, [] { return 1; }, each).attr("reshape")(-1);
 }
 
 template <class Engine>
@@ -272,9 +290,9 @@ std::vector<T> items_of(const nb::list& list) {
 }
 
 template <class Engine>
-void bind_row_face(nb::module_& m, const char* name) {
+auto bind_row_face(nb::module_& m, const char* name) {
     using Face = RowFace<Engine>;
-    nb::class_<Face>(m, name)
+    return nb::class_<Face>(m, name)
         .def("learn", &Face::learn, nb::arg().none(), nb::arg().none())  // None is for Python to refuse
         .def("predict", &Face::predict, nb::arg().none())
         .def("probabilities", &Face::probabilities, nb::arg().none())
@@ -288,7 +306,12 @@ void bind_row_face(nb::module_& m, const char* name) {
             },
             "known"_a, nb::kw_only(), "features"_a, "categorical"_a, "levels"_a, "missing"_a, "n_classes"_a)
         .def_prop_ro("known", [](const Face& face) { return face.known(); })
-        .def("codes", &label_codes<Engine>, "labels"_a);
+        .def("codes", &label_codes<Engine>, "labels"_a)
+        .def("sparse_names", &Face::sparse_names)
+        .def("restore_sparse", &Face::restore_sparse, "names"_a)
+        .def_prop_ro("n_sparse", &Face::n_sparse)
+        .def("read_dicts", &Face::read_dicts, "rows"_a, nb::kw_only(), "learning"_a)
+        .def("sparse_ids", &Face::sparse_ids, "names"_a, nb::kw_only(), "learning"_a, "centred"_a);
 }
 
 // What every engine offers to the faces: columns, rows, predictions, and its state.
@@ -301,17 +324,17 @@ void bind_common(nb::class_<Engine>& bound) {
         .def("set_classes", writing<Engine>(&Engine::set_classes), "n_classes"_a)
         .def("reading", &hold<Engine, false>, nb::rv_policy::take_ownership)
         .def("writing", &hold<Engine, true>, nb::rv_policy::take_ownership)
-        .def("learn", &learn<Engine>, "X"_a, "targets"_a, "weights"_a)
+        .def("learn", &learn<Engine>, "X"_a, "targets"_a, "weights"_a, "sparse"_a = nullptr)
         .def(
             "row_face",
             [](nb::handle_t<Engine> self, nb::object known) {
                 return new RowFace<Engine>(nb::borrow(self), std::move(known));
             },
             nb::rv_policy::take_ownership, "known"_a)
-        .def("most_probable", &most_probable<Engine>, "X"_a)
-        .def("probabilities", &probabilities<Engine>, "X"_a)
-        .def("logits", &logits<Engine>, "X"_a)
-        .def("leaves", &leaves<Engine>, "X"_a)
+        .def("most_probable", &most_probable<Engine>, "X"_a, "sparse"_a = nullptr)
+        .def("probabilities", &probabilities<Engine>, "X"_a, "sparse"_a = nullptr)
+        .def("logits", &logits<Engine>, "X"_a, "sparse"_a = nullptr)
+        .def("leaves", &leaves<Engine>, "X"_a, "sparse"_a = nullptr)
         .def("weights", &weights<Engine>, "node"_a)
         .def(
             "bends",
@@ -360,7 +383,7 @@ void bind_common(nb::class_<Engine>& bound) {
         TABLE_COLUMN("missing_column", schema.missing_column) TABLE_COLUMN("level_column", schema.level_column)
         TABLE_COLUMN("scale_weight", scaler.weight) TABLE_COLUMN("scale_shift", scaler.shift)
         TABLE_COLUMN("scale_mean", scaler.mean) TABLE_COLUMN("scale_factor", scaler.factor)
-        TABLE_COLUMN("scale_is_indicator", scaler.is_indicator)
+        TABLE_COLUMN("scale_is_indicator", scaler.is_indicator) TABLE_COLUMN("absent", absent)
         NODE_COLUMN("parent", parent) NODE_COLUMN("left", left) NODE_COLUMN("right", right) NODE_COLUMN("depth", depth)
         NODE_COLUMN("model", model) NODE_COLUMN("alive", is_alive) NODE_COLUMN("feature", condition.feature)
         NODE_COLUMN("threshold", condition.threshold) NODE_COLUMN("equality", condition.equality)

@@ -20,21 +20,21 @@ nb::tuple tuple_of(const Condition& c) {
 
 // ---------------------------------------------------------------- what both settings have
 template <class Engine>
-nb::object inputs(const Engine& engine, Matrix X) {
+nb::object inputs(const Engine& engine, Matrix X, const SparseBatch* sparse) {
     return for_rows<double>(
-        engine, X, [&] { return engine.table->n_columns(); },
-        [&](const double* rows, int n, double* out) {
+        engine, {X, sparse}, [&] { return engine.table->n_columns(); },
+        [&](const double* rows, const SparseRows&, int n, double* out) {
             engine.table->fill_inputs(engine.f, rows, n, engine.table->n_columns(), out);
         });
 }
 
 // Inputs of rows for the model of one node, with its bends.
 template <class Engine>
-nb::object inputs_at(const Engine& engine, int node, Matrix X) {
+nb::object inputs_at(const Engine& engine, int node, Matrix X, const SparseBatch* sparse) {
     checked_node(engine, node);
     return for_rows<double>(
-        engine, X, [&] { return engine.shape_of(checked_node(engine, node)).columns; },
-        [&](const double* rows, int n, double* out) {
+        engine, {X, sparse}, [&] { return engine.shape_of(checked_node(engine, node)).columns; },
+        [&](const double* rows, const SparseRows&, int n, double* out) {
             const int m = engine.table->n_features(), plain = engine.table->n_columns(),
                       columns = engine.shape_of(node).columns;
             Room inputs(static_cast<std::size_t>(n) * plain);
@@ -122,11 +122,14 @@ void bind_states(nb::module_& m) {
 }
 
 template <class Engine>
-typename Engine::Sums accumulate(const Engine& engine, Matrix X, Doubles targets, Doubles weights) {
+typename Engine::Sums accumulate(const Engine& engine, Matrix X, Doubles targets, Doubles weights,
+                                 const SparseBatch* sparse) {
     const Reading turn(engine);
     nb::gil_scoped_release release;
-    check_step(engine, X, targets, weights);
-    return engine.accumulate(X.data(), targets.data(), weights.data(), static_cast<int>(X.shape(0)));
+    const RowsGiven given = {X, sparse};
+    check_step(engine, given, targets, weights);
+    return engine.accumulate({X.data(), static_cast<int>(X.shape(1)), given.held(), targets.data(), weights.data()},
+                             static_cast<int>(X.shape(0)));
 }
 
 template <class Engine>
@@ -167,7 +170,7 @@ void bind_model_tree(nb::class_<Engine>& bound) {
              "rest"_a, "n_splits"_a)
         .def("node", &node_state<Engine>, "node"_a)
         .def_prop_ro("link_is_due", reading<Engine>([](const Engine& e) { return e.evidence.is_link_due(); }))
-        .def("accumulate", &accumulate<Engine>, "X"_a, "targets"_a, "weights"_a)
+        .def("accumulate", &accumulate<Engine>, "X"_a, "targets"_a, "weights"_a, "sparse"_a = nullptr)
         .def(
             "absorb",
             [](Engine& e, const typename Engine::Sums& sums) {
@@ -175,8 +178,8 @@ void bind_model_tree(nb::class_<Engine>& bound) {
                 e.absorb(sums);
             },
             "sums"_a)
-        .def("inputs", &inputs<Engine>, "X"_a)
-        .def("inputs_at", &inputs_at<Engine>, "node"_a, "X"_a)
+        .def("inputs", &inputs<Engine>, "X"_a, "sparse"_a = nullptr)
+        .def("inputs_at", &inputs_at<Engine>, "node"_a, "X"_a, "sparse"_a = nullptr)
         .def("class_rows", &class_rows<Engine>, "node"_a)
         .def("floor", &noise_floor<Engine>, "model"_a)
         .def_prop_ro("n_steps", reading<Engine>([](const Engine& e) { return e.n_steps; }))
@@ -280,7 +283,7 @@ void start_bend_trial(MeasuredTree& engine, int node, Codes features, Doubles lo
     Bends bends;
     for (std::size_t i = 0; i < features.size(); i++) {
         const int j = features.data()[i];
-        if (j < 0 || j >= schema.n_features || schema.is_categorical[j] || !(low.data()[i] < high.data()[i]) ||
+        if (j < 0 || j >= schema.n_features || schema.value_column[j] < 0 || !(low.data()[i] < high.data()[i]) ||
             !std::isfinite(high.data()[i] - low.data()[i]))
             throw nb::value_error("a bend needs a feature that is a number, and two finite ends in order");
         bends.feature.push_back(j);
@@ -313,7 +316,7 @@ nb::tuple grid_sums(const MeasuredTree& engine, int node) {
     const Grid& grid = checked_grid(engine, node);
     const std::size_t slots = grid.n_slots(), outputs = engine.shape.outputs, columns = engine.shape.columns;
     std::vector<double> counts, gradients;
-    const std::size_t stride = engine.shape.stride, size = outputs * stride;
+    const std::size_t stride = engine.grid_shape().stride, size = outputs * stride;
     for (std::size_t j = 0; j + 1 < grid.first_slot.size(); j++) {
         const std::vector<double> rest = grid.implied_gradient(engine.f, static_cast<int>(size), static_cast<int>(j));
         for (int slot = grid.first_slot[j]; slot < grid.first_slot[j + 1]; slot++) {
@@ -325,6 +328,81 @@ nb::tuple grid_sums(const MeasuredTree& engine, int node) {
     }
     return nb::make_tuple(grid.first_slot, new_array(std::move(counts), {slots}),
                           new_array(std::move(gradients), {slots, outputs, columns}));
+}
+
+// ---- sparse features
+// The weights that a node's model has for them: ids, and [ids, outputs].
+nb::tuple sparse_weights(const MeasuredTree& engine, int node) {
+    const Reading lock(engine);
+    const Model& model = engine.models[engine.nodes[checked_node(engine, node)].model];
+    const SparseWeights& own = model.sparse;
+    const int outputs = engine.shape.outputs, width = SparseCell::width(outputs);
+    const double share = 1.0 / (1.0 + std::exp(-model.blend.preference));
+    std::vector<double> out;
+    for (int i = 0; i < own.n(); i++)
+        for (int k = 0; k < outputs; k++)
+            out.push_back(model.blend.sureness * ((1.0 - share) * own.true_number(i, 3 * k + SparseCell::kAdagrad, width) +
+                                                  share * own.true_number(i, 3 * k + SparseCell::kNewton, width)));
+    std::vector<std::int32_t> ids = own.ids;
+    const std::size_t n = ids.size();
+    return nb::make_tuple(new_array(std::move(ids), {n}), new_array(std::move(out), {n, static_cast<std::size_t>(outputs)}));
+}
+
+// What rows hold of features without a column: begin, ids, inputs.
+nb::tuple sparse_inputs(const MeasuredTree& engine, const SparseBatch& batch) {
+    const Reading lock(engine);
+    const SparseTable& table = engine.table->sparse;
+    SparseBatch out;
+    for (std::size_t i = 0; i + 1 < batch.begin.size(); i++) {
+        for (std::int64_t c = batch.begin[i]; c < batch.begin[i + 1]; c++) {
+            const int id = batch.ids[c];
+            if (id < 0 || id >= table.n() || !engine.table->is_sparse(id)) continue;
+            out.ids.push_back(id);
+            out.values.push_back(table.input(id, batch.values[c]));
+        }
+        out.end_row();
+    }
+    const std::size_t n = out.ids.size(), n_rows = out.begin.size();
+    return nb::make_tuple(new_array(std::move(out.begin), {n_rows}), new_array(std::move(out.ids), {n}),
+                          new_array(std::move(out.values), {n}));
+}
+
+#define SPARSE_COLUMN(name, field) \
+    .def_prop_ro(name, values<MeasuredTree>([](const MeasuredTree& e) -> auto& { return e.table->sparse.field; }))
+
+void bind_sparse(nb::class_<MeasuredTree>& engine) {
+    using Engine = MeasuredTree;
+    engine.def("sparse_weights", &sparse_weights, "node"_a)
+        .def("sparse_inputs", &sparse_inputs, "sparse"_a)
+        .def("make_sparse", writing<Engine>(&Engine::make_sparse), "n"_a)
+        .def(
+            "fade_sparse",
+            [](Engine& e, double keep) {
+                const Writing lock(e);
+                e.table->sparse.fade(keep);
+            },
+            "keep"_a)
+        .def(
+            "fade_energy",
+            [](Engine& e, double keep) {
+                const Writing lock(e);
+                e.table->sparse.fade_energy(keep);
+            },
+            "keep"_a)
+        .def_prop_rw("absent_is_zero", reading<Engine>([](const Engine& e) { return e.table->absent_is_zero; }),
+                     [](Engine& e, bool value) {
+                         const Writing lock(e);
+                         e.table->absent_is_zero = value;
+                     })
+        .def_rw("most_sparse", &Engine::most_sparse)
+        .def_rw("look_at", &Engine::look_at)
+        .def_prop_ro("energy_of_all", reading<Engine>([](const Engine& e) { return e.table->sparse.energy_of_all; }))
+        .def_prop_ro("n_given_up", reading<Engine>([](const Engine& e) { return e.table->sparse.n_given_up; }))
+        // clang-format off
+        SPARSE_COLUMN("sparse_weight", weight) SPARSE_COLUMN("sparse_mean", mean) SPARSE_COLUMN("sparse_squares", squares)
+        SPARSE_COLUMN("sparse_energy", energy) SPARSE_COLUMN("sparse_feature", feature)
+        SPARSE_COLUMN("sparse_is_centred", is_centred);
+    // clang-format on
 }
 
 void bind_measured(nb::module_& m) {
@@ -339,11 +417,12 @@ void bind_measured(nb::module_& m) {
             [](Engine* self, int n_classes, int max_nodes, std::uint64_t seed, double evidence_window, int trials,
                int first_rows, int rest_share, double rest_least, int recent_speed, double alarm_factor,
                double restless_rows, double split_price, double model_window, double rows_per_input, int passes,
-               double clear_lead, double most_sure, double variance, double sureness_window, bool mean_curvature,
-               double floor_first, double floor_first_rows, double floor_rows, double floor_least, double floor_most) {
+               double clear_lead, double most_sure, double variance, double sureness_window, double sparse_step,
+               bool mean_curvature, double floor_first, double floor_first_rows, double floor_rows, double floor_least,
+               double floor_most) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 new (self) Engine({{model_window, rows_per_input, passes, clear_lead, most_sure, variance, sureness_window,
-                                    mean_curvature, floor},
+                                    sparse_step, mean_curvature, floor},
                                    {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor,
                                     restless_rows, split_price},
                                    seed,
@@ -353,8 +432,8 @@ void bind_measured(nb::module_& m) {
             "n_classes"_a, nb::kw_only(), "max_nodes"_a, "seed"_a, "evidence_window"_a, "trials"_a, "first_rows"_a,
             "rest_share"_a, "rest_least"_a, "recent_speed"_a, "alarm_factor"_a, "restless_rows"_a, "split_price"_a,
             "model_window"_a, "rows_per_input"_a, "passes"_a, "clear_lead"_a, "most_sure"_a, "variance"_a,
-            "sureness_window"_a, "mean_curvature"_a, "floor_first"_a, "floor_first_rows"_a, "floor_rows"_a, "floor_least"_a,
-            "floor_most"_a)
+            "sureness_window"_a, "sparse_step"_a, "mean_curvature"_a, "floor_first"_a, "floor_first_rows"_a, "floor_rows"_a,
+            "floor_least"_a, "floor_most"_a)
         .def("trials", &trials, "node"_a)
         .def(
             "refresh_at",
@@ -453,9 +532,14 @@ void bind_measured(nb::module_& m) {
                      })
         .def_prop_ro("is_calm", reading<Engine>([](const Engine& e) { return e.evidence.is_calm(); }))
         .def_prop_ro("restless_until", reading<Engine>([](const Engine& e) { return e.evidence.restless_until; }));
+    bind_sparse(engine);
     bind_model_tree(engine);
     bind_sums<Engine>(m, "MeasuredSums");
-    bind_row_face<Engine>(m, "MeasuredRowFace");
+    bind_row_face<Engine>(m, "MeasuredRowFace")
+        .def(
+            "give_up", [](RowFace<Engine>& face, Codes ids) { face.give_up({ids.data(), ids.data() + ids.size()}); },
+            "ids"_a)
+        .def("promote", &RowFace<Engine>::promote, "known"_a, "id"_a, "has_column"_a);
 }
 
 // ---------------------------------------------------------------- the paper's
@@ -496,6 +580,58 @@ void bind_paper(nb::module_& m) {
     bind_row_face<Engine>(m, "PaperRowFace");
 }
 
+// Rows of sparse features: what `learn` and the predictions take besides a matrix.
+void bind_sparse_batch(nb::module_& m) {
+    nb::class_<SparseBatch>(m, "SparseRows")
+        .def(
+            "__init__",
+            [](SparseBatch* self, Labels begin, Codes ids, Doubles values) {
+                const std::size_t n = ids.size();
+                const std::int64_t* first = begin.data();
+                if (values.size() != n || begin.size() == 0 || first[0] != 0 ||
+                    first[begin.size() - 1] != static_cast<std::int64_t>(n) || !std::is_sorted(first, first + begin.size()))
+                    throw nb::value_error("rows must begin where those before them end");
+                if (!std::all_of(values.data(), values.data() + n, [](double x) { return std::isfinite(x); }))
+                    throw nb::value_error("values must be finite");
+                new (self) SparseBatch{
+                    {first, first + begin.size()}, {ids.data(), ids.data() + n}, {values.data(), values.data() + n}};
+            },
+            "begin"_a, "ids"_a, "values"_a)
+        .def("__len__", [](const SparseBatch& rows) { return rows.begin.size() - 1; })
+        .def(
+            "__getitem__",
+            [](const SparseBatch& rows, nb::slice slice) {
+                const auto [start, stop, step, length] = slice.compute(rows.begin.size() - 1);
+                SparseBatch out;
+                for (std::size_t n = 0, i = start; n < length; n++, i += step) {
+                    out.ids.insert(out.ids.end(), rows.ids.begin() + rows.begin[i], rows.ids.begin() + rows.begin[i + 1]);
+                    out.values.insert(out.values.end(), rows.values.begin() + rows.begin[i],
+                                      rows.values.begin() + rows.begin[i + 1]);
+                    out.end_row();
+                }
+                return out;
+            },
+            "rows"_a)
+        .def(
+            "take",
+            [](const SparseBatch& rows, Labels places) {
+                SparseBatch out;
+                for (std::size_t n = 0; n < places.size(); n++) {
+                    const std::int64_t i = places.data()[n];
+                    if (i < 0 || i >= std::ssize(rows.begin) - 1) throw nb::index_error("there is no such row");
+                    out.ids.insert(out.ids.end(), rows.ids.begin() + rows.begin[i], rows.ids.begin() + rows.begin[i + 1]);
+                    out.values.insert(out.values.end(), rows.values.begin() + rows.begin[i],
+                                      rows.values.begin() + rows.begin[i + 1]);
+                    out.end_row();
+                }
+                return out;
+            },
+            "rows"_a)
+        .def_prop_ro("begin", [](const SparseBatch& rows) { return copied_array(rows.begin.data(), rows.begin.size()); })
+        .def_prop_ro("ids", [](const SparseBatch& rows) { return copied_array(rows.ids.data(), rows.ids.size()); })
+        .def_prop_ro("values", [](const SparseBatch& rows) { return copied_array(rows.values.data(), rows.values.size()); });
+}
+
 // Are all numbers finite?
 bool all_finite(Matrix X) {
     double sum[8] = {};  // of zeros, or of what is not a number
@@ -513,6 +649,7 @@ NB_MODULE(_kernels, m) {
     Turn::survive_forks();
     m.attr("MAX_LEVELS") = kLevels - 1;
     m.attr("LANES") = kLanes;
+    m.attr("SKETCH") = kSketch;
     m.def("instruction_set", [] { return std::string(choose_functions().name); });
     m.def("instruction_sets", [] {
         std::vector<std::string> names;
@@ -526,6 +663,7 @@ NB_MODULE(_kernels, m) {
             "__exit__", [](Held& held, nb::handle, nb::handle, nb::handle) { held.end(); }, "kind"_a.none(),
             "error"_a.none(), "traceback"_a.none());
     nb::class_<Lock>(m, "Lock").def(nb::init<>()).def("hold", &hold<Lock, true>, nb::rv_policy::take_ownership);
+    bind_sparse_batch(m);
     bind_stored_arrays(m);
     bind_states(m);
     bind_measured(m);

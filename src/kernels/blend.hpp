@@ -16,6 +16,50 @@ inline void predictors_of(const Shape& s, const double* weights, const double* i
     for (int k = 0; k < s.outputs; k++) predictors[k] = dot(weights + k * s.stride, inputs, s.stride);
 }
 
+// ---------------------------------------------------------------- sparse inputs
+// They have the same two learners: Adagrad, and Newton with a diagonal only. Whoever has none is to pay nothing, so they are
+// out of line.
+enum SparseNumber { kSparseVariance, kSparseAdagrad, kSparseSquares, kSparseNewton };
+
+inline double sparse_sum(const SparseLesson& sparse, int row, int number) {
+    double sum = 0.0;
+    for (int i = sparse.begin[row]; i < sparse.begin[row + 1]; i++)
+        sum += sparse.z[i] * sparse.numbers[static_cast<long>(sparse.cells[i]) * sparse.width + number];
+    return sum;
+}
+[[gnu::noinline]] inline void add_sparse(const SparseLesson& sparse, int row, SparseNumber number, int outputs,
+                                         double* predictors) {
+    for (int k = 0; k < outputs; k++) predictors[k] += sparse_sum(sparse, row, 3 * k + number);
+}
+[[gnu::noinline]] inline void adagrad_sparse(const SparseLesson& sparse, int row, double weight, double step, int outputs,
+                                             const double* residual) {
+    for (int i = sparse.begin[row]; i < sparse.begin[row + 1]; i++) {
+        double* cell = sparse.numbers + static_cast<long>(sparse.cells[i]) * sparse.width;
+        for (int k = 0; k < outputs; k++, cell += 3) {
+            const double g = residual[k] * sparse.z[i];
+            cell[kSparseSquares] += weight * (g * g);
+            cell[kSparseAdagrad] -= step * weight * g / (std::sqrt(cell[kSparseSquares]) + 1e-8);
+        }
+    }
+}
+[[gnu::noinline]] inline double sparse_leverage(const SparseLesson& sparse, int row) {
+    double sum = 0.0;
+    for (int i = sparse.begin[row]; i < sparse.begin[row + 1]; i++)
+        sum += sparse.z[i] * sparse.z[i] * sparse.numbers[static_cast<long>(sparse.cells[i]) * sparse.width];
+    return sum;
+}
+// As newton_row: `step` and `shrink` are the residual's and the curvature's share of it, over q.
+[[gnu::noinline]] inline void newton_sparse(const SparseLesson& sparse, int row, double step, double shrink, double fade,
+                                            double variance, int outputs, const double* residual) {
+    for (int i = sparse.begin[row]; i < sparse.begin[row + 1]; i++) {
+        double* cell = sparse.numbers + static_cast<long>(sparse.cells[i]) * sparse.width;
+        const double u = cell[kSparseVariance] * sparse.z[i];
+        for (int k = 0; k < outputs; k++) cell[3 * k + kSparseNewton] -= step * residual[k] * u;
+        const double left = (cell[kSparseVariance] - shrink * u * u) / fade;
+        cell[kSparseVariance] = left < variance ? left : variance;
+    }
+}
+
 // A model's memory for one row. After the forward pass it holds what both learners said of the first row, which is what
 // they still think when they begin to learn it.
 struct Scratch {
@@ -85,6 +129,10 @@ void forward_lanes(const Rows& rows, const Lesson* lessons, int n) {
             const int row = lesson->visit.rows[i], lane = lanes.n;
             a[lane] = dot(model.adagrad, lesson->input(s, i), s.stride);
             b[lane] = dot(model.newton, lesson->input(s, i), s.stride);
+            if (lesson->sparse) {
+                add_sparse(*lesson->sparse, i, kSparseAdagrad, 1, a + lane);
+                add_sparse(*lesson->sparse, i, kSparseNewton, 1, b + lane);
+            }
             preference[lane] = model.state->preference;
             sureness[lane] = model.state->sureness;
             given.target[lane] = rows.targets[row];
@@ -115,6 +163,10 @@ void forward_joint(const Rows& rows, const Lesson* lessons, int n) {
             const double target = rows.targets[row];
             predictors_of(s, model.adagrad, lesson->input(s, i), a);
             predictors_of(s, model.newton, lesson->input(s, i), b);
+            if (lesson->sparse) {
+                add_sparse(*lesson->sparse, i, kSparseAdagrad, s.outputs, a);
+                add_sparse(*lesson->sparse, i, kSparseNewton, s.outputs, b);
+            }
             for (int k = 0; k < s.outputs; k++)
                 scratch.said[k] = blend[k] = model.state->sureness * ((1.0 - share) * a[k] + share * b[k]);
             const auto own = Loss::slope(blend, s.outputs, target);
@@ -186,11 +238,13 @@ struct Group {
     // Residuals and curvatures of the i-th rows, by the weights of one of the two learners.
     template <double* BlendParts::* weights_of, double* Scratch::* residual_of>
     void ask(int i) {
+        constexpr SparseNumber kSparse = residual_of == &Scratch::newton ? kSparseNewton : kSparseAdagrad;
         if constexpr (Loss::kIsJoint) {
             for (int l = 0; l < n; l++) {
                 const Shape& s = shape(l);
                 double* residual = scratch(l).*residual_of;
                 predictors_of(s, models[l]->*weights_of, lessons[l]->input(s, i), residual);
+                if (lessons[l]->sparse) add_sparse(*lessons[l]->sparse, i, kSparse, s.outputs, residual);
                 const auto slope = Loss::slope(residual, s.outputs, rows.targets[row(l, i)]);
                 if (residual_of == &Scratch::newton) *scratch(l).curvature = slope.curvature;
             }
@@ -198,6 +252,7 @@ struct Group {
             for (int l = 0; l < n; l++) {
                 const Shape& s = shape(l);
                 given.predictor[l] = dot(models[l]->*weights_of, lessons[l]->input(s, i), s.stride);
+                if (lessons[l]->sparse) add_sparse(*lessons[l]->sparse, i, kSparse, 1, given.predictor + l);
                 given.target[l] = rows.targets[row(l, i)];
             }
             const auto slopes = given.slopes(at(given.predictor));
@@ -236,12 +291,18 @@ inline void adagrad_row(const Shape& s, const BlendParts& model, const Lesson& l
     }
 }
 
-template <class Loss>
-void adagrad_pass(Group<Loss>& group, bool knows_first) {
+// Sparse inputs learn in the first pass only: where a row is most of what is known of an input, three are too many.
+template <bool is_first, class Loss>
+void adagrad_pass(Group<Loss>& group, bool knows_first, double sparse_step) {
     group.for_rows([&](int i) {
         if (i > 0 || !knows_first) group.template ask<&BlendParts::adagrad, &Scratch::adagrad>(i);
-        for (int l = 0; l < group.n; l++)
-            adagrad_row(group.shape(l), *group.models[l], *group.lessons[l], i, group.step(l, i), group.scratch(l).adagrad);
+        for (int l = 0; l < group.n; l++) {
+            const Lesson& lesson = *group.lessons[l];
+            const double* residual = group.scratch(l).adagrad;
+            adagrad_row(group.shape(l), *group.models[l], lesson, i, group.step(l, i), residual);
+            if (is_first && lesson.sparse)
+                adagrad_sparse(*lesson.sparse, i, group.step(l, i), sparse_step, group.shape(l).outputs, residual);
+        }
     });
 }
 
@@ -366,7 +427,11 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& le
         times(s, matrix, z, active, n_active, u);
         leverage = dot(z, u, s.stride);
     }
-    const double q = fade + curvature * state.scale * leverage;
+    double q = fade + curvature * state.scale * leverage;
+    if (lesson.sparse) {
+        q += curvature * sparse_leverage(*lesson.sparse, place);
+        newton_sparse(*lesson.sparse, place, weight / q, curvature / q, fade, variance, s.outputs, scratch.newton);
+    }
     const double step = weight * state.scale / q;
     for (int k = 0; k < s.outputs; k++) {
         double* w = model.newton + k * s.stride;
@@ -473,6 +538,14 @@ void limit_sureness(const Rows& rows, const Lesson& lesson, double most_sure) {
         model.squares[c] *= factor * factor;
         model.newton[c] *= factor;
     }
+    if (lesson.sparse) {
+        const SparseLesson& sparse = *lesson.sparse;
+        *sparse.scale *= factor;
+        for (long i = 0; i < static_cast<long>(sparse.n_cells) * sparse.width; i++) {
+            const long c = i % sparse.width;
+            if (c > 0) sparse.numbers[i] *= (c - 1) % 3 + 1 == kSparseSquares ? factor * factor : factor;
+        }
+    }
     const double sureness = model.state->sureness / factor;  // what it doubted in its weights is no longer in them
     model.state->sureness = sureness < 1.0 ? sureness : 1.0;
 }
@@ -488,6 +561,7 @@ void learn_loss(const Rows& rows, const Lesson& lesson, const FloorRates& rates)
 
 // More than one pass of Adagrad pays where it leads; over a single row, unless it is clearly behind.
 inline bool needs_more_passes(const Lesson& lesson, const BlendRates& rates, bool spares) {
+    if (lesson.sparse && lesson.shape.columns == 1) return false;  // all but the intercept learn in the first only
     return !spares || lesson.model.blend->preference <= (lesson.visit.n == 1 ? rates.clear_lead : 0.0);
 }
 
@@ -520,8 +594,8 @@ void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRate
             group.add(lessons[l], model);
             if (needs_more_passes(lessons[l], rates, spares)) again.add(lessons[l], model);
         }
-        adagrad_pass(group, knows_first);
-        for (int pass = 1; pass < rates.passes; pass++) adagrad_pass(again, false);
+        adagrad_pass<true>(group, knows_first, rates.sparse_step);
+        for (int pass = 1; pass < rates.passes; pass++) adagrad_pass<false>(again, false, 0.0);
         for (int l = begin, together; l < end; l += together) {
             together = newton_together(lessons + l, end - l);
             Group<Loss> part(rows);

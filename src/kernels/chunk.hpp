@@ -31,15 +31,31 @@ inline int list_active(const double* inputs, int n, std::int32_t* list) {
     return count;
 }
 
+// Rows as they are given: the first `width` values of each, what they hold of sparse features, and what is to be learnt.
+struct Given {
+    const double* X;
+    int width;
+    SparseRows sparse;
+    const double *targets, *weights;  // weights nullptr: all 1
+};
+
 // The rows of one step: raw values, inputs of the simple models, targets, weights.
 class Chunk {
 public:
     int n = 0;
     Lines<double> raw, inputs, targets, weights, steps;
     std::vector<std::int32_t> active, n_active;
+    SparseInputs sparse;     // what has no column
+    Lines<double> sketched;  // inputs, and behind them the sketch of sparse ones; empty: the table knows none
 
     Rows rows() const {
         return {inputs.data(), active.data(), n_active.data(), targets.data(), weights.data(), steps.data()};
+    }
+    // The same for grids, in which sparse inputs have a sketch.
+    Rows grid_rows() const {
+        Rows all = rows();
+        if (has_sparse()) all.inputs = sketched.data();
+        return all;
     }
     const double* raw_row(int i, int n_features) const { return raw.data() + static_cast<long>(i) * n_features; }
 
@@ -47,10 +63,13 @@ public:
     void visit_scratch(Archive& a) {
         a("raw", raw), a("inputs", inputs), a("weights", weights), a("steps", steps), a("targets", targets);
         a("active", active), a("n_active", n_active), a("order", order_), a("keys", keys_), a("begin", begin_);
+        sparse.visit_scratch(a);
+        a("sketched", sketched);
     }
-    // Copies the rows in the order in which the step visits them, and makes room for their inputs.
-    void fill(const Functions& f, const double* X, const double* y, const double* w, int n_rows, int m, std::uint64_t seed,
-              int stride) {
+    // Copies the rows in the order in which the step visits them, and makes room for their inputs. The rows have the first
+    // `width` values each, all of them but for what they hold of sparse features.
+    void fill(const Functions& f, const Table& table, const Given& given, int n_rows, std::uint64_t seed, int stride) {
+        const int m = table.n_features();
         n = n_rows;
         inputs.resize(static_cast<std::size_t>(n) * stride);
         active.resize(static_cast<std::size_t>(n) * stride);
@@ -59,12 +78,14 @@ public:
         targets.resize(n);
         weights.resize(n);
         steps.resize(n);
-        choose_order(f, X, m, seed);
+        choose_order(f, given.X, given.width, given.sparse, seed);
+        const bool is_dense = !table.has_sparse();
+        if (!is_dense) fill_sparse(table, given, stride);
         for (int i = 0; i < n; i++) {
             const int from = order_[i].row;
-            std::copy_n(X + static_cast<long>(from) * m, m, raw.data() + static_cast<long>(i) * m);
-            targets[i] = y[from];
-            weights[i] = w ? w[from] : 1.0;
+            if (is_dense) std::copy_n(given.X + static_cast<long>(from) * m, m, raw.data() + static_cast<long>(i) * m);
+            targets[i] = given.targets[from];
+            weights[i] = given.weights ? given.weights[from] : 1.0;
             steps[i] = std::min(weights[i], 1.0);
         }
     }
@@ -75,20 +96,64 @@ public:
             const double* z = inputs.data() + static_cast<long>(i) * stride;
             n_active[i] = list_active(z, table.n_columns(), active.data() + static_cast<long>(i) * stride);
         }
+        for (std::size_t c = 0; c < sparse.ids.size(); c++)
+            sparse.z[c] = table.sparse.input(sparse.ids[c], sparse.values[c]);
+        if (has_sparse()) sketch(stride);
+    }
+    bool has_sparse() const { return !sketched.empty(); }
+
+    // Takes what the rows hold into what is known of the sparse features; there is a place for each.
+    void learn_sparse(SparseTable& table) const {
+        for (int i = 0; i < n && !sparse.is_empty(); i++)
+            for (int c = sparse.begin[i]; c < sparse.begin[i + 1]; c++)
+                table.add(sparse.ids[c], sparse.values[c], weights[i]);
     }
 
 private:
+    // What the rows hold: of sparse features that are prominent among the raw values, of the others in lists.
+    void fill_sparse(const Table& table, const Given& given, int stride) {
+        sketched.resize(static_cast<std::size_t>(n) * (stride + kSketch));
+        sparse.begin.assign(1, 0);
+        sparse.ids.clear();
+        sparse.values.clear();
+        for (int i = 0; i < n; i++) {
+            const SparseRows row = given.sparse.from(order_[i].row);
+            table.fill_raw(given.X + static_cast<long>(order_[i].row) * given.width, given.width, row,
+                           raw.data() + static_cast<long>(i) * table.n_features());
+            for (std::int64_t c = row.begin ? row.begin[0] : 0; row.begin && c < row.begin[1]; c++) {
+                if (!table.is_sparse(row.ids[c])) continue;
+                sparse.ids.push_back(row.ids[c]);
+                sparse.values.push_back(row.values[c]);
+            }
+            sparse.begin.push_back(static_cast<std::int32_t>(sparse.ids.size()));
+        }
+        sparse.z.resize(sparse.ids.size());
+        if (n > 1) sparse.number_ids(table.sparse.n());  // those of one row all differ
+    }
+    void sketch(int stride) {
+        const int wide = stride + kSketch;
+        for (int i = 0; i < n; i++) {
+            double* to = sketched.data() + static_cast<long>(i) * wide;
+            std::copy_n(inputs.data() + static_cast<long>(i) * stride, stride, to);
+            std::fill_n(to + stride, kSketch, 0.0);
+            for (int c = sparse.begin[i]; c < sparse.begin[i + 1]; c++) {
+                const std::uint64_t hash = mix64(static_cast<std::uint64_t>(sparse.ids[c]));
+                to[stride + static_cast<int>(hash % kSketch)] += hash >> 63 ? sparse.z[c] : -sparse.z[c];
+            }
+        }
+    }
     struct Place {
         std::uint64_t key;
         std::int32_t row;
     };
     // By key, equal ones in their order. Keys are as good as random: their leading bits put nearly all in place.
-    void choose_order(const Functions& f, const double* X, int m, std::uint64_t seed) {
+    void choose_order(const Functions& f, const double* X, int m, const SparseRows& held, std::uint64_t seed) {
         order_.resize(n);
         order_[0] = {0, 0};
         if (n == 1) return;
         keys_.resize(n);
         f.row_keys(X, n, m, seed * 0x9E3779B97F4A7C15ull, keys_.data());
+        if (held.begin) add_sparse_keys(held, seed);
         const int n_bits = std::min(static_cast<int>(std::bit_width(static_cast<unsigned>(n))), 16);
         const int shift = 64 - n_bits;
         begin_.assign((std::size_t{1} << n_bits) + 1, 0);
@@ -102,6 +167,11 @@ private:
                     std::swap(order_[i], order_[i - 1]);
             if (last - first > 16) std::stable_sort(order_.begin() + first, order_.begin() + last, precedes);
         }
+    }
+    void add_sparse_keys(const SparseRows& held, std::uint64_t seed) {
+        for (int i = 0; i < n; i++)
+            for (std::int64_t c = held.begin[i]; c < held.begin[i + 1]; c++)
+                keys_[i] += mix64(std::bit_cast<std::uint64_t>(held.values[c]) + mix64(seed + held.ids[c]));
     }
     std::vector<Place> order_;
     std::vector<std::uint64_t> keys_;

@@ -19,7 +19,8 @@ FimtddTree::FimtddTree(const Settings& given, int classes)
 
 // ---------------------------------------------------------------- rows
 // Learns rows in their order up to the first after which a node is due; returns how many.
-int FimtddTree::learn(const double* X, const double* y, const double* weights, int n) {
+int FimtddTree::learn(const Given& given, int n) {
+    const auto [X, width, sparse, y, weights] = given;
     due_.clear();
     int done = 0;
     while (done < n && due_.empty()) {
@@ -90,9 +91,9 @@ void FimtddTree::weights_of(int leaf, double* out) const {
     arrange(models[nodes[leaf].model].numbers.data(), shape.stride, out);
 }
 
-void FimtddTree::predictors_of(const double* rows, int n, std::int32_t* leaves, double* out) const {
+void FimtddTree::predictors_of(const double* rows, const SparseRows& held, int n, std::int32_t* leaves, double* out) const {
     Room own(static_cast<std::size_t>(n) * shape.outputs);
-    Tree::predictors_of(rows, n, leaves, own.data());
+    Tree::predictors_of(rows, held, n, leaves, own.data());
     for (int i = 0; i < n; i++)
         arrange(own.data() + static_cast<long>(i) * shape.outputs, 1, out + static_cast<long>(i) * n_outputs());
 }

@@ -35,13 +35,13 @@ public:
     };
     FimtddTree(const Settings& settings, int n_classes);
 
-    int learn(const double* X, const double* y, const double* weights, int n);  // stops at a decision
-    const std::vector<std::int32_t>& due() const { return due_; }               // parents before children
+    int learn(const Given& given, int n);                          // stops at a decision
+    const std::vector<std::int32_t>& due() const { return due_; }  // parents before children
     bool has_due() const { return !due_.empty(); }
 
     // As the user knows the classes; the models know them in the order of their first rows.
     int n_outputs() const { return n_classes > 2 ? n_classes : 1; }
-    void predictors_of(const double* rows, int n, std::int32_t* leaves, double* out) const;
+    void predictors_of(const double* rows, const SparseRows& held, int n, std::int32_t* leaves, double* out) const;
     void weights_of(int leaf, double* out) const;  // [n_outputs, stride]
     void set_classes(int classes) override;
 

@@ -178,7 +178,7 @@ struct Grid {
                 std::copy_n(chunk.raw_row(visit.rows[i], m), m, sums.first_rows.data() + static_cast<long>(i) * m);
             return;
         }
-        f.gradients_single(shape, chunk.rows(), visit, residual, sums.gradients.data());
+        f.gradients_single(shape, chunk.grid_rows(), visit, residual, sums.gradients.data());
         for (int i = 0; i < visit.n; i++) sums.weights[i] = chunk.weights[visit.rows[i]];
         for (int j = 0; j < m; j++) {
             for (int i = 0; i < visit.n; i++) values[i] = chunk.raw_row(visit.rows[i], m)[j];

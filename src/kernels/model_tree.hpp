@@ -50,8 +50,9 @@ public:
     Settings settings;
     Evidence evidence;
     std::int64_t n_changes = 0, n_growths = 0;                        // of the tree and of the schema, since it was made
-    std::int64_t n_told = 0;                                          // how many of both Python has dealt with; set by it
+    std::int64_t n_told = -1;                                         // how many of both Python has dealt with; set by it
     std::int64_t wake_at = std::numeric_limits<std::int64_t>::max();  // rows at which Python wants to look; set by it
+    std::int64_t look_at = std::numeric_limits<std::int64_t>::max();  // the same, for sparse features worth a column
 
     // ---------------------------------------------------------------- one step
     struct Part {
@@ -100,26 +101,30 @@ public:
     // All memory is made before the first number changes (but for the paper's candidate store, which stays sound if its
     // memory runs out in mid-step). One node after the other is summed and absorbed, so that its sums need no more room
     // than one node's.
-    void learn(const double* X, const double* y, const double* weights, int n) {
+    void learn(const Given& given, int n) {
         due_.clear();
         if (n == 0) return;
         if (n_rows == 0 && shape.stride != padded(shape.columns))  // the first rows' columns are known
             reshape({shape.columns, padded(shape.columns), shape.outputs}, 0);
         evidence.begin_step();
-        read(step_, X, y, weights, n);
+        read(step_, given, n);
+        if constexpr (Kind::kHasSparse) step_.make_sparse_room(models, shape);
         evidence.make_scratch(step_, scratch_, true);  // a single row may wait
         evidence.make_room(step_, part_.evidence);
         part_.node.class_rows.reserve(n_classes);
         due_.reserve(step_.n_stops);
-        table->scaler.make_scratch();
+        table->scaler.make_scratch();  // from here on nothing can fail
+        step_.chunk.learn_sparse(table->sparse);
         table->update(f, step_.chunk.raw.data(), step_.chunk.weights.data(), n);
         step_.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
+        step_.fill_sparse();
         step_.fill_bends(models, *table);
         for (int i = 0; i < n; i++) clock += step_.chunk.weights[i];
         n_rows = std::min(n_rows + n, kMostRows);
         n_steps = std::min(n_steps + 1, n_rows);
         judge(step_);
         keep_finite(step_);
+        if constexpr (Kind::kHasSparse) learn_energy(step_);
         for (int s = step_.n_stops - 1; s >= 0; s--) {  // children before parents
             accumulate(step_, scratch_, step_.stops[s], part_);
             absorb(part_);
@@ -128,21 +133,23 @@ public:
         evidence.accumulate_last(step_, whole_);
         evidence.absorb_last(whole_);
         train(step_);
+        if constexpr (Kind::kHasSparse) step_.keep_sparse(models, shape);
         for (int s = step_.n_stops - 1; s >= 0; s--)
             if (is_due(step_.stops[s].node)) due_.push_back(step_.stops[s].node);
         if (n > kScratchRows) drop_scratch();  // do not keep the memory that a huge batch needed
     }
 
     // What rows would add to the tree as it is: nothing in it changes, and nothing is learnt.
-    Sums accumulate(const double* X, const double* y, const double* weights, int n) const {
+    Sums accumulate(const Given& given, int n) const {
         Sums sums;
         if (n == 0) return sums;
         sums.tree = fingerprint();
         Step step;
         typename Evidence::Scratch scratch;
-        read(step, X, y, weights, n);
+        read(step, given, n);
         evidence.make_scratch(step, scratch, false);
         step.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
+        step.fill_sparse();
         step.fill_bends(models, *table);
         judge(step);
         for (int s = step.n_stops - 1; s >= 0; s--) accumulate(step, scratch, step.stops[s], sums.parts.emplace_back());
@@ -175,7 +182,8 @@ public:
 
     const std::vector<std::int32_t>& due() const { return due_; }
     bool has_due() const {
-        return !due_.empty() || n_changes + n_growths != n_told || n_rows >= wake_at || evidence.is_link_due();
+        return !due_.empty() || n_changes + n_growths != n_told || n_rows >= wake_at || n_rows >= look_at ||
+               evidence.is_link_due();
     }
 
     // ---------------------------------------------------------------- structure, for Python's decisions
@@ -227,6 +235,48 @@ public:
     }
 
     // ---------------------------------------------------------------- growing
+    // Places for so many sparse features in all.
+    void make_sparse(int n)
+        requires Kind::kHasSparse
+    {
+        table->sparse.reserve(n);
+        if (!table->has_sparse() && n > 0) evidence.feature_came();  // gradients will be wider
+        table->sparse.grow(n);
+    }
+    // A sparse feature becomes one that may be split upon; with a column, one like any other. No prediction changes, but
+    // for limits of inputs. Returns the feature.
+    int promote(int id, bool has_column)
+        requires Kind::kHasSparse
+    {
+        if (id < 0 || id >= table->sparse.n() || table->sparse.feature[id] >= 0)
+            throw std::out_of_range("there is no such sparse feature");
+        this->prepare(1, has_column, n_classes);  // from here on nothing can fail
+        if (has_column) evidence.promotion_comes();
+        const Table::Rescaled scaled = table->promote(id, has_column, clock);
+        this->follow();
+        const int width = SparseCell::width(shape.outputs);
+        for (Model& model : models.all) {
+            if (model.is_free() || !has_column) continue;
+            Kind::promote(shape, model, id, scaled.factor, scaled.shift);
+            model.sparse.erase(width, [id](int own) { return own == id; });
+        }
+        feature_came();
+        return scaled.feature;
+    }
+    // Forgets sparse features, whose ids are free then.
+    void give_up(const std::vector<std::int32_t>& ids)
+        requires Kind::kHasSparse
+    {
+        std::vector<bool> goes(table->sparse.n(), false);
+        for (const int id : ids) {
+            if (id < 0 || id >= table->sparse.n() || table->sparse.feature[id] >= 0)
+                throw std::out_of_range("there is no such sparse feature");
+            goes[id] = true;
+        }
+        for (const int id : ids) table->sparse.give_up(id);
+        const int width = SparseCell::width(shape.outputs);
+        for (Model& model : models.all) model.sparse.erase(width, [&](int id) { return goes[id]; });
+    }
     void set_classes(int classes) override {
         if (classes <= n_classes) return;
         const int known = n_classes;
@@ -245,6 +295,8 @@ public:
     void visit(Archive& a) {
         if constexpr (Archive::kReads) evidence.settle();  // rows that wait are not copied
         table->visit(a);
+        if constexpr (requires { a.has_sparse; }) a.has_sparse = table->has_sparse();
+        if constexpr (Kind::kHasSparse) table->sparse.visit(a);
         a("n_classes", n_classes), a("stride", shape.stride), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
         models.visit(a);
         nodes.visit(a);
@@ -289,8 +341,8 @@ private:
 
     // ---- the moves
     // Which rows come to which nodes, and which models are to learn them.
-    void read(Step& step, const double* X, const double* y, const double* weights, int n) const {
-        step.chunk.fill(f, X, y, weights, n, table->n_features(), settings.seed, shape.stride);
+    void read(Step& step, const Given& given, int n) const {
+        step.chunk.fill(f, *table, given, n, settings.seed, shape.stride);
         step.route(nodes, table->n_features());
         step.n_pupils = 0;
         for (int s = step.n_stops - 1; s >= 0; s--) {
@@ -364,6 +416,9 @@ private:
             std::fill_n(lesson.before.residual, static_cast<std::size_t>(lesson.visit.n) * shape.outputs, 0.0);
             std::fill_n(lesson.before.signal, lesson.visit.n, Signal{});
             std::fill_n(lesson.before.scratch, scratch_size(lesson.shape), 0.0);
+            if constexpr (Kind::kHasSparse)
+                for (int c = 0; lesson.sparse && c < lesson.sparse->n_cells * lesson.sparse->width; c++)
+                    lesson.sparse->numbers[c] = c % lesson.sparse->width == 0 ? models.rates.variance : 0.0;
         }
     }
     bool is_due(int node) {
@@ -375,6 +430,27 @@ private:
         step_ = {};
         scratch_ = {};
         part_ = {};
+    }
+
+    // How much the leaves' models still have to learn of each sparse feature.
+    void learn_energy(const Step& step) {
+        const auto& sparse = step.chunk.sparse;
+        for (int s = 0; s < step.n_stops && !sparse.is_empty(); s++) {
+            const Node& node = nodes[step.stops[s].node];
+            if (!node.is_leaf()) continue;
+            int p = 0;
+            while (p < step.n_pupils && step.pupils[p]->model != node.model) p++;
+            for (std::size_t i = 0; p < step.n_pupils && i < step.pupils[p]->rows.size(); i++) {
+                const int row = step.pupils[p]->rows[i];
+                const double* residual = step.lessons[p].before.residual + i * shape.outputs;
+                double square = 0.0;
+                for (int k = 0; k < shape.outputs; k++) square += residual[k] * residual[k];
+                square *= step.chunk.weights[row];
+                table->sparse.energy_of_all += square;
+                for (int c = sparse.begin[row]; c < sparse.begin[row + 1]; c++)
+                    table->sparse.energy[sparse.ids[c]] += static_cast<float>(square * sparse.z[c] * sparse.z[c]);
+            }
+        }
     }
 
     // ---- structure

@@ -21,10 +21,21 @@ struct Model {
     BlendState blend;
     Bends bends;            // inputs that only this model has
     Lines<double> numbers;  // none: the place is free
+    SparseWeights sparse;   // of inputs that have no column
     int stride = 0;         // of its weights
     bool is_free() const { return numbers.empty(); }
     // Its own sizes, in a tree whose models have `shape` but for bends.
     Shape shape(const Shape& tree) const { return {tree.columns + bends.n(), stride, tree.outputs}; }
+    // A copy for a trial, which has the sparse weights of the model from which it comes until it learns others: Step.
+    Model without_sparse() const {
+        Model copy;
+        copy.loss = loss;
+        copy.blend = blend;
+        copy.bends = bends;
+        copy.numbers = numbers;
+        copy.stride = stride;
+        return copy;
+    }
     ModelMemory memory() { return {&loss, &blend, numbers.data()}; }
     ModelMemory memory() const { return const_cast<Model*>(this)->memory(); }  // for those who only read
 };
@@ -55,6 +66,7 @@ inline void move_weights(const Shape& old, const double* from, const Shape& shap
 // ---------------------------------------------------------------- stochastic gradient descent
 struct Sgd {
     using Rates = SgdRates;
+    static constexpr bool kHasSparse = false;
     static constexpr bool kListsActive = false;  // it takes all inputs
     static constexpr bool kHasState = false;     // besides its weights
     static std::size_t size(const Shape& s) { return s.size(); }
@@ -82,6 +94,7 @@ struct Sgd {
         Predicting(const Functions& f, const Shape& s) : f_(f), s_(s) {}
         void by(const Model& model) { weights_ = model.numbers.data(); }
         void operator()(const double* inputs, double* out) { f_.predictors(s_, weights_, inputs, out); }
+        void add(const Table&, const SparseRows&, double*) const {}  // it knows none
 
     private:
         const Functions& f_;
@@ -93,6 +106,7 @@ struct Sgd {
 // ---------------------------------------------------------------- Adagrad and online Newton, blended
 struct Blend {
     using Rates = BlendRates;
+    static constexpr bool kHasSparse = true;
     static constexpr bool kListsActive = true;
     static constexpr bool kHasState = true;
     static std::size_t size(const Shape& s) { return BlendParts::size(s); }
@@ -189,6 +203,30 @@ struct Blend {
         }
         return to;
     }
+    // A sparse input gets a column, the last of the tree's, in which it is `z_old = factor z_new + shift`.
+    static void promote(const Shape& tree, Model& model, int id, double factor, double shift) {
+        const int width = SparseCell::width(tree.outputs), place = model.sparse.find(id);
+        if (place < 0) return;
+        const Shape s = model.shape(tree);
+        const BlendParts parts(s, model.memory());
+        const int column = tree.columns - 1;
+        const auto number = [&](int c) { return model.sparse.true_number(place, c, width); };
+        for (int k = 0; k < s.outputs; k++) {
+            const double adagrad = number(3 * k + SparseCell::kAdagrad), newton = number(3 * k + SparseCell::kNewton);
+            parts.adagrad[k * s.stride + column] = adagrad * factor;
+            parts.newton[k * s.stride + column] = newton * factor;
+            parts.adagrad[k * s.stride] += adagrad * shift;
+            parts.newton[k * s.stride] += newton * shift;
+            parts.squares[k * s.stride + column] =
+                factor > 0.0 ? number(3 * k + SparseCell::kSquares) / (factor * factor) : 0.0;
+        }
+        double& own = parts.matrix[static_cast<long>(column) * s.stride + column];
+        const double variance = std::min(own, number(SparseCell::kVariance) * factor * factor / parts.state->scale);
+        if (variance > 0.0) {
+            parts.state->trace -= parts.state->scale * (own - variance);
+            own = variance;
+        }
+    }
     // What the loss would rise by without this input, to the second order: w^2 / (2 A), over all outputs.
     static double worth(const Shape& s, const Model& model, int column) {
         const BlendParts parts(s, model.memory());
@@ -207,6 +245,7 @@ struct Blend {
             newton_ = parts.newton;
             newton_share_ = 1.0 / (1.0 + std::exp(-parts.state->preference));
             sureness_ = parts.state->sureness;
+            sparse_ = &model.sparse;
         }
         void operator()(const double* inputs, double* out) {
             f_.predictors(s_, adagrad_, inputs, out);
@@ -215,10 +254,27 @@ struct Blend {
                 out[k] = sureness_ * ((1.0 - newton_share_) * out[k] + newton_share_ * other_.data()[k]);
         }
 
+        // What a row holds of sparse features.
+        void add(const Table& table, const SparseRows& row, double* out) const {
+            if (!row.begin || sparse_->n() == 0) return;
+            const int width = SparseCell::width(s_.outputs);
+            for (std::int64_t i = row.begin[0]; i < row.begin[1]; i++) {
+                if (!table.is_sparse(row.ids[i])) continue;
+                const int place = sparse_->find(row.ids[i]);
+                if (place < 0) continue;
+                const double z = sureness_ * sparse_->scale * table.sparse.input(row.ids[i], row.values[i]);
+                const float* cell = sparse_->numbers.data() + static_cast<long>(place) * width;
+                for (int k = 0; k < s_.outputs; k++, cell += 3)
+                    out[k] +=
+                        z * ((1.0 - newton_share_) * cell[SparseCell::kAdagrad] + newton_share_ * cell[SparseCell::kNewton]);
+            }
+        }
+
     private:
         const Functions& f_;
         const Shape& tree_;
         Shape s_;
+        const SparseWeights* sparse_ = nullptr;
         const double *adagrad_ = nullptr, *newton_ = nullptr;
         double newton_share_ = 0.0, sureness_ = 1.0;
         Room other_;
@@ -276,6 +332,7 @@ public:
         again.numbers.swap(model.numbers);
         again.loss.has_floor = model.loss.has_floor;
         again.blend.memory = model.blend.memory;
+        model.sparse.clear();
         model.loss = again.loss;
         model.blend = again.blend;
     }
@@ -308,6 +365,8 @@ public:
             out[i].loss = all[i].loss;
             out[i].blend = all[i].blend;
             out[i].bends = all[i].bends;
+            out[i].sparse = all[i].sparse;
+            if (old.outputs != s.outputs) out[i].sparse.widen(old.outputs, s.outputs);
             out[i].stride = n_bends == 0 ? s.stride : padded(s.columns + n_more + n_bends);
             const Shape own = out[i].shape(s);
             out[i].numbers.assign(Kind::size(own), 0.0);
@@ -327,7 +386,10 @@ public:
     }
     void derive(const Shape& tree) {
         for (Model& model : all)
-            if (!model.is_free()) model.stride = Kind::stride_of(model, tree);
+            if (!model.is_free()) {
+                model.stride = Kind::stride_of(model, tree);
+                model.sparse.derive();
+            }
     }
     template <class Archive>
     void visit(Archive& a) {
@@ -342,6 +404,7 @@ public:
                     inner("sureness_rows", model.blend.sureness_rows);
                 inner("bend_feature", model.bends.feature), inner("bend_low", model.bends.low);
                 inner("bend_high", model.bends.high);
+                model.sparse.visit(inner);
             }
         });
     }

@@ -37,32 +37,36 @@ public:
         const std::int32_t code = reader_.code_of(label);
         if (code < 0 || code >= engine_.n_classes) return nb::borrow(Py_NotImplemented);
         const int n_features = engine_.table->n_features();
-        Room room(n_features);
-        double* row = room.data();
-        if (!reader_.read(x, n_features, true, row)) return nb::borrow(Py_NotImplemented);
-        for (int j = 0; j < n_features; j++)
-            if (engine_.schema().lacks_column(j, row[j])) return nb::borrow(Py_NotImplemented);
         const double target = code;
-        engine_.learn(row, &target, nullptr, 1);
+        SparseBatch& batch = fresh_batch();
+        if (engine_.table->absent_is_zero) {
+            if (!read_sparse(x, true, batch) || !add_names(batch)) return nb::borrow(Py_NotImplemented);
+            engine_.learn({nullptr, 0, batch.rows(), &target, nullptr}, 1);
+        } else {
+            Room room(n_features);
+            double* row = room.data();
+            if (!reader_.read(x, n_features, true, row, batch)) return nb::borrow(Py_NotImplemented);
+            for (int j = 0; j < n_features; j++)
+                if (engine_.schema().lacks_column(j, row[j])) return nb::borrow(Py_NotImplemented);
+            engine_.learn({row, n_features, batch.held(), &target, nullptr}, 1);
+        }
         if (!engine_.has_due()) return nb::none();
         return nb::cast(new Held(owner_, engine_.turns, lock), nb::rv_policy::take_ownership);
     }
     // The most probable label, or NotImplemented when Python must read the row.
     nb::object predict(nb::handle x) {
         const Reading lock(engine_);
-        Room room(engine_.table->n_features()), predictors(engine_.n_outputs());
-        if (!reader_.read(x, engine_.table->n_features(), false, room.data())) return nb::borrow(Py_NotImplemented);
-        std::int32_t leaf;
-        engine_.predictors_of(room.data(), 1, &leaf, predictors.data());
+        Room predictors(engine_.n_outputs());
+        const int leaf = predict_row(x, predictors.data());
+        if (leaf < 0) return nb::borrow(Py_NotImplemented);
         return reader_.label_of(engine_.class_of(leaf, predictors.data()));
     }
     // {label: probability}, or None when Python must read the row.
     nb::object probabilities(nb::handle x) {
         const Reading lock(engine_);
-        Room room(engine_.table->n_features()), predictors(engine_.n_outputs()), found(engine_.n_classes);
-        if (!reader_.read(x, engine_.table->n_features(), false, room.data())) return nb::none();
-        std::int32_t leaf;
-        engine_.predictors_of(room.data(), 1, &leaf, predictors.data());
+        Room predictors(engine_.n_outputs()), found(engine_.n_classes);
+        const int leaf = predict_row(x, predictors.data());
+        if (leaf < 0) return nb::none();
         engine_.probabilities_of(leaf, predictors.data(), found.data());
         nb::dict out;
         for (int code = 0; code < engine_.n_classes; code++) out[reader_.label_of(code)] = found.data()[code];
@@ -70,7 +74,108 @@ public:
     }
     RowReader& reader() { return reader_; }
 
+    // ---- sparse features
+    // What dicts hold; None when Python must look at them: something is wrong, or there is no room for what is new.
+    nb::object read_dicts(nb::list rows, bool is_learning) {
+        const Turn lock(engine_.turns, is_learning, without_gil);  // names may come
+        SparseBatch batch;
+        std::vector<RowReader::NewFeature> fresh;
+        for (const nb::handle row : rows)
+            if (!reader_.read_sparse(row, is_learning, engine_.table->sparse, batch, fresh)) return nb::none();
+        if (!add_names(batch, fresh)) return nb::none();
+        return nb::cast(std::move(batch));
+    }
+    // Ids of names, -1 for those that are not known; None if there is no room for those that are new.
+    nb::object sparse_ids(nb::list names, bool is_learning, bool is_centred) {
+        const Turn lock(engine_.turns, is_learning, without_gil);
+        SparseBatch batch;
+        std::vector<RowReader::NewFeature> fresh;
+        for (const nb::handle name : names) {
+            const int id = reader_.sparse.find(name.ptr());
+            if (id < 0 && is_learning) fresh.push_back({nb::borrow(name), batch.ids.size()});
+            batch.ids.push_back(id);
+        }
+        if (!add_names(batch, fresh)) return nb::none();
+        for (const auto& one : fresh) engine_.table->sparse.is_centred[batch.ids[one.place]] = is_centred;
+        return nb::cast(std::move(batch.ids));
+    }
+    nb::list sparse_names() const {
+        const Reading lock(engine_);
+        nb::list names(reader_.sparse.names);
+        while (static_cast<int>(nb::len(names)) < engine_.table->sparse.n()) names.append(nb::none());
+        return names;
+    }
+    int n_sparse() const { return reader_.sparse.n(); }
+    void restore_sparse(const nb::list& names) {
+        const Writing lock(engine_);
+        if (static_cast<int>(nb::len(names)) != engine_.table->sparse.n())
+            throw nb::value_error("there must be a name for each sparse feature");
+        reader_.sparse.restore(names);
+    }
+    void give_up(const std::vector<std::int32_t>& ids)
+        requires requires(Engine& e) { e.give_up(ids); }
+    {
+        const Writing lock(engine_);
+        engine_.give_up(ids);
+        for (const int id : ids) reader_.sparse.remove(id);
+    }
+    // Makes a feature of a sparse one, which has its name: both, or neither.
+    int promote(nb::object known, int id, bool has_column)
+        requires requires(Engine& e) { e.promote(id, has_column); }
+    {
+        Vocabulary words = vocabulary_of(known);
+        const Writing lock(engine_);
+        const int feature = engine_.promote(id, has_column);
+        reader_.learn_words(words);
+        std::swap(known_, known);
+        return feature;
+    }
+
 private:
+    // Kept between rows for its memory.
+    static SparseBatch& fresh_batch() {
+        thread_local SparseBatch batch;
+        batch.clear();
+        return batch;
+    }
+    bool read_sparse(nb::handle x, bool is_learning, SparseBatch& batch) {
+        new_names_.clear();
+        return reader_.read_sparse(x, is_learning, engine_.table->sparse, batch, new_names_);
+    }
+    bool add_names(SparseBatch& batch) { return add_names(batch, new_names_); }
+    // Gives what is new an id; false if there is no room. The same name may come in several rows.
+    bool add_names(SparseBatch& batch, const std::vector<RowReader::NewFeature>& fresh) {
+        if (fresh.empty()) return true;
+        if constexpr (requires(Engine& e) { e.make_sparse(1); }) {
+            SparseNames& known = reader_.sparse;
+            const int n_more = static_cast<int>(fresh.size());
+            if (known.n() + n_more > engine_.most_sparse) return false;
+            engine_.make_sparse(known.n_places_with(n_more));
+            for (const auto& one : fresh) {
+                const int id = known.find(one.name.ptr());
+                batch.ids[one.place] = id >= 0 ? id : known.add(one.name.ptr());
+            }
+            return true;
+        }
+        return false;
+    }
+    // The leaf, or -1 when Python must read the row.
+    int predict_row(nb::handle x, double* predictors) {
+        const Table& table = *engine_.table;
+        Room room(table.n_features());
+        std::int32_t leaf;
+        SparseBatch& batch = fresh_batch();
+        if (!table.absent_is_zero) {
+            if (!reader_.read(x, table.n_features(), false, room.data(), batch)) return -1;
+            engine_.predictors_of(room.data(), batch.held(), 1, &leaf, predictors);
+            return leaf;
+        }
+        if (!read_sparse(x, false, batch)) return -1;
+        table.fill_raw(nullptr, 0, batch.rows(), room.data());
+        engine_.predictors_of(room.data(), batch.rows(), 1, &leaf, predictors);
+        return leaf;
+    }
+
     static Vocabulary vocabulary_of(const nb::object& known) {
         return {nb::cast<nb::dict>(known.attr("names")), nb::cast<nb::list>(known.attr("levels")),
                 nb::cast<nb::dict>(known.attr("labels"))};
@@ -79,6 +184,7 @@ private:
     Engine& engine_;
     nb::object known_;
     RowReader reader_;
+    std::vector<RowReader::NewFeature> new_names_;  // in the row that is being read
 };
 
 }  // namespace driftree

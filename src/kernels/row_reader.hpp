@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "sparse.hpp"
 #include "table.hpp"
 
 namespace driftree {
@@ -22,6 +23,61 @@ struct Vocabulary {
     nb::dict labels;  // {label: code}
 };
 
+// What sparse features are called. They come with nearly every row, so that it changes in place.
+constexpr Py_ssize_t kMostNameLength = 1000;
+class SparseNames {
+public:
+    nb::dict ids;    // {name: id}
+    nb::list names;  // by id; None: free
+
+    int n() const { return static_cast<int>(PyDict_GET_SIZE(ids.ptr())); }
+    int n_places_with(int n_more) const { return std::max(n_places(), n() + n_more); }
+    int n_places() const { return static_cast<int>(PyList_GET_SIZE(names.ptr())); }
+    int find(PyObject* name) const {
+        PyObject* id = PyDict_GetItemWithError(ids.ptr(), name);
+        if (!id) PyErr_Clear();
+        return id ? static_cast<int>(PyLong_AsLong(id)) : -1;
+    }
+    int add(PyObject* name) {
+        const int id = free_.empty() ? n_places() : free_.back();
+        if (free_.empty()) names.append(nb::none());
+        ids[nb::handle(name)] = id;
+        if (!free_.empty()) free_.pop_back();
+        names[id] = nb::handle(name);
+        return id;
+    }
+    void remove(int id) {
+        free_.reserve(free_.size() + 1);
+        const nb::object name = names[id];
+        names[id] = nb::none();
+        PyDict_DelItem(ids.ptr(), name.ptr());
+        free_.push_back(id);
+    }
+    // Takes over those of another model: a list by id, in which None is free.
+    void restore(const nb::list& given) {
+        nb::dict fresh;
+        nb::list all;
+        std::vector<std::int32_t> free;
+        for (const nb::handle name : given) {
+            const int id = static_cast<int>(nb::len(all));
+            if (name.is_none()) {
+                free.push_back(id);
+            } else {
+                fresh[name] = id;
+            }
+            all.append(name);
+        }
+        if (nb::len(fresh) + free.size() != nb::len(all)) throw nb::value_error("two sparse features have the same name");
+        std::reverse(free.begin(), free.end());
+        std::swap(ids, fresh);
+        std::swap(names, all);
+        free_.swap(free);
+    }
+
+private:
+    std::vector<std::int32_t> free_;
+};
+
 class RowReader {
 public:
     explicit RowReader(Vocabulary vocabulary) { learn_words(vocabulary); }
@@ -33,7 +89,8 @@ public:
     }
 
     // Fills the row; false when only Python can tell: a new feature or level, a value of a wrong type, infinity.
-    bool read(nb::handle x, int n_features, bool is_learning, double* row) {
+    // What it holds of sparse features goes to `held`.
+    bool read(nb::handle x, int n_features, bool is_learning, double* row, SparseBatch& held) {
         if (!PyDict_Check(x.ptr())) return false;
         std::fill_n(row, n_features, std::numeric_limits<double>::quiet_NaN());
         PyObject *key, *value;
@@ -41,13 +98,54 @@ public:
         for (std::size_t i = 0; PyDict_Next(x.ptr(), &position, &key, &value); i++) {
             const Py_ssize_t j = feature_of(key, i);
             if (j < 0 || j >= n_features) {
-                if (is_learning && value != Py_None) return false;
+                const int id = sparse.n() > 0 ? sparse.find(key) : -1;
+                double number = std::numeric_limits<double>::quiet_NaN();
+                if (id >= 0 && !read_number(value, number)) return false;
+                if (id < 0 && is_learning && value != Py_None) return false;
+                if (std::isnan(number)) continue;
+                held.ids.push_back(id);
+                held.values.push_back(number);
                 continue;
             }
             PyObject* codes = PyList_GET_ITEM(levels.ptr(), j);
             if (!(codes == Py_None ? read_number(value, row[j]) : read_level(codes, value, is_learning, row[j])))
                 return false;
         }
+        held.end_row();
+        return true;
+    }
+    // Adds what a row holds of sparse features; new ones are listed, and come into the row when they have an id. False when
+    // only Python can tell what is wrong with a value. Text is a feature of its own for each level.
+    struct NewFeature {
+        nb::object name;
+        std::size_t place;  // in the batch
+    };
+    bool read_sparse(nb::handle x, bool is_learning, const SparseTable& table, SparseBatch& out,
+                     std::vector<NewFeature>& fresh) const {
+        if (!PyDict_Check(x.ptr())) return false;
+        PyObject *key, *value;
+        Py_ssize_t position = 0;
+        while (PyDict_Next(x.ptr(), &position, &key, &value)) {
+            double number = 1.0;
+            nb::object name = nb::borrow(key);
+            if (value == Py_None) continue;
+            if (PyUnicode_Check(value)) {
+                name = nb::steal(PyUnicode_FromFormat("%S == %U", key, value));
+                if (!name.is_valid()) nb::raise_python_error();
+            } else if (!read_number(value, number)) {
+                return false;
+            }
+            if (std::isnan(number)) continue;
+            if (is_learning && PyUnicode_Check(name.ptr()) && PyUnicode_GET_LENGTH(name.ptr()) > kMostNameLength)
+                return false;
+            const int id = sparse.find(name.ptr());
+            if (id < 0 && !is_learning) continue;
+            if (number == 0.0 && (id < 0 || !table.is_centred[id])) continue;
+            if (id < 0) fresh.push_back({std::move(name), out.ids.size()});
+            out.ids.push_back(id);
+            out.values.push_back(number);
+        }
+        out.end_row();
         return true;
     }
     // The label's code, or -1 when it is new.
@@ -98,6 +196,7 @@ public:
     nb::dict names;
     nb::list levels;
     nb::dict labels;
+    SparseNames sparse;
 
 private:
     static constexpr std::size_t kMostCoded = 256;

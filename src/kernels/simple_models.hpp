@@ -80,6 +80,7 @@ struct BlendRates {
     double most_sure = 20.0;        // nats: what a row may cost a model that is mostly wrong
     double variance = 10.0;         // of a weight before anything is learnt: what Newton's matrix starts with
     double sureness_window = 0.0;   // rows that decide how sure the blend is; 0: as sure as it says
+    double sparse_step = 0.5;       // of Adagrad for sparse inputs; it is 1 for the others
     bool mean_curvature = false;    // Newton divides by the mean curvature over the free outputs, not by half of their sum
     FloorRates floor;
 };
@@ -101,6 +102,17 @@ constexpr int kLanes = 8;
 static inline int padded(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
 static inline int scratch_size(const Shape& s) { return 2 * s.stride + 4 * padded(s.outputs) + kLanes; }
 
+// What the visited rows hold of sparse features (sparse.hpp), and the model's numbers for these: copied out, and back later.
+struct SparseLesson {
+    const std::int32_t* begin = nullptr;  // [n + 1]
+    const std::int32_t* cells = nullptr;  // which inputs, as places in `numbers`
+    const double* z = nullptr;
+    double* numbers = nullptr;  // [cells, width]
+    int width = 0;
+    double* scale = nullptr;  // of all the model's sparse weights
+    int n_cells = 0;
+};
+
 // One model and the rows it is to learn; what it said of them before. A model with bends has inputs of its own.
 struct Lesson {
     Shape shape;  // of this model
@@ -110,6 +122,7 @@ struct Lesson {
     const double* inputs = nullptr;  // [lines, stride]
     const std::int32_t *active = nullptr, *n_active = nullptr;
     const std::int32_t* lines = nullptr;  // where the inputs of the i-th row are
+    SparseLesson* sparse = nullptr;       // of a model that has sparse inputs
     const double* input(const Shape& s, int i) const { return inputs + static_cast<long>(lines[i]) * s.stride; }
 };
 

@@ -39,10 +39,12 @@ void need_flags(const Values& flags, const char* array) {
 
 bool is_weight(double value) { return std::abs(value) <= kLargestWeight; }
 
-// Rows of `stride` numbers, of which those from `columns` on are padding: kernels add them up with the rest.
+// Rows of `wide` numbers, of which those from `columns` to `stride` are padding: kernels add them up with the rest.
 template <class Values>
-void need_zero_padding(const Values& lines, const Shape& shape, const char* array) {
-    for (std::size_t begin = 0; begin < lines.size(); begin += shape.stride)
+void need_zero_padding(const Values& lines, const Shape& shape, const char* array, int wide = 0) {
+    if (wide == 0) wide = shape.stride;
+    need(lines.size() % wide == 0, array, "has a wrong length");
+    for (std::size_t begin = 0; begin < lines.size(); begin += wide)
         for (int c = shape.columns; c < shape.stride; c++)
             need(lines[begin + c] == 0, array, "must be 0 behind the columns");
 }
@@ -51,7 +53,7 @@ bool is_finite(double value) { return std::abs(value) <= std::numeric_limits<dou
 
 // ---------------------------------------------------------------- what both engines have
 // Every input column but the intercept belongs to one feature: to its value, to one of its levels, or to its gaps.
-void check_schema(const Schema& schema) {
+void check_schema(const Schema& schema, const SparseTable& sparse) {
     const std::size_t n = schema.is_categorical.size();
     need_flags(schema.is_categorical, "is_categorical");
     need_length(schema.value_column, n, "value_column");
@@ -69,13 +71,36 @@ void check_schema(const Schema& schema) {
     use(schema.value_column, "value_column");
     use(schema.missing_column, "missing_column");
     use(schema.level_column, "level_column");
+    std::vector<bool> is_sparse(n, false);
+    for (const int feature : sparse.feature) {
+        if (feature == -1) continue;
+        need(feature >= 0 && feature < schema.n_features && !schema.is_categorical[feature], "sparse_feature",
+             "names a feature that is no number");
+        need(!is_sparse[feature], "sparse_feature", "names a feature that is another's");
+        is_sparse[feature] = true;
+    }
     for (std::size_t j = 0; j < n; j++) {
-        need(schema.is_categorical[j] || schema.value_column[j] >= 0, "value_column", "must have every number");
+        need(schema.is_categorical[j] || schema.value_column[j] >= 0 || is_sparse[j], "value_column",
+             "must have every number");
         const auto first = schema.level_column.begin() + static_cast<std::ptrdiff_t>(j * kLevels);
         need(schema.value_column[j] < 0 || std::all_of(
                                                first, first + kLevels, [](int c) { return c < 0; }),
              "level_column", "must be -1 where a feature is a number");
     }
+}
+
+void check_sparse(const SparseTable& sparse) {
+    const std::size_t n = sparse.weight.size();
+    need_length(sparse.mean, n, "sparse_mean");
+    need_length(sparse.squares, n, "sparse_squares");
+    need_length(sparse.energy, n, "sparse_energy");
+    need_length(sparse.feature, n, "sparse_feature");
+    need_length(sparse.is_centred, n, "sparse_is_centred");
+    need_flags(sparse.is_centred, "sparse_is_centred");
+    const auto is_sum = [](double value) { return value >= 0.0; };
+    need(std::all_of(sparse.weight.begin(), sparse.weight.end(), is_sum), "sparse_weight", "must not be negative");
+    need(std::all_of(sparse.squares.begin(), sparse.squares.end(), is_sum), "sparse_squares", "must not be negative");
+    need(sparse.n_given_up >= 0 && sparse.n_given_up <= kMostRows, "sparse_n_given_up", "is out of range");
 }
 
 // Values as large as float64 allows may leave no finite mean; the kernels know what to do with that.
@@ -97,7 +122,8 @@ void check_shape(const Shape& shape) {
 }
 
 void check_table(const Table& table, const Shape& shape) {
-    check_schema(table.schema);
+    check_sparse(table.sparse);
+    check_schema(table.schema, table.sparse);
     check_scaler(table.scaler, table.n_features());
     check_shape(shape);
 }
@@ -113,7 +139,7 @@ void check_condition(const Condition& condition, const Schema& schema, const cha
     need(is_finite(value), array, "has a split at no number");
     need(condition.equality == static_cast<bool>(schema.is_categorical[condition.feature]), array,
          "has a split that does not fit its feature");
-    const bool is_code = schema.value_column[condition.feature] < 0;
+    const bool is_code = schema.has_levels(condition.feature);
     need(!is_code || (value >= 0.0 && value < kLevels && value == std::floor(value)), array, "has a split at no level");
 }
 
@@ -193,6 +219,25 @@ void check_model(const Model& model, const Shape& shape, Blend) {
          "model.numbers", "must be 0 behind the columns");
 }
 
+void check_sparse_weights(const SparseWeights& weights, const Shape& shape, int n_sparse) {
+    const int width = SparseCell::width(shape.outputs);
+    need_length(weights.numbers, weights.ids.size() * width, "model.sparse_numbers");
+    need(weights.scale > 0.0 && weights.scale <= 1.0, "model.sparse_scale", "must be above 0 and at most 1");
+    need(weights.loosening >= 1.0, "model.sparse_loosening", "must be at least 1");
+    std::vector<bool> is_met(n_sparse, false);
+    for (const int id : weights.ids) {
+        need(id >= 0 && id < n_sparse, "model.sparse_ids", "names a feature that is not there");
+        need(!is_met[id], "model.sparse_ids", "names a feature twice");
+        is_met[id] = true;
+    }
+    for (std::size_t i = 0; i < weights.numbers.size(); i++) {
+        const std::size_t c = i % width;
+        need(std::abs(weights.numbers[i]) <= 1e30f, "model.sparse_numbers", "must hold finite numbers, and none so large");
+        need(weights.numbers[i] >= 0.0f || (c > 0 && (c - 1) % 3 + 1 != SparseCell::kSquares), "model.sparse_numbers",
+             "has a negative variance or sum of squares");
+    }
+}
+
 // Every model belongs to one node, to one side of one trial, or is the challenger.
 class ModelUse {
 public:
@@ -203,7 +248,7 @@ public:
         is_used_[model] = true;
     }
     template <class Kind>
-    void check(const Shape& shape, Kind kind) const {
+    void check(const Shape& shape, Kind kind, int n_sparse = 0) const {
         for (std::size_t i = 0; i < models_.size(); i++) {
             const Model& model = models_[i];
             const Shape own = model.shape(shape);
@@ -213,6 +258,7 @@ public:
             need(!is_used_[i] || model.bends.n() > 0 || own.stride == shape.stride, "model.numbers", "has a wrong length");
             need_length(model.numbers, is_used_[i] ? Kind::size(own) : 0, "model.numbers");
             if (is_used_[i]) check_model(model, own, kind);
+            if constexpr (Kind::kHasSparse) check_sparse_weights(model.sparse, shape, is_used_[i] ? n_sparse : 0);
         }
     }
     void check_bends(const Schema& schema) const {
@@ -221,7 +267,7 @@ public:
             need_length(model.bends.high, model.bends.feature.size(), "model.bend_high");
             for (int i = 0; i < model.bends.n(); i++) {
                 const int j = model.bends.feature[i];
-                need(j >= 0 && j < schema.n_features && !schema.is_categorical[j], "model.bend_feature",
+                need(j >= 0 && j < schema.n_features && schema.value_column[j] >= 0, "model.bend_feature",
                      "names a feature that is no number");
                 need(is_finite(model.bends.low[i]) && is_finite(model.bends.high[i] - model.bends.low[i]), "model.bend_low",
                      "must hold finite numbers");
@@ -236,9 +282,10 @@ private:
 };
 
 // The rows that are to choose a grid; a level's code becomes a slot.
+constexpr int kMostFirstRows = 1 << 20;
 void check_first_rows(const Grid& grid, const Schema& schema) {
     const std::size_t n = grid.n_first_rows, m = schema.n_features;
-    need(grid.n_first_rows >= 0, "grid.n_first_rows", "must not be negative");
+    need(grid.n_first_rows >= 0 && grid.n_first_rows <= kMostFirstRows, "grid.n_first_rows", "is out of range");
     need_length(grid.first_rows, n * m, "grid.first_rows");
     for (std::size_t i = 0; i < grid.first_rows.size(); i++) {
         const double value = grid.first_rows[i];
@@ -248,8 +295,8 @@ void check_first_rows(const Grid& grid, const Schema& schema) {
     }
 }
 
-void check_grid(const Grid& grid, const Schema& schema, const Shape& shape) {
-    const std::size_t size = static_cast<std::size_t>(shape.outputs) * shape.stride;
+void check_grid(const Grid& grid, const Schema& schema, const Shape& shape, int wide) {
+    const std::size_t size = static_cast<std::size_t>(shape.outputs) * wide;
     need(grid.scale > 0.0 && grid.scale <= 1.0, "grid.scale", "must be above 0 and at most 1");
     check_first_rows(grid, schema);
     if (!grid.is_ready()) {
@@ -270,8 +317,8 @@ void check_grid(const Grid& grid, const Schema& schema, const Shape& shape) {
              "names a slot of another feature");
     }
     const std::size_t n_slots = grid.n_slots();
-    need_zero_padding(grid.gradients, shape, "grid.gradients");
-    need_zero_padding(grid.total, shape, "grid.total");
+    need_zero_padding(grid.gradients, shape, "grid.gradients", wide);
+    need_zero_padding(grid.total, shape, "grid.total", wide);
     need_length(grid.edges, n_slots, "grid.edges");
     need_length(grid.counts, n_slots, "grid.counts");
     need_length(grid.barred_until, n_slots, "grid.barred_until");
@@ -309,7 +356,7 @@ void check_candidates(const Candidates& store, const Schema& schema, const Shape
 void check_evidence(const Trials& evidence, const LossTree<Blend>& tree, ModelUse& models) {
     const Schema& schema = tree.schema();
     for (int j = 0; j < schema.n_features; j++)  // a level's code is a slot of a grid
-        need(schema.is_categorical[j] == (schema.value_column[j] < 0), "value_column",
+        need(!schema.is_categorical[j] || schema.value_column[j] < 0, "value_column",
              "must be -1 where a feature has levels");
     const std::size_t n = tree.nodes.size();
     need_length(evidence.grids, n, "grid.scale");
@@ -348,7 +395,7 @@ void check_evidence(const Trials& evidence, const LossTree<Blend>& tree, ModelUs
     if (has_challenger) models.use(evidence.challenger.model, "challenger");
     for (const Model& model : tree.models.all) check_loss(model.loss, has_challenger);
     for (std::size_t node = 0; node < n; node++) {
-        check_grid(evidence.grids[node], schema, tree.shape);
+        check_grid(evidence.grids[node], schema, tree.shape, tree.grid_shape().stride);
         need((!evidence.grids[node].is_ready() && evidence.grids[node].n_first_rows == 0) || tree.nodes[node].is_alive,
              "grid.first_slot", "has a grid out of place");
     }
@@ -375,6 +422,8 @@ void heal_models(Tree& tree) {
     for (Model& model : tree.models.all) {
         if (model.is_free()) continue;
         const bool is_sound = std::all_of(model.numbers.begin(), model.numbers.end(), is_weight);
+        for (float& number : model.sparse.numbers)
+            if (!(std::abs(number) <= 1e30f)) number = 0.0f;
         const bool is_sure = model.blend.sureness > 0.0 && model.blend.sureness <= 1.0;
         if (!is_sound || !is_sure || !(model.blend.scale > 0.0)) tree.models.restart(tree.shape, model);
     }
@@ -410,7 +459,7 @@ void ModelTree<Evidence>::check() {
         need(!is_alive || !(records[node].clock > clock), "sums.clock", "must not be ahead of the clock");
     }
     check_evidence(evidence, *this, use);
-    use.check(shape, Kind());
+    use.check(shape, Kind(), table->sparse.n());
     Bounds<false> bounds(kLargest);
     visit(bounds);
 }

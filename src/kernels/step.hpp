@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "chunk.hpp"
@@ -25,6 +26,12 @@ struct Pupil {  // a model that learns in this step
     const Pupil* lender;                  // with the same bends and all of these rows: its inputs do for both; or none
     std::vector<std::int32_t> lines;      // where the rows are among the lender's
     std::size_t first_input, first_line;  // of a model with bends, in those of the step
+    int source;                           // model whose sparse weights it has where it has none of its own; or -1
+    struct {                              // what the rows hold of sparse features
+        std::vector<std::int32_t> begin, cells, ids, places;  // ids[cell]; places among the model's own, or -1
+        std::vector<double> z, numbers;
+        SparseLesson lesson;
+    } sparse;
     Visit visit() const { return {rows.data(), static_cast<int>(rows.size())}; }
     // The rows have the lender's order.
     void find_lines() {
@@ -75,11 +82,12 @@ struct Step {  // kept between steps for its memory
             }
         }
     }
-    Pupil& add_pupil(int model, const Pupil* lender = nullptr) {
+    Pupil& add_pupil(int model, const Pupil* lender = nullptr, int source = -1) {
         if (n_pupils == static_cast<int>(pupils.size())) pupils.push_back(std::make_unique<Pupil>());
         Pupil& pupil = *pupils[n_pupils++];
         pupil.model = model;
         pupil.lender = lender;
+        pupil.source = lender ? lender->model : source;
         pupil.rows.clear();
         return pupil;
     }
@@ -99,11 +107,45 @@ struct Step {  // kept between steps for its memory
             n_inputs += pupil.rows.size() * own.stride;
             n_lines += pupil.rows.size();
         }
+        if constexpr (Kind::kHasSparse)
+            for (int i = 0; i < n_pupils && chunk.has_sparse(); i++)
+                lessons[i].sparse = take_sparse(models, *pupils[i], shape);
         has_bends_ = n_lines > 0;
         if (has_bends_) make_bent_inputs(n_inputs, n_lines, shape);
         node_loss.resize(chunk.n);
         leaf_loss.resize(chunk.n);
         next_ = 0;
+    }
+    // Room for what the models are to learn of sparse features, so that keep_sparse() cannot fail.
+    template <class Kind>
+    void make_sparse_room(Models<Kind>& models, const Shape& shape) const {
+        for (int i = 0; i < n_pupils && !chunk.sparse.is_empty(); i++)
+            models[pupils[i]->model].sparse.reserve(static_cast<int>(pupils[i]->sparse.ids.size()),
+                                                    SparseCell::width(shape.outputs));
+    }
+    // The inputs of sparse features, once they are scaled.
+    void fill_sparse() {
+        for (int i = 0; i < n_pupils && !chunk.sparse.is_empty(); i++) {
+            Pupil& pupil = *pupils[i];
+            std::size_t to = 0;
+            for (const int row : pupil.rows)
+                for (int c = chunk.sparse.begin[row]; c < chunk.sparse.begin[row + 1]; c++)
+                    pupil.sparse.z[to++] = chunk.sparse.z[c];
+        }
+    }
+    // Puts what was learnt of them into the models.
+    template <class Kind>
+    void keep_sparse(Models<Kind>& models, const Shape& shape) const {
+        const int width = SparseCell::width(shape.outputs);
+        for (int i = 0; i < n_pupils && !chunk.sparse.is_empty(); i++) {
+            const Pupil& pupil = *pupils[i];
+            SparseWeights& weights = models[pupil.model].sparse;
+            for (std::size_t cell = 0; cell < pupil.sparse.ids.size(); cell++) {
+                int place = pupil.sparse.places[cell];
+                if (place < 0) place = weights.insert(pupil.sparse.ids[cell], width);
+                weights.write(place, width, pupil.sparse.numbers.data() + cell * width);
+            }
+        }
     }
     // The inputs of models with bends, once those of all are there.
     template <class Kind>
@@ -142,12 +184,64 @@ struct Step {  // kept between steps for its memory
             inner.owned(*p);
             inner("rows", p->rows), inner("loss", p->loss), inner("residual", p->residual);
             inner("signal", p->signal), inner("scratch", p->scratch), inner("lines", p->lines);
+            inner("sparse_begin", p->sparse.begin), inner("sparse_cells", p->sparse.cells);
+            inner("sparse_ids", p->sparse.ids), inner("sparse_z", p->sparse.z), inner("sparse", p->sparse.numbers);
+            inner("sparse_places", p->sparse.places);
         });
         a("bent_inputs", bent.values), a("bent_active", bent.active), a("bent_n_active", bent.n_active);
         a("node_loss", node_loss), a("leaf_loss", leaf_loss), a("lessons", lessons), a("counted", counted_);
     }
 
 private:
+    // What a model's rows hold of sparse features, and its numbers for these, each once.
+    template <class Kind>
+    SparseLesson* take_sparse(Models<Kind>& models, Pupil& pupil, const Shape& shape) {
+        auto& own = pupil.sparse;
+        SparseWeights& weights = models[pupil.model].sparse;
+        const SparseWeights* source = pupil.source < 0 ? nullptr : &models[pupil.source].sparse;
+        const int width = SparseCell::width(shape.outputs);
+        own.begin.assign(1, 0);
+        own.cells.clear();
+        own.ids.clear();
+        own.places.clear();
+        const std::size_t n_most = chunk.sparse.ids.size();
+        if (own.numbers.size() < n_most * width) own.numbers.resize(n_most * width);
+        const bool is_counted = chunk.n > 1;
+        if (is_counted) cell_of_.assign(chunk.sparse.n_ids, -1);
+        for (const int row : pupil.rows) {
+            for (int c = chunk.sparse.begin[row]; c < chunk.sparse.begin[row + 1]; c++) {
+                const int id = chunk.sparse.ids[c];
+                const auto next = static_cast<std::int32_t>(own.ids.size());
+                const int known = is_counted ? cell_of_[chunk.sparse.numbers[c]] : -1;
+                own.cells.push_back(known < 0 ? next : known);
+                if (known >= 0) continue;
+                if (is_counted) cell_of_[chunk.sparse.numbers[c]] = next;
+                own.ids.push_back(id);
+                const int place = weights.find(id), there = place < 0 && source ? source->find(id) : -1;
+                own.places.push_back(place);
+                double* to = own.numbers.data() + static_cast<long>(next) * width;
+                if (place >= 0) {
+                    weights.read(place, width, to);
+                } else if (there >= 0) {
+                    source->read(there, width, to);
+                    to[0] = std::min(to[0] * weights.loosening, models.rates.variance);
+                } else {
+                    std::fill_n(to, width, 0.0);
+                    to[0] = models.rates.variance;
+                }
+            }
+            own.begin.push_back(static_cast<std::int32_t>(own.cells.size()));
+        }
+        own.z.resize(own.cells.size());
+        own.lesson = {own.begin.data(),
+                      own.cells.data(),
+                      own.z.data(),
+                      own.numbers.data(),
+                      width,
+                      &weights.scale,
+                      static_cast<int>(own.ids.size())};
+        return &own.lesson;
+    }
     Stop& next_stop(int node) {
         if (n_stops == static_cast<int>(stops.size())) stops.emplace_back();
         Stop& stop = stops[n_stops++];
@@ -178,6 +272,7 @@ private:
             lessons[i].lines = own.lender ? own.lines.data() : counted_.data();
         }
     }
+    std::vector<std::int32_t> cell_of_;  // of a sparse feature by its number, in the lesson that is being made
     std::vector<std::int32_t> counted_;  // 0, 1, ...: the lines of a model that borrows none
     int next_ = 0;
     bool has_bends_ = false;  // any of the models

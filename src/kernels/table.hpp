@@ -10,6 +10,7 @@
 
 #include "memory.hpp"
 #include "simple_models.hpp"
+#include "sparse.hpp"
 
 namespace driftree {
 
@@ -50,10 +51,11 @@ struct Schema {
         only_numbers = false;
         std::swap(value_column[feature], level_column[feature * kLevels]);
     }
+    bool has_levels(int j) const { return value_column[j] < 0 && is_categorical[j]; }
     // Is this value the first of its kind that needs an input column: missing, or one of the levels that share one?
     bool lacks_column(int j, double value) const {
         if (std::isnan(value)) return missing_column[j] < 0;
-        return value_column[j] < 0 && value == kLevels - 1 && level_column[j * kLevels + kLevels - 1] < 0;
+        return has_levels(j) && value == kLevels - 1 && level_column[j * kLevels + kLevels - 1] < 0;
     }
     template <class Archive>
     void visit(Archive& archive) {
@@ -162,18 +164,65 @@ struct Table {
     Scaling scaling;
     Schema schema;
     Scaler scaler;
+    SparseTable sparse;
+    std::vector<double> absent;   // per feature: what it is in a row that does not say
+    bool absent_is_zero = false;  // all features are sparse until they are prominent
 
     bool by_range() const { return scaling == Scaling::range; }
+    bool has_sparse() const { return absent_is_zero || sparse.n() > 0; }
     int n_features() const { return schema.n_features; }
     int n_columns() const { return schema.n_columns; }
 
     void reserve(int n_features) {  // so that add_feature() cannot fail
         schema.reserve(n_features);
         scaler.reserve(n_features);
+        make_capacity(absent, absent.size() + n_features);
     }
     int add_feature(bool categorical, bool has_value) {
+        absent.push_back(std::numeric_limits<double>::quiet_NaN());
         scaler.add_feature(by_range(), has_value);
         return schema.add_feature(categorical, has_value);
+    }
+    // Does a sparse feature have no column?
+    bool is_sparse(int id) const { return sparse.feature[id] < 0 || schema.value_column[sparse.feature[id]] < 0; }
+    // Makes a feature of a sparse one, with what is known of its values; `n_rows` have come so far. Without a column it stays
+    // a sparse input. With one, the scale of its new input beside that of the old one: old = factor new + shift, but for
+    // limits.
+    struct Rescaled {
+        int feature;
+        double factor, shift;
+    };
+    Rescaled promote(int id, bool has_column, double n_rows) {
+        const int j = add_feature(false, has_column);
+        const bool is_indicator = sparse.is_indicator(id), is_centred = sparse.is_centred[id];
+        const double weight = sparse.weight[id], mean = sparse.mean[id], squares = sparse.squares[id];
+        const double all = is_centred ? weight : std::max(n_rows, weight), share = all > 0.0 ? weight / all : 0.0;
+        if (!is_centred) absent[j] = 0.0;
+        scaler.weight[j] = all;
+        scaler.mean[j] = share * mean;
+        scaler.squares[j] = squares + weight * (1.0 - share) * mean * mean;
+        scaler.low[j] = is_centred ? mean : std::min(0.0, mean);
+        scaler.high[j] = is_centred ? mean : std::max(0.0, mean);
+        const double sd = all > 0.0 ? std::sqrt(scaler.squares[j] / all) : 0.0;
+        if (!is_indicator || is_centred) {
+            scaler.is_indicator[j] = 0;
+            scaler.limit[j] = 1.5;
+            scaler.shift[j] = scaler.mean[j];
+            scaler.factor[j] = sd > 0.0 ? 0.5 / sd : 0.0;
+        }
+        sparse.feature[id] = j;
+        // old = value * size - offset, new = (value - shift) * factor
+        const double spread = weight > 0.0 ? squares / weight : 0.0, root = std::sqrt(spread + mean * mean);
+        const double size = is_centred ? (spread > 0.0 ? 0.5 / std::sqrt(spread) : 0.0) : (root > 0.0 ? 1.0 / root : 0.0);
+        const double offset = is_centred ? mean * size : 0.0, factor = scaler.factor[j];
+        return {j, factor > 0.0 ? size / factor : 0.0, scaler.shift[j] * size - offset};
+    }
+    // The values of a row of which the first `width` are given, and what it holds of sparse features that are prominent.
+    void fill_raw(const double* x, int width, const SparseRows& held, double* raw) const {
+        std::copy_n(x, width, raw);
+        for (int j = width; j < schema.n_features; j++) raw[j] = absent[j];
+        for (std::int64_t i = held.begin ? held.begin[0] : 0; held.begin && i < held.begin[1]; i++)
+            if (const int j = sparse.feature[held.ids[i]]; j >= width) raw[j] = held.values[i];
     }
     // A numeric feature that was always missing turns out to hold levels; its unused column becomes the first level's.
     void make_categorical(int feature, bool has_value) {
@@ -209,10 +258,15 @@ struct Table {
     void visit(Archive& archive) {
         schema.visit(archive);
         scaler.visit(archive);
+        archive.derived(absent);
     }
     void derive() {
         schema.derive();
         scaler.derive(schema, by_range());
+        absent.assign(schema.n_features, std::numeric_limits<double>::quiet_NaN());
+        const std::size_t n = std::min(sparse.feature.size(), sparse.is_centred.size());  // they are not yet checked
+        for (std::size_t id = 0; id < n; id++)
+            if (const int j = sparse.feature[id]; j >= 0 && j < schema.n_features && !sparse.is_centred[id]) absent[j] = 0.0;
     }
 
 private:
@@ -231,7 +285,7 @@ private:
                 if (schema.missing_column[j] >= 0) z[schema.missing_column[j]] = 1.0;
             } else if (schema.value_column[j] >= 0) {
                 z[schema.value_column[j]] = scaled[j];
-            } else {
+            } else if (schema.is_categorical[j]) {
                 const int column = schema.level_column[j * kLevels + static_cast<int>(x[j])];
                 if (column >= 0) z[column] = 1.0;
             }

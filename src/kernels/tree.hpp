@@ -40,10 +40,16 @@ public:
     LossKind loss = kLogit;
     double clock = 0.0;  // weight of all rows
     std::int64_t n_rows = 0;
+    int most_sparse = 0;  // sparse features that may have a name
     const Functions& f;
     mutable Turns turns;  // one learns, or many predict
 
     const Schema& schema() const { return table->schema; }
+    // Of the gradients in grids: behind the columns, the sketch of sparse inputs.
+    Shape grid_shape_of(const Shape& s) const {
+        return {s.columns, s.stride + (table->has_sparse() ? kSketch : 0), s.outputs};
+    }
+    Shape grid_shape() const { return grid_shape_of(shape); }
 
     // ---- growing: what is new in a batch. prepare() makes all that the others need, so that they cannot fail.
     void prepare(int n_features, int n_columns, int classes) {
@@ -80,7 +86,7 @@ public:
 
     // ---- prediction
     // Linear predictors [n, outputs] of rows, and the leaves that they reach.
-    void predictors_of(const double* rows, int n, std::int32_t* leaves, double* out) const {
+    void predictors_of(const double* rows, const SparseRows& held, int n, std::int32_t* leaves, double* out) const {
         Room inputs(static_cast<std::size_t>(n) * shape.stride);
         table->fill_inputs(f, rows, n, shape.stride, inputs.data());
         typename Kind::Predicting predict(f, shape);
@@ -91,12 +97,13 @@ public:
             if (i == 0 || leaves[i] != leaves[i - 1]) predict.by(model);
             if (model.bends.n() == 0) {
                 predict(plain, out);
-                continue;
+            } else {
+                Room bent(model.stride);
+                table->fill_bends(rows + static_cast<long>(i) * table->n_features(), plain, model.bends, model.stride,
+                                  bent.data());
+                predict(bent.data(), out);
             }
-            Room bent(model.stride);
-            table->fill_bends(rows + static_cast<long>(i) * table->n_features(), plain, model.bends, model.stride,
-                              bent.data());
-            predict(bent.data(), out);
+            predict.add(*table, held.from(i), out);
         }
     }
     int n_outputs() const { return shape.outputs; }

@@ -183,7 +183,8 @@ public:
             if (left.rows.empty()) std::swap(step.pupils[step.n_pupils - 2], step.pupils[step.n_pupils - 1]);
             if (left.rows.empty() || right.rows.empty()) step.n_pupils--;
         }
-        if (!bend_trials[node].is_free()) step.add_pupil(bend_trials[node].model).rows = own.rows;
+        if (!bend_trials[node].is_free())
+            step.add_pupil(bend_trials[node].model, nullptr, tree_.nodes[node].model).rows = own.rows;
     }
     // The challenger, after all nodes.
     void enlist_last(Step& step) const {
@@ -201,13 +202,13 @@ public:
     void make_room(const Step& step, Part& part) {
         part.trials.reserve(rates.per_node);
         const int m = tree_.table->n_features();
-        part.grid.reserve(step.chunk.n, tree_.shape.size(), m, true);
+        part.grid.reserve(step.chunk.n, tree_.grid_shape().size(), m, true);
         for (int s = 0; s < step.n_stops; s++) {
             Grid& grid = grids[step.stops[s].node];
             if (grid.is_ready()) continue;
             const int n = static_cast<int>(step.stops[s].rows.size());
             grid.make_room_for(n, m, rates.first_rows);
-            part.grid.reserve(n, tree_.shape.size(), m, false);
+            part.grid.reserve(n, tree_.grid_shape().size(), m, false);
         }
     }
     // The same for sums from elsewhere, if they can be for this node.
@@ -215,13 +216,13 @@ public:
         for (const TrialSums& sums : part.trials)
             if (sums.trial < 0 || sums.trial / rates.per_node != node || trials[sums.trial].is_free())
                 throw std::invalid_argument("the sums have a trial that the tree has not");
-        grids[node].check(part.grid, tree_.shape, tree_.table->n_features());
+        grids[node].check(part.grid, tree_.grid_shape(), tree_.table->n_features());
         grids[node].make_room_for(part.grid.n, tree_.table->n_features(), rates.first_rows);
     }
     void accumulate(Step& step, Scratch& scratch, const Stop& stop, const Visit& visit, const Forward& before,
                     Part& part) const {
-        grids[stop.node].accumulate(tree_.f, tree_.shape, *tree_.table, step.chunk, visit, before.residual, scratch.values,
-                                    part.grid);
+        grids[stop.node].accumulate(tree_.f, tree_.grid_shape(), *tree_.table, step.chunk, visit, before.residual,
+                                    scratch.values, part.grid);
         for (int t = stop.node * rates.per_node; t < (stop.node + 1) * rates.per_node; t++) {
             if (trials[t].is_free()) continue;
             TrialSums& sums = part.trials.emplace_back();
@@ -278,7 +279,7 @@ public:
     }
     void absorb(int node, const Fade& fade, const NodeSums&, Part& part) {
         grids[node].fade(fade.keep);
-        grids[node].absorb(tree_.f, tree_.shape, part.grid, tree_.table->n_features(), rates.first_rows);
+        grids[node].absorb(tree_.f, tree_.grid_shape(), part.grid, tree_.table->n_features(), rates.first_rows);
         NodeRecord& record = tree_.records[node];
         const double price = rates.split_price * rates.window * (1.0 - fade.keep), below = record.n_splits * price;
         record.subtree_loss += below;
@@ -350,13 +351,18 @@ public:
         bend_trials[node] = BendTrial();
         grids[node].restart();
     }
-    struct Draft {};
+    struct Draft {
+        SparseWeights left, right;
+    };
     Draft draft(int node, int t) const {
         if (t / rates.per_node != node || trials.at(t).is_free()) throw std::out_of_range("the node has no such trial");
-        return {};
+        const int source = tree_.nodes[node].model;
+        return {completed(trials[t].left_model, source), completed(trials[t].right_model, source)};
     }
     // The trial's models become those of the children. It cannot fail.
-    Branch take(int node, int t, Draft&) {
+    Branch take(int node, int t, Draft& draft) {
+        std::swap(tree_.models[trials[t].left_model].sparse, draft.left);
+        std::swap(tree_.models[trials[t].right_model].sparse, draft.right);
         const Branch branch = {trials[t].condition, std::exchange(trials[t].left_model, -1),
                                std::exchange(trials[t].right_model, -1)};
         NodeRecord& record = tree_.records[node];
@@ -378,7 +384,9 @@ public:
         const int node = t / rates.per_node;
         if (!tree_.nodes.has(node)) throw std::out_of_range("there is no such place for a trial");
         tree_.models.make_places(2);
-        Model left = tree_.models[tree_.nodes[node].model], right = left;
+        Model left = tree_.models[tree_.nodes[node].model].without_sparse(), right = left;
+        left.sparse.loosening = 1.0 / proposal.n_left;
+        right.sparse.loosening = 1.0 / proposal.n_right;
         left.blend.scale /= proposal.n_left;  // fewer rows: less is known
         left.blend.trace /= proposal.n_left;
         right.blend.scale /= proposal.n_right;
@@ -401,8 +409,8 @@ public:
     // ---- bends
     // Tries the node's model with these bends and this memory instead of those that it has.
     void start_bend_trial(int node, const Bends& bends, double memory, double level) {
-        Model model = Blend::rebent(tree_.shape, tree_.table->schema, tree_.models[tree_.nodes[node].model], bends,
-                                    tree_.models.rates.variance);
+        Model model = Blend::rebent(tree_.shape, tree_.table->schema, tree_.models[tree_.nodes[node].model].without_sparse(),
+                                    bends, tree_.models.rates.variance);
         model.blend.memory = memory;
         tree_.models.make_places(1);
         drop_bend_trial(node);
@@ -423,8 +431,10 @@ public:
         bend_trials[node].next_at = next_at;
         bend_trials[node].n_failed = n_failed;
     }
-    // The trial's model becomes the node's. Splits that were tried beside the old one start again. It cannot fail.
+    // The trial's model becomes the node's. Splits that were tried beside the old one start again.
     void take_bend(int node) {
+        SparseWeights sparse = completed(bend_trials[node].model, tree_.nodes[node].model);  // from here on nothing can fail
+        std::swap(tree_.models[bend_trials[node].model].sparse, sparse);
         const double gain = bend_trials[node].gain();
         std::swap(tree_.nodes[node].model, bend_trials[node].model);
         NodeRecord& record = tree_.records[node];
@@ -438,20 +448,20 @@ public:
         const Table& table = *tree_.table;
         if (!grids[node].is_ready()) return found;
         for (int j = 0; j < table.n_features(); j++) {
-            if (table.schema.is_categorical[j] || table.scaler.is_indicator[j]) continue;
-            grids[node].add_bends(tree_.f, tree_.shape, table, j, found);
+            if (table.schema.value_column[j] < 0 || table.scaler.is_indicator[j]) continue;
+            grids[node].add_bends(tree_.f, tree_.grid_shape(), table, j, found);
         }
         return found;
     }
     void choose_grid(int node, const std::vector<std::int32_t>& slots, std::vector<double> edges) {
-        grids[node] = grids[node].chosen(slots, std::move(edges), tree_.f, tree_.shape, tree_.table->schema);
+        grids[node] = grids[node].chosen(slots, std::move(edges), tree_.f, tree_.grid_shape(), tree_.table->schema);
     }
     std::vector<Proposal> proposals(int node) const {
         std::vector<Proposal> found;
         if (!grids[node].is_ready()) return found;
         for (int j = 0; j < tree_.table->n_features(); j++) {
-            const Proposal best =
-                grids[node].best(tree_.f, tree_.shape, j, tree_.table->schema.is_categorical[j], tree_.nodes[node].rows);
+            const Proposal best = grids[node].best(tree_.f, tree_.grid_shape(), j, tree_.table->schema.is_categorical[j],
+                                                   tree_.nodes[node].rows);
             if (best.slot >= 0) found.push_back(best);
         }
         return found;
@@ -500,15 +510,20 @@ public:
         for (Grid& grid : grids) grid.restart();
         for (Trial& trial : trials) trial.slot = -1;  // of grids that are gone
     }
+    // A sparse feature gets a column: models on trial may have its weights from elsewhere, and start again.
+    void promotion_comes() {
+        for (int node = 0; node < tree_.nodes.size(); node++)
+            if (tree_.nodes.has(node)) drop_trials(node);
+    }
     std::vector<Grid> reshaped(const Shape& to) const {
         std::vector<Grid> moved = grids;
         for (Grid& grid : moved) {
             if (!grid.is_ready()) continue;
-            if (to.outputs == tree_.shape.outputs) {
+            if (to.outputs == tree_.shape.outputs && !tree_.table->has_sparse()) {
                 grid.gradients = widened(grid.gradients, tree_.shape.stride, to.stride);
                 grid.total = widened(grid.total, tree_.shape.stride, to.stride);
             } else {
-                grid.clear_gradients(to);
+                grid.clear_gradients(tree_.grid_shape_of(to));
             }
         }
         return moved;
@@ -539,7 +554,17 @@ public:
     }
 
 private:
+    // The sparse weights of a model on trial, with those that are still its source's.
+    SparseWeights completed(int model, int source) const {
+        const int width = SparseCell::width(tree_.shape.outputs);
+        SparseWeights all = tree_.models[model].sparse;
+        all.reserve(tree_.models[source].sparse.n(), width);
+        all.complete(tree_.models[source].sparse, width, tree_.models.rates.variance);
+        all.loosening = 1.0;
+        return all;
+    }
     double challenger_stands_for() const {
+        if (tree_.table->has_sparse() && challenger.gain() <= 0.0) return rates.rest_share;
         return spares_ && challenger.gain() <= -challenger.level ? rates.rest_share : 1.0;
     }
     void drop_trials(int node) {

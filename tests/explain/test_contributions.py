@@ -484,3 +484,14 @@ def test_a_level_that_was_never_learnt_keeps_its_own_name():
     why = explain_one(model, {"car": "spaceship"})
     assert why.row == {"car": "spaceship"}
     assert "any other level" not in str(why)
+
+
+@of_shap
+def test_shap_takes_words(shap):
+    model = DynamicModelTreeClassifier(absent="zero")
+    for i in range(50):
+        model.learn_one({f"word{i % 7}": 1, "often": i}, i % 2)
+    why = model.explain_one({"word3": 1, "often": 4})
+    own = why.to_shap()
+    assert set(own.feature_names) == {"word3", "often"}
+    assert own.values.sum() == pytest.approx(sum(why.contributions.values()))

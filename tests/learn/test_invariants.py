@@ -214,7 +214,7 @@ def test_invariants_hold_after_every_step(setting, stream, mood, size, weighted)
         engine = engine_of(model)
         if before is not None:
             check_partition(before, engine, weights[rows].sum())
-        visited = reached(engine, model._matrix(X[rows]))
+        visited = reached(engine, model._encoded(X[rows]).matrix)
         check_property_2(model, engine, visited)
         for node in visited:
             check_grid(engine, node)

@@ -27,6 +27,7 @@ NUMBERS = {
     "bins": ("from 2 to 1024", [2, 1024], [1, 0, -5, 1025]),
     "trials": ("from 1 to 64", [1, 64], [0, -1, 65]),
     "max_bends": ("from 0 to 1024", [0, 1, 1024], [-1, 1025]),
+    "max_features": ("from 1 to 2**31 - 1", [1, 2**31 - 1], [0, -1, 2**31]),
     "learning_rate": ("above 0", [1e-300, 1.0], [0.0, -0.05, math.nan]),
     "gain_step": ("above 0", [1e-300, 10.0, None], [0.0, -0.05, math.nan, math.inf]),
     "candidates": ("from 1 to 1024", [1, 1024], [0, -3, 1025]),
@@ -46,10 +47,11 @@ FIMTDD_NUMBERS = {
 TABLES = {DynamicModelTreeClassifier: NUMBERS, FIMTDDClassifier: FIMTDD_NUMBERS}
 WHOLE = [
     *("max_nodes", "max_depth", "bins", "trials", "max_bends", "candidates", "seed"),
-    "grace_period",
+    *("max_features", "grace_period"),
 ]
 NOT_NUMBERS = ["5", [5], True, 1j]
-MEASURED = ["evidence_window", "model_window", "bins", "trials", "max_bends"]
+MEASURED = ["evidence_window", "model_window", "bins", "trials", "max_bends", "absent"]
+MEASURED += ["max_features"]
 PAPER = ["learning_rate", "gain_step", "candidates", "replacement_rate"]
 
 
@@ -145,6 +147,8 @@ DEFAULTS = {
         "bins": 64,
         "trials": 3,
         "max_bends": 64,
+        "absent": "missing",
+        "max_features": 2**18,
     },
     "paper": {
         "epsilon": 1e-7,
@@ -171,7 +175,7 @@ def test_none_is_the_settings_own_default(setting):
 def test_the_documentation_states_these_defaults():
     text = " ".join(DynamicModelTreeClassifier.__doc__.split())
     for name, value in DEFAULTS["measured"].items() | DEFAULTS["paper"].items():
-        if name not in ("epsilon", "gain_step"):
+        if name not in ("epsilon", "gain_step", "absent"):
             stated = text.split(f"{name} : ")[1].split("None is ")[1].split(". ")[0]
             assert float(stated.rstrip(".").replace(",", "")) == value, name
     assert "None is 1e-8 (1e-14 with ``max_bends=0``), in the paper's setting 1e-7" in text
@@ -188,7 +192,7 @@ def test_a_parameter_of_the_other_setting_is_refused_when_learning_starts(settin
     other = "measured" if setting == "paper" else "paper"
     value = DEFAULTS[other][name]
     model = DynamicModelTreeClassifier(**{name: value}, setting=setting)
-    words = f"{name}={value} belongs to setting='{other}', but the setting is '{setting}'"
+    words = f"{name}={value!r} belongs to setting='{other}', but the setting is '{setting}'"
     for learn in (lambda: model.partial_fit(X, Y), lambda: model.learn_one({"a": 1.0}, 1)):
         with pytest.raises(ValueError, match=re.escape(words)):
             learn()
@@ -228,9 +232,9 @@ def test_documented_parameters_equal_the_signature(kind):
 
 def test_every_parameter_is_checked_and_has_a_row_in_this_file():
     parameters = set(inspect.signature(DynamicModelTreeClassifier).parameters)
-    assert parameters == {*NUMBERS, "setting", "keep_history", "categorical"}
+    assert parameters == {*NUMBERS, "setting", "keep_history", "categorical", "absent"}
     fields = {name for kind in SETTINGS.values() for name in kind.__dataclass_fields__}
-    assert fields == {*NUMBERS, "setting", "keep_history"}
+    assert fields == {*NUMBERS, "setting", "keep_history", "absent"}
     parameters = set(inspect.signature(FIMTDDClassifier).parameters)
     assert parameters == {*FIMTDD_NUMBERS, "categorical"}
     assert set(FIMTDDParameters.__dataclass_fields__) == {*FIMTDD_NUMBERS}

@@ -20,6 +20,7 @@ MODELS = {
     "three labels": lambda: learnt("measured", 900, n_labels=3),
     "paper": lambda: learnt("paper", 1630),
     "FIMT-DD": lambda: learnt("FIMT-DD", 1630),
+    "sparse": lambda: sparse(1630),
 }
 
 # What must hold of an array; `BROKEN` breaks it, and every file in which it is broken is refused.
@@ -131,6 +132,19 @@ GUARDS = {
     "sums.error_mean": "bounded",
     "sums.error_sum": "bounded",
     "sums.least_sum": "bounded",
+    "sparse_weight": "bounded",
+    "sparse_mean": "bounded",
+    "sparse_squares": "bounded",
+    "sparse_energy": "bounded",
+    "sparse_energy_of_all": "bounded",
+    "sparse_feature": "index",
+    "sparse_is_centred": "flags",
+    "sparse_n_given_up": "count",
+    "model.sparse_ids": "index",
+    "model.sparse_numbers": "bounded",
+    "model.sparse_scale": "bounded",
+    "model.sparse_loosening": "bounded",
+    "names.sparse": "text",
     # Any number scales rows to something finite, or to what the kernels take for missing.
     "scale_weight": "any number",
     "scale_mean": "any number",
@@ -147,6 +161,16 @@ def learnt(kind, n_rows, n_labels=2):
     model = stored.MAKERS[kind](max_nodes=7)
     columns, y = stored.draw(n_rows, n_labels=n_labels)
     stored.learn_rows(model, columns | {"more": columns["a"] ** 2}, y)
+    return model
+
+
+def sparse(n_rows):
+    """A model of words, some of which may be split upon; one has a column."""
+    model = stored.MAKERS["measured"](max_nodes=7, absent="zero", max_features=60)
+    rng = np.random.default_rng(1)
+    for i in range(n_rows):
+        words = {f"w{int(80 * place**2)}": 1 for place in rng.random(5)}
+        model.learn_one(words | {"age": 30 + rng.normal()}, int("w3" in words) ^ i % 2)
     return model
 
 
@@ -241,6 +265,7 @@ BROKEN = {
     "threshold": fill(np.nan, np.inf),
     "keys": break_keys,
     "padded": break_padding,
+    "text": fill(0, 255),
     "any number": lambda name, array: [],
 }
 every_model = pytest.mark.parametrize("name", MODELS)

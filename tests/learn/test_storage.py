@@ -571,7 +571,7 @@ HOSTILE = {
     "the other setting": (
         MEASURED,
         change_setting,
-        "the state lacks|does not know|wrong type|no inputs",
+        "the state lacks|does not know|wrong type|no inputs|belongs to setting",
     ),
     "another class": (MEASURED, tell("class", "Exploit"), "a 'Exploit', which this driftree does"),
     "FIMT-DD's class": (MEASURED, tell("class", "FIMTDDClassifier"), "the parameters have"),

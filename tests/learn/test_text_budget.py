@@ -1,6 +1,7 @@
 """Text: names, levels and labels that no model file could hold are refused, and nothing changes."""
 
 import copy
+import functools
 import json
 import pickle
 
@@ -22,7 +23,10 @@ ALPHABETS = {"ascii": "x", "latin": "é", "astral": "\U0001f600", "control": "\0
 BROUGHT = [(face, what) for face in ("learn_one", "learn_many") for what in ("names", "levels")]
 BROUGHT += [("partial_fit", "levels")]  # its features are the same in every call
 BROUGHT += [(face, "labels") for face in ("learn_one", "learn_many", "partial_fit")]
-KINDS = {"dmt": DynamicModelTreeClassifier, "fimtdd": FIMTDDClassifier}
+KINDS = {
+    "dmt": functools.partial(DynamicModelTreeClassifier, absent="missing"),
+    "fimtdd": FIMTDDClassifier,
+}
 
 
 def to_bytes(model):

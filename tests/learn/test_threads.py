@@ -312,7 +312,20 @@ def test_a_step_of_many_inputs_has_few_rows():
     """Nobody predicts during a step, so its work is bounded: rows by inputs by inputs."""
     rng = np.random.default_rng(1)
     for m, most in ((10, 200), (199, 200), (400, 60), (1000, 8)):
-        model = DynamicModelTreeClassifier().partial_fit(rng.normal(size=(9, m)), [0, 1, 2] * 3)
+        row = {f"x{j}": 1.0 for j in range(m)}
+        model = DynamicModelTreeClassifier()
+        model.learn_one(row, 2)
+        model.learn_many({name: rng.normal(size=9) for name in row}, [0, 1, 2] * 3)
         assert model._tree.step_rows <= most
         assert model._tree.step_rows * m * m <= constants.MEASURED.step_cells
-    assert model._tree.engine.n_steps > 1  # the first rows of a model, too
+    assert model._tree.engine.n_steps > 2  # the rows that bring them, too
+
+
+def test_a_step_of_a_wide_table_has_few_values():
+    """Its inputs are not learnt together: rows by inputs."""
+    rng = np.random.default_rng(1)
+    for n, m, n_steps in ((300, 1000, 2), (300, 2500, 3), (30, 20_000, 3)):
+        y = np.arange(n) % 3
+        model = DynamicModelTreeClassifier().partial_fit(rng.normal(size=(n, m)), y)
+        assert model._tree.engine.n_steps == n_steps
+        assert model._tree.engine.n_columns <= constants.MEASURED.most_columns + 1

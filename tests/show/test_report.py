@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 import quick
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from driftree.explain.changes import KINDS
 from driftree.learn.events import join_path
 from driftree.show.report import report, to_json
 from driftree.show.report_leaves import _telling
@@ -63,6 +64,18 @@ def test_events_are_the_figures_that_were_compared(models, reports):
         figures = [getattr(event, name) for event in events]
         np.testing.assert_allclose([event[name] for event in told], figures, rtol=1e-5)
     assert [len(event["removed"]) for event in told] == [event.n_removed for event in events]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_page_knows_every_kind_of_change(reports, kind):
+    """Without a browser, too: the script stops at a kind that it has no mark or words for."""
+    text = reports["whole"].read_text(encoding="utf-8")
+    assert f"\n  {kind}: {{ name: " in text
+    assert f'\n  {kind}: ["' in text
+    assert f"\n    {kind}: () => " in text
+    assert f'\n    {kind}: "' in text
+    for part in (".mark", ".shape", ".badge"):
+        assert f"{part}.{kind} path" in text
 
 
 def test_leaves_are_the_rules_and_the_last_weights(models, reports):

@@ -30,53 +30,75 @@ def effects_of(model):
     }
 
 
-def check_bars(opened, rows):
+def bent_of(model):
+    """Whether each of these is drawn as a curve, since its line is bent."""
+    return {
+        leaf.leaf: [
+            name in leaf.curves[LABELS[1]]
+            for name, effect in leaf.effects[LABELS[1]].items()
+            if effect
+        ]
+        for leaf in model.leaf_models()
+    }
+
+
+def check_bars(opened, rows, bent):
     """Each bar starts at the line, goes to the side of its sign, and is as long as its number."""
     measured = opened.execute_script(
         "return [...document.querySelectorAll(arguments[0])].map((row) => {"
+        "const text = row.querySelector(arguments[1]).textContent;"
+        "if (row.querySelector('.bar .bent')) return [text];"
         "const box = row.querySelector('.bar rect').getBoundingClientRect();"
         "const line = row.querySelector('.bar line').getBoundingClientRect();"
-        "return [row.querySelector(arguments[1]).textContent,"
-        "row.querySelector('.bar rect').getAttribute('class'), box.left - line.left,"
-        "box.right - line.left]})",
+        "const room = row.querySelector('.bar').getBoundingClientRect().width;"
+        "return [text, row.querySelector('.bar rect').getAttribute('class'),"
+        "box.left - line.left, box.right - line.left, room / 2]})",
         *rows,
     )
+    assert [len(bar) == 1 for bar in measured] == bent
     values = np.array([number(text) for text, *_ in measured])
-    for value, (_, kind, left, right) in zip(values, measured, strict=True):
-        assert kind == ("for" if value > 0 else "against")
-        assert (right if value < 0 else left) == pytest.approx(0, abs=0.6)
-    lengths = np.array([right - left for *_, left, right in measured])
-    expected = np.maximum(1, lengths.max() * abs(values) / abs(values).max())
-    np.testing.assert_allclose(lengths, expected, atol=0.6)
+    for value, (_, *bar) in zip(values, measured, strict=True):
+        if bar:
+            kind, left, right, room = bar
+            assert kind == ("for" if value > 0 else "against")
+            assert (right if value < 0 else left) == pytest.approx(0, abs=0.6)
+            expected = max(1, room * abs(value) / abs(values).max())
+            assert right - left == pytest.approx(expected, abs=0.6)
     return values
 
 
 @pytest.mark.parametrize("name", ["whole", "shifted"])
 def test_rules_and_reading_say_the_same_weights(page, models, name):
-    opened, effects = page(name), effects_of(models[name])
-    told = check_bars(opened, BARS["rules"])
+    opened, effects, bent = page(name), effects_of(models[name]), bent_of(models[name])
+    told = check_bars(opened, BARS["rules"], [one for leaf in bent.values() for one in leaf[:3]])
     expected = [effect for leaf in effects.values() for effect in leaf[:3]]
     np.testing.assert_allclose(told, expected, rtol=6e-3)
     for leaf, own in effects.items():
         opened.execute_script("chooseLeaf(arguments[0])", leaf)
-        np.testing.assert_allclose(check_bars(opened, BARS["reading"]), own[:6], rtol=6e-3)
+        told = check_bars(opened, BARS["reading"], [False] * len(own[:6]))  # curves stand below
+        assert len(find(opened, "#reading .curve-part")) == sum(bent[leaf][:6])
+        np.testing.assert_allclose(told, own[:6], rtol=6e-3)
         # over time: the strongest at present, and the strongest on average
         assert len(find(opened, "#reading .weights path")) == len(own)
 
 
 def test_cards_have_one_scale_and_the_strongest_weights(page, models):
     opened, model = page("whole"), models["whole"]
-    effects = effects_of(model)
+    effects, bent = effects_of(model), bent_of(model)
+    assert any(one for leaf in bent.values() for one in leaf[:3])
     largest = max(abs(effect) for leaf in effects.values() for effect in leaf[:6])
     for leaf, own in effects.items():
         card = f"#tree .leaf[data-node='{leaf}'] .bar"
+        assert len(find(opened, f"{card} .bent")) == sum(bent[leaf][:3])
+        pairs = zip(own[:3], bent[leaf][:3], strict=True)
+        straight = [effect for effect, is_bent in pairs if not is_bent]
         kinds = attributes(opened, f"{card} rect", "class")
-        assert kinds == ["for" if effect > 0 else "against" for effect in own[:3]]
+        assert kinds == ["for" if effect > 0 else "against" for effect in straight]
         widths = [float(width) for width in attributes(opened, f"{card} rect", "width")]
-        expected = np.maximum(1, 20 * np.abs(own[:3]) / largest)
+        expected = np.maximum(1, 20 * np.abs(straight) / largest)
         np.testing.assert_allclose(widths, expected, rtol=1e-4)
-        sides = zip(boxes(opened, f"{card} rect"), boxes(opened, f"{card} line"), strict=True)
-        for (bar, line), effect in zip(sides, own[:3], strict=True):
+        sides = zip(boxes(opened, f"{card} rect"), boxes(opened, f"{card} .axis"), strict=True)
+        for (bar, line), effect in zip(sides, straight, strict=True):
             assert bar[0 if effect > 0 else 2] == pytest.approx(line[0], abs=0.6)
 
 
@@ -263,9 +285,9 @@ def test_focus_stays_when_what_has_it_is_drawn_again(page):
 
 def test_click_takes_the_nearest_mark_and_then_the_next(page):
     opened = page("whole")
-    opened.execute_script("window.scrollTo(0, 0); goToReading = () => {}")
+    opened.execute_script("$('timeline').scrollIntoView(); goToReading = () => {}")
     marks = boxes(opened, "#timeline .mark .touch")
-    kinds = attributes(opened, "#timeline .mark", "class")
+    kinds = [event["kind"] for event in opened.execute_script("return EVENTS")]
     for place, (left, top, right, bottom) in enumerate(marks):
         assert round(right - left, 3) >= 24
         x, y = (left + right) / 2, (top + bottom) / 2

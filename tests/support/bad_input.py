@@ -219,6 +219,11 @@ BATCHES = {
         words=r"X has 10000|would take \d\.\d GiB .* at most 2.0 GiB .*choose, hash or project",
         models=("measured", "paper"),
     ),
+    "10,000 features from the start, measured setting": Case(
+        [Sent(X=WIDE, columns=WIDE_COLUMNS, row=WIDE_ROW, y=["no", "yes"])],
+        models=("measured",),
+        taught="wide",
+    ),
     "10,000 features, FIMT-DD": Case(
         [Sent(X=WIDE, columns=WIDE_COLUMNS, row=WIDE_ROW, y=["no", "yes"])],
         models=("FIMT-DD",),
@@ -274,6 +279,12 @@ BATCHES = {
     "a sparse matrix": Case(
         [as_batch(scipy.sparse.csr_array(X)), as_batch(scipy.sparse.csr_matrix(X))],
         words="Sparse data.*toarray|a data frame .* is needed|a row must be a dict",
+        models=("paper", "FIMT-DD"),
+    ),
+    "a sparse matrix, measured setting": Case(
+        [as_batch(scipy.sparse.csr_array(X)), as_batch(scipy.sparse.csr_matrix(X))],
+        words="a data frame .* is needed|a row must be a dict",
+        models=("measured",),
     ),
     "`None`, text, a number, a set, a generator": Case(
         [as_batch(given) for given in (None, "loans.csv", b"x", 3, {1, 2}, iter(X.tolist()))],

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from driftree.learn._kernels import SparseRows
     from driftree.learn.memory import Size
 
 DRIFT_ROWS = 30  # rows of an inner node before its mean error means anything
@@ -75,7 +76,13 @@ class FIMTDDTree(TreeNodes):
         super().__init__(self.engine)
 
     # ------------------------------------------------------------------ learning
-    def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
+    def learn(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[np.int32],
+        w: NDArray[np.float64],
+        sparse: SparseRows | None = None,
+    ) -> None:
         """Learn rows in their order; a decision comes right after the row that calls for it.
 
         The caller holds the engine's lock: nobody reads between a row and its decisions.
@@ -266,7 +273,7 @@ class FIMTDDClassifier(StreamClassifier):
     _is_stored = True  # in model files; a subclass is not
     _tree: FIMTDDTree | None = None
 
-    def _read_parameters(self) -> FIMTDDParameters:
+    def _read_parameters(self, *, is_sparse: bool = False) -> FIMTDDParameters:
         return FIMTDDParameters.of(self)
 
     @staticmethod

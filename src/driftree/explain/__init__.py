@@ -8,11 +8,11 @@ from driftree.explain.changes import Diff as Diff
 from driftree.explain.counterfactual import Counterfactual as Counterfactual
 from driftree.explain.curves import CurveRun as CurveRun
 from driftree.explain.curves import LeafCurve as LeafCurve
-from driftree.explain.describe import Importance as Importance
 from driftree.explain.describe import LeafModel as LeafModel
 from driftree.explain.explanation import Explanation as Explanation
 from driftree.explain.explanation import Explanations as Explanations
 from driftree.explain.explanation import LeafFacts as LeafFacts
+from driftree.explain.importance import Importance as Importance
 from driftree.explain.losses import LossCourse as LossCourse
 from driftree.explain.losses import LossRise as LossRise
 from driftree.explain.losses import NodeLoss as NodeLoss
@@ -27,6 +27,7 @@ from driftree.explain.over_time import gain_race as gain_race
 from driftree.explain.over_time import weights_over_time as weights_over_time
 from driftree.explain.rules import Rule as Rule
 from driftree.explain.rules import Weight as Weight
+from driftree.explain.sparse import Held as Held
 from driftree.explain.text import export_text as export_text
 from driftree.learn.events import Bend as Bend
 from driftree.learn.events import Condition as Condition

@@ -46,7 +46,7 @@ KINDS = {
     "prune": "pruning",
     "bend": "bend",
     "unbend": "straightening",
-    "memory": "change of memory",
+    "memory": "memory change",
     "link": "restart",
 }
 

@@ -23,6 +23,7 @@ from driftree.explain.describe import (
     possible_inputs,
 )
 from driftree.explain.explanation import Explanation, Explanations, LeafFacts, zero_of
+from driftree.explain.sparse import contribute, known_matrix, unknown_names
 from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine
 from driftree.learn.validation import plain
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.explain.readable import Readable
+    from driftree.learn.columns import Batch
     from driftree.learn.encoding import Encoder
     from driftree.learn.tree import Tree
 
@@ -41,40 +43,48 @@ BLOCK = 4096  # rows at a time, so that what they need meanwhile is small beside
 def explain_one(model: Readable, x: Mapping[Hashable, Any]) -> Explanation:
     """Return why one row is predicted as it is: see `Readable.explain_one`."""
     tree, encoder = inside(model)
-    row = read_row(encoder, x)
-    why = _explain(tree, encoder, row[None])[0]
+    batch = read_one(encoder, x)
+    why = explain_batch(tree, encoder, batch)[0]
     for j, name in enumerate(encoder.feature_names):
-        if encoder.levels[j] is not None and row[j] == MAX_LEVELS:  # a level without a code
+        is_level = encoder.levels[j] is not None
+        if is_level and batch.matrix[0, j] == MAX_LEVELS:  # a level without a code
             why.row[encoder.display_names[j]] = plain(x[name])
-    return replace(why, unknown=tuple(name for name in dict(x) if name not in encoder.names))
+    return replace(why, unknown=tuple(unknown_names(encoder, dict(x))))
 
 
 def explain(model: Readable, X: Any) -> Explanations:
     """Return why each row is predicted as it is: see `Readable.explain`."""
     tree, encoder = inside(model)
-    return _explain(tree, encoder, model._matrix(X))
+    return explain_batch(tree, encoder, model._encoded(X))
 
 
 def read_row(encoder: Encoder, x: Mapping[Hashable, Any]) -> NDArray[np.float64]:
     """Return one row as numbers."""
+    values: NDArray[np.float64] = known_matrix(encoder, read_one(encoder, x))[0]
+    return values
+
+
+def read_one(encoder: Encoder, x: Mapping[Hashable, Any]) -> Batch:
+    """Return one row as the kernels take it."""
     if nw.dependencies.is_into_dataframe(x):
         raise TypeError(
             "one row is needed, a dict of feature names to values, got a data frame: give all its "
             "rows to explain, or one of them as .iloc[0].to_dict(), in polars .row(0, named=True)"
         )
-    values: NDArray[np.float64] = encoder.read_dict(x, learning=False).matrix[0]
-    return values
+    return encoder.read_dict(x, learning=False)
 
 
 # ---------------------------------------------------------------------- sums
-def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Explanations:
+def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
+    """Return why each row of a batch is predicted as it is."""
     engine = tree.engine
-    matrix = matrix.copy()  # it may be the user's own array
-    leaves = engine.leaves(matrix)
+    matrix = known_matrix(encoder, batch).copy()  # it may be the user's own array
+    leaves = engine.leaves(*batch.rows)
     n_outputs = engine.n_outputs
     values = np.empty((*matrix.shape, n_outputs))
     base_values = np.empty((len(matrix), n_outputs))
-    second_order = engine if isinstance(engine, MeasuredEngine) else None
+    has_variance = batch.sparse is None
+    second_order = engine if isinstance(engine, MeasuredEngine) and has_variance else None
     deviations = None if second_order is None else np.empty(len(matrix))
     facts = _facts(tree, np.unique(leaves).tolist())
     for leaf, fact in facts.items():
@@ -94,16 +104,18 @@ def _explain(tree: Tree, encoder: Encoder, matrix: NDArray[np.float64]) -> Expla
                 said = own @ weights.T
                 squares = ((own @ inverse) * own).sum(axis=1) + doubt * (said**2).mean(axis=1)
                 deviations[block] = np.sqrt(np.maximum(squares, 0.0))  # rounding may fall below 0
+    held = contribute(tree, encoder, batch, leaves, values)
     return Explanations(
-        values=values if n_outputs > 1 else values[:, :, 0],
+        known_values=values if n_outputs > 1 else values[:, :, 0],
         base_values=base_values if n_outputs > 1 else base_values[:, 0],
-        data=_users_values(encoder, matrix),
-        matrix=matrix,
+        known_data=_users_values(encoder, matrix),
+        known_matrix=matrix,
+        held=held,
         leaves=leaves,
         facts=facts,
-        probabilities=engine.probabilities(matrix),
+        probabilities=engine.probabilities(*batch.rows),
         deviations=deviations,
-        feature_names=list(encoder.display_names),
+        feature_names=[*encoder.display_names, *(held.names if held is not None else ())],
         labels=list(tree.target.label_list),
     )
 
@@ -123,7 +135,7 @@ def average_inputs(tree: Tree, encoder: Encoder, leaf: int) -> NDArray[np.float6
     """Return the inputs of an average row: numbers at their mean, categories between levels.
 
     Of a category, those levels that the leaf's path lets through. A number that it says is missing
-    has no part in the average's bends.
+    has no part in the average's bends. What is sparse and has no column is 0, as in most rows.
     """
     engine = tree.engine
     possible = possible_inputs(tree, encoder, tree.path(leaf))

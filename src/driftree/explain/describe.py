@@ -1,4 +1,4 @@
-"""Describe: the tree as plain data, and what its features contribute.
+"""Describe: the tree as plain data.
 
 `leaf_models` is the data that everything else is made of: per leaf its conditions, its rows and its
 model in the user's names and units.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from driftree.explain.curves import leaf_curves
+from driftree.explain.sparse import merge, node_words
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.curves import node_effects
 
@@ -47,6 +48,10 @@ class LeafModel:
     mean. Levels that the path rules out have the weight 0 and no part in the mean. A level that was
     never learnt has no input; its row keeps the intercept without the mean.
 
+    Sparse features, which most rows do not hold, are inputs by their names: 0 where they are not
+    held, and counted up to one and a half times their usual size, which is the root of the mean
+    square of the values that rows held (of words it is 1).
+
     Attributes
     ----------
     leaf : int
@@ -63,7 +68,7 @@ class LeafModel:
     weights : dict of dict
         Per label the weight of each input, the strongest first: those that move the log-odds most
         when a number grows by two standard deviations (in the paper's setting: from its least to
-        its largest value), or a 0/1 input from 0 to 1.
+        its largest value), a sparse one from 0 to its usual size, or a 0/1 input from 0 to 1.
     effects : dict of dict
         The same weights and the curves in one unit, so that they can be compared across inputs and
         leaves: how far each of these moves takes the log-odds. Of a curve it is the most that they
@@ -74,6 +79,11 @@ class LeafModel:
     floor : tuple of float
         Noise floor: the share of each of two labels that is given at random. A label's probability
         is its floor plus what remains times the logistic function of the log-odds.
+    numbers : frozenset of str
+        The inputs that are numbers with a unit; the others are 0 or 1.
+    n_weaker : int
+        Weights per label that are left out, all of them of sparse features and weaker; 0 in
+        `leaf_models`.
     """
 
     leaf: int
@@ -85,6 +95,8 @@ class LeafModel:
     effects: dict[Hashable, dict[str, float]]
     curves: dict[Hashable, dict[str, LeafCurve]]
     floor: tuple[float, float] = (0.0, 0.0)
+    numbers: frozenset[str] = frozenset()
+    n_weaker: int = 0
 
 
 def leaf_models(model: Readable) -> list[LeafModel]:
@@ -145,8 +157,13 @@ def divide_rows(
     return shares
 
 
-def leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafModel:
-    """Return a leaf as data; all leaves' shares are computed at once, by `row_shares`."""
+def leaf_model(
+    tree: Tree, encoder: Encoder, leaf: int, share: float, most_sparse: int | None = None
+) -> LeafModel:
+    """Return a leaf as data; all leaves' shares are computed at once, by `row_shares`.
+
+    Of sparse features at most so many, the strongest; None: all of them.
+    """
     engine = tree.engine
     shift, factor = column_scales(tree)
     names = encoder.column_names()
@@ -159,13 +176,18 @@ def leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafMod
     bent = {int(engine.value_column[j]): own for j, own in by_feature.items()}
     scaled = centred_weights(tree, encoder, leaf)
     moves = centred_effects(tree, encoder, leaf)
+    sparse = node_words(tree, encoder, leaf, most_sparse)
     for i, label in enumerate(outputs(tree, engine.n_outputs)):
         own = scaled[i] * factor
         own[list(bent)] = 0.0
-        intercept[label] = float(scaled[i, 0] - own @ shift + at_means[i])
+        intercept[label] = float(scaled[i, 0] - own @ shift + at_means[i] + sparse.intercept[i])
         strongest = strongest_inputs(moves[i])
-        weights[label] = {names[c]: float(own[c]) for c in strongest if c not in bent}
-        effects[label] = {names[c]: float(moves[i, c]) for c in strongest}
+        known = {names[c]: float(own[c]) for c in strongest if c not in bent}
+        known |= {one.name: one.weight for one in sparse.inputs[i]}
+        effects[label] = merge(
+            [(names[c], float(moves[i, c])) for c in strongest], sparse.inputs[i]
+        )
+        weights[label] = {name: known[name] for name in effects[label] if name in known}
         curves[label] = {names[c]: bent[c][i] for c in strongest if c in bent}
     return LeafModel(
         leaf=leaf,
@@ -177,7 +199,18 @@ def leaf_model(tree: Tree, encoder: Encoder, leaf: int, share: float) -> LeafMod
         effects=effects,
         curves=curves,
         floor=engine.floor(int(engine.model[leaf])),
+        numbers=_number_names(tree, encoder) | sparse.numbers,
+        n_weaker=sparse.n_inputs - len(sparse.inputs[0]),
     )
+
+
+def _number_names(tree: Tree, encoder: Encoder) -> frozenset[str]:
+    """Return the numbers with a column; where some are sparse, words are none."""
+    names, engine = encoder.column_names(), tree.engine
+    is_number = engine.value_column >= 0
+    if encoder.sparse is not None:
+        is_number &= engine.scale_is_indicator == 0
+    return frozenset(names[column] for column in engine.value_column[is_number])
 
 
 def outputs(tree: Tree, n_outputs: int) -> list[Hashable]:
@@ -316,101 +349,3 @@ def bent_features(tree: Tree, node: int) -> NDArray[np.intp]:
     """Return the feature that each bend of a node's model belongs to."""
     bends = tree.engine.bends(int(tree.engine.model[node]))
     return np.array([feature for feature, _, _ in bends], dtype=np.intp)
-
-
-# ---------------------------------------------------------------------- importance
-class Importance(NamedTuple):
-    """What a feature contributes, by the loss its splits save and by its weights.
-
-    A feature can matter in two ways, which are not commensurable: by where the tree is split, and
-    by its weights in the leaves. Both are given. The order is by the sum of a feature's two shares:
-    of all that is earned, and of all weight.
-
-    *Earned* is measured, not estimated: an inner node keeps the losses of its own model and of the
-    leaves below it on the same rows, each before it learnt the row. Their difference per row, times
-    the share of rows that reach the node, is what everything below it saves; less what the two
-    children's branches save, it is what this one split saves. The sum over all features is what the
-    tree saves against the model of its root. Rows count as they fade in the evidence (in the
-    paper's setting all rows since the node was made do, and a split starts with the gain that was
-    approximated for it), so a split that no longer pays can be a little below zero: it is about to
-    be pruned.
-
-    *Weight* is the mean over the leaves, by their share of rows, of the absolute effect: of a
-    number, the change of the log-odds when it grows by two standard deviations (in the paper's
-    setting: from its least to its largest value; where its line is bent: the most that it changes
-    them when it grows by up to that), or when it is missing, whichever is more; of a category, two
-    standard deviations of its levels' weights, each level counted once. With more than two labels
-    it is the mean over the labels. Two leaves that no row has reached yet count as equal.
-
-    Attributes
-    ----------
-    earned : float
-        Nats per 1,000 rows of the stream that the present splits on the feature save.
-    weight : float
-        How far the feature typically moves the log-odds inside the leaves.
-    """
-
-    earned: float
-    weight: float
-
-
-def feature_importance(model: Readable) -> dict[str, Importance]:
-    """Return what each feature contributes: see `Readable.feature_importance`."""
-    tree, encoder = inside(model)
-    earned, weight = earned_by_feature(tree), _weight_by_feature(tree, encoder)
-    strength = _share_of_all(np.maximum(earned, 0.0)) + _share_of_all(weight)
-    order = np.argsort(-strength, kind="stable").tolist()
-    names = encoder.display_names
-    return {names[j]: Importance(float(earned[j]), float(weight[j])) for j in order}
-
-
-def earned_by_feature(tree: Tree) -> NDArray[np.float64]:
-    """Return the nats per 1,000 rows that the splits on each feature save."""
-    engine = tree.engine
-    shares = row_shares(tree)
-    inner = [node for node in tree.walk() if engine.left[node] >= 0]
-    saved = {node: _saved_per_row(tree, node) * shares[node] for node in inner}
-    earned = np.zeros(engine.n_features)
-    for node in inner:
-        below = sum(saved.get(int(child[node]), 0.0) for child in (engine.left, engine.right))
-        earned[engine.feature[node]] += 1000 * (saved[node] - below)
-    return earned
-
-
-def _saved_per_row(tree: Tree, node: int) -> float:
-    engine = tree.engine
-    rows = float(engine.evidence[node])
-    return float(engine.own_loss[node] - engine.subtree_loss[node]) / rows if rows > 0 else 0.0
-
-
-def _weight_by_feature(tree: Tree, encoder: Encoder) -> NDArray[np.float64]:
-    engine = tree.engine
-    shares = row_shares(tree, unknown=0.5)
-    total = np.zeros(engine.n_features)
-    for leaf in tree.leaves():
-        total += shares[leaf] * _effects(tree, encoder, leaf)
-    return total
-
-
-def _effects(tree: Tree, encoder: Encoder, leaf: int) -> NDArray[np.float64]:
-    """Return the mean over the labels of each feature's absolute effect in a leaf."""
-    engine = tree.engine
-    weights = centred_effects(tree, encoder, leaf)
-    possible = possible_inputs(tree, encoder, tree.path(leaf))
-    effects = np.zeros(engine.n_features)
-    if not len(weights):
-        return effects
-    is_number = engine.value_column >= 0
-    groups = iter([group[possible[group]] for group in level_groups(tree)])
-    for j in range(engine.n_features):
-        if is_number[j]:
-            columns = np.array([engine.value_column[j], engine.missing_column[j]])
-            effects[j] = np.abs(weights[:, columns[columns >= 0]]).max(axis=1).mean()
-        elif len(group := next(groups)):
-            effects[j] = 2 * weights[:, group].std(axis=1).mean()
-    return effects
-
-
-def _share_of_all(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    total = values.sum()
-    return values / total if total > 0 else values

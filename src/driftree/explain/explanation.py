@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from driftree.explain.text import label_texts, one_line, percent, say_noise, say_unknown
-from driftree.learn.events import format_number, join_path
+from driftree.explain.explanation_words import in_words
+from driftree.explain.text import label_texts
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from driftree.explain.sparse import Held
     from driftree.learn.events import Condition
 
 TWO_SIDED_95 = 1.96  # standard deviations
@@ -31,8 +32,9 @@ class Explanation:
     every number at its mean over the stream (there a curve is 0), every category between the levels
     that the rule allows (at the mean of their weights, missing counted as a level if it ever was),
     and no number missing. (In the paper's setting categories are numbers to the simple models, and
-    averaged like them.) What a feature decides on the way to the leaf is told by `path`, not by its
-    contribution.
+    averaged like them.) Of sparse features, which most rows do not hold, it holds none: each is 0
+    and adds nothing, in the average row as in any other without it. What a feature decides on the
+    way to the leaf is told by `path`, not by its contribution.
 
     The words are about the prediction: what speaks for it against the next most probable label. Of
     two labels `intercept` and `contributions` are always about `label`, so their signs are the
@@ -55,7 +57,8 @@ class Explanation:
         What each feature adds to the log-odds, the strongest first.
     row : dict
         Value of each feature that the model knows, in the user's units; None is missing. In
-        `explain`, a level that was never learnt is "any other level".
+        `explain`, a level that was never learnt is "any other level". Of sparse features, those
+        that the row holds, and those that the tree may be split by.
     leaf : int
         Id of the leaf, as `apply` gives it.
     path : tuple of Condition
@@ -70,11 +73,11 @@ class Explanation:
         What the probabilities would be if no label were given at random.
     deviation : float or None
         Standard deviation of the log-odds (of each logit), from the model's Newton matrix; None in
-        the paper's setting, which has none. It says how well the rows that the leaf remembers
-        (`model_window`) pin down its model, as in a Bayesian logistic regression on them. A
-        young model may be less certain than it says; in a long steady stream it is more certain.
-        It takes the rule, the noise floor, and lines and curves with these knots for granted, and
-        knows nothing of drift to come.
+        the paper's setting, which has none, and where features are sparse. It says how well the
+        rows that the leaf remembers (`model_window`) pin down its model, as in a Bayesian logistic
+        regression on them. A young model may be less certain than it says; in a long steady stream
+        it is more certain. It takes the rule, the noise floor, and lines and curves with these
+        knots for granted, and knows nothing of drift to come.
     intervals : dict of label to (float, float), or None
         Two labels: where the probability lies by 1.96 deviations of the log-odds to either side.
     unknown : tuple
@@ -150,6 +153,10 @@ class Explanations:
 
     A slice, a boolean mask or a list of places gives the `Explanations` of those rows.
 
+    Of sparse features, those that occur in the rows follow after the others. What is said of them
+    is kept as the rows hold it: `values`, `data` and `matrix` make an array of all rows and
+    features each time they are asked for, `explanations[i]` does not.
+
     Attributes
     ----------
     values : ndarray of shape (n_rows, n_features) or (n_rows, n_features, n_labels)
@@ -172,24 +179,53 @@ class Explanations:
         Names of the features.
     labels : list
         Labels, in the order of `classes_`.
+    known_values, known_data, known_matrix : ndarray
+        The same of the features that are not sparse, or that the tree may be split by.
+    held : Held or None
+        What the rows hold of the other features.
     """
 
-    values: NDArray[np.float64]
+    known_values: NDArray[np.float64]
     base_values: NDArray[np.float64]
-    data: NDArray[Any]
-    matrix: NDArray[np.float64]
+    known_data: NDArray[Any]
+    known_matrix: NDArray[np.float64]
     leaves: NDArray[np.int32]
     facts: dict[int, LeafFacts]
     probabilities: NDArray[np.float64]
     deviations: NDArray[np.float64] | None
     feature_names: list[str]
     labels: list[Any]
+    held: Held | None = None
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """Contributions of all features."""
+        if self.held is None:
+            return self.known_values
+        _, held = self.held.dense()
+        return np.hstack([self.known_values, held if self._has_several else held[:, :, 0]])
+
+    @property
+    def data(self) -> NDArray[Any]:
+        """The rows in the user's units."""
+        if self.held is None:
+            return self.known_data
+        return np.hstack([self.known_data, self.held.data.toarray()])
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """The rows as numbers."""
+        return self.known_matrix if self.held is None else np.asarray(self.data, dtype=np.float64)
+
+    @property
+    def _has_several(self) -> bool:
+        return self.known_values.ndim == 3
 
     def __repr__(self) -> str:
         return f"<Explanations: {len(self)} rows, {len(self.feature_names)} features>"
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.known_values)
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))
@@ -206,13 +242,15 @@ class Explanations:
         place = operator.index(i)
         if not -len(self) <= place < len(self):
             raise IndexError(f"there are {len(self)} rows, counted from 0, got {i}")
+        place %= len(self)
         leaf = int(self.leaves[place])
         facts = self.facts[leaf]
-        intercept, contributions = self._sums(place)
+        row, values = self._row(place)
+        intercept, contributions = self._sums(place, list(row), values)
         probabilities = self._by_label(self.probabilities[place])
         without_floor, intervals = probabilities, None
         if len(self.labels) == 2:
-            logit = float(self.base_values[place] + self.values[place].sum()) + zero_of(facts.floor)
+            logit = float(self.base_values[place] + values.sum()) + zero_of(facts.floor)
             without_floor = self._by_label(_two_probabilities(logit, (0.0, 0.0)))
             if self.deviations is not None:
                 margin = TWO_SIDED_95 * float(self.deviations[place])
@@ -220,17 +258,13 @@ class Explanations:
                 high = _two_probabilities(logit + margin, facts.floor)
                 first, second = self.labels
                 intervals = {first: (high[0], low[0]), second: (low[1], high[1])}
-        values = self.data[place].tolist()
         return Explanation(
             prediction=self.labels[int(self.probabilities[place].argmax())],
             probabilities=probabilities,
             label=self.labels[1] if len(self.labels) == 2 else None,
             intercept=intercept,
             contributions=contributions,
-            row={
-                name: None if isinstance(value, float) and math.isnan(value) else value
-                for name, value in zip(self.feature_names, values, strict=True)
-            },
+            row=row,
             leaf=leaf,
             path=facts.path,
             rows=facts.rows,
@@ -246,27 +280,39 @@ class Explanations:
         leaves = self.leaves[rows]
         return replace(
             self,
-            values=self.values[rows],
+            known_values=self.known_values[rows],
             base_values=self.base_values[rows],
-            data=self.data[rows],
-            matrix=self.matrix[rows],
+            known_data=self.known_data[rows],
+            known_matrix=self.known_matrix[rows],
+            held=None if self.held is None else self.held.some(rows),
             leaves=leaves,
             facts={leaf: self.facts[leaf] for leaf in np.unique(leaves).tolist()},
             probabilities=self.probabilities[rows],
             deviations=None if self.deviations is None else self.deviations[rows],
         )
 
-    def _sums(self, place: int) -> tuple[float | dict[Hashable, float], dict[Any, Any]]:
-        """Return a row's intercept and contributions, per label where there are more than two."""
-        base, values = self.base_values[place], self.values[place]
-        if values.ndim == 1:
-            return float(base), self._strongest_first(values)
-        each = {k: self._strongest_first(own) for k, own in zip(self.labels, values.T, strict=True)}
-        return self._by_label(base), each
+    def _row(self, place: int) -> tuple[dict[str, Any], NDArray[np.float64]]:
+        """Return a row in the user's units, and what each feature in it contributes."""
+        own, values = self.known_data[place].tolist(), self.known_values[place]
+        row = {
+            name: None if isinstance(value, float) and math.isnan(value) else value
+            for name, value in zip(self.feature_names, own, strict=self.held is None)
+        }
+        if self.held is None:
+            return row, values
+        names, held, added = self.held.row(place)
+        row |= zip(names, held.tolist(), strict=True)
+        return row, np.concatenate([values, added if self._has_several else added[:, 0]])
 
-    def _strongest_first(self, values: NDArray[np.float64]) -> dict[str, float]:
-        order = np.argsort(-np.abs(values), kind="stable").tolist()
-        return {self.feature_names[j]: float(values[j]) for j in order}
+    def _sums(
+        self, place: int, names: list[str], values: NDArray[np.float64]
+    ) -> tuple[float | dict[Hashable, float], dict[Any, Any]]:
+        """Return a row's intercept and contributions, per label where there are more than two."""
+        base = self.base_values[place]
+        if values.ndim == 1:
+            return float(base), _strongest_first(names, values)
+        by_label = zip(self.labels, values.T, strict=True)
+        return self._by_label(base), {k: _strongest_first(names, own) for k, own in by_label}
 
     def _by_label(self, numbers: Any) -> dict[Hashable, float]:
         return {k: float(number) for k, number in zip(self.labels, numbers, strict=True)}
@@ -276,16 +322,21 @@ class Explanations:
 
         Categories are numbers in its `data`, by which shap colours, and names in `display_data`.
         """
-        shown = self.data.astype(object)
-        shown[np.isnan(self.matrix)] = "missing"
+        matrix, shown = self.matrix, self.data.astype(object)
+        shown[np.isnan(matrix)] = "missing"
         return _import_shap().Explanation(
             values=self.values,
             base_values=self.base_values,
-            data=self.matrix,
+            data=matrix,
             display_data=shown,
             feature_names=self.feature_names,
             output_names=list(label_texts(self.labels).values()) if self.values.ndim == 3 else None,
         )
+
+
+def _strongest_first(names: list[str], values: NDArray[np.float64]) -> dict[str, float]:
+    order = np.argsort(-np.abs(values), kind="stable").tolist()
+    return {names[j]: float(values[j]) for j in order}
 
 
 # ---------------------------------------------------------------------- probabilities
@@ -311,102 +362,3 @@ def _import_shap() -> Any:
             "to_shap needs the package shap, which is not installed: pip install 'driftree[shap]'"
         ) from None
     return shap
-
-
-# ---------------------------------------------------------------------- in words
-MOST_SHOWN = 6  # features
-
-
-def in_words(why: Explanation) -> str:
-    """Return the lines: prediction, rule, what speaks for and against it, certainty."""
-    ranked = sorted(why.probabilities, key=lambda label: -why.probabilities[label])
-    ranked.remove(why.prediction)
-    names = label_texts(why.probabilities)
-    lines = [_headline(why, ranked, names), _rule(why)]
-    if ranked:
-        lines += _for_and_against(why, ranked[0], names)
-        lines += _certainty(why, names[why.prediction])
-    else:
-        lines.append("No other label was seen so far.")
-    if why.unknown:
-        absent = [name for name, value in why.row.items() if value is None]
-        lines.append(say_unknown(why.unknown, absent))
-    return "\n".join(lines)
-
-
-def _headline(why: Explanation, others: list[Hashable], names: dict[Hashable, str]) -> str:
-    shown = [f"{names[label]} {percent(why.probabilities[label])}" for label in others[:3]]
-    if len(others) > 3:
-        shown.append(f"{len(others) - 3} more")
-    rest = f" ({', '.join(shown)})" if shown else ""
-    likely = percent(why.probabilities[why.prediction])
-    return f"Prediction: {names[why.prediction]}, {likely}{rest}"
-
-
-def _rule(why: Explanation) -> str:
-    facts = [f"leaf {why.leaf}", f"{why.rows:,.0f} rows learnt"]
-    if why.since_row is not None:
-        facts.append(f"stands since row {why.since_row:,}")
-    return f"Rule: {join_path(why.path) or 'all rows'} ({', '.join(facts)})"
-
-
-def _for_and_against(why: Explanation, second: Hashable, names: dict[Hashable, str]) -> list[str]:
-    """Return a ledger of the log-odds of the prediction over the next most probable label."""
-    intercept, contributions = _over(why, second)
-    strongest = sorted(
-        ((name, value) for name, value in contributions.items() if value != 0.0),
-        key=lambda item: -abs(item[1]),
-    )
-    shown, rest = strongest[:MOST_SHOWN], strongest[MOST_SHOWN:]
-    noise = " without noise" if any(why.floor) else ""
-    of = f"Log-odds{noise} of {names[why.prediction]} over {names[second]}"
-    lines = [f"{of}, compared with an average row:"]
-    for name, value in shown:
-        side = "for" if value > 0 else "against"
-        lines.append(f"    {side:<7} {value:+8.2f}  {one_line(name)} {_value(why.row[name])}")
-    if rest:
-        total = sum(value for _, value in rest)
-        lines.append(f"    weaker  {total:+8.2f}  {len(rest)} more, together")
-    total = intercept + sum(contributions.values())
-    lines.append(f"    An average row has {intercept:+.2f}, this one {total:+.2f}.")
-    if why.label == second:
-        lines.append(f"    (`.contributions` are about {names[second]}: their signs are opposite.)")
-    if noise:
-        without = percent(why.probabilities_without_floor[why.prediction])
-        lines.append(
-            f"Noise: {say_noise(why.floor)}. Log-odds of {total:+.2f} are {without} without noise, "
-            f"{percent(why.probabilities[why.prediction])} with it."
-        )
-    return lines
-
-
-def _over(why: Explanation, second: Hashable) -> tuple[float, dict[str, float]]:
-    """Return intercept and contributions to the log-odds of the prediction over another label.
-
-    They are those without noise: its floor only moves the place at which they are counted as 0.
-    """
-    intercept, mine = why.sums_of(why.prediction)
-    if len(why.probabilities) == 2:
-        return intercept + why.zero_of(why.prediction), mine
-    second_intercept, other = why.sums_of(second)
-    return intercept - second_intercept, {name: mine[name] - other[name] for name in why.row}
-
-
-def _certainty(why: Explanation, name: str) -> list[str]:
-    if why.intervals is not None:
-        low, high = map(percent, why.intervals[why.prediction])
-        where = low if low == high else f"between {low} and {high}"
-        return [
-            f"Certainty: if this rule holds, the probability of {name} is {where} (95% interval)."
-        ]
-    if why.deviation is not None:
-        return [
-            f"Certainty: the log-odds have a standard deviation of {why.deviation:.2f} per label."
-        ]
-    return ["Certainty: not known; the models of the paper's setting keep no measure of it."]
-
-
-def _value(value: object) -> str:
-    if value is None:
-        return "is missing"
-    return f"= {format_number(value) if isinstance(value, float) else one_line(repr(value))}"

@@ -13,6 +13,9 @@ The data have the schema of version 2; versions change when a key goes or gets a
   - "level": 1 if the value is ``level``, else 0; "other level" (of features with more than 32
     levels): 1 if the value is none of the others.
   - "missing": 1 if the value is missing, else 0.
+- ``sparse``: null, or the features that most rows do not hold: lists of their ``names``, of
+  ``low`` and ``high``, beyond which a value counts as that, and ``if_absent``: what it is in rows
+  that do not hold it. ``forgotten`` is the number of names that had to give way to others.
 - ``tree``: the root. Every node has ``node`` (its id), ``rows`` (learnt by it), ``share`` (of the
   stream's rows; null while unknown) and ``probabilities`` (share of each label among the rows that
   reached it, in the order of ``labels``).
@@ -27,7 +30,8 @@ The data have the schema of version 2; versions change when a key goes or gets a
   ``effect``, for the numbers whose line is bent. A curve adds to the logit its value at a knot;
   between two knots what lies on the straight line between their values, beyond the first and the
   last what they have; if the feature is missing, nothing. The logit is the intercept plus the
-  sum of weight times input, plus what the curves add; where none of a category's inputs
+  sum of weight times input, plus what the curves add, plus the sum of weight times value over
+  ``sparse``, a dict of names to weights; where none of a category's inputs
   is 1, plus the number under its name in ``unknown``, a dict. Of two labels it is the log-odds of
   the second; of more, the probabilities are the softmax. `LeafModel` says what the numbers mean.
 """
@@ -50,6 +54,7 @@ from driftree.explain.describe import (
     row_shares,
 )
 from driftree.explain.rules import labels_seen, leaves_since, most_probable, rules
+from driftree.explain.sparse import n_forgotten, sparse_engine, sparse_scales, sparse_texts
 from driftree.explain.text import (
     check_limits,
     label_texts,
@@ -78,6 +83,7 @@ def to_dict(model: Readable) -> dict[str, Any]:
     tree, encoder = inside(model)
     engine = tree.engine
     shares, since = row_shares(tree), leaves_since(tree)
+    texts = _sparse_texts(encoder)
     nodes: dict[int, dict[str, Any]] = {}
     for node in reversed(list(tree.walk())):  # children first, so that none has to wait
         share = shares[node]
@@ -89,7 +95,7 @@ def to_dict(model: Readable) -> dict[str, Any]:
         }
         if engine.left[node] < 0:
             nodes[node] |= dict(zip(("since_step", "since_row"), since[node], strict=True))
-            nodes[node] |= _leaf_data(tree, encoder, node, share)
+            nodes[node] |= _leaf_data(tree, encoder, node, share, texts)
         else:
             nodes[node] |= {
                 "condition": _condition_data(tree, node),
@@ -105,6 +111,7 @@ def to_dict(model: Readable) -> dict[str, Any]:
         "labels": [_to_json(label) for label in tree.target.labels],
         "features": list(encoder.display_names),
         "inputs": _inputs_data(tree, encoder),
+        "sparse": _sparse_data(encoder, texts),
         "tree": nodes[0],
     }
 
@@ -169,16 +176,57 @@ def _scale_data(tree: Tree, encoder: Encoder, j: int) -> dict[str, Any]:
     is_clipped = tree.parameters.setting != "paper" and not engine.scale_is_indicator[j]
     reach = LIMIT / factor if is_clipped and factor > 0 else None
     return {
-        "if_missing": shift,
+        "if_missing": 0.0 if engine.absent[j] == 0.0 else shift,
         "low": None if reach is None else shift - reach,
         "high": None if reach is None else shift + reach,
         "levels": None if levels is None else [_to_json(level) for level in levels],
     }
 
 
-def _leaf_data(tree: Tree, encoder: Encoder, node: int, share: float) -> dict[str, Any]:
-    leaf = leaf_model(tree, encoder, node, share)
+def _sparse_texts(encoder: Encoder) -> dict[int, str]:
+    """Return the names of the features that have no column, by id."""
+    if encoder.sparse is None:
+        return {}
+    engine = sparse_engine(encoder)
+    features = engine.sparse_feature
+    has_column = (features >= 0) & (np.append(engine.value_column, -1)[features] >= 0)
+    has_name = np.array([name is not None for name in encoder.row_face.sparse_names()], bool)
+    ids = np.flatnonzero(has_name & ~has_column[: len(has_name)]).astype(np.int32)
+    return dict(zip(ids.tolist(), sparse_texts(encoder, ids), strict=True))
+
+
+def _sparse_data(encoder: Encoder, texts: dict[int, str]) -> dict[str, Any] | None:
+    if encoder.sparse is None:
+        return None
+    shift, factor = sparse_scales(sparse_engine(encoder), np.array(list(texts), dtype=np.int32))
+    reach = LIMIT / np.where(factor > 0, factor, 1.0)
+    return {
+        "names": list(texts.values()),
+        "low": (shift - reach).tolist(),
+        "high": (shift + reach).tolist(),
+        "if_absent": shift.tolist(),
+        "forgotten": n_forgotten(encoder),
+    }
+
+
+def _sparse_weights(encoder: Encoder, node: int, texts: dict[int, str]) -> list[dict[str, float]]:
+    """Return the weights of sparse features per output, in their units."""
+    engine = sparse_engine(encoder)
+    if encoder.sparse is None:
+        return [{} for _ in range(engine.n_outputs)]
+    ids, weights = engine.sparse_weights(node)
+    _, factor = sparse_scales(engine, ids)
+    names = [texts[i] for i in ids.tolist()]
+    own = (weights * factor[:, None]).T.tolist()
+    return [dict(zip(names, numbers, strict=True)) for numbers in own]
+
+
+def _leaf_data(
+    tree: Tree, encoder: Encoder, node: int, share: float, texts: dict[int, str]
+) -> dict[str, Any]:
+    leaf = leaf_model(tree, encoder, node, share, 0)
     unknown = _unknown_levels(tree, encoder, node)
+    sparse = _sparse_weights(encoder, node, texts)
     names, owners = encoder.column_names(), column_features(tree).tolist()
     features = {
         name: encoder.display_names[j] for name, j in zip(names, owners, strict=True) if j >= 0
@@ -204,8 +252,11 @@ def _leaf_data(tree: Tree, encoder: Encoder, node: int, share: float) -> dict[st
                     for name, curve in leaf.curves[label].items()
                 ],
                 "unknown": own_unknown,
+                "sparse": own_sparse,
             }
-            for (label, weights), own_unknown in zip(leaf.weights.items(), unknown, strict=True)
+            for (label, weights), own_unknown, own_sparse in zip(
+                leaf.weights.items(), unknown, sparse, strict=False
+            )
         ],
     }
 
@@ -228,13 +279,15 @@ def _unknown_levels(tree: Tree, encoder: Encoder, node: int) -> list[dict[str, f
 
 def _condition_data(tree: Tree, node: int) -> dict[str, Any]:
     condition = tree.path(int(tree.engine.left[node]))[-1]
+    passes = bool(tree.engine.missing_left[node])
+    if tree.engine.absent[tree.engine.feature[node]] == 0.0:
+        passes = bool(tree.engine.threshold[node] >= 0.0)
     return {
         "text": str(condition),
         "feature": condition.feature,
         "operator": condition.operator,
         "value": _to_json(condition.value),
-        "missing_passes": condition.operator == "is missing"
-        or bool(tree.engine.missing_left[node]),
+        "missing_passes": condition.operator == "is missing" or passes,
     }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from driftree.explain.describe import class_shares, inside, row_shares
 from driftree.explain.rules import most_probable, rules
+from driftree.explain.sparse import say_forgotten
 from driftree.explain.text import MAX_NAME, label_texts, one_line, percent, say_noise, say_share
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def tree_html(model: Readable) -> str:
     >>> "&lt;age&gt;" in tree_html(model)
     True
     """
-    tree, _ = inside(model)
+    tree, encoder = inside(model)
     engine = tree.engine
     colours = _label_colours(class_shares(tree, 0))
     own_rules = {rule.leaf: rule for rule in rules(model, max_weights=MAX_WEIGHTS)}
@@ -82,6 +83,8 @@ def tree_html(model: Readable) -> str:
     head += f", {_count(n_rows, 'row', 'rows')} learnt"
     if n_leaves > MAX_LEAVES:
         head += f"; the {MAX_LEAVES} leaves with the most rows are shown"
+    if forgotten := say_forgotten(encoder):
+        head += f"; {forgotten}"
     return (
         f'<div class="driftree-tree"><style>{STYLE}</style>'
         f"<div>{head}</div><div>{_legend(colours, names)}</div>"

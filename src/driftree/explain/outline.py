@@ -21,6 +21,7 @@ from driftree.explain.describe import (
     row_shares,
     strongest_inputs,
 )
+from driftree.explain.sparse import merge, node_words
 from driftree.learn.curves import node_effects
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from driftree.learn.events import Condition
     from driftree.learn.history import History, NodeSample, Structure
     from driftree.learn.tree import Tree
+
+
+MAX_SPARSE = 10  # sparse features of a node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,9 @@ class OutlineNode:
         Per label (two labels: of the second only) and input: by how much its own model's log-odds
         change when a number grows by two standard deviations (the paper's setting: from its least
         to its largest value), or a 0/1 input from 0 to 1. Where the line of a number is bent: the
-        most that they rise or fall when it grows by up to that. The strongest come first. Inner
+        most that they rise or fall when it grows by up to that. The strongest come first. Of
+        sparse features, the ten strongest, and by how much each changes the log-odds when it goes
+        from 0 to its usual size; none in the past. Inner
         nodes have a model too: it has learnt all rows below. None in the past where it was not
         sampled.
     curves : dict of dict or None
@@ -116,12 +122,14 @@ def outline(model: Readable, *, step: int | None = None) -> dict[int, OutlineNod
 
 def unit_of_effects(model: Readable) -> str:
     """Say in words what change of an input an effect stands for."""
-    tree, _ = inside(model)
+    tree, encoder = inside(model)
     grows = (
         "goes from its least to its largest value"
         if tree.parameters.setting == "paper"
         else "grows by 2 standard deviations"
     )
+    if encoder.sparse is not None:
+        grows += ", a sparse one from 0 to its usual size"
     return f"a number {grows}, or a 0/1 input from 0 to 1"
 
 
@@ -160,10 +168,19 @@ def _now(tree: Tree, encoder: Encoder) -> dict[int, OutlineNode]:
             right=right,
             share=shares[node],
             probabilities=class_shares(tree, node) if engine.rows[node] > 0 else None,
-            effects=effects_of(tree, encoder, node_effects(engine, node), tree.path(node)),
+            effects=_effects_now(tree, encoder, node),
             curves=_curves_of(tree, encoder, node),
         )
     return found
+
+
+def _effects_now(tree: Tree, encoder: Encoder, node: int) -> dict[Hashable, dict[str, float]]:
+    effects = effects_of(tree, encoder, node_effects(tree.engine, node), tree.path(node))
+    if encoder.sparse is None:
+        return effects
+    sparse = node_words(tree, encoder, node, MAX_SPARSE).inputs
+    pairs = zip(effects.items(), sparse, strict=False)
+    return {label: merge(list(own.items()), words) for (label, own), words in pairs}
 
 
 def _curves_of(tree: Tree, encoder: Encoder, node: int) -> dict[Hashable, dict[str, LeafCurve]]:

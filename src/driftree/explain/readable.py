@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from driftree.explain import changes, contributions
 from driftree.explain.counterfactual import Counterfactual, counterfactual
-from driftree.explain.describe import Importance, LeafModel, feature_importance, leaf_models
+from driftree.explain.describe import LeafModel, leaf_models
 from driftree.explain.export import to_dict, to_dot
+from driftree.explain.importance import Importance, feature_importance
 from driftree.explain.markup import notebook_html
 from driftree.explain.rules import Rule, rules
 from driftree.learn.state import undisturbed
@@ -15,11 +16,9 @@ from driftree.learn.state import undisturbed
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from driftree.explain.changes import Diff
     from driftree.explain.explanation import Explanation, Explanations
+    from driftree.learn.columns import Batch
     from driftree.learn.history import Structure
     from driftree.learn.tree import Tree
 
@@ -31,7 +30,7 @@ class Readable:
 
     if TYPE_CHECKING:  # the estimator's own, further on in its bases
 
-        def _matrix(self, X: Any) -> NDArray[np.float64]: ...
+        def _encoded(self, X: Any) -> Batch: ...
 
     # ------------------------------------------------------------------ why it changed
     @undisturbed
@@ -214,7 +213,7 @@ class Readable:
         dict of str to Importance
             `earned`: nats per 1,000 rows that the present splits on the feature save, as measured;
             `weight`: how far it typically moves the log-odds inside the leaves.
-            `driftree.explain.describe` says how both are computed.
+            `driftree.explain.importance` says how both are computed.
 
         Examples
         --------
@@ -357,6 +356,11 @@ class Readable:
         units of the range seen), and a category counts 1 when it changes. So do numbers that were
         only 0 and 1 so far, which become nothing else, and numbers that never varied. A missing
         value stays missing and a present one present.
+
+        Where features are sparse, each that the row holds may become 0, which counts 1. Of those
+        that it does not hold, only what the tree may be split by (the features that matter most,
+        a few dozen) may come, with its usual value; and a text may become another such level.
+        Numbers that most rows hold move as described.
 
         The model knows no more about what is possible: a number may leave the range ever seen
         unless `ranges` keeps it, a whole number may become a fraction, and 0/1 columns that

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from driftree.explain.curves import LeafCurve
     from driftree.explain.describe import LeafModel
     from driftree.explain.readable import Readable
-    from driftree.learn.encoding import Encoder
     from driftree.learn.events import Condition
     from driftree.learn.tree import Tree
 
@@ -43,7 +42,8 @@ class Weight(NamedTuple):
         `first` value to its `last`.
     effect : float
         Change of the log-odds when a number grows by two standard deviations (in the paper's
-        setting: from its least to its largest value), or a 0/1 input from 0 to 1; of a curve the
+        setting: from its least to its largest value), a sparse one from 0 to its usual size, or
+        a 0/1 input from 0 to 1; of a curve the
         most that they rise or fall, as in `LeafModel`.
     is_number : bool
         Whether the input is a number with a unit; otherwise it is 0 or 1.
@@ -159,12 +159,10 @@ def rules(model: Readable, *, max_weights: int = 3) -> list[Rule]:
     tree, encoder = inside(model)
     shares = row_shares(tree)
     since = leaves_since(tree)
-    numbers = _number_names(tree, encoder)
     return [
         make_rule(
-            leaf_model(tree, encoder, leaf, shares[leaf]),
+            leaf_model(tree, encoder, leaf, shares[leaf], max_weights),
             class_shares(tree, leaf),
-            numbers,
             since[leaf],
             max_weights,
         )
@@ -175,18 +173,17 @@ def rules(model: Readable, *, max_weights: int = 3) -> list[Rule]:
 def make_rule(
     leaf: LeafModel,
     probabilities: dict[Hashable, float],
-    numbers: set[str],
     since: tuple[int | None, int | None],
     max_weights: int,
 ) -> Rule:
-    """Return a leaf as a rule; `numbers` are the names of inputs that are numbers."""
+    """Return a leaf as a rule."""
     weights = {}
     for label, own in leaf.weights.items():
         curves = leaf.curves[label]
         inputs = [
             Weight(name, curves[name].mean_slope, effect, is_number=True, curve=curves[name])
             if name in curves
-            else Weight(name, own[name], effect, name in numbers)
+            else Weight(name, own[name], effect, name in leaf.numbers)
             for name, effect in leaf.effects[label].items()
         ]
         weights[label] = tuple(
@@ -227,8 +224,3 @@ def leaves_since(tree: Tree) -> dict[int, tuple[int | None, int | None]]:
         return dict.fromkeys(tree.leaves(), (None, None))
     spots = tree.history.now.nodes
     return {leaf: (spots[leaf].since_step, spots[leaf].since_row) for leaf in tree.leaves()}
-
-
-def _number_names(tree: Tree, encoder: Encoder) -> set[str]:
-    names, columns = encoder.column_names(), tree.engine.value_column
-    return {names[column] for column in columns if column >= 0}

@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING
 
 from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
+from driftree.explain.sparse import say_forgotten
 from driftree.learn.events import ALL_DIGITS, format_number
 from driftree.learn.words import distinct_texts, nearest_name, printable
 
@@ -90,7 +91,7 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
             room = max(LEAST_WIDTH, width - len(branch))
             lines.append(branch + one_line(str(tree.path(node)[-1]), room))
         if engine.left[node] < 0:
-            leaf = leaf_model(tree, encoder, node, shares[node])
+            leaf = leaf_model(tree, encoder, node, shares[node], max_weights)
             lines.append(f"{INDENT * depth}{BRANCH}{_describe_leaf(leaf)}")
             margin = INDENT * depth + " " * len(BRANCH)
             frequent = class_shares(tree, node)
@@ -105,6 +106,8 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
             if len(leaf.weights) > MAX_LABELS:
                 lines.append(f"{margin}and {len(leaf.weights) - MAX_LABELS} rarer labels")
     lines += [one_line(line, width) for line in _say_codes(tree, encoder)]
+    if forgotten := say_forgotten(encoder):
+        lines.append(forgotten)
     return "\n".join(lines)
 
 
@@ -327,8 +330,8 @@ def _formula(
         elif " " in name:
             factor = f"({factor})"
         terms.append(f"{'-' if weight < 0 else '+'} {abs(weight):.{digits}g} * {factor}")
-    if len(names) > max_weights:
-        terms.append(f"+ {len(names) - max_weights} weaker")
+    if (n_weaker := len(names) - max_weights + leaf.n_weaker) > 0:
+        terms.append(f"+ {n_weaker:,} weaker")
     return terms
 
 

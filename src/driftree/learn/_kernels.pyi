@@ -12,10 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 _Doubles: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
+_Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
 _Ids: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
 _Flags: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
+SKETCH: int
+"""A grid sees sparse inputs hashed into so many."""
 LANES: int
 """The kernels' arrays are whole vectors of so many numbers."""
 MAX_LEVELS: int
@@ -36,6 +39,24 @@ def unquote(file: bytes, at: int) -> tuple[str, int] | None:
     Return None if its signs are not all printable ASCII, or if it has escapes of other signs than
     quotation marks and backslashes.
     """
+
+@final
+class SparseRows:
+    """What rows hold of sparse features: row i from begin[i] to begin[i + 1]."""
+
+    def __init__(
+        self, begin: NDArray[np.int64], ids: NDArray[np.int32], values: NDArray[np.float64]
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, rows: slice) -> SparseRows: ...
+    def take(self, rows: NDArray[np.int64]) -> SparseRows:
+        """Return rows by their places, as often as these are named."""
+    @property
+    def begin(self) -> NDArray[np.int64]: ...
+    @property
+    def ids(self) -> _Ids: ...
+    @property
+    def values(self) -> _Doubles: ...
 
 @final
 class StoredArrays:
@@ -100,9 +121,30 @@ class _RowFace:
     def codes(self, labels: NDArray[np.int64]) -> _Ids | None:
         """Return the codes of whole numbers, or None if Python must read them."""
 
+    # ------------------------------------------------------------------ sparse features
+    @property
+    def n_sparse(self) -> int:
+        """Sparse features that have a name."""
+    def sparse_names(self) -> list[Any]:
+        """Return the names by id; None is free."""
+    def restore_sparse(self, names: list[Any]) -> None:
+        """Take over the names of another model."""
+    def read_dicts(self, rows: list[Any], *, learning: bool) -> SparseRows | None:
+        """Return what dicts hold; None if something is wrong, or if what is new has no room."""
+    def sparse_ids(self, names: list[Any], *, learning: bool, centred: bool) -> list[int] | None:
+        """Return the ids of names, -1 if not known; None if what is new has no room."""
+
 @final
 class MeasuredRowFace(_RowFace):
     """The face of a `MeasuredEngine`."""
+
+    def give_up(self, ids: NDArray[np.int32]) -> None:
+        """Forget sparse features."""
+    def promote(self, known: object, id: int, has_column: bool) -> int:
+        """Make a feature of a sparse one, and take over the words with its name.
+
+        With a column it is one like any other; without, it may only be split upon.
+        """
 
 @final
 class PaperRowFace(_RowFace):
@@ -161,13 +203,15 @@ class _TreeEngine:
         These are `names`, {name: feature}; `levels`, per feature {level: code} or None; and
         `labels`, {label: code}.
         """
-    def most_probable(self, X: NDArray[np.float64]) -> NDArray[np.int64]:
+    def most_probable(
+        self, X: NDArray[np.float64], sparse: SparseRows | None = None
+    ) -> NDArray[np.int64]:
         """Return the code of each row's most probable class."""
-    def probabilities(self, X: NDArray[np.float64]) -> _Matrix:
+    def probabilities(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
         """Return the class probabilities, [rows, classes]."""
-    def logits(self, X: NDArray[np.float64]) -> _Matrix:
+    def logits(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
         """Return the leaves' linear logits, [rows, outputs]."""
-    def leaves(self, X: NDArray[np.float64]) -> _Ids:
+    def leaves(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Ids:
         """Return the leaf that each row reaches."""
     def weights(self, node: int) -> _Matrix:
         """Return the weights of a node's model, [outputs, columns and then bends]."""
@@ -244,6 +288,9 @@ class _TreeEngine:
     @property
     def scale_factor(self) -> _Doubles:
         """Inputs are (x - shift) * factor: the factor."""
+    @property
+    def absent(self) -> _Doubles:
+        """What each feature is in a row that does not say: NaN, or 0."""
     @property
     def scale_is_indicator(self) -> _Flags:
         """Whether a numeric feature was only 0 and 1 so far, and is not scaled or clipped."""
@@ -368,14 +415,20 @@ class _ModelTreeEngine(_TreeEngine):
 
     # ------------------------------------------------------------------ rows
     def learn(
-        self, X: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64]
+        self,
+        X: NDArray[np.float64],
+        targets: NDArray[np.float64],
+        weights: NDArray[np.float64],
+        sparse: SparseRows | None = None,
     ) -> None:
         """Take one step with a set of rows: X [rows, features], NaN is missing; class codes."""
-    def inputs(self, X: NDArray[np.float64]) -> _Matrix:
+    def inputs(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
         """Return the inputs of the simple models, [rows, columns]; the first is 1."""
 
     # ------------------------------------------------------------------ what is due, and changes
-    def inputs_at(self, node: int, X: NDArray[np.float64]) -> _Matrix:
+    def inputs_at(
+        self, node: int, X: NDArray[np.float64], sparse: SparseRows | None = None
+    ) -> _Matrix:
         """Return the inputs of rows for the model of a node, [rows, columns and then bends]."""
     def split(self, node: int, place: int) -> None:
         """Give a node two children by one of its candidates, in place of what it had."""
@@ -458,6 +511,7 @@ class MeasuredEngine(_ModelTreeEngine):
         most_sure: float,
         variance: float,
         sureness_window: float,
+        sparse_step: float,
         mean_curvature: bool,
         floor_first: float,
         floor_first_rows: float,
@@ -467,7 +521,11 @@ class MeasuredEngine(_ModelTreeEngine):
     ) -> None:
         """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
     def accumulate(
-        self, X: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64]
+        self,
+        X: NDArray[np.float64],
+        targets: NDArray[np.float64],
+        weights: NDArray[np.float64],
+        sparse: SparseRows | None = None,
     ) -> MeasuredSums:
         """Return what rows would add to the tree; nothing changes."""
     def absorb(self, sums: MeasuredSums) -> None:
@@ -488,6 +546,45 @@ class MeasuredEngine(_ModelTreeEngine):
         self, node: int
     ) -> tuple[list[int], _Doubles, np.ndarray[tuple[int, int, int], np.dtype[np.float64]]]:
         """Return first slots (and the end), counts [slots], gradients [slots, outputs, columns]."""
+    # ------------------------------------------------------------------ sparse features
+    absent_is_zero: bool
+    """Whether all features are sparse until they get a column."""
+    most_sparse: int
+    """Sparse features that may have a name."""
+    look_at: int
+    """Rows at which Python wants to look for features worth a column; set by it."""
+    @property
+    def n_given_up(self) -> int:
+        """Sparse features that were forgotten."""
+    @property
+    def energy_of_all(self) -> float:
+        """Energy of the gradient of an input that is always 1."""
+    @property
+    def sparse_weight(self) -> _Floats:
+        """Rows that held each sparse feature; `sparse_mean`, `sparse_squares` are of its values."""
+    @property
+    def sparse_mean(self) -> _Floats: ...
+    @property
+    def sparse_squares(self) -> _Floats: ...
+    @property
+    def sparse_energy(self) -> _Floats:
+        """Energy of each one's gradient."""
+    @property
+    def sparse_feature(self) -> _Ids:
+        """The feature that each has become, or -1."""
+    @property
+    def sparse_is_centred(self) -> _Flags: ...
+    def sparse_weights(self, node: int) -> tuple[_Ids, _Matrix]:
+        """Return ids and weights [ids, outputs] that a node's model has."""
+    def sparse_inputs(self, sparse: SparseRows) -> tuple[NDArray[np.int64], _Ids, _Doubles]:
+        """Return begin, ids and inputs of what has no column."""
+    def make_sparse(self, n: int) -> None:
+        """Make places for so many sparse features in all."""
+    def fade_sparse(self, keep: float) -> None:
+        """Let what is known of sparse features count for less."""
+    def fade_energy(self, keep: float) -> None:
+        """Let the energy so far count for less."""
+
     def proposals(self, node: int) -> list[tuple[float, int, float, bool, bool, int, float]]:
         """Return per feature (score, feature, threshold, equality, missing_left, slot, share)."""
     def start_trial(
@@ -582,7 +679,11 @@ class PaperEngine(_ModelTreeEngine):
     ) -> None:
         """Make a tree of one leaf."""
     def accumulate(
-        self, X: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64]
+        self,
+        X: NDArray[np.float64],
+        targets: NDArray[np.float64],
+        weights: NDArray[np.float64],
+        sparse: SparseRows | None = None,
     ) -> PaperSums:
         """Return what rows would add to the tree; nothing changes."""
     def absorb(self, sums: PaperSums) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.memory import text_bytes
-from driftree.learn.tables import Columns
+from driftree.learn.tables import Columns, SparseMatrix
 from driftree.learn.validation import check_keys, is_missing, plain, row_of, unhashable
 from driftree.learn.words import shown
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from driftree.learn._kernels import _TreeEngine
+    from driftree.learn._kernels import SparseRows, _TreeEngine
     from driftree.learn.tables import Table
     from driftree.learn.validation import Rows
     from driftree.learn.vocabulary import Vocabulary
@@ -77,6 +77,13 @@ class Batch(NamedTuple):
 
     matrix: NDArray[np.float64]
     news: News
+    sparse: SparseRows | None = None
+    """What the rows hold of sparse features."""
+
+    @property
+    def rows(self) -> tuple[NDArray[np.float64], SparseRows | None]:
+        """The rows as the kernels take them."""
+        return self.matrix, self.sparse
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +119,10 @@ class ColumnReader:
             return self._read_array(X, names)
         if isinstance(X, Columns):
             return self._read_lists(X, names)
+        if isinstance(X, SparseMatrix):
+            return self._read_array(X.matrix.toarray(), names)
         if all(dtype.is_numeric() for dtype in X.schema.dtypes()):
-            return self._read_array(_to_numpy(X), names)
+            return self._read_array(to_numpy(X), names)
         frame = X if self.rows is None else X[self.rows.tolist(), :]
         columns = [
             _to_column(name, series)
@@ -303,7 +312,7 @@ def check_finite(name: Hashable, numbers: NDArray[np.float64], rows: Rows) -> No
         )
 
 
-def _to_numpy(data: Any) -> NDArray[np.float64]:
+def to_numpy(data: Any) -> NDArray[np.float64]:
     """Return a frame or series of numbers as float64, NaN where missing."""
     if data.implementation.is_pandas_like():  # whose missing value is not a float
         return np.asarray(data.to_native().to_numpy(dtype=np.float64, na_value=math.nan))
@@ -313,7 +322,7 @@ def _to_numpy(data: Any) -> NDArray[np.float64]:
 def _to_column(name: Hashable, series: Any) -> Column:
     dtype = series.dtype
     if dtype.is_numeric():
-        return Column(name, _to_numpy(series))
+        return Column(name, to_numpy(series))
     cells, is_category = series.to_list(), isinstance(dtype, (nw.Categorical, nw.Enum))
     is_typed = str(getattr(series.to_native(), "dtype", "")) != "object"
     if is_typed and series.null_count() == len(series):

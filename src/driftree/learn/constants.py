@@ -20,6 +20,8 @@ class MeasuredConstants:
     """Rows of a batch that make one step, at most,"""
     step_cells: int = 8_000_000
     """and cells of the models' matrices that it may touch: 200 rows of up to 200 inputs."""
+    step_values: int = 250_000
+    """Values of sparse features that a step may hold: 200 rows of up to 1,250."""
     sample_rows: int = 500
     """Rows of the stream between samples for the history, at first."""
 
@@ -54,6 +56,22 @@ class MeasuredConstants:
     """Rows over which a curve must have earned enough to stay."""
     most_bars: int = 5
     """After each trial of a model that failed, the next waits twice as long, so many times."""
+
+    # Sparse features
+    sparse_step: float = 0.5
+    """Adagrad's step for inputs without a column; it is 1 for those with one."""
+    first_look_rows: int = 200
+    """Rows of the stream after which features may get a column for the first time,"""
+    look_rows: int = 10_000
+    """and between two such looks, at most: they double until then."""
+    prominent_share: float = 0.02
+    """Of the gradients' energy that a feature must have to be split upon,"""
+    prominent_rows: float = 20
+    """rows that must have held it,"""
+    most_prominent: int = 16
+    """and how many there may be,"""
+    most_columns: int = 100
+    """but for those that most rows hold: so many of these."""
 
     # What a change must prove
     nats_per_parameter: float = 0.1

@@ -14,7 +14,7 @@ import numpy as np
 from driftree.learn._kernels import MAX_LEVELS, all_finite
 from driftree.learn.columns import ColumnReader
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
-from driftree.learn.tables import array_names
+from driftree.learn.tables import SparseMatrix, array_names
 from driftree.learn.validation import plain
 from driftree.learn.words import distinct_texts, list_names
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from driftree.learn._kernels import _RowFace, _TreeEngine
     from driftree.learn.columns import Batch
+    from driftree.learn.sparse import SparseFeatures
     from driftree.learn.tables import Table
     from driftree.learn.validation import Rows
     from driftree.learn.vocabulary import Vocabulary
@@ -44,6 +45,9 @@ class Encoder:
     indicators : bool
         True: every level gets its own 0/1 input. False (the paper's setting): numbers stay numbers
         and strings become numbers in order of appearance; only the splits treat them as categories.
+    sparse : SparseFeatures, optional
+        Reads all rows instead, if what they do not hold is 0. The features are then those that
+        have got a column.
 
     Attributes
     ----------
@@ -59,7 +63,9 @@ class Encoder:
         categorical: Iterable[Hashable] | None,
         *,
         indicators: bool,
+        sparse: SparseFeatures | None = None,
     ) -> None:
+        self.sparse = sparse
         self.row_face = row_face
         self.engine = engine
         self.categorical = as_set(categorical)
@@ -116,6 +122,8 @@ class Encoder:
         is_first : bool
             Whether there are no other features than these; then `categorical` must name them.
         """
+        if self.sparse is not None:
+            return self.sparse.read(X, names, learning=learning, rows=rows)
         if names is None:
             names = self._own_names(X)
         if is_first:
@@ -128,6 +136,8 @@ class Encoder:
         """Read one row."""
         if not hasattr(x, "items"):
             raise TypeError(f"a row must be a dict of feature names to values, got {x!r}")
+        if self.sparse is not None:
+            return self.sparse.read_dicts([x], learning=learning)
         declared = self.declared(list(x)) if learning else frozenset()
         return ColumnReader(self.known, self.engine, self.indicators, learning, declared).read_row(
             x
@@ -137,7 +147,8 @@ class Encoder:
         """Tell whether an array can be used as it is: its columns are known and hold numbers."""
         known = self.known
         return (
-            known.has_array_names
+            self.sparse is None
+            and known.has_array_names
             and known.is_numeric
             and X.shape[1] == len(known.names)
             and X.flags.c_contiguous
@@ -146,7 +157,7 @@ class Encoder:
         )
 
     def _own_names(self, X: Table) -> Sequence[Hashable]:
-        if not isinstance(X, np.ndarray):
+        if not isinstance(X, (np.ndarray, SparseMatrix)):
             return list(X.columns)
         known, width = self.known, X.shape[1]
         if known.has_array_names and width == len(known.names):
@@ -166,6 +177,7 @@ class Encoder:
             "names": dict(self.names),
             "levels": [None if codes is None else dict(codes) for codes in self.levels],
             "categorical": sorted(self.categorical, key=repr),
+            "sparse_names": self.row_face.sparse_names(),
         }
 
     # ------------------------------------------------------------------ names

@@ -15,8 +15,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from driftree.learn import growth
+from driftree.learn.columns import Batch, News
+from driftree.learn.sparse import looks_sparse
 from driftree.learn.state import LearntState, undisturbed
-from driftree.learn.tables import Rows, check_rows, read_frame
+from driftree.learn.tables import SparseMatrix, check_rows, read_rows
 from driftree.learn.weights import read_weights
 
 if TYPE_CHECKING:
@@ -24,13 +26,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from driftree.learn.columns import Batch, News
+    from driftree.learn._kernels import SparseRows
     from driftree.learn.state import LearningTree
     from driftree.learn.tables import Seen
     from driftree.learn.target import Answers
     from driftree.learn.weights import Weights
 
 SEEN = ("n_features_in_", "feature_names_in_")
+FIRST_ROWS = 10
+"""Dicts that may show that rows are sparse."""
 
 
 class Lesson(NamedTuple):
@@ -46,6 +50,8 @@ class Lesson(NamedTuple):
     """What scikit-learn wants to be remembered, if this is the first batch."""
     step_rows: int | None = None
     """Rows of a step, at most; None is what the tree takes."""
+    sparse: SparseRows | None = None
+    """What the rows hold of sparse features."""
 
     @classmethod
     def of(
@@ -59,10 +65,11 @@ class Lesson(NamedTuple):
         step_rows: int | None = None,
     ) -> Lesson:
         """Learn each row as often as its weight says."""
-        X, copies = batch.matrix, weights.copies
+        X, sparse, copies = batch.matrix, batch.sparse, weights.copies
         if copies is not None:
             X, answers = X[copies], answers._replace(codes=answers.codes[copies])
-        return cls(tree, X, answers, weights.shares, batch.news, seen, step_rows)
+            sparse = None if sparse is None else sparse.take(copies.astype(np.int64))
+        return cls(tree, X, answers, weights.shares, batch.news, seen, step_rows, sparse)
 
 
 class StreamEstimator(LearntState):
@@ -184,14 +191,16 @@ class StreamEstimator(LearntState):
         afresh : bool
             Whether what was learnt before does not count.
         """
-        rows = (
-            Rows(read_frame(X), None, None) if by_name else check_rows(X, self, is_first=is_first)
-        )
+        rows = read_rows(X) if by_name else check_rows(X, self, is_first=is_first)
         n_rows = len(rows.table)
         weights = read_weights(sample_weight, n_rows)
         if is_first and not len(weights.shares):
             raise ValueError("Sample weights must contain at least one non-zero number.")
-        tree = self._own_tree(afresh=afresh)
+        is_sparse = rows.is_wide or isinstance(rows.table, SparseMatrix)
+        tree = self._own_tree(afresh=afresh, is_sparse=is_sparse)
+        is_told = getattr(self, "absent", None) is not None
+        if rows.is_wide and tree is not self._tree and tree.encoder.sparse and not is_told:
+            tree.encoder.sparse.is_wide = True
         batch = tree.encoder.read(
             rows.table, rows.names, learning=True, rows=weights.rows, is_first=is_first
         )
@@ -209,15 +218,30 @@ class StreamEstimator(LearntState):
         tree = self._own_tree()
         if not len(weights.shares):
             return None
+        if self._may_be_sparse(tree) and looks_sparse(x, tree.encoder.names):
+            labels = tree.target.label_list  # all that is kept of the few rows so far
+            tree = self._own_tree(afresh=True, is_sparse=True)
+            with tree.engine.writing():
+                growth.commit(tree, News(), labels)
         batch = tree.encoder.read_dict(x, learning=True)
         answers = tree.target.read([y], 1)
         return Lesson.of(tree, batch, answers, weights)
 
-    def _own_tree(self, *, afresh: bool = False) -> LearningTree:
+    def _may_be_sparse(self, tree: LearningTree) -> bool:
+        """Tell whether the first dicts may still show that what is absent is 0."""
+        return (
+            getattr(self, "_takes_sparse", False)
+            and getattr(self, "absent", None) is None
+            and tree.encoder.sparse is None
+            and tree.engine.n_rows < FIRST_ROWS
+            and "n_features_in_" not in self.__dict__
+        )
+
+    def _own_tree(self, *, afresh: bool = False, is_sparse: bool = False) -> LearningTree:
         """Return the tree, or a new one; `_learn` keeps it when nothing can fail."""
         if self._tree is not None and not afresh:
             return self._tree
-        return self._new_tree(self._read_parameters(), self.categorical)
+        return self._new_tree(self._read_parameters(is_sparse=is_sparse), self.categorical)
 
     # ------------------------------------------------------------------ then commit, then steps
     def _learn(self, lesson: Lesson | None) -> None:
@@ -235,6 +259,8 @@ class StreamEstimator(LearntState):
     ) -> None:
         """Cut rows into steps and learn them; the first one brings what is new in a lesson."""
         fresh, most = lesson, None if lesson is None else lesson.step_rows
+        sparse = None if lesson is None else lesson.sparse
+        begin = None if sparse is None else sparse.begin
         start = 0
         while start < len(X):
             with tree.engine.writing():  # nobody looks between the sums and the decisions
@@ -242,8 +268,10 @@ class StreamEstimator(LearntState):
                     growth.commit(tree, fresh.news, fresh.answers.new)
                     tree.finish()
                 size = tree.step_rows if most is None else min(most, tree.step_rows)
+                if begin is not None and tree.encoder.sparse is not None:
+                    size = tree.encoder.sparse.step_rows(begin, start, size)
                 rows = slice(start, start + size)
-                tree.learn(X[rows], y[rows], w[rows])
+                tree.learn(X[rows], y[rows], w[rows], None if sparse is None else sparse[rows])
                 if fresh is not None:
                     self._keep(tree, fresh.seen)
                     fresh = None
@@ -299,20 +327,20 @@ class StreamEstimator(LearntState):
         return True
 
     # ------------------------------------------------------------------ rows to leaves
-    def _matrix(self, X: Any) -> NDArray[np.float64]:
+    def _encoded(self, X: Any) -> Batch:
         if self._is_ready(X, self._tree):
-            return X  # type: ignore[no-any-return]
+            return Batch(X, News())
         check_is_fitted(self)
         assert self._tree is not None
-        table, names, _ = check_rows(X, self, is_first=False)
-        return self._tree.encoder.read(table, names, learning=False).matrix
+        table, names, *_ = check_rows(X, self, is_first=False)
+        return self._tree.encoder.read(table, names, learning=False)
 
     @undisturbed
     def apply(self, X: Any) -> NDArray[np.int32]:
         """Return the id of the leaf that each row reaches."""
-        matrix = self._matrix(X)
+        batch = self._encoded(X)
         assert self._tree is not None
-        return self._tree.engine.leaves(matrix)
+        return self._tree.engine.leaves(*batch.rows)
 
 
 def _is_empty(values: Any) -> bool:

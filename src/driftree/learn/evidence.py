@@ -234,6 +234,7 @@ class MeasuredTrials:
             most_sure=c.most_sure,
             variance=c.variance,
             sureness_window=c.sureness_window,
+            sparse_step=c.sparse_step,
             mean_curvature=c.mean_curvature,
             floor_first=c.floor_first,
             floor_first_rows=c.floor_first_rows,
@@ -241,6 +242,7 @@ class MeasuredTrials:
             floor_least=c.floor_least,
             floor_most=c.floor_most,
         )
+        self.engine.absent_is_zero = p.absent == "zero"
         self.models = ModelTrials(self.engine, c, p)
 
     def step_rows(self) -> int:
@@ -404,10 +406,13 @@ class MeasuredTrials:
         n_categorical = int(categorical.sum())
         slot_bytes = 4 * engine.n_outputs * engine.stride
         bins = self._bins(slot_bytes, n_categorical, len(categorical) - n_categorical)
+        absent = engine.absent
         slots: list[int] = []
         edges: list[float] = []
         for j, is_category in enumerate(categorical):
             own = np.empty(0) if is_category else quantile_edges(first_rows[:, j], bins)
+            if absent[j] == 0 and 0 not in own:  # whether a row holds it
+                own = np.sort(np.append(own, 0.0))
             slots.append(MAX_LEVELS + 2 if is_category else len(own) + 2)
             edges.extend(own)
             edges.extend([math.nan] * (slots[-1] - len(own)))

@@ -65,8 +65,8 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
 
     @undisturbed
     def _read_and_predict(self, X: Any) -> NDArray[Any]:
-        matrix = self._matrix(X)
-        return self._fitted.target.predict(matrix)
+        batch = self._encoded(X)
+        return self._fitted.target.predict(*batch.rows)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each label (in the order of `classes_`) for each row."""
@@ -77,8 +77,8 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
 
     @undisturbed
     def _read_and_predict_proba(self, X: Any) -> NDArray[np.float64]:
-        matrix = self._matrix(X)
-        return self._fitted.engine.probabilities(matrix)
+        batch = self._encoded(X)
+        return self._fitted.engine.probabilities(*batch.rows)
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the logarithm of `predict_proba`."""
@@ -88,9 +88,9 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
     @undisturbed
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the log-odds of `classes_[1]` (two classes) or one logit per label."""
-        matrix = self._matrix(X)
+        batch = self._encoded(X)
         engine = self._fitted.engine
-        logits = engine.logits(matrix)
+        logits = engine.logits(*batch.rows)
         return logits if engine.n_outputs > 1 else logits[:, 0]
 
     # ------------------------------------------------------------------ River
@@ -116,14 +116,14 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         if known is not None:
             return known
         with tree.engine.reading():
-            return tree.target.probabilities_of(tree.encoder.read_dict(x, learning=False).matrix)
+            return tree.target.probabilities_of(*tree.encoder.read_dict(x, learning=False).rows)
 
     @undisturbed
     def predict_many(self, X: Any) -> Any:
         """Return the labels as a series of the same kind as the frame; of a dict, as an array."""
         frame, tree = read_frame(X), self._tree
         if tree is not None:
-            return tree.target.to_column(tree.encoder.read(frame, learning=False).matrix, frame)
+            return tree.target.to_column(*tree.encoder.read(frame, learning=False).rows, frame)
         if isinstance(frame, Columns):
             return np.full(len(frame), None)
         return dataframe.to_native_series([None] * len(frame), name=None, like=frame)
@@ -138,7 +138,7 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         frame, tree = read_frame(X), self._tree
         columns: dict[Any, NDArray[np.float64]] = {}
         if tree is not None:
-            columns = tree.target.to_columns(tree.encoder.read(frame, learning=False).matrix)
+            columns = tree.target.to_columns(*tree.encoder.read(frame, learning=False).rows)
         if isinstance(frame, Columns):
             return columns
         return dataframe.to_native_frame(columns, like=frame)

@@ -64,6 +64,9 @@ def restore(tree: GrowingTree, learnt: Mapping[str, Any]) -> None:
     check_codes(encoder.engine, names, levels, labels, indicators=encoder.indicators)
     known = learnt.get("known") or Vocabulary.of(names, levels, labels)
     _exchange(encoder, known, News())
+    encoder.row_face.restore_sparse(learnt.get("sparse_names", []))
+    if encoder.sparse is not None:
+        encoder.sparse.restored()
 
 
 def _exchange(encoder: Encoder, known: Vocabulary, news: News) -> None:

@@ -113,9 +113,14 @@ def check_budget(tree: Sized, size: Size) -> None:
     raise ValueError(
         f"{size.n_features:,} features as {size.n_columns:,} inputs and {size.n_classes:,} classes "
         f"would take {needed / 2**30:.1f} GiB in a tree of one leaf, at most "
-        f"{MOST_BYTES / 2**30:.1f} GiB are allowed: choose, hash or project the features, merge "
-        f"rare classes{_savers(tree)}"
+        f"{MOST_BYTES / 2**30:.1f} GiB are allowed: choose, hash or project the features, "
+        f"{_ways_out(tree)}merge rare classes{_savers(tree)}"
     )
+
+
+def _ways_out(tree: Sized) -> str:
+    is_open = getattr(tree.parameters, "absent", "zero") == "missing"
+    return "start a new model with absent='zero', " if is_open else ""
 
 
 def _savers(tree: Sized) -> str:

@@ -129,7 +129,7 @@ class ModelTrials:
 
         While bends that failed are barred, another memory has its turn.
         """
-        if self.max_bends == 0:
+        if self.max_bends == 0 or self.engine.n_columns == 1:  # only an intercept
             return
         engine, rows = self.engine, self.engine.node(node).rows
         trial, candidate = engine.bend_trial(node), self.candidate(node)
@@ -203,7 +203,7 @@ class ModelTrials:
         engine, present = self.engine, self.bends(node)
         room = self.max_bends - len(present)
         taken = {feature for feature, _, _ in present} | set(
-            np.flatnonzero(engine.scale_is_indicator)
+            np.flatnonzero(engine.scale_is_indicator | (engine.value_column < 0))
         )
         edges = {
             j: own

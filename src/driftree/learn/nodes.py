@@ -9,8 +9,9 @@ from driftree.learn.events import Condition, make_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from driftree.learn._kernels import _TreeEngine
+    from driftree.learn._kernels import _RowFace, _TreeEngine
     from driftree.learn.encoding import Encoder
+    from driftree.learn.sparse import SparseFeatures
     from driftree.learn.target import Labels
 
 
@@ -27,6 +28,10 @@ class TreeNodes:
 
     def __init__(self, engine: _TreeEngine) -> None:
         self.engine = engine
+
+    def sparse_features(self, row_face: _RowFace) -> SparseFeatures | None:
+        """Return what reads rows that hold few of many features; None if it does not take them."""
+        return None
 
     @property
     def n_nodes(self) -> int:

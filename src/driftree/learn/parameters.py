@@ -39,6 +39,7 @@ RANGES = {
     "bins": Range(2, 1024, "from 2 to 1024", whole=True),
     "trials": Range(1, 64, "from 1 to 64", whole=True),
     "max_bends": Range(0, 1024, "from 0 to 1024", whole=True),
+    "max_features": Range(1, 2**31 - 1, "from 1 to 2**31 - 1", whole=True),
     "max_nodes": Range(1, 65535, "from 1 to 65535", whole=True),
     "max_depth": Range(0, 1000, "from 0 to 1000", whole=True),
     "learning_rate": Range(0, 1e6, "above 0 and at most 1e6", open_low=True),
@@ -98,6 +99,13 @@ class MeasuredParameters(TreeParameters):
     bins: int = 64
     trials: int = 3
     max_bends: int = 64
+    absent: str = "missing"
+    max_features: int = 2**18
+
+    def __post_init__(self) -> None:
+        if self.absent not in ("missing", "zero"):
+            raise ValueError(f"absent must be 'missing', 'zero' or None, got {self.absent!r}")
+        TreeParameters.__post_init__(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from driftree.learn._kernels import Turn, _TreeEngine
+    from driftree.learn._kernels import SparseRows, Turn, _TreeEngine
     from driftree.learn.memory import Size
     from driftree.learn.nodes import TreeNodes
 
@@ -60,7 +60,13 @@ class LearningTree(Protocol):
     def step_rows(self) -> int:
         """Rows of a batch that are learnt at a time, at most."""
 
-    def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
+    def learn(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[np.int32],
+        w: NDArray[np.float64],
+        sparse: SparseRows | None = None,
+    ) -> None:
         """Take one step with at most `step_rows` rows; who calls has the engine's turn."""
 
     def decide(self) -> None:
@@ -92,7 +98,13 @@ class LearningTree(Protocol):
 def connect(tree: TreeNodes, categorical: Sequence[Hashable] | None, *, indicators: bool) -> None:
     """Give a new tree its encoder and its target, which share one vocabulary."""
     row_face = tree.engine.row_face(NO_WORDS)
-    tree.encoder = Encoder(row_face, tree.engine, categorical, indicators=indicators)
+    tree.encoder = Encoder(
+        row_face,
+        tree.engine,
+        categorical,
+        indicators=indicators,
+        sparse=tree.sparse_features(row_face),
+    )
     tree.target = Labels(row_face, tree.engine)
 
 
@@ -150,8 +162,8 @@ class LearntState(Unsaved):
     categorical: Sequence[Hashable] | None
     _tree: LearningTree | None = None
 
-    def _read_parameters(self) -> Any:
-        """Return the parameters, checked."""
+    def _read_parameters(self, *, is_sparse: bool = False) -> Any:
+        """Return the parameters, checked; of a model whose first rows are sparse."""
         raise NotImplementedError
 
     @staticmethod

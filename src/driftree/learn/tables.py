@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import narwhals.stable.v2 as nw
 import numpy as np
+import scipy.sparse
 from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
@@ -63,8 +64,65 @@ class Columns:
         return list(self.arrays)
 
 
+class SparseMatrix:
+    """A matrix of SciPy's in rows: what it does not store is 0.
+
+    Examples
+    --------
+    >>> len(SparseMatrix.of(np.eye(3)))
+    3
+    """
+
+    def __init__(self, matrix: Any, *, is_dense: bool = False) -> None:
+        self.matrix = matrix
+        self.shape = matrix.shape
+        self.is_dense = is_dense
+        """Whether all cells are stored, zeros, too: what is not is missing."""
+
+    @classmethod
+    def of(cls, X: Any) -> SparseMatrix:
+        """Take any matrix or array, sparse or not; NaN is missing, which is 0."""
+        matrix = scipy.sparse.csr_array(X, dtype=np.float64)
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+        return cls(matrix)
+
+    @classmethod
+    def of_dense(cls, X: NDArray[Any]) -> SparseMatrix:
+        """Take an array whose zeros are numbers like any other."""
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        n, m = X.shape
+        columns = np.tile(np.arange(m, dtype=np.int32), n)
+        begin = np.arange(n + 1, dtype=np.int64) * m
+        matrix = scipy.sparse.csr_array((X.reshape(-1), columns, begin), shape=X.shape)
+        return cls(matrix, is_dense=True)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+
 Frame = nw.DataFrame[Any] | Columns
-Table = NDArray[Any] | Frame
+Table = NDArray[Any] | Frame | SparseMatrix
+
+WIDE = 512  # columns of a table up to which all are learnt together: its square is what that costs
+
+
+def holds_numbers(table: Table) -> bool:
+    """Tell whether all cells of a table have numeric types.
+
+    Examples
+    --------
+    >>> holds_numbers(np.eye(2)), holds_numbers(Columns({"age": [31, 47], "car": ["van", None]}))
+    (True, False)
+    """
+    if isinstance(table, SparseMatrix):
+        return True
+    if isinstance(table, np.ndarray):
+        return table.dtype.kind in "fiu"
+    if isinstance(table, Columns):
+        return bool(table.arrays) and all(own.dtype.kind in "fiu" for own in table.arrays.values())
+    return all(dtype.is_numeric() for dtype in table.schema.dtypes())
 
 
 def array_names(n: int) -> list[Hashable]:
@@ -91,6 +149,21 @@ class Rows(NamedTuple):
     """The columns' names, if they are not the table's own."""
     seen: Seen | None
     """What to remember of the first table."""
+    is_wide: bool
+    """Whether it holds numbers in more columns than are learnt together."""
+
+    @classmethod
+    def of(
+        cls, table: Table, names: list[Hashable] | None = None, seen: Seen | None = None
+    ) -> Rows:
+        """Look at how wide a table is; a sparse matrix is not, as it stores little."""
+        is_many = not isinstance(table, SparseMatrix) and table.shape[1] > WIDE
+        return cls(table, names, seen, is_many and holds_numbers(table))
+
+
+def read_rows(X: Any) -> Rows:
+    """Return a frame, or a dict of columns, by River's rules: features are known by name."""
+    return Rows.of(read_frame(X))
 
 
 def check_rows(X: Any, estimator: Any, *, is_first: bool) -> Rows:
@@ -104,11 +177,13 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> Rows:
     table: Table = X
     if not is_plain:
         table = read_frame(X) if is_frame else _to_rectangle(X, estimator)
+    if isinstance(table, SparseMatrix):
+        X = table.matrix
     if is_frame and 0 in table.shape:
         what = "sample" if table.shape[0] == 0 else "feature"
         raise ValueError(f"X has 0 {what}(s) (shape={table.shape}), but needs at least 1")
     if not is_first and not hasattr(estimator, "n_features_in_"):
-        return Rows(table, None, None)
+        return Rows.of(table)
     width = table.shape[1]
     if not is_first and width != estimator.n_features_in_:
         raise ValueError(
@@ -122,11 +197,12 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> Rows:
     if isinstance(table, Columns):
         _check_names(table, known, is_first=is_first)
     elif is_first or is_frame or names is not None:
-        validate_data(known, X if is_frame else table, reset=is_first, skip_check_array=True)
+        is_own = is_frame or isinstance(table, SparseMatrix)
+        validate_data(known, X if is_own else table, reset=is_first, skip_check_array=True)
     names = getattr(known, "feature_names_in_", None)
     if is_frame:
-        return Rows(table, array_names(width) if names is None else None, seen)
-    return Rows(table, None if names is None else names.tolist(), seen)
+        return Rows.of(table, array_names(width) if names is None else None, seen)
+    return Rows.of(table, None if names is None else names.tolist(), seen)
 
 
 def _check_names(table: Columns, known: Any, *, is_first: bool) -> None:
@@ -170,8 +246,13 @@ def to_frame(X: Any) -> nw.DataFrame[Any]:
     return frame
 
 
-def _to_rectangle(X: Any, estimator: object) -> NDArray[Any]:
+def _to_rectangle(X: Any, estimator: object) -> NDArray[Any] | SparseMatrix:
     """Return a two-dimensional array: float64, or objects where there is more than numbers."""
+    if scipy.sparse.issparse(X) and getattr(estimator, "_takes_sparse", False):
+        checked = check_array(
+            X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, estimator=estimator
+        )
+        return SparseMatrix.of(checked)
     if not hasattr(X, "dtype"):
         _check_sequence(X)
         X = from_sequence(X)
@@ -188,13 +269,12 @@ def _to_rectangle(X: Any, estimator: object) -> NDArray[Any]:
             "imaginary parts as two columns"
         )
     with np.errstate(over="ignore"):  # a long double beyond float64 is infinity: refused by name
-        checked: NDArray[Any] = check_array(
+        return check_array(  # type: ignore[no-any-return]
             unmasked(X),
             dtype=None if X.dtype.kind in "OUSb" else np.float64,
             ensure_all_finite=False,  # the encoder says where
             estimator=estimator,
         )
-    return checked
 
 
 def _check_sequence(X: Any) -> None:

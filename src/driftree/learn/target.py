@@ -32,7 +32,7 @@ from driftree.learn.words import shown
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from driftree.learn._kernels import _RowFace, _TreeEngine
+    from driftree.learn._kernels import SparseRows, _RowFace, _TreeEngine
     from driftree.learn.tables import Frame
     from driftree.learn.validation import Rows
     from driftree.learn.vocabulary import Vocabulary
@@ -135,19 +135,23 @@ class Labels:
         return {"labels": dict(self.labels)}
 
     # ------------------------------------------------------------------ predictions
-    def predict(self, matrix: NDArray[np.float64]) -> NDArray[Any]:
+    def predict(
+        self, matrix: NDArray[np.float64], sparse: SparseRows | None = None
+    ) -> NDArray[Any]:
         """Return the most probable label of each row."""
-        codes = self.engine.most_probable(matrix)  # first: another thread may add a label
+        codes = self.engine.most_probable(matrix, sparse)  # first: another thread may add a label
         return np.asarray(self.classes[codes])
 
-    def probabilities_of(self, matrix: NDArray[np.float64]) -> dict[Any, float]:
+    def probabilities_of(
+        self, matrix: NDArray[np.float64], sparse: SparseRows | None = None
+    ) -> dict[Any, float]:
         """Return the probability of each label for the only row."""
-        proba = self.engine.probabilities(matrix)[0]
+        proba = self.engine.probabilities(matrix, sparse)[0]
         return dict(zip(self.label_list, proba.tolist(), strict=True))
 
-    def to_column(self, matrix: NDArray[np.float64], like: Frame) -> Any:
+    def to_column(self, matrix: NDArray[np.float64], sparse: SparseRows | None, like: Frame) -> Any:
         """Return the most probable labels as a series of the same kind as a frame, or an array."""
-        codes = self.engine.probabilities(matrix).argmax(axis=1)
+        codes = self.engine.probabilities(matrix, sparse).argmax(axis=1)
         if isinstance(like, Columns):
             return self.classes[codes]
         labels = self.label_list
@@ -159,9 +163,11 @@ class Labels:
             )
         return dataframe.to_native_series([labels[code] for code in codes], name=None, like=like)
 
-    def to_columns(self, matrix: NDArray[np.float64]) -> dict[Any, NDArray[np.float64]]:
+    def to_columns(
+        self, matrix: NDArray[np.float64], sparse: SparseRows | None = None
+    ) -> dict[Any, NDArray[np.float64]]:
         """Return the probabilities of each label."""
-        proba = self.engine.probabilities(matrix)
+        proba = self.engine.probabilities(matrix, sparse)
         return dict(zip(self.label_list, proba.T, strict=True))
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from driftree.learn._kernels import MeasuredRowFace
 from driftree.learn.events import (
     Bend,
     Condition,
@@ -36,13 +37,14 @@ from driftree.learn.model_trials import BendInput, curves_of
 from driftree.learn.nodes import TreeNodes
 from driftree.learn.parameters import PaperParameters
 from driftree.learn.sampling import Sampler
+from driftree.learn.sparse import SparseFeatures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
-    from driftree.learn._kernels import MeasuredEngine, PaperEngine
+    from driftree.learn._kernels import MeasuredEngine, PaperEngine, SparseRows, _RowFace
     from driftree.learn.memory import Size
     from driftree.learn.parameters import Parameters
 
@@ -76,13 +78,29 @@ class Tree(TreeNodes):
         if parameters.keep_history:
             self._keep(History(self.evidence.sample_rows))
 
+    def sparse_features(self, row_face: _RowFace) -> SparseFeatures | None:
+        """Return what reads the rows, if what these do not hold is 0."""
+        evidence, p = self.evidence, self.parameters
+        if not isinstance(evidence, MeasuredTrials) or isinstance(p, PaperParameters):
+            return None
+        if p.absent != "zero":
+            return None
+        assert isinstance(row_face, MeasuredRowFace)
+        return SparseFeatures(row_face, evidence.engine, evidence.constants, p.max_features)
+
     # ------------------------------------------------------------------ one time step
-    def learn(self, X: NDArray[np.float64], y: NDArray[np.int32], w: NDArray[np.float64]) -> None:
+    def learn(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[np.int32],
+        w: NDArray[np.float64],
+        sparse: SparseRows | None = None,
+    ) -> None:
         """Take one step with at most `step_rows` rows.
 
         Who calls has the engine's turn: nobody looks between the sums and the decisions.
         """
-        self.engine.learn(X, y.astype(np.float64), w)
+        self.engine.learn(X, y.astype(np.float64), w, sparse)
         if self.engine.has_due:
             self.decide()
 
@@ -101,6 +119,10 @@ class Tree(TreeNodes):
             self._decide_nodes()
         if engine.n_rows >= engine.wake_at:
             self._sample()
+        sparse = self.encoder.sparse if hasattr(self, "encoder") else None
+        if sparse is not None and sparse.is_due:
+            sparse.look(self.encoder.known)
+            self.finish()
 
     def _decide_nodes(self) -> None:
         engine = self.engine

@@ -141,7 +141,7 @@ def check_codes(
     for j, (name, codes) in enumerate(zip(names, levels, strict=True)):
         has_value, is_category = value_column[j] >= 0, bool(is_categorical[j])
         if codes is None:
-            fits = has_value and not (is_category and indicators)
+            fits = not is_category or (has_value and not indicators)
         else:
             is_numbered = list(codes.values()) == list(range(min(len(codes), MAX_LEVELS)))
             has_columns = not indicators or bool((columns[j, : len(codes)] >= 0).all())

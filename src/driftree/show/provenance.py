@@ -124,6 +124,8 @@ def tell_run(settings: RunSettings, result: RunResult) -> dict[str, str]:
         told["column of the labels"] = settings.target
     if settings.categorical:
         told["categories despite numbers"] = ", ".join(settings.categorical)
+    if settings.text:
+        told["text, as words"] = ", ".join(settings.text)
     if settings.step_rows is not None:
         told["rows learnt at a time"] = f"{settings.step_rows:,}"
     if settings.delay:

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 from driftree.evaluate.learners import LEARNERS
 from driftree.evaluate.records import by_learner, columns, slide, summarise
 from driftree.explain.changes import KINDS
-from driftree.explain.describe import column_scales, inside
+from driftree.explain.describe import inside
+from driftree.explain.sparse import say_forgotten
 from driftree.explain.text import label_texts, one_line, shorten_together
 from driftree.learn.events import Condition, RunnerUp, join_path
 from driftree.learn.words import printable
 from driftree.show.provenance import parameters, versions
 from driftree.show.report_leaves import (
+    Inputs,
     leaves_over_time,
     present_leaves,
     present_shares,
@@ -37,10 +39,12 @@ if TYPE_CHECKING:
 
     from driftree.estimators import DynamicModelTreeClassifier
     from driftree.evaluate.records import Record
+    from driftree.learn.encoding import Encoder
     from driftree.learn.events import Curve, Event
     from driftree.learn.history import History, Structure
     from driftree.show.scores import Drifts
 
+MODEL_KINDS = ("bend", "unbend", "memory")  # of changes, told together where there is little room
 MAX_POINTS = 400  # of a metric's curve
 WINDOW = 20  # batches of the sliding mean, as in the paper's figures
 CARD_NAME = 13  # characters of an input's name
@@ -84,20 +88,21 @@ def gather(
     >>> [event["kind"] for event in data["events"]], len(data["leaves"])
     (['split'], 2)
     """
-    tree, encoder = inside(model)
-    words = Words()
+    tree, _ = inside(model)
+    words, inputs = Words(), Inputs(model)
     history = tree.history
     events = [] if history is None else list(history.events)
     first = structure_now(tree) if history is None else history.at(history.first_step - 1)
     measured = records or []
     n_rows = max([tree.engine.n_rows, *(record.n_rows for record in measured)])
+    leaves, lives = present_leaves(model, words, inputs), leaves_over_time(model, inputs)
     data = {
         **_words(model, history, measured),
         "headline": _headline(model, history, measured),
         "labels": _labels(model),
-        "inputs": encoder.column_names(),
-        "short_inputs": _shorten_names(encoder.column_names(), len(tree.target.labels)),
-        "factors": [round_number(factor) for factor in column_scales(tree)[1].tolist()],
+        "inputs": inputs.names,
+        "short_inputs": _shorten_names(inputs.names, len(tree.target.labels)),
+        "factors": [round_number(factor) for factor in inputs.factors],
         "is_kept": history is not None,
         "first": {
             "step": 0 if history is None else history.first_step,
@@ -106,9 +111,9 @@ def gather(
         "last": {"step": tree.engine.n_steps, "row": tree.engine.n_rows},
         "snapshot": _spots(first, words),
         "events": [_event(event, words) for event in events],
-        "leaves": present_leaves(model, words),
+        "leaves": leaves,
         "shares": present_shares(model),
-        **leaves_over_time(model),
+        **lives,
         "drifts": drift_spans(drifts, n_rows),
         "metric": "F1",
         "curves": _curves(measured),
@@ -178,6 +183,7 @@ def _event(event: Event, words: Words) -> dict[str, Any]:
         "old": words.number(getattr(event, "old_condition", None)),
         "sentence": words.sentence(event),
         "curves": _features(getattr(event, "curves", ())),
+        "memory": round_number(getattr(event, "memory", None)),
         "before": round_number(event.loss_before, NATS_DIGITS),
         "after": round_number(event.loss_after, NATS_DIGITS),
         "gain": round_number(event.gain, NATS_DIGITS),
@@ -208,11 +214,20 @@ def _words(
     below = NO_HISTORY if history is None else "Each mark is a change of the tree."
     return {
         "lead": _lead(model, history),
-        "unit": "its whole range" if model.setting == "paper" else "two standard deviations",
+        "unit": _unit(model),
         "notice": NO_HISTORY if history is None else NO_CHANGES,
         "time_words": f"{scores} {below}" if records else below,
         "tree_key": _tree_key(_labels(model)),
     }
+
+
+def _unit(model: DynamicModelTreeClassifier) -> str:
+    """Say by how much a number grows that has an effect."""
+    if model.setting == "paper":
+        return "its whole range"
+    _, encoder = inside(model)
+    sparse = ", a sparse one from 0 to its usual size" if encoder.sparse is not None else ""
+    return f"two standard deviations{sparse}"
 
 
 def _lead(model: DynamicModelTreeClassifier, history: History | None) -> str:
@@ -235,7 +250,8 @@ def _tree_key(labels: list[str]) -> str:
     return (
         "Lines are as wide as their share of rows, and so is the grey bar of a leaf. Below it: the "
         "most frequent label (of the latest tree only), then the strongest weights, to the right "
-        f"{side}, to the left against; the bars of all leaves have one scale."
+        f"{side}, to the left against; the bars of all leaves have one scale. A line that is bent "
+        "is drawn as its curve (of the latest tree only)."
     )
 
 
@@ -249,7 +265,10 @@ def _headline(
     n_inputs = tree.engine.n_columns - 1
     nodes = _plural(model.n_nodes_, "node")
     kinds = Counter(event.kind for event in history.events) if history is not None else Counter()
-    changes = ", ".join(_plural(kinds[kind], KINDS[kind]) for kind in KINDS if kinds[kind])
+    shaping = {kind: word for kind, word in KINDS.items() if kind not in MODEL_KINDS}
+    counts = [_plural(kinds[kind], word) for kind, word in shaping.items() if kinds[kind]]
+    n_models = sum(kinds[kind] for kind in MODEL_KINDS)
+    changes = ", ".join([*counts, f"{n_models:,} of models"] if n_models else counts)
     n_changes = "not kept" if history is None else f"{kinds.total():,}"
     if history is not None and history.first_step > 0:
         n_changes, changes = f"{n_changes}+", f"the latest: {changes}"
@@ -260,9 +279,18 @@ def _headline(
         ("changes", n_changes, changes),
         *_scores(records),
         ("labels", f"{len(labels):,}", ", ".join(labels)),
-        ("features", f"{len(encoder.feature_names):,}", _plural(n_inputs, "input")),
+        _features_known(encoder, n_inputs),
     ]
     return [{"name": name, "value": value, "more": more} for name, value, more in rows]
+
+
+def _features_known(encoder: Encoder, n_inputs: int) -> tuple[str, str, str]:
+    """Return how many features there are; of sparse ones, how many have a column or were lost."""
+    if encoder.sparse is None:
+        return "features", f"{len(encoder.feature_names):,}", _plural(n_inputs, "input")
+    columns = f"{n_inputs:,} held by most rows"
+    more = ", ".join(filter(None, [columns, say_forgotten(encoder)]))
+    return "features", f"{encoder.row_face.n_sparse:,}", more
 
 
 def _plural(count: int, word: str) -> str:

@@ -12,6 +12,7 @@ from driftree.explain.changes import replay
 from driftree.explain.describe import (
     centre,
     class_shares,
+    column_scales,
     divide_rows,
     inside,
     level_groups,
@@ -20,6 +21,7 @@ from driftree.explain.describe import (
     row_shares,
 )
 from driftree.explain.rules import most_probable, rules
+from driftree.explain.sparse import node_words
 from driftree.learn.curves import node_effects
 from driftree.learn.events import Spot
 from driftree.learn.history import Structure
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
     from driftree.estimators import DynamicModelTreeClassifier
     from driftree.explain.curves import LeafCurve
+    from driftree.explain.rules import Weight
+    from driftree.explain.sparse import SparseInput
     from driftree.learn.events import Condition
     from driftree.learn.tree import Tree
     from driftree.show.report_data import Words
@@ -75,8 +79,36 @@ def round_number(value: float | None, digits: int = 6) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
 
 
+class Inputs:
+    """The inputs that the page names: those with a column, and the sparse ones that are told of.
+
+    Attributes
+    ----------
+    names : list of str
+        By number; the intercept is 0.
+    factors : list of float
+        What an effect is to be multiplied by to be per unit of the feature.
+    """
+
+    def __init__(self, model: DynamicModelTreeClassifier) -> None:
+        tree, encoder = inside(model)
+        self.names = encoder.column_names()
+        self.factors: list[float] = column_scales(tree)[1].tolist()
+        self._numbers = {name: i for i, name in reversed(list(enumerate(self.names)))}
+
+    def number(self, weight: Weight | SparseInput) -> int:
+        """Return the number of an input; one that has none yet gets the next."""
+        if weight.name not in self._numbers:
+            self._numbers[weight.name] = len(self.names)
+            self.names.append(weight.name)
+            self.factors.append(weight.weight / weight.effect if weight.effect else 1.0)
+        return self._numbers[weight.name]
+
+
 # ---------------------------------------------------------------------- at present
-def present_leaves(model: DynamicModelTreeClassifier, words: Words) -> list[dict[str, Any]]:
+def present_leaves(
+    model: DynamicModelTreeClassifier, words: Words, inputs: Inputs
+) -> list[dict[str, Any]]:
     """Return the leaves from left to right as rules, with their strongest weights.
 
     With more than two labels, these are weights of the labels that are most frequent in the leaf.
@@ -88,16 +120,16 @@ def present_leaves(model: DynamicModelTreeClassifier, words: Words) -> list[dict
         A model that has learnt something.
     words : Words
         Writes the rules.
+    inputs : Inputs
+        Numbers the inputs that are named.
     """
-    tree, encoder = inside(model)
+    tree, _ = inside(model)
     is_reached = tree.engine.class_rows(0).sum() > 0
     label_numbers = {label: number for number, label in enumerate(tree.target.labels)}
-    names = encoder.column_names()
-    input_numbers = {name: number for number, name in reversed(list(enumerate(names)))}
     leaves = []
     for rule in rules(model, max_weights=MAX_WEIGHTS):
         weights = [
-            (label_numbers[label], input_numbers[weight.name], weight)
+            (label_numbers[label], inputs.number(weight), weight)
             for label in _telling(rule.probabilities, list(rule.weights))
             for weight in rule.weights[label]
         ]
@@ -148,18 +180,20 @@ def _telling(probabilities: dict[Hashable, float], among: list[Hashable]) -> lis
 
 
 # ---------------------------------------------------------------------- over time
-def leaves_over_time(model: DynamicModelTreeClassifier) -> dict[str, Any]:
+def leaves_over_time(model: DynamicModelTreeClassifier, inputs: Inputs) -> dict[str, Any]:
     """Return the times of the samples, and each leaf's share and strongest weights at them.
 
     The last sample is the present. A leaf has the `MAX_WEIGHTS` weights that were strongest over
     its life, and those that are strongest at its end; all of a life's values are in the order of
     its samples. What labels the rows of a leaf had is known at present only: there, it is their
-    weights.
+    weights. Weights of sparse features are known at present only, too.
 
     Parameters
     ----------
     model : DynamicModelTreeClassifier
         A model that has learnt something.
+    inputs : Inputs
+        Numbers the inputs that are named.
     """
     tree, _ = inside(model)
     moments = [*_past(tree), _now(tree)]
@@ -176,7 +210,10 @@ def leaves_over_time(model: DynamicModelTreeClassifier) -> dict[str, Any]:
             life.sights.append(sight)
     return {
         "samples": [[step, row] for step, row, _ in moments],
-        "lives": [_life(*key, life, model, frequent.get(key)) for key, life in lives.items()],
+        "lives": [
+            _life(*key, life, model, frequent.get(key), inputs=inputs)
+            for key, life in lives.items()
+        ],
     }
 
 
@@ -255,6 +292,8 @@ def _life(
     life: Life,
     model: DynamicModelTreeClassifier,
     labels: list[int] | None,
+    *,
+    inputs: Inputs,
 ) -> dict[str, Any]:
     """Return a life for JSON; `labels` are those whose weights count, all if None."""
     tree, encoder = inside(model)
@@ -267,6 +306,15 @@ def _life(
     pairs = list(dict.fromkeys(_strongest(known, labels) + _strongest(known[-1:], labels)))
     last = len(seen) - 1
     n_weights = max(0 if own.weights is None else own.weights[:, 1:].size for own in life.sights)
+    weights = [
+        [_weight(effects, pair, 6 if k == last else 3) for k, effects in enumerate(seen)]
+        for pair in pairs
+    ]
+    if labels is not None:  # it is a leaf at present
+        sparse, n_sparse = _sparse_now(model, node, labels, inputs)
+        n_weights += n_sparse
+        pairs += sparse
+        weights += [[*[None] * last, effect] for effect in sparse.values()]
     return {
         "node": node,
         "since": since,
@@ -275,11 +323,29 @@ def _life(
         "share": [round_number(sight.share) for sight in life.sights],
         "pairs": pairs,
         "n_weights": n_weights,
-        "weights": [
-            [_weight(effects, pair, 6 if k == last else 3) for k, effects in enumerate(seen)]
-            for pair in pairs
-        ],
+        "weights": weights,
     }
+
+
+def _sparse_now(
+    model: DynamicModelTreeClassifier, leaf: int, labels: list[int], inputs: Inputs
+) -> tuple[dict[Pair, float | None], int]:
+    """Return the strongest effects of sparse features by label and input, and how many there are.
+
+    With two labels all are about the second; of more, those of some labels.
+    """
+    tree, encoder = inside(model)
+    words = node_words(tree, encoder, leaf, MAX_WEIGHTS)
+    is_pair = len(words.inputs) == 1
+    found = [
+        ((1 if is_pair else label, inputs.number(own)), own.effect)
+        for label, each in enumerate(words.inputs)
+        for own in each
+        if is_pair or label in labels
+    ]
+    found.sort(key=lambda item: -abs(item[1]))
+    effects = {pair: round_number(effect) for pair, effect in found[:MAX_WEIGHTS]}
+    return effects, words.n_inputs * len(words.inputs)
 
 
 def _per_label(weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -10,6 +10,9 @@ first 32), or those in `ranges`. The paper's setting keeps no list of numbers na
 The numbers of the nearest row are then rounded, away from the row that it started from, to as few
 digits as the model agrees to: what is said can be taken at its word.
 
+Where features are sparse, what a row holds may go, and what the tree may be split by may come
+(`sparse_space`).
+
 `constraints` reads what may change, `leaf_tasks` makes a task of each leaf, `solver` answers it,
 and `words` says it.
 """
@@ -25,15 +28,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.explain.contributions import read_row
+from driftree.explain.contributions import read_one
 from driftree.explain.counterfactual.constraints import Constraints, is_hashable, read_constraints
 from driftree.explain.counterfactual.leaf_tasks import Plan, Region, Start, plan_for, reach
 from driftree.explain.counterfactual.solver import EQUAL
+from driftree.explain.counterfactual.sparse_space import SparseSpace
 from driftree.explain.counterfactual.words import round_away, round_back, say_changes
 from driftree.explain.describe import inside
 from driftree.explain.explanation import zero_of
+from driftree.explain.sparse import unknown_names
 from driftree.explain.text import did_you_mean, one_line, percent, say_unknown
 from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.encoding import Encoder
 from driftree.learn.events import ALL_DIGITS
 from driftree.learn.validation import plain
 from driftree.learn.words import list_names
@@ -43,7 +49,6 @@ if TYPE_CHECKING:
 
     from driftree.explain.counterfactual.solver import Doubles, Places
     from driftree.explain.readable import Readable
-    from driftree.learn.encoding import Encoder
     from driftree.learn.events import Condition
     from driftree.learn.target import Labels
     from driftree.learn.tree import Tree
@@ -121,9 +126,9 @@ def counterfactual(
 ) -> Counterfactual:
     """Return the nearest row with another prediction: see `Readable.counterfactual`."""
     hunt = find_nearest(model, x, target=target, fixed=fixed, ranges=ranges)
-    encoder = hunt.encoder
-    unknown = [name for name in hunt.x if name not in encoder.names]
-    note = say_unknown(unknown, [name for name in encoder.names if name not in hunt.x])
+    names = hunt.tree.encoder.names
+    unknown = unknown_names(hunt.tree.encoder, hunt.x)
+    note = say_unknown(unknown, [name for name in names if name not in hunt.x])
     if hunt.best is not None:
         return hunt.result(note)
     return Counterfactual(
@@ -145,13 +150,15 @@ def find_nearest(
 ) -> Hunt:
     """Return the search at its end: the nearest row, before any rounding."""
     tree, encoder = inside(model)
-    values = read_row(encoder, x)
-    limits = read_constraints(encoder, x, values, fixed, ranges)
+    batch = read_one(encoder, x)
+    space = encoder if batch.sparse is None else SparseSpace(encoder, dict(x))
+    values = batch.matrix[0] if isinstance(space, Encoder) else space.values
+    limits = read_constraints(space, x, values, fixed, ranges)
     code = _read_target(tree.target, target)
-    present = int(tree.engine.probabilities(values[None])[0].argmax())
+    present = int(tree.engine.probabilities(*batch.rows)[0].argmax())
     if code is None and len(tree.target.labels) == 2:
         code = 1 - present
-    hunt = Hunt(tree, encoder, dict(x), values, present=present, target=code)
+    hunt = Hunt(tree, space, dict(x), values, present=present, target=code)
     hunt.run(limits)
     return hunt
 
@@ -172,7 +179,7 @@ class Hunt:
     def __init__(
         self,
         tree: Tree,
-        encoder: Encoder,
+        encoder: Encoder | SparseSpace,
         x: dict[Hashable, Any],
         values: Doubles,
         *,
@@ -235,6 +242,8 @@ class Hunt:
         """
         engine, target = self.tree.engine, self.target
         weights = engine.weights(leaf)
+        if self.start.sparse is not None:
+            weights = np.hstack([weights, self.start.sparse.weights(leaf)])
         if engine.n_outputs == 1:
             even = zero_of(engine.floor(int(engine.model[leaf])))
             sign = 1.0 if target == 1 else -1.0
@@ -287,15 +296,23 @@ class Hunt:
 
     def _stays(self, values: Doubles) -> bool:
         """Tell whether a row keeps to the limits and the leaf of the nearest one."""
-        leaves = self.tree.engine.leaves(np.array([values, self.best]))
-        return bool(leaves[0] == leaves[1]) and self.limits.allow(values)
+        assert self.best is not None
+        return self._leaf(values) == self._leaf(self.best) and self.limits.allow(values)
+
+    def _leaf(self, values: Doubles) -> int:
+        matrix = values[None]
+        if isinstance(self.encoder, SparseSpace):
+            matrix = self.encoder.known(matrix)
+        return int(self.tree.engine.leaves(matrix)[0])
 
     def _probabilities(self, row: dict[Hashable, Any]) -> Doubles:
-        matrix = self.encoder.read_dict(row, learning=False).matrix
-        return np.asarray(self.tree.engine.probabilities(matrix)[0])
+        rows = self.tree.encoder.read_dict(row, learning=False).rows
+        return np.asarray(self.tree.engine.probabilities(*rows)[0])
 
     def row(self, values: Doubles) -> dict[Hashable, Any]:
         """Return the row as it came, with what is different in it."""
+        if isinstance(self.encoder, SparseSpace):
+            return self.encoder.row(values, self._changed(values))
         row = dict(self.x)
         for j in self._changed(values):
             name, value, levels = self.encoder.feature_names[j], values[j], self.encoder.levels[j]
@@ -319,7 +336,7 @@ class Hunt:
             changed.sort(key=lambda j: -costs[j])
         encoder = self.encoder
         names = [(encoder.display_names[j], encoder.feature_names[j]) for j in changed]
-        return {shown: (self.x[name], row[name]) for shown, name in names}
+        return {shown: (self.x.get(name, 0), row[name]) for shown, name in names}
 
     def result(self, note: str) -> Counterfactual:
         """Return what was found, rounded."""
@@ -327,7 +344,7 @@ class Hunt:
         row = self.row(values)
         probabilities = self._probabilities(row)
         code = int(probabilities.argmax())
-        leaf = int(self.tree.engine.leaves(values[None])[0])
+        leaf = self._leaf(values)
         return Counterfactual(
             exists=True,
             target=self.tree.target.label_list[code],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from driftree.explain.counterfactual.sparse_space import SparseSpace
 from driftree.explain.text import did_you_mean
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.validation import plain
@@ -71,7 +72,7 @@ class Constraints:
 
 
 def read_constraints(
-    encoder: Encoder,
+    encoder: Encoder | SparseSpace,
     x: Mapping[Hashable, Any],
     values: NDArray[np.float64],
     fixed: Iterable[Hashable],
@@ -81,7 +82,7 @@ def read_constraints(
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Encoder or SparseSpace
         Who knows the features.
     x, values : dict and array of shape (features,)
         The row as it came, and as the encoder reads it.
@@ -99,15 +100,17 @@ def read_constraints(
     for name, allowed in ({} if ranges is None else ranges).items():
         j = _find(encoder, name, "ranges")
         limits.ranged.append(j)
-        if encoder.engine.is_categorical[j]:
+        if _is_category(encoder, j):
             own = x.get(encoder.feature_names[j])
             limits.values[j] = _codes(encoder, limits, j, allowed, (own, float(values[j])))
         else:
             limits.low[j], limits.high[j] = _interval(name, allowed)
     for name in fixed:
+        if isinstance(encoder, SparseSpace) and is_hashable(name) and encoder.is_elsewhere(name):
+            continue
         j = _find(encoder, name, "fixed")
         limits.fixed.append(j)
-        if encoder.engine.is_categorical[j]:
+        if _is_category(encoder, j):
             limits.values[j] = {float(values[j])} & limits.values.get(j, {float(values[j])})
         elif not math.isnan(values[j]):
             limits.low[j] = max(limits.low[j], values[j])
@@ -124,7 +127,12 @@ def is_hashable(name: object) -> bool:
     return True
 
 
-def _find(encoder: Encoder, name: Hashable, what: str) -> int:
+def _is_category(encoder: Encoder | SparseSpace, j: int) -> bool:
+    is_known = j < encoder.engine.n_features
+    return encoder.levels[j] is not None or (is_known and bool(encoder.engine.is_categorical[j]))
+
+
+def _find(encoder: Encoder | SparseSpace, name: Hashable, what: str) -> int:
     """Return the place of a feature, by its name or the text of it."""
     places = {str(known): j for known, j in encoder.names.items()} | encoder.names
     if is_hashable(name) and name in places:
@@ -149,7 +157,11 @@ def _interval(name: Hashable, allowed: Any) -> tuple[float, float]:
 
 
 def _codes(
-    encoder: Encoder, limits: Constraints, j: int, allowed: Any, own: tuple[Any, float]
+    encoder: Encoder | SparseSpace,
+    limits: Constraints,
+    j: int,
+    allowed: Any,
+    own: tuple[Any, float],
 ) -> set[float]:
     """Return the codes of the levels that are allowed; `own` is the row's level and its code."""
     name, known = encoder.feature_names[j], encoder.levels[j]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from driftree.explain.counterfactual.solver import LeafTask, Search
+from driftree.explain.counterfactual.sparse_space import SparseSpace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,18 +41,33 @@ class Start:
     units : array of shape (features,)
         What counts as 1; NaN where each change does.
     options : dict
-        Where a feature has levels: their values, and by how much each moves the inputs.
+        Where a feature has levels: their values, and by how much each moves the inputs; those
+        without a column come last.
+    sparse : SparseSpace or None
+        Knows the places, if features are sparse.
     """
 
-    def __init__(self, tree: Tree, encoder: Encoder, values: Doubles, limits: Constraints) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        encoder: Encoder | SparseSpace,
+        values: Doubles,
+        limits: Constraints,
+    ) -> None:
         engine = tree.engine
         self.engine, self.values = engine, values
+        self.sparse = encoder if isinstance(encoder, SparseSpace) else None
         self.is_paper = tree.parameters.setting == "paper"
-        self.inputs = engine.inputs(values[None])[0]
-        factor = np.array(engine.scale_factor)
-        self.factor, self.shift = factor, np.array(engine.scale_shift)
-        has_levels = (engine.is_categorical != 0) | (engine.scale_is_indicator != 0)
-        has_unit = ~has_levels & (factor > 0) & (engine.value_column >= 0)
+        self.inputs = self._inputs(values[None])[0]
+        n_more = len(values) - engine.n_features
+        factor = np.append(engine.scale_factor, np.zeros(n_more))
+        self.factor, self.shift = factor, np.append(engine.scale_shift, np.zeros(n_more))
+        has_column = np.append(engine.value_column >= 0, np.zeros(n_more, dtype=bool))
+        is_option = (engine.is_categorical != 0) | (engine.scale_is_indicator != 0)
+        has_levels = np.append(is_option, np.ones(n_more, dtype=bool))
+        if self.sparse is not None:
+            has_levels |= ~has_column
+        has_unit = ~has_levels & (factor > 0) & has_column
         with np.errstate(divide="ignore"):
             self.units = np.where(has_unit, (1.0 if self.is_paper else 0.5) / factor, math.nan)
         self.limit = 1e6 if self.is_paper else 1.5  # kernels/table.hpp, Scaler
@@ -60,7 +76,21 @@ class Start:
         for j in np.flatnonzero(has_levels & ~np.isnan(values)).tolist():
             self.options[j] = self._options(encoder, j, limits)
 
-    def _check_reach(self, encoder: Encoder, limits: Constraints) -> None:
+    def _inputs(self, rows: Doubles) -> Doubles:
+        """Return the inputs of rows, and behind them those without a column."""
+        if self.sparse is None:
+            return self.engine.inputs(rows)
+        own = self.engine.inputs(self.sparse.known(rows))
+        return np.hstack([own, self.sparse.inputs(rows)])
+
+    def inputs_at(self, leaf: int, values: Doubles) -> Doubles:
+        """Return the inputs of a row for a leaf: columns, bends, those without a column."""
+        if self.sparse is None:
+            return np.asarray(self.engine.inputs_at(leaf, values[None])[0])
+        own = self.engine.inputs_at(leaf, self.sparse.known(values[None]))
+        return np.append(own[0], self.sparse.inputs(values[None])[0])
+
+    def _check_reach(self, encoder: Encoder | SparseSpace, limits: Constraints) -> None:
         """Raise if a distance could not be squared."""
         place = np.clip(self.values, limits.low, limits.high)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -74,9 +104,13 @@ class Start:
                 f"({self.units[j]:.3g}) away from what was learnt: check its unit"
             )
 
-    def _options(self, encoder: Encoder, j: int, limits: Constraints) -> tuple[Doubles, Doubles]:
+    def _options(
+        self, encoder: Encoder | SparseSpace, j: int, limits: Constraints
+    ) -> tuple[Doubles, Doubles]:
         engine, codes = self.engine, encoder.levels[j]
-        if codes is not None:
+        if self.sparse is not None:
+            values = self.sparse.choices(j)
+        elif codes is not None:
             values = {*map(float, codes.values())}
         elif engine.is_categorical[j]:  # paper's setting: numbers, and nobody keeps a list of them
             values = set(engine.threshold[(engine.feature == j) & (engine.alive != 0)].tolist())
@@ -88,7 +122,7 @@ class Start:
         chosen = np.array(sorted(values | {float(self.values[j])}))
         rows = np.tile(self.values, (len(chosen), 1))
         rows[:, j] = chosen
-        return chosen, engine.inputs(rows) - self.inputs
+        return chosen, self._inputs(rows) - self.inputs
 
     def costs(self, values: Doubles) -> Doubles:
         """Return each feature's part of the squared distance of another row."""
@@ -159,7 +193,10 @@ def reach(tree: Tree, start: Start, limits: Constraints, leaf: int) -> Region | 
         return None
     low, high, allowed = box
     region = Region(leaf)
+    derived = start.sparse.derived if start.sparse is not None else ()
     for j in np.flatnonzero(~np.isnan(start.values)).tolist():
+        if j in derived:
+            continue
         value = float(start.values[j])
         if j in start.options:
             values, deltas = start.options[j]
@@ -207,6 +244,9 @@ def _box(
             high[j] = min(high[j], threshold)
         else:
             low[j] = max(low[j], math.nextafter(threshold, math.inf))
+    if start.sparse is not None:
+        for j, codes in start.sparse.allowed_levels(low, high).items():
+            allowed[j] &= codes
     return low, high, allowed
 
 
@@ -322,7 +362,8 @@ def plan_for(region: Region, start: Start, demands: Doubles, constants: Doubles)
     start : Start
         The row.
     demands, constants : array of shape (demands, columns and bends), (demands,)
-        What must not be negative: ``demands @ inputs + constants``.
+        What must not be negative: ``demands @ inputs + constants``. Behind the bends come inputs
+        without a column.
     """
     curves = Curves(start, region.leaf)
     items = [
@@ -332,7 +373,7 @@ def plan_for(region: Region, start: Start, demands: Doubles, constants: Doubles)
     pieces = [piece for item in items for piece in item]
     values = start.values.copy()
     values[list(region.moved)] = list(region.moved.values())
-    need = -(demands @ start.engine.inputs_at(region.leaf, values[None])[0] + constants)
+    need = -(demands @ start.inputs_at(region.leaf, values) + constants)
     features = np.array([piece.feature for piece in pieces], np.intp)
     ends = np.array([(piece.low, piece.high) for piece in pieces]).reshape(-1, 2)
     ways = (ends - start.values[features, None]) / start.units[features, None]
@@ -354,9 +395,12 @@ def _choices(
     region: Region, start: Start, curves: Curves, demands: Doubles
 ) -> Iterator[list[Piece]]:
     """Yield the pieces of each choice: as it is, and the options that no other one outdoes."""
-    none = np.zeros(len(demands))
+    none, n_columns = np.zeros(len(demands)), start.engine.n_columns
+    n_sparse = len(start.inputs) - n_columns
+    own = np.arange(demands.shape[1])
+    moved = demands[:, (own < n_columns) | (own >= len(own) - n_sparse)]  # options bend nothing
     for j, values, deltas, may_stay in region.options:
-        gains = deltas @ demands[:, : deltas.shape[1]].T + curves.change(j, values, demands)
+        gains = deltas @ moved.T + curves.change(j, values, demands)
         keep = list(_best(gains, may_stay=may_stay))
         value = float(start.values[j])
         pieces = [Piece(j, value, value, none, none)] if may_stay else []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from driftree.learn._kernels import LANES, MAX_KEYS, MAX_LEVELS
+from driftree.learn._kernels import LANES, MAX_KEYS, MAX_LEVELS, SKETCH
 from driftree.learn.constants import MEASURED, STRAIGHT
 from driftree.learn.history import MAX_BYTES, MAX_ENTRANTS, MAX_NODES, MAX_SAMPLES
 from driftree.learn.memory import MOST_BYTES
@@ -36,6 +36,10 @@ LITTLE = 2**16  # bytes of all arrays, which the kernels may take over unseen
 LENGTHS = ".lengths"  # at the end of the name of a packed list's lengths
 
 
+SPARSE_NAMES = "names.sparse"
+MOST_NAME_BYTES = 1024  # of a sparse feature in the mean, as JSON
+
+
 class _Size(NamedTuple):
     """What lengths follow from."""
 
@@ -43,6 +47,13 @@ class _Size(NamedTuple):
     n_labels: int
     n_nodes: int
     n_trials: int
+    max_features: int
+    n_name_bytes: int
+
+    @property
+    def n_sparse(self) -> int:
+        """Sparse features, at most: each has a name, of at least two bytes and a comma."""
+        return self.n_name_bytes // 3 + 1
 
 
 def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
@@ -75,6 +86,8 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
         len(json_values.items(learnt.get("labels"), "the labels")),
         lengths.get("node.parent", 0),
         lengths.get("trial.feature", 0),
+        _max_features(learnt),
+        lengths.get(SPARSE_NAMES, 0),
     )
     if lengths.get("is_categorical", size.n_features) != size.n_features:
         raise ModelFileError(f"the names are not those of {lengths['is_categorical']} features")
@@ -87,6 +100,12 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
             _need(name, length, _rule(name)(size))
     if parts:
         _check_parts(parts, size, entries, read)
+
+
+def _max_features(learnt: dict[str, Any]) -> int:
+    parameters = learnt.get("parameters")
+    most = parameters.get("max_features", 0) if type(parameters) is dict else 0
+    return most if type(most) is int and 0 <= most <= RANGES["max_features"].high else 0
 
 
 def _need(name: str, length: int, longest: int) -> None:
@@ -112,6 +131,8 @@ LONGEST: dict[str, Callable[[_Size], int]] = {
     "missing_column": lambda size: size.n_features,
     "level_column": lambda size: size.n_features * (MAX_LEVELS + 1),
     "place": lambda size: size.n_labels,
+    SPARSE_NAMES: lambda size: MOST_NAME_BYTES * size.max_features,
+    "sparse_": lambda size: size.n_sparse,
     "model.": lambda size: 2 * size.n_nodes + 2 * size.n_trials + 1,  # a node's may be on trial
     "": lambda size: max(1, size.n_nodes),  # of a node, or a single number
 }
@@ -140,7 +161,7 @@ def _check_parts(parts: set[str], size: _Size, entries: Mapping[str, Sized], rea
         if sum(own) != entries[name].shape[0]:
             raise ModelFileError(f"{name!r} has parts of no item")
     n_outputs = size.n_labels if size.n_labels > 2 else 1
-    n_weights = n_outputs * stride
+    n_weights = n_outputs * (stride + (SKETCH if size.n_name_bytes else 0))
     bends = lengths.get("model.bend_feature", [])
     for own, n_bends in zip(lengths.get("model.numbers", []), bends, strict=False):
         if own > _model_numbers(stride, n_outputs, n_bends):
@@ -178,14 +199,17 @@ def _model_numbers(stride: int, n_outputs: int, n_bends: int) -> int:
 def _longest_parts(size: _Size, stride: int) -> dict[str, int]:
     """Return how many numbers one item of a list may have."""
     n_features, n_labels = size.n_features, max(2, size.n_labels)
-    n_weights = (n_labels if n_labels > 2 else 1) * stride
+    n_outputs = n_labels if n_labels > 2 else 1
+    n_weights = n_outputs * (stride + (SKETCH if size.n_name_bytes else 0))
     n_slots = n_features * (int(RANGES["bins"].high) + 2)
     n_bends = int(RANGES["max_bends"].high)
     n_first_rows = max(MEASURED.first_rows, STRAIGHT.first_rows)
     n_stored = n_features * int(RANGES["candidates"].high)
     figures = ("feature", "value", "n_left", "loss_left", "n_before", "loss_before", "gain")
     return {
-        "model.numbers": _model_numbers(stride, n_weights // max(1, stride), n_bends),
+        "model.numbers": _model_numbers(stride, n_outputs, n_bends),
+        "model.sparse_ids": size.n_sparse,
+        "model.sparse_numbers": size.n_sparse * (1 + 3 * n_outputs),
         **dict.fromkeys((f"model.bend_{part}" for part in ("feature", "low", "high")), n_bends),
         "sums.class_rows": n_labels,
         "node_gradient.sum": n_weights,

@@ -11,6 +11,7 @@ nothing is written that would be refused later.
 from __future__ import annotations
 
 import functools
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from driftree.learn._kernels import MAX_LEVELS, StoredArrays
 from driftree.learn.encoding import as_set
 from driftree.learn.storage import bounds, container, histories, json_values
+from driftree.learn.storage.bounds import SPARSE_NAMES
 from driftree.learn.storage.container import FileArrays
 from driftree.learn.storage.errors import ModelFileError, name_errors
 from driftree.learn.storage.manifest import Contents
@@ -27,7 +29,7 @@ from driftree.learn.words import quoted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Hashable, Mapping
+    from collections.abc import Collection, Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -139,7 +141,36 @@ def _pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Any, dict[str
         "labels": [json_values.encode(label, "a label") for label in tree.target.labels],
     }
     log, more = (None, {}) if history is None else histories.pack(history)
-    return contents, log, arrays | more
+    return contents, log, arrays | more | _pack_sparse_names(encoder.row_face.sparse_names())
+
+
+def _pack_sparse_names(names: Sequence[Any]) -> dict[str, NDArray[np.uint8]]:
+    """Return the names of sparse features as JSON in an array: there may be very many."""
+    if not names:
+        return {}
+    encoded = [[] if name is None else _encode_name(name) for name in names]  # None: a free place
+    text = json.dumps(encoded, ensure_ascii=False, separators=(",", ":"))
+    return {SPARSE_NAMES: np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)}
+
+
+def _encode_name(name: Hashable) -> Any:
+    return json_values.encode(name, "a sparse feature's name")
+
+
+def _unpack_sparse_names(arrays: Arrays) -> list[Any]:
+    if SPARSE_NAMES not in arrays:
+        return []
+    text = np.asarray(arrays[SPARSE_NAMES], dtype=np.uint8).tobytes()
+    try:
+        encoded = json.loads(text.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError):
+        raise ModelFileError(f"{SPARSE_NAMES!r} is no JSON") from None
+    names = [
+        None if one == [] else json_values.decode(one)
+        for one in json_values.items(encoded, SPARSE_NAMES)
+    ]
+    check_keys([name for name in names if name is not None], "names of sparse features")
+    return names
 
 
 # ---------------------------------------------------------------------- in
@@ -284,6 +315,7 @@ def _unpack_learnt(told: _Told, history: Any, arrays: Arrays) -> dict[str, Any]:
     """Return what a pickle holds, too."""
     assert told.learnt is not None
     own = _of_engine(arrays)
+    sparse_names = _unpack_sparse_names(arrays)
     if history is None:
         _need_no_arrays(() if len(own) == len(arrays) else arrays.keys() & histories.ARRAY_NAMES)
     else:
@@ -299,19 +331,20 @@ def _unpack_learnt(told: _Told, history: Any, arrays: Arrays) -> dict[str, Any]:
             _single(arrays, "n_rows"),
         )
         history = histories.unpack(history, arrays, limits)
-    return {**told.learnt, "arrays": own, "history": history}
+    return {**told.learnt, "arrays": own, "history": history, "sparse_names": sparse_names}
 
 
 def _of_engine(arrays: Arrays) -> dict[str, NDArray[Any]] | StoredArrays:
     """Return all arrays but those of the history."""
     if not isinstance(arrays, FileArrays):
-        return {name: array for name, array in arrays.items() if name not in histories.ARRAY_NAMES}
+        others = histories.ARRAY_NAMES | {SPARSE_NAMES}
+        return {name: array for name, array in arrays.items() if name not in others}
     own = (
         arrays.stored.without(histories.PREFIX) if histories.has_samples(arrays) else arrays.stored
     )
     if len(arrays) - len(own) > len(histories.ARRAY_NAMES):
         _need_no_arrays({*arrays} - {*own.names()} - histories.ARRAY_NAMES)
-    return own
+    return own.without(SPARSE_NAMES) if SPARSE_NAMES in own else own
 
 
 def _need_no_arrays(names: Collection[str]) -> None:

@@ -24,6 +24,7 @@ const KINDS = {
   prune: { name: "prune", mark: "M0,6 L6,-5 L-6,-5 Z" },
   bend: { name: "bend", mark: "M-6.5,4 A6.5,7.5 0 0 1 6.5,4 Z" },
   unbend: { name: "straighten", mark: "M-6.5,-2.5 H6.5 V2.5 H-6.5 Z" },
+  memory: { name: "memory", mark: "M-2,-6 H2 V-2 H6 V2 H2 V6 H-2 V2 H-6 V-2 H-2 Z" },
   link: { name: "restart", mark: "M-5,-5 H5 V5 H-5 Z" },
 };
 // Okabe and Ito: colour-blind readers can tell them apart; dashes tell them apart in grey.
@@ -189,10 +190,13 @@ function effectBar(value, largest, width = 72) {
 const curveOf = (leaf, [label, column]) =>
   leaf?.curves.find((curve) => curve[0] === label && curve[1] === column);
 
-// A small picture of a curve, and the level of an average row.
-function curveLine([, , knots, values], width = 72, height = 12) {
-  const low = Math.min(...values),
-    high = Math.max(...values);
+// A small picture of a curve, and the level of an average row. What rises by less than the largest
+// effect fills less than the height.
+function curveLine([, , knots, values], largest, width = 72, height = 12) {
+  const middle = (Math.min(...values) + Math.max(...values)) / 2;
+  const half = Math.max(Math.max(...values) - middle, largest / 2);
+  const low = middle - half,
+    high = middle + half;
   const x = (knot) => 1 + ((width - 2) * (knot - knots[0])) / (knots.at(-1) - knots[0] || 1);
   const y = (value) => 1 + (height - 2) * (1 - (value - low) / (high - low || 1));
   const isSeen = low <= 0 && high >= 0;

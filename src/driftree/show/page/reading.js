@@ -9,6 +9,7 @@ const RIVALS = {
   prune: ["the branch", "one model"],
   bend: ["the model as it was", "the one with more curves"],
   unbend: ["the model as it was", "the one with fewer curves"],
+  memory: ["the model as it was", "the one with this memory"],
   link: ["the tree", "one new model"],
 };
 
@@ -106,6 +107,7 @@ const titleOf = (event, length = 70) =>
     prune: () => `No longer split by ${shortCondition(event.old, length)}`,
     bend: () => `Now a curve: ${shorten(event.curves.join(", "), length)}`,
     unbend: () => `Straight again: ${shorten(event.curves.join(", "), length)}`,
+    memory: () => `Now remembers some ${plural(event.memory, "row")}`,
     link: () => "Started again from one leaf",
   })[event.kind]();
 
@@ -269,7 +271,7 @@ function weightParts(leaf, row, now, known) {
         life.n_weights > rows.length ? ` ${chosenWords(life, now, rows.length)}` : "",
       ),
       table("Strongest weights", heads, rows),
-      now ? curveParts(now) : null,
+      now ? curveParts(now, largest) : null,
       el("p", { class: "quiet" }, `As of row ${whole(known.row ?? known.first)}.`),
       life.at.length > 1 ? weightChart(life, row) : null,
       life.at.length > 1
@@ -280,7 +282,7 @@ function weightParts(leaf, row, now, known) {
 }
 
 // Each curve of a leaf, from where it is bent first to where it is bent last.
-const curveParts = (now) =>
+const curveParts = (now, largest) =>
   now.curves.map((curve) => {
     const [label, column, knots, values] = curve;
     const points = knots.map((knot, place) => `${effect(values[place])} at ${figure(knot, 4)}`);
@@ -293,7 +295,7 @@ const curveParts = (now) =>
         named(shortWeightName([label, column], 36), 60, weightName([label, column])),
         el("span", { class: "quiet" }, `, compared with its mean: ${points.join(", ")}`),
       ),
-      curveLine(curve, 220, 56),
+      curveLine(curve, largest, 220, 56),
     );
   });
 

@@ -28,7 +28,7 @@ function removeBelow(nodes, node) {
 function treeAfter(count) {
   const nodes = new Map(SNAPSHOT.map((values) => [values[0], { ...spot(values), made: -1 }]));
   EVENTS.slice(0, count).forEach((event, number) => {
-    if (event.kind === "bend" || event.kind === "unbend") return; // the nodes stay
+    if (["bend", "unbend", "memory"].includes(event.kind)) return; // the nodes stay
     const at = nodes.get(event.node);
     removeBelow(nodes, event.node);
     const since = { since_step: event.step, since_row: event.row };

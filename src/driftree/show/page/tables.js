@@ -111,7 +111,7 @@ function drawRules() {
             named(shortWeightName([label, column], 26), 60, weightName([label, column])),
             el("span", { class: "number" }, effect(value)),
             curveOf(leaf, [label, column])
-              ? curveLine(curveOf(leaf, [label, column]), 56)
+              ? curveLine(curveOf(leaf, [label, column]), largest, 56)
               : effectBar(value, largest, 56),
           ),
         ),

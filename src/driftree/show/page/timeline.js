@@ -1,6 +1,6 @@
 // Metric curves above, marks of the changes by kind below, and a line at the chosen row.
 
-const CHART = { left: 58, right: 18, top: 10, height: 168, lane: 24, axis: 26 };
+const CHART = { left: 70, right: 18, top: 10, height: 168, lane: 24, axis: 26 };
 const REACH = 12; // pixels around a mark that belong to it
 const SAME_PLACE = 1.5; // pixels that nobody can aim between
 const CROWD = 150; // marks are smaller where there are more

@@ -188,6 +188,7 @@ function badge(kind, x, y) {
     prune: "pruned",
     bend: "bent",
     unbend: "straightened",
+    memory: "other memory",
     link: "started again",
   }[kind];
   const width = text.length * 7.2 + 28;
@@ -269,7 +270,7 @@ function leafBody(node, known, present, largest) {
   for (const { pair, value } of known.weights.slice(0, CARD.weights)) {
     y += CARD.line;
     const curve = curveOf(now, pair);
-    const bar = curve ? curveLine(curve, 40) : effectBar(value, largest, 40);
+    const bar = curve ? curveLine(curve, largest, 40) : effectBar(value, largest, 40);
     bar.setAttribute("x", CARD.width - 50);
     bar.setAttribute("y", y - 10);
     parts.push(

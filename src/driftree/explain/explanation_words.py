@@ -1,0 +1,110 @@
+"""The words of an explanation: prediction, rule, what speaks for and against it, certainty."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from driftree.explain.text import label_texts, one_line, percent, say_noise, say_unknown
+from driftree.learn.events import format_number, join_path
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from driftree.explain.explanation import Explanation
+
+MOST_SHOWN = 6  # features
+
+
+def in_words(why: Explanation) -> str:
+    """Return the lines: prediction, rule, what speaks for and against it, certainty."""
+    ranked = sorted(why.probabilities, key=lambda label: -why.probabilities[label])
+    ranked.remove(why.prediction)
+    names = label_texts(why.probabilities)
+    lines = [_headline(why, ranked, names), _rule(why)]
+    if ranked:
+        lines += _for_and_against(why, ranked[0], names)
+        lines += _certainty(why, names[why.prediction])
+    else:
+        lines.append("No other label was seen so far.")
+    if why.unknown:
+        absent = [name for name, value in why.row.items() if value is None]
+        lines.append(say_unknown(why.unknown, absent))
+    return "\n".join(lines)
+
+
+def _headline(why: Explanation, others: list[Hashable], names: dict[Hashable, str]) -> str:
+    shown = [f"{names[label]} {percent(why.probabilities[label])}" for label in others[:3]]
+    if len(others) > 3:
+        shown.append(f"{len(others) - 3} more")
+    rest = f" ({', '.join(shown)})" if shown else ""
+    likely = percent(why.probabilities[why.prediction])
+    return f"Prediction: {names[why.prediction]}, {likely}{rest}"
+
+
+def _rule(why: Explanation) -> str:
+    facts = [f"leaf {why.leaf}", f"{why.rows:,.0f} rows learnt"]
+    if why.since_row is not None:
+        facts.append(f"stands since row {why.since_row:,}")
+    return f"Rule: {join_path(why.path) or 'all rows'} ({', '.join(facts)})"
+
+
+def _for_and_against(why: Explanation, second: Hashable, names: dict[Hashable, str]) -> list[str]:
+    """Return a ledger of the log-odds of the prediction over the next most probable label."""
+    intercept, contributions = _over(why, second)
+    strongest = sorted(
+        ((name, value) for name, value in contributions.items() if value != 0.0),
+        key=lambda item: -abs(item[1]),
+    )
+    shown, rest = strongest[:MOST_SHOWN], strongest[MOST_SHOWN:]
+    noise = " without noise" if any(why.floor) else ""
+    of = f"Log-odds{noise} of {names[why.prediction]} over {names[second]}"
+    lines = [f"{of}, compared with an average row:"]
+    for name, value in shown:
+        side = "for" if value > 0 else "against"
+        lines.append(f"    {side:<7} {value:+8.2f}  {one_line(name)} {_value(why.row[name])}")
+    if rest:
+        total = sum(value for _, value in rest)
+        lines.append(f"    weaker  {total:+8.2f}  {len(rest)} more, together")
+    total = intercept + sum(contributions.values())
+    lines.append(f"    An average row has {intercept:+.2f}, this one {total:+.2f}.")
+    if why.label == second:
+        lines.append(f"    (`.contributions` are about {names[second]}: their signs are opposite.)")
+    if noise:
+        without = percent(why.probabilities_without_floor[why.prediction])
+        lines.append(
+            f"Noise: {say_noise(why.floor)}. Log-odds of {total:+.2f} are {without} without noise, "
+            f"{percent(why.probabilities[why.prediction])} with it."
+        )
+    return lines
+
+
+def _over(why: Explanation, second: Hashable) -> tuple[float, dict[str, float]]:
+    """Return intercept and contributions to the log-odds of the prediction over another label.
+
+    They are those without noise: its floor only moves the place at which they are counted as 0.
+    """
+    intercept, mine = why.sums_of(why.prediction)
+    if len(why.probabilities) == 2:
+        return intercept + why.zero_of(why.prediction), mine
+    second_intercept, other = why.sums_of(second)
+    return intercept - second_intercept, {name: mine[name] - other[name] for name in why.row}
+
+
+def _certainty(why: Explanation, name: str) -> list[str]:
+    if why.intervals is not None:
+        low, high = map(percent, why.intervals[why.prediction])
+        where = low if low == high else f"between {low} and {high}"
+        return [
+            f"Certainty: if this rule holds, the probability of {name} is {where} (95% interval)."
+        ]
+    if why.deviation is not None:
+        return [
+            f"Certainty: the log-odds have a standard deviation of {why.deviation:.2f} per label."
+        ]
+    return ["Certainty: not known; only models of our setting without sparse features measure it."]
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "is missing"
+    return f"= {format_number(value) if isinstance(value, float) else one_line(repr(value))}"

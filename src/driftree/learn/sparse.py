@@ -1,0 +1,268 @@
+"""Sparse features: rows that hold few of many features, as messages hold words.
+
+What a row does not hold is 0. A name has a place as soon as it is learnt, and weights only in the
+models that have met it; the kernels do the rest (`sparse.hpp`). Decided here: which features get a
+column of their own, and which give way when there are too many.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftree.learn._kernels import SparseRows
+from driftree.learn.columns import Batch, News, check_finite, to_numbers, to_numpy
+from driftree.learn.tables import Columns, SparseMatrix, holds_numbers
+from driftree.learn.validation import is_missing
+from driftree.learn.words import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from driftree.learn._kernels import MeasuredEngine, MeasuredRowFace
+    from driftree.learn.constants import MeasuredConstants
+    from driftree.learn.tables import Table
+    from driftree.learn.validation import Rows
+    from driftree.learn.vocabulary import Vocabulary
+
+
+MAX_NAME = 1000  # characters of a feature's name, as in the kernels
+
+
+class SparseFeatures:
+    """Reads rows, and keeps the number of names and columns within bounds.
+
+    Parameters
+    ----------
+    row_face : MeasuredRowFace
+        It holds the names.
+    engine : MeasuredEngine
+        Where the weights are.
+    constants : MeasuredConstants
+        What makes a feature worth a column.
+    max_features : int
+        Names that there may be.
+    """
+
+    def __init__(
+        self,
+        row_face: MeasuredRowFace,
+        engine: MeasuredEngine,
+        constants: MeasuredConstants,
+        max_features: int,
+    ) -> None:
+        self.row_face = row_face
+        self.engine = engine
+        self.constants = constants
+        self.max_features = max_features
+        self.is_wide = False
+        """Whether tables are of numbers that may be 0, and that count as their mean if missing."""
+        engine.most_sparse = max_features
+        self._plan_look()
+
+    # ------------------------------------------------------------------ rows
+    def read(
+        self, X: Table, names: Sequence[Hashable] | None, *, learning: bool, rows: Rows
+    ) -> Batch:
+        """Read a table of any kind."""
+        numbers = numbers_of(X)
+        if numbers is not None:
+            if names is None and not isinstance(X, (np.ndarray, SparseMatrix)):
+                names = list(X.columns)
+            X = SparseMatrix.of_dense(numbers) if self.is_wide else SparseMatrix.of(numbers)
+        if isinstance(X, SparseMatrix):
+            return self._batch(self._read_matrix(X, names, learning=learning, rows=rows))
+        dicts = to_dicts(X, names)
+        chosen = dicts if rows is None else [dicts[i] for i in rows]
+        return self.read_dicts(chosen, learning=learning, rows=rows)
+
+    def read_dicts(
+        self, dicts: Sequence[Mapping[Hashable, Any]], *, learning: bool, rows: Rows = None
+    ) -> Batch:
+        """Read rows as dicts; a text is a feature of its own for each level."""
+        given = list(dicts)
+        found = self.row_face.read_dicts(given, learning=learning)
+        if found is None:
+            plain = [check_row(row, i, rows) for i, row in enumerate(given)]
+            if learning:
+                self._admit(Counter(name for row in plain for name in row))
+            found = self.row_face.read_dicts(plain, learning=False)
+            assert found is not None
+        return self._batch(found)
+
+    def step_rows(self, begin: NDArray[np.int64], start: int, size: int) -> int:
+        """Return how many of `size` rows make a step; row i begins at begin[i] of all values."""
+        end = begin[start] + self.constants.step_values
+        n_fitting = int(np.searchsorted(begin, end, side="right")) - 1 - start
+        return max(1, min(size, n_fitting))
+
+    def _batch(self, found: SparseRows) -> Batch:
+        return Batch(np.empty((len(found), 0)), News(), found)
+
+    def _read_matrix(
+        self, X: SparseMatrix, names: Sequence[Hashable] | None, *, learning: bool, rows: Rows
+    ) -> SparseRows:
+        matrix = X.matrix if rows is None else X.matrix[rows]
+        if not np.isfinite(matrix.data).all():
+            check_finite("X", matrix.data, None)
+        columns, places, counts = np.unique(matrix.indices, return_inverse=True, return_counts=True)
+        given = [f"x{c}" if names is None else names[c] for c in columns.tolist()]
+        ids = self.row_face.sparse_ids(given, learning=learning, centred=X.is_dense)
+        if ids is None:
+            self._admit(Counter(dict(zip(given, counts.tolist(), strict=True))), centred=X.is_dense)
+            ids = self.row_face.sparse_ids(given, learning=False, centred=False)
+            assert ids is not None
+        of_entry = np.array(ids, dtype=np.int32)[places.reshape(-1)]
+        is_known = (of_entry >= 0) & ~np.isnan(matrix.data)
+        begin = np.concatenate([[0], np.cumsum(is_known)])[matrix.indptr].astype(np.int64)
+        return SparseRows(begin, of_entry[is_known], matrix.data[is_known].astype(np.float64))
+
+    # ------------------------------------------------------------------ names
+    def _admit(self, names: Counter[Hashable], *, centred: bool = False) -> None:
+        """Give names a place; if there are too many, the rarest of all give way.
+
+        Each time at least an eighth of them does, so that it does not happen with every row. What
+        they counted fades then by half, and so do those that were frequent long ago. Of more new
+        names than there may be at all, the most frequent have one.
+        """
+        face, engine = self.row_face, self.engine
+        known = face.sparse_ids(list(names), learning=False, centred=False) or []
+        places = dict(zip(names, known, strict=True))
+        fresh = [name for name, _ in names.most_common() if places[name] < 0]
+        n_over = face.n_sparse + len(fresh) - self.max_features
+        if n_over > 0:
+            is_free = np.asarray(engine.sparse_feature < 0)
+            is_free &= np.array([name is not None for name in face.sparse_names()], dtype=bool)
+            is_free[[place for place in places.values() if place >= 0]] = False
+            free = np.flatnonzero(is_free)
+            rarest = free[np.argsort(engine.sparse_weight[free], kind="stable")]
+            wanted = max(n_over, self.max_features // 8)
+            face.give_up(rarest[:wanted].astype(np.int32))
+            engine.fade_sparse(0.5)
+        room = self.max_features - face.n_sparse
+        face.sparse_ids(fresh[: max(0, room)], learning=True, centred=centred)
+
+    # ------------------------------------------------------------------ columns
+    def look(self, known: Vocabulary) -> None:
+        """Make prominent the features about which the models still have most to learn.
+
+        These may be split upon. What most rows hold is not sparse: it gets a column, and is learnt
+        together with the others that have one. Who calls has the engine's turn.
+        """
+        engine, c = self.engine, self.constants
+        is_column = engine.value_column >= 0
+        room = c.most_prominent - int(np.count_nonzero(~is_column))
+        room_of_columns = c.most_columns - int(np.count_nonzero(is_column))
+        shares = engine.sparse_energy / max(engine.energy_of_all, 1e-300)
+        is_open = (engine.sparse_feature < 0) & (engine.sparse_weight >= c.prominent_rows)
+        worthy = np.flatnonzero(is_open & (shares >= c.prominent_share))
+        names = self.row_face.sparse_names()
+        for place in worthy[np.argsort(-shares[worthy], kind="stable")]:
+            is_dense = bool(2 * engine.sparse_weight[place] > engine.clock)
+            has_column = is_dense and room_of_columns > 0
+            if not has_column and room <= 0:
+                continue
+            room, room_of_columns = room - (not has_column), room_of_columns - has_column
+            known = known.with_features([names[place]], [*known.levels, None], 0)
+            self.row_face.promote(known, int(place), has_column)
+        engine.fade_energy(0.5)
+        self._plan_look()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to look."""
+        return self.engine.n_rows >= self.engine.look_at
+
+    def _plan_look(self) -> None:
+        """Plan the next look, which follows from the number of rows alone."""
+        c, next_look = self.constants, self.constants.first_look_rows
+        while next_look <= self.engine.n_rows:
+            n_more = -(-(self.engine.n_rows + 1 - next_look) // c.look_rows)
+            next_look += next_look if next_look < c.look_rows else n_more * c.look_rows
+        self.engine.look_at = next_look
+
+    def restored(self) -> None:
+        """Go on with what another model has learnt; raise if its names do not fit."""
+        names = self.row_face.sparse_names()
+        if self.row_face.n_sparse > self.max_features:
+            raise ValueError(
+                f"there are {self.row_face.n_sparse} names, but at most "
+                f"{self.max_features} are allowed"
+            )
+        self.is_wide = bool(self.engine.sparse_is_centred.any())
+        feature = self.engine.sparse_feature
+        for place in np.flatnonzero(feature >= 0):
+            if self.row_face.known.feature_names[feature[place]] != names[place]:
+                raise ValueError(f"sparse feature {names[place]!r} has another name as a feature")
+        self._plan_look()
+
+
+def numbers_of(X: Table) -> NDArray[Any] | None:
+    """Return a table as an array if it holds nothing but numbers."""
+    if isinstance(X, SparseMatrix) or not holds_numbers(X):
+        return None
+    if isinstance(X, np.ndarray):
+        return X
+    return np.column_stack([*X.arrays.values()]) if isinstance(X, Columns) else to_numpy(X)
+
+
+def to_dicts(X: Table, names: Sequence[Hashable] | None) -> list[dict[Hashable, Any]]:
+    """Return the rows of a table as dicts."""
+    if isinstance(X, np.ndarray):
+        own = [f"x{j}" for j in range(X.shape[1])] if names is None else list(names)
+        return [dict(zip(own, row, strict=True)) for row in X.tolist()]
+    if isinstance(X, Columns):
+        columns: Iterable[list[Any]] = (array.tolist() for array in X.arrays.values())
+        return [dict(zip(X.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+    assert not isinstance(X, SparseMatrix)
+    rows: list[Any] = X.rows(named=True)
+    return rows
+
+
+def check_row(row: Any, place: int, rows: Rows) -> dict[Hashable, float]:
+    """Return what a row holds, each level of a text a feature; raise if it is wrong."""
+    if not hasattr(row, "items"):
+        raise TypeError(f"a row must be a dict of feature names to values, got {shown(row)}")
+    held: dict[Hashable, float] = {}
+    where = None if rows is None else rows[place : place + 1]
+    for name, value in row.items():
+        if name != name:  # noqa: PLR0124 (NaN)
+            raise ValueError(f"a feature is named {name!r}: give it a name, or leave it out")
+        if isinstance(value, str):
+            held[_checked_name(f"{name} == {value}")] = 1.0
+        elif not is_missing(value):
+            number = float(to_numbers(name, [value], where)[0])
+            if number != 0:
+                held[_checked_name(name)] = number
+    return held
+
+
+def _checked_name(name: Any) -> Any:
+    if isinstance(name, str) and len(name) > MAX_NAME:
+        raise ValueError(
+            f"a feature's name has {len(name):,} characters, and at most {MAX_NAME:,} are allowed "
+            f"({shown(name)}): make words of a text first, as river's BagOfWords does"
+        )
+    return name
+
+
+def looks_sparse(row: Iterable[Hashable], known: Mapping[Hashable, int]) -> bool:
+    """Tell whether a row holds new features and lacks more than half of those that are known.
+
+    Examples
+    --------
+    >>> looks_sparse(["call", "now"], {"ok": 0, "lar": 1, "joking": 2})
+    True
+    >>> looks_sparse(["age", "car"], {"age": 0, "income": 1})
+    False
+    """
+    if not isinstance(row, Iterable):
+        return False  # it will be refused
+    names = list(row)
+    held = sum(name in known for name in names)
+    return held < len(names) and 2 * held < len(known)

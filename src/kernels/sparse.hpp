@@ -1,0 +1,281 @@
+// Sparse features: those that most rows do not hold, as words of a text. A row lists what it holds, and costs that much. Each
+// of them has one input, and weights only in the models that have met it. Whatever is worth a column of its own becomes a
+// feature like any other: it is prominent then.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "memory.hpp"
+
+namespace driftree {
+
+constexpr int kSketch = 64;  // a grid sees sparse inputs hashed into so many
+
+// What rows hold: the i-th lies from begin[i] to begin[i + 1].
+struct SparseRows {
+    const std::int64_t* begin = nullptr;  // nullptr: nothing
+    const std::int32_t* ids = nullptr;
+    const double* values = nullptr;
+    SparseRows from(std::size_t row) const { return begin ? SparseRows{begin + row, ids, values} : *this; }
+};
+
+// ---------------------------------------------------------------- what is known of each
+// Ids are places; one that is given up is used again. What a row does not hold is 0, and 0 stays 0; but if the feature is
+// centred, what is not held is missing, and counts as the mean.
+struct SparseTable {
+    std::vector<float> weight, mean, squares;  // of the values that rows held: Welford's
+    std::vector<float> energy;                 // of the gradients: squared residual times squared input
+    std::vector<std::int32_t> feature;         // that it has become, or -1
+    std::vector<std::uint8_t> is_centred;
+    double energy_of_all = 0.0;   // the same for an input that is always 1
+    std::int64_t n_given_up = 0;  // of all that ever were
+
+    int n() const { return static_cast<int>(weight.size()); }
+    void reserve(int n_all) {  // so that grow() cannot fail
+        for (auto* values : {&weight, &mean, &squares, &energy}) make_capacity(*values, n_all);
+        make_capacity(feature, n_all);
+        make_capacity(is_centred, n_all);
+    }
+    void grow(int n_all) {
+        if (n_all <= n()) return;
+        for (auto* values : {&weight, &mean, &squares, &energy}) values->resize(n_all, 0.0f);
+        feature.resize(n_all, -1);
+        is_centred.resize(n_all, 0);
+    }
+    void give_up(int id) {
+        weight[id] = mean[id] = squares[id] = energy[id] = 0.0f;
+        is_centred[id] = 0;
+        n_given_up++;
+    }
+    // Lets what is known count for less beside what comes.
+    void fade(double keep) {
+        for (auto* values : {&weight, &squares})
+            for (float& value : *values) value *= static_cast<float>(keep);
+    }
+    void fade_energy(double keep) {
+        for (float& value : energy) value *= static_cast<float>(keep);
+        energy_of_all *= keep;
+    }
+    void add(int id, double value, double w) {
+        const double known = std::clamp(value, -kMost, kMost);  // the rest scales to the limits
+        const double both = weight[id] + w, delta = known - mean[id], now = mean[id] + delta * (w / both);
+        mean[id] = static_cast<float>(now);
+        squares[id] = static_cast<float>(std::min(squares[id] + w * delta * (known - now), kMost * kMost));
+        weight[id] = static_cast<float>(both);
+    }
+    // By the root of the mean square, or, centred, by mean and deviation as the features with columns are.
+    double input(int id, double value) const {
+        if (!(weight[id] > 0.0)) return 0.0;
+        const double own = mean[id], spread = static_cast<double>(squares[id]) / weight[id];
+        if (is_centred[id]) return spread > 0.0 ? limited(0.5 * (value - own) / std::sqrt(spread)) : 0.0;
+        const double size = std::sqrt(spread + own * own);
+        return size > 0.0 ? limited(value / size) : 0.0;
+    }
+    bool is_indicator(int id) const { return mean[id] == 1.0f && squares[id] == 0.0f; }
+
+    template <class Archive>
+    void visit(Archive& a) {
+        a("sparse_weight", weight), a("sparse_mean", mean), a("sparse_squares", squares), a("sparse_energy", energy);
+        a("sparse_feature", feature), a("sparse_is_centred", is_centred), a("sparse_energy_of_all", energy_of_all);
+        a("sparse_n_given_up", n_given_up);
+    }
+
+private:
+    static constexpr double kMost = 1e18;  // squares of more have no room in a float
+    static double limited(double z) { return z > 1.5 ? 1.5 : (z < -1.5 ? -1.5 : z); }
+};
+
+// ---------------------------------------------------------------- a model's weights
+// Per input its variance, which all outputs share, and for each output the two learners' weights and the sum of squares.
+struct SparseCell {
+    static constexpr int kVariance = 0, kAdagrad = 1, kSquares = 2, kNewton = 3;
+    static int width(int outputs) { return 1 + 3 * outputs; }
+};
+
+// One behind the other in the order of their coming, and where each id is: open addressing.
+class SparseWeights {
+public:
+    std::vector<std::int32_t> ids;
+    std::vector<float> numbers;  // [ids, width]
+    double scale = 1.0;          // by which all weights are to be multiplied
+    double loosening = 1.0;      // of variances that it takes over: from a model of so many times the rows
+
+    int n() const { return static_cast<int>(ids.size()); }
+    int find(int id) const {
+        if (index_.empty()) return -1;
+        for (std::size_t at = first(id);; at = (at + 1) & (index_.size() - 1)) {
+            const std::int32_t place = index_[at];
+            if (place < 0 || ids[place] == id) return place;
+        }
+    }
+    void reserve(int n_more, int width) {  // so that insert() cannot fail
+        const std::size_t n_all = ids.size() + n_more;
+        make_capacity(ids, n_all);
+        make_capacity(numbers, n_all * width);
+        if (2 * n_all > index_.size()) make_index(std::bit_ceil(std::max<std::size_t>(2 * n_all, 16)));
+    }
+    int insert(int id, int width) {
+        const int place = n();
+        ids.push_back(id);
+        numbers.resize(numbers.size() + width, 0.0f);
+        index_[free(id)] = place;
+        return place;
+    }
+    // Forgets those for which goes(id); the others stay in their order.
+    template <class Goes>
+    void erase(int width, Goes&& goes) {
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i < ids.size(); i++) {
+            if (goes(ids[i])) continue;
+            ids[kept] = ids[i];
+            std::copy_n(numbers.begin() + i * width, width, numbers.begin() + kept * width);
+            kept++;
+        }
+        ids.resize(kept);
+        numbers.resize(kept * width);
+        index();
+    }
+    // Takes over what only the other has; for all of it there must be room.
+    void complete(const SparseWeights& other, int width, double variance) {
+        for (int i = 0; i < other.n(); i++) {
+            if (find(other.ids[i]) >= 0) continue;
+            const int place = insert(other.ids[i], width);
+            for (int c = 0; c < width; c++) set_number(place, c, width, taken(other, i, c, width, variance));
+        }
+    }
+    // A number of the other's as this model takes it over.
+    double taken(const SparseWeights& other, int place, int c, int width, double variance) const {
+        const double number = other.true_number(place, c, width);
+        return c == SparseCell::kVariance ? std::min(number * loosening, variance) : number;
+    }
+    // The number as it counts: what all are to be multiplied by is done.
+    double true_number(int place, int c, int width) const { return numbers[static_cast<long>(place) * width + c] * unit(c); }
+    void set_number(int place, int c, int width, double value) {
+        numbers[static_cast<long>(place) * width + c] = static_cast<float>(value / unit(c));
+    }
+    // All numbers of an input, out and in again.
+    void read(int place, int width, double* out) const {
+        const float* from = numbers.data() + static_cast<long>(place) * width;
+        for (int c = 0; c < width; c++) out[c] = from[c];
+        for (int c = 1; scale != 1.0 && c < width; c++) out[c] *= unit(c);
+    }
+    void write(int place, int width, const double* from) {
+        float* to = numbers.data() + static_cast<long>(place) * width;
+        for (int c = 0; c < width; c++) to[c] = static_cast<float>(from[c]);
+        for (int c = 1; scale != 1.0 && c < width; c++) set_number(place, c, width, from[c]);
+    }
+    // For more outputs: log-odds w become the logits -w/2, w/2.
+    void widen(int outputs, int to_outputs) {
+        const int old = SparseCell::width(outputs), width = SparseCell::width(to_outputs);
+        std::vector<float> wide(ids.size() * width, 0.0f);
+        for (std::size_t i = 0; i < ids.size(); i++) {
+            const float* from = numbers.data() + i * old;
+            float* to = wide.data() + i * width;
+            const int first = outputs == 1 && to_outputs > 1 ? 1 : 0;
+            to[0] = from[0];
+            std::copy_n(from + 1, 3 * outputs, to + 1 + 3 * first);
+            if (first == 0) continue;
+            to[SparseCell::kSquares] = from[SparseCell::kSquares];
+            for (const int c : {SparseCell::kAdagrad, SparseCell::kNewton}) {
+                to[c] = -0.5f * from[c];
+                to[3 + c] = 0.5f * from[c];
+            }
+        }
+        numbers.swap(wide);
+    }
+    void clear() {
+        ids.clear();
+        numbers.clear();
+        scale = loosening = 1.0;
+        std::fill(index_.begin(), index_.end(), -1);
+    }
+    // Finds each of them again, once they are loaded.
+    void derive() { make_index(ids.empty() ? 0 : std::bit_ceil(std::max<std::size_t>(2 * ids.size(), 16))); }
+
+    template <class Archive>
+    void visit(Archive& a) {
+        a("sparse_ids", ids), a("sparse_numbers", numbers), a("sparse_scale", scale);
+        a("sparse_loosening", loosening);
+        if constexpr (Archive::kMeasures) a("sparse_index", index_);
+    }
+
+private:
+    double unit(int c) const {
+        if (c == SparseCell::kVariance) return 1.0;
+        return (c - 1) % 3 + 1 == SparseCell::kSquares ? scale * scale : scale;
+    }
+    std::size_t first(int id) const {
+        return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(id)) * 0x9E3779B97F4A7C15ull >> 32) &
+               (index_.size() - 1);
+    }
+    std::size_t free(int id) const {
+        std::size_t at = first(id);
+        while (index_[at] >= 0) at = (at + 1) & (index_.size() - 1);
+        return at;
+    }
+    void make_index(std::size_t size) {
+        std::vector<std::int32_t> fresh(size, -1);
+        index_.swap(fresh);
+        index();
+    }
+    void index() {
+        std::fill(index_.begin(), index_.end(), -1);
+        for (int i = 0; i < n() && !index_.empty(); i++) index_[free(ids[i])] = i;
+    }
+    std::vector<std::int32_t> index_;  // place of an id, -1: none; a power of two, at most half of them used
+};
+
+// ---------------------------------------------------------------- rows
+// Some rows, as they are read.
+struct SparseBatch {
+    std::vector<std::int64_t> begin = {0};
+    std::vector<std::int32_t> ids;
+    std::vector<double> values;
+
+    void clear() {
+        begin.assign(1, 0);
+        ids.clear();
+        values.clear();
+    }
+    void end_row() { begin.push_back(static_cast<std::int64_t>(ids.size())); }
+    SparseRows rows() const { return {begin.data(), ids.data(), values.data()}; }
+    SparseRows held() const { return ids.empty() ? SparseRows{} : rows(); }
+};
+
+// What the rows of a chunk hold besides features with columns, as inputs.
+struct SparseInputs {
+    std::vector<std::int32_t> begin;         // [rows + 1]; empty: nothing at all
+    std::vector<std::int32_t> ids, numbers;  // numbers: the ids that occur, counted from 0 on
+    std::vector<double> values, z;
+    int n_ids = 0;  // that occur
+
+    // Counts the ids; there are `n` in all.
+    void number_ids(int n) {
+        number_of_.resize(n, -1);
+        numbers.resize(ids.size());
+        n_ids = 0;
+        for (std::size_t c = 0; c < ids.size(); c++) {
+            std::int32_t& number = number_of_[ids[c]];
+            if (number < 0) number = n_ids++;
+            numbers[c] = number;
+        }
+        for (const int id : ids) number_of_[id] = -1;
+    }
+    bool is_empty() const { return ids.empty(); }
+    template <class Archive>
+    void visit_scratch(Archive& a) {
+        a("sparse_begin", begin), a("sparse_ids", ids), a("sparse_values", values), a("sparse_z", z);
+        a("sparse_numbers", numbers), a("sparse_number_of", number_of_);
+    }
+
+private:
+    std::vector<std::int32_t> number_of_;  // by id; -1 between steps
+};
+
+}  // namespace driftree

@@ -1,0 +1,336 @@
+"""Sparse features: rows that hold few of many; what is not held is 0."""
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+from river import compose, feature_extraction
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+
+import driftree
+from driftree import DynamicModelTreeClassifier
+from driftree.learn.sparse import looks_sparse
+
+N_WORDS = 400
+
+
+def messages(n, seed=1, channel=False, n_labels=2):
+    """Words of which each has a meaning; in channel b the opposite one."""
+    rng = np.random.default_rng(seed)
+    effect = np.random.default_rng(7).normal(size=(n_labels, N_WORDS))
+    X, y = [], []
+    for _ in range(n):
+        words = np.unique((N_WORDS * rng.random(8) ** 2).astype(int))
+        sign = 1 if not channel or rng.random() < 0.5 else -1
+        X.append({f"w{word}": 1 + int(rng.random() < 0.1) for word in words})
+        if channel:
+            X[-1]["channel"] = "a" if sign == 1 else "b"
+        y.append(int((sign * effect[:, words].sum(axis=1)).argmax()))
+    return X, y
+
+
+def learnt(X, y, **parameters):
+    model = DynamicModelTreeClassifier(**parameters)
+    for x, label in zip(X, y, strict=True):
+        model.learn_one(x, label)
+    return model
+
+
+def to_matrix(X, names=None):
+    names = names or {f"w{j}": j for j in range(N_WORDS)}
+    matrix = scipy.sparse.lil_array((len(X), len(names)))
+    for i, x in enumerate(X):
+        for name, value in x.items():
+            matrix[i, names[name]] = value
+    return matrix.tocsr()
+
+
+# ---------------------------------------------------------------------- what absent means
+def test_the_first_dicts_tell_whether_absent_is_zero():
+    X, y = messages(20)
+    assert learnt(X, y)._tree.parameters.absent == "zero"
+    plain = [{"age": i, "income": 2 * i} for i in range(20)]
+    assert learnt(plain, y)._tree.parameters.absent == "missing"
+    assert learnt(X, y, absent="missing")._tree.parameters.absent == "missing"
+    assert learnt(plain, y, absent="zero")._tree.parameters.absent == "zero"
+
+
+def test_a_model_starts_again_when_its_first_dicts_turn_out_to_be_sparse():
+    X, y = messages(300)
+    found, told = learnt(X, y), learnt(X[1:], y[1:], absent="zero")
+    assert found.n_rows_seen_ == told.n_rows_seen_ == 299
+    assert {*found.classes_} == {*y}
+    p, q = found.predict_proba_one(X[0]), told.predict_proba_one(X[0])
+    assert p == pytest.approx(q, abs=1e-9)
+
+
+def test_labels_of_the_rows_before_stay_known():
+    model = DynamicModelTreeClassifier()
+    model.learn_one({"a": 1, "b": 1}, "rare")
+    model.learn_one({"c": 1, "d": 1}, "often")
+    assert model._tree.parameters.absent == "zero"
+    assert model.classes_.tolist() == ["rare", "often"]
+
+
+def test_later_rows_with_other_keys_do_not_make_features_sparse():
+    model = learnt([{"a": i, "b": -i} for i in range(12)], [0, 1] * 6)
+    model.learn_one({"c": 1, "d": 2}, 0)
+    assert model._tree.parameters.absent == "missing"
+
+
+def test_what_is_zero_missing_or_absent_is_the_same():
+    X, y = messages(200)
+    model = learnt(X, y)
+    plain = model.predict_proba_one(X[0])
+    more = X[0] | {"w0 never": 0, "other": None, "third": float("nan"), "fourth": 0.0}
+    assert model.predict_proba_one(more) == plain
+    before = model._tree.encoder.row_face.n_sparse
+    model.learn_one(more, 1)
+    assert model._tree.encoder.row_face.n_sparse == before
+
+
+def test_looks_sparse_needs_new_names_and_few_of_the_known():
+    assert looks_sparse(["a", "b"], {"c": 0})
+    assert not looks_sparse(["a", "b"], {"a": 0, "c": 1})
+    assert not looks_sparse(["a"], {"a": 0, "b": 1, "c": 2, "d": 3})
+
+
+@pytest.mark.parametrize("absent", ["none", 1, ""])
+def test_absent_must_be_one_of_two_words(absent):
+    with pytest.raises(ValueError, match="absent must be 'missing', 'zero' or None"):
+        DynamicModelTreeClassifier(absent=absent).learn_one({"a": 1}, 0)
+
+
+# ---------------------------------------------------------------------- learning
+def test_a_row_is_learnt_as_the_formulas_say():
+    """Two learners per input: Adagrad with a step of 0.5, and Newton with a diagonal."""
+    model = DynamicModelTreeClassifier(absent="zero", max_depth=0)
+    model.learn_one({"a": 2.0}, "no")
+    model.learn_one({"a": 2.0, "b": 1.0}, "yes")
+    weights = dict(zip(*named_weights(model), strict=True))
+    assert weights["b"] > weights["a"]
+    engine = model._tree.engine
+    assert engine.sparse_weight.tolist() == [2, 1]
+    assert engine.sparse_mean.tolist() == [2, 1]
+
+
+def named_weights(model):
+    names = model._tree.encoder.row_face.sparse_names()
+    ids, weights = model._tree.engine.sparse_weights(0)
+    return [names[i] for i in ids], weights[:, 0].tolist()
+
+
+def test_it_learns_words():
+    X, y = messages(4000)
+    model = learnt(X[:3000], y[:3000])
+    right = [model.predict_one(x) == label for x, label in zip(X[3000:], y[3000:], strict=True)]
+    assert np.mean(right) > 0.85
+
+
+def test_it_learns_three_labels_of_which_one_comes_late():
+    X, y = messages(4000, n_labels=3)
+    order = np.argsort(np.array(y) == 2, kind="stable")
+    first = [i for i in order[:500] if y[i] < 2]
+    model = learnt([X[i] for i in first], [y[i] for i in first])
+    for x, label in zip(X[:3000], y[:3000], strict=True):
+        model.learn_one(x, label)
+    right = [model.predict_one(x) == label for x, label in zip(X[3000:], y[3000:], strict=True)]
+    assert np.mean(right) > 0.8
+
+
+@pytest.mark.parametrize("channel", ["text", "number"])
+def test_a_split_finds_what_words_depend_on(channel):
+    """A word of much meaning depends on the channel, too, and may be found first: not often."""
+    n_found, scores = 0, []
+    for seed in range(1, 6):
+        X, y = messages(6000, seed, channel=True)
+        if channel == "number":
+            X = [x | {"channel": int(x["channel"] == "a")} for x in X]
+        model = learnt(X[:5000], y[:5000])
+        right = [model.predict_one(x) == label for x, label in zip(X[5000:], y[5000:], strict=True)]
+        n_found += model.n_leaves_ == 2 and "split by channel" in str(model.events_[0])
+        scores.append(np.mean(right))
+    assert n_found >= 4
+    assert np.median(scores) > 0.78
+
+
+def test_what_most_rows_hold_gets_a_column_and_no_prediction_changes():
+    rng = np.random.default_rng(1)
+    model = DynamicModelTreeClassifier(absent="zero")
+    for _ in range(199):
+        x = {"age": 40 + 5 * rng.normal(), f"w{rng.integers(50)}": 1}
+        model.learn_one(x, int(x["age"] > 40))
+    rows = [{"age": age, "w1": 1} for age in (30.0, 38.0, 41.0, 55.0)]
+    before = [model.predict_proba_one(x)[1] for x in rows]
+    tree = model._tree
+    tree.encoder.sparse.look(tree.encoder.known)
+    assert tree.encoder.feature_names == ["age"]
+    assert tree.engine.value_column.tolist() == [1]
+    after = [model.predict_proba_one(x)[1] for x in rows]
+    # The old input was limited to 1.5 times the usual size, the new one to 3 deviations.
+    np.testing.assert_allclose(after[1:3], before[1:3], atol=0.02)
+    for _ in range(2000):
+        x = {"age": 40 + 5 * rng.normal(), f"w{rng.integers(50)}": 1}
+        model.learn_one(x, int(x["age"] > 40))
+    assert model.predict_one({"age": 43.0}) == 1
+    assert model.predict_one({"age": 37.0}) == 0
+
+
+def test_rows_weights_and_batches_agree():
+    X, y = messages(300)
+    matrix = to_matrix(X)
+    pairs = np.repeat(np.arange(300), 2)
+    twice = DynamicModelTreeClassifier().fit(matrix[pairs], np.array(y)[pairs])
+    weighted = DynamicModelTreeClassifier().fit(matrix, y, sample_weight=np.full(300, 2))
+    np.testing.assert_allclose(twice.predict_proba(matrix), weighted.predict_proba(matrix))
+
+
+# ---------------------------------------------------------------------- tables
+def test_matrices_frames_and_dicts_are_read_alike():
+    X, y = messages(400)
+    matrix = to_matrix(X)
+    frame = pd.DataFrame(matrix.toarray(), columns=[f"x{j}" for j in range(N_WORDS)])
+    sparse = DynamicModelTreeClassifier(absent="zero").fit(matrix, y)
+    dense = DynamicModelTreeClassifier(absent="zero").fit(frame.to_numpy(), y)
+    named = DynamicModelTreeClassifier(absent="zero").fit(frame, y)
+    polars = DynamicModelTreeClassifier(absent="zero").fit(pl.DataFrame(frame), y)
+    expected = sparse.predict_proba(matrix)
+    np.testing.assert_array_equal(dense.predict_proba(frame.to_numpy()), expected)
+    np.testing.assert_array_equal(polars.predict_proba(frame), named.predict_proba(frame))
+    rows = [sparse.predict_proba_one({f"x{w[1:]}": v for w, v in x.items()}) for x in X[:50]]
+    np.testing.assert_array_equal([[row[0], row[1]] for row in rows], expected[:50])
+
+
+def test_a_model_of_plain_rows_takes_a_sparse_matrix_as_plain():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 4)) * (rng.random((300, 4)) < 0.5)
+    y = (X[:, 0] > 0).astype(int)
+    model = DynamicModelTreeClassifier().fit(X, y)
+    sparse = model.predict_proba(scipy.sparse.csr_matrix(X))
+    np.testing.assert_array_equal(sparse, model.predict_proba(X))
+
+
+@pytest.mark.parametrize("form", ["csr_matrix", "csc_array", "coo_matrix", "lil_matrix"])
+def test_sparse_matrices_of_any_form(form):
+    X, y = messages(200)
+    matrix = to_matrix(X)
+    expected = DynamicModelTreeClassifier().fit(matrix, y).predict_proba(matrix)
+    other = getattr(scipy.sparse, form)(matrix)
+    model = DynamicModelTreeClassifier().fit(other, y)
+    np.testing.assert_array_equal(model.predict_proba(other), expected)
+
+
+def test_infinite_numbers_are_refused_and_change_nothing():
+    X, y = messages(100)
+    model = learnt(X, y)
+    before = model.predict_proba_one(X[0])
+    with pytest.raises(ValueError, match="infinity"):
+        model.learn_one({"w1": float("inf")}, 1)
+    with pytest.raises(TypeError, match="list"):
+        model.learn_one({"w1": [1]}, 1)
+    matrix = to_matrix(X)
+    matrix.data[3] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        DynamicModelTreeClassifier().fit(matrix, y)
+    assert model.predict_proba_one(X[0]) == before
+
+
+def test_rivers_and_scikit_learns_text_pipelines():
+    texts = ["free entry win cash now", "see you at home", "win free cash", "are you home"] * 50
+    y = [1, 0, 1, 0] * 50
+    for words in (feature_extraction.BagOfWords(), feature_extraction.TFIDF()):
+        pipeline = compose.Pipeline(words, DynamicModelTreeClassifier())
+        for text, label in zip(texts, y, strict=True):
+            pipeline.learn_one(text, label)
+        assert pipeline.predict_one("free cash") == 1
+        assert pipeline.predict_one("home") == 0
+    for vectorizer in (HashingVectorizer(n_features=2**18), TfidfVectorizer()):
+        model = make_pipeline(vectorizer, DynamicModelTreeClassifier()).fit(texts, y)
+        assert model.predict(["free cash", "home"]).tolist() == [1, 0]
+
+
+# ---------------------------------------------------------------------- bounds
+def test_rare_names_give_way():
+    rng = np.random.default_rng(1)
+    model = DynamicModelTreeClassifier(absent="zero", max_features=100)
+    for i in range(2000):
+        good = int(rng.random() < 0.5)
+        model.learn_one({f"never seen again {i}": 1, "good" if good else "bad": 1}, good)
+    names = model._tree.encoder.row_face.sparse_names()
+    assert sum(name is not None for name in names) <= 100
+    assert {"good", "bad"} <= set(names)
+    assert model._tree.engine.n_given_up > 1800
+    assert model.predict_one({"good": 1}) == 1
+    model._tree.engine.check()
+
+
+def test_a_row_of_more_names_than_there_may_be_is_learnt():
+    model = DynamicModelTreeClassifier(absent="zero", max_features=10)
+    for i in range(20):
+        model.learn_one({f"w{j}": 1 for j in range(i, i + 15)}, i % 2)
+    assert model._tree.encoder.row_face.n_sparse <= 10
+    matrix = scipy.sparse.random_array((50, 1000), density=0.5, rng=np.random.default_rng(1))
+    model = DynamicModelTreeClassifier(max_features=10).fit(matrix, [0, 1] * 25)
+    assert model._tree.encoder.row_face.n_sparse == 10
+
+
+def test_memory_grows_with_what_rows_hold():
+    X, y = messages(1000)
+    small = learnt(X, y).memory_usage()
+    model = learnt([x | {f"once {i}": 1} for i, x in enumerate(X)], y)
+    assert model.memory_usage() - small < 1000 * 400
+
+
+# ---------------------------------------------------------------------- copies
+@pytest.mark.parametrize("how", ["file", "pickle", "copy"])
+def test_a_copy_learns_on_bit_by_bit(how, tmp_path):
+    X, y = messages(4000, channel=True)
+    model = learnt(X[:2500], y[:2500], max_features=380)
+    if how == "file":
+        model.save(tmp_path / "model.dmt")
+        other = driftree.load(tmp_path / "model.dmt")
+    else:
+        other = pickle.loads(pickle.dumps(model)) if how == "pickle" else copy.deepcopy(model)
+    for x, label in zip(X[2500:], y[2500:], strict=True):
+        model.learn_one(x, label)
+        other.learn_one(x, label)
+    assert [model.predict_proba_one(x) for x in X[:100]] == [
+        other.predict_proba_one(x) for x in X[:100]
+    ]
+    assert [str(event) for event in model.events_] == [str(event) for event in other.events_]
+
+
+def test_names_of_any_kind_come_back(tmp_path):
+    model = DynamicModelTreeClassifier(absent="zero")
+    odd = ["\ud800", "a == b", ("free", "entry"), 3, b"x", True, "é\n"]
+    for i, name in enumerate(odd * 10):
+        model.learn_one({name: 1}, i % 2)
+    model.save(tmp_path / "model.dmt")
+    loaded = driftree.load(tmp_path / "model.dmt")
+    assert loaded._tree.encoder.row_face.sparse_names() == odd
+
+
+def test_a_large_vocabulary_takes_little_room_in_a_file(tmp_path):
+    model = DynamicModelTreeClassifier(absent="zero")
+    for i in range(0, 20_000, 20):
+        model.learn_one({f"word {j}": 1 for j in range(i, i + 20)}, i // 20 % 2)
+    model.save(tmp_path / "model.dmt")
+    assert (tmp_path / "model.dmt").stat().st_size < 20_000 * 100  # 10 MB for 100,000
+
+
+def test_sums_of_sparse_rows_may_be_made_elsewhere():
+    X, y = messages(1000)
+    model = learnt(X[:500], y[:500])
+    twin = copy.deepcopy(model)
+    batch = model._tree.encoder.sparse.read_dicts(X[500:600], learning=False)
+    targets, ones = np.array(y[500:600], dtype=float), np.ones(100)
+    sums = model._tree.engine.accumulate(batch.matrix, targets, ones, batch.sparse)
+    assert sums.n_rows == 100
+    assert model.predict_proba_one(X[0]) == twin.predict_proba_one(X[0])  # nothing changed
+    model._tree.engine.absorb(sums)
+    assert model.n_rows_seen_ == 599  # the first row showed that they are sparse
