@@ -19,6 +19,7 @@ from driftree.cli.run import (
     Seed,
     Source,
     Target,
+    Text,
     read_settings,
 )
 from driftree.cli.screen import Progress, consoles, one_line
@@ -40,6 +41,7 @@ def report(
     ] = "dmt",
     batch: BatchSize = None,
     categorical: Categorical = "",
+    text: Text = "",
     rows: MaxRows = None,
     on_bad_row: OnBadRow = "stop",
     row_by_row: RowByRow = False,
@@ -60,6 +62,7 @@ def report(
             target=target,
             batch=batch,
             categorical=categorical,
+            text=text,
             rows=rows,
             on_bad_row=on_bad_row,
             row_by_row=row_by_row,

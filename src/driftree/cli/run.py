@@ -54,6 +54,13 @@ BatchSize = Annotated[
 Categorical = Annotated[
     str, typer.Option(help="Columns, separated by commas, whose numbers are categories.")
 ]
+Text = Annotated[
+    str,
+    typer.Option(
+        help="Columns, separated by commas, that hold text: each word becomes a feature, as often "
+        "as it occurs. Rows are then learnt one by one, also in a batch."
+    ),
+]
 MaxRows = Annotated[int | None, typer.Option("--rows", min=1, help="Only the first rows.")]
 OnBadRow = Annotated[
     Literal["stop", "skip"], typer.Option(help="What a malformed row of a CSV file does.")
@@ -80,6 +87,7 @@ def run(
     ] = "dmt",
     batch: BatchSize = None,
     categorical: Categorical = "",
+    text: Text = "",
     rows: MaxRows = None,
     on_bad_row: OnBadRow = "stop",
     delay: Delay = 0,
@@ -117,6 +125,7 @@ def run(
         target=target,
         batch=batch,
         categorical=categorical,
+        text=text,
         rows=rows,
         on_bad_row=on_bad_row,
         delay=delay,
@@ -133,12 +142,14 @@ def compare(
         str,
         typer.Option(
             help="Learners, separated by commas: dmt, dmt-paper, fimtdd, vfdt-mc, vfdt-nba, "
-            "ht-ada, efdt, arf3, levbag3, logistic, majority, no-change."
+            "ht-ada, efdt, arf3, levbag3, logistic, majority, no-change. With text, the default "
+            "is without those that cannot take it."
         ),
     ] = COMPARED,
     target: Target = None,
     batch: BatchSize = None,
     categorical: Categorical = "",
+    text: Text = "",
     rows: MaxRows = None,
     on_bad_row: OnBadRow = "stop",
     delay: Delay = 0,
@@ -160,6 +171,7 @@ def compare(
             target=target,
             batch=batch,
             categorical=categorical,
+            text=text,
             rows=rows,
             on_bad_row=on_bad_row,
             delay=delay,
@@ -180,6 +192,7 @@ def read_settings(
     models: str,
     batch: float | None,
     categorical: str,
+    text: str,
     rows: int | None,
     row_by_row: bool,
     **more: Any,
@@ -188,6 +201,9 @@ def read_settings(
     from driftree.evaluate import LEARNERS
     from driftree.evaluate.runs import RunSettings
 
+    texts = _columns_in(text)
+    if texts and models == COMPARED:
+        models = ",".join(name for name in COMPARED.split(",") if LEARNERS[name].takes_text)
     if batch is not None and not math.isfinite(batch):
         raise ValueError(f"--batch must be a number of rows or their share, got {batch}")
     return RunSettings(
@@ -195,10 +211,15 @@ def read_settings(
         learners=tuple(names_of(models, LEARNERS, "learner")),
         batch=batch if batch is None or batch < 1 else round(batch),
         n_rows=rows,
-        categorical=tuple(name.strip() for name in categorical.split(",") if name.strip()),
+        categorical=_columns_in(categorical),
+        text=texts,
         step_rows=1 if row_by_row else None,
         **more,
     )
+
+
+def _columns_in(names: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
 def _prepare(

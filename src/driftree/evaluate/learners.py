@@ -46,6 +46,8 @@ class LearnerChoice:
         Whether the paper sets it apart from the trees that stand alone.
     is_ours : bool
         Whether its results change with the code of driftree, not with River's.
+    takes_text : bool
+        Whether it can learn from words, of which a row holds few, and new ones keep coming.
     is_told_of_text_only : bool
         Whether, in the paper's experiments, it is told which features were text, rather than which
         features the authors call categorical: numbers it takes as they come.
@@ -58,6 +60,7 @@ class LearnerChoice:
     cost: float = 1.0
     is_ensemble: bool = False
     is_ours: bool = False
+    takes_text: bool = False
     is_told_of_text_only: bool = False
 
 
@@ -95,6 +98,7 @@ _CHOICES = (
         lambda categorical, seed: DynamicModelTreeClassifier(categorical=categorical, seed=seed),
         cost=3,
         is_ours=True,
+        takes_text=True,
         is_told_of_text_only=True,
     ),
     LearnerChoice(
@@ -120,6 +124,7 @@ _CHOICES = (
         "Hoeffding tree, majority votes in the leaves (River)",
         lambda *_: _tree("HoeffdingTreeClassifier"),
         cost=13,
+        takes_text=True,
     ),
     LearnerChoice(
         "vfdt-nba",
@@ -127,6 +132,7 @@ _CHOICES = (
         "Hoeffding tree, adaptive Naive Bayes in the leaves (River)",
         lambda *_: _tree("HoeffdingTreeClassifier", leaf_prediction="nba"),
         cost=30,
+        takes_text=True,
     ),
     LearnerChoice(
         "ht-ada",
@@ -136,6 +142,7 @@ _CHOICES = (
             "HoeffdingAdaptiveTreeClassifier", bootstrap_sampling=False, seed=seed
         ),
         cost=50,
+        takes_text=True,
     ),
     LearnerChoice(
         "efdt",
@@ -143,6 +150,7 @@ _CHOICES = (
         "extremely fast decision tree, splits re-evaluated every 1,000 rows (River)",
         lambda *_: _tree("ExtremelyFastDecisionTreeClassifier", min_samples_reevaluate=1000),
         cost=45,
+        takes_text=True,
     ),
     LearnerChoice(
         "arf3",
@@ -151,6 +159,7 @@ _CHOICES = (
         lambda _, seed: _adaptive_forest(seed),
         cost=90,
         is_ensemble=True,
+        takes_text=True,
     ),
     LearnerChoice(
         "levbag3",
@@ -159,6 +168,7 @@ _CHOICES = (
         lambda _, seed: _leveraging_bagging(seed),
         cost=190,
         is_ensemble=True,
+        takes_text=True,
     ),
     LearnerChoice(
         "logistic",
@@ -174,18 +184,22 @@ _CHOICES = (
         "majority",
         "the most frequent label so far (River)",
         lambda *_: _dummy("PriorClassifier"),
+        takes_text=True,
     ),
     LearnerChoice(
         "no-change",
         "no change",
         "the last label seen (River)",
         lambda *_: _dummy("NoChangeClassifier"),
+        takes_text=True,
     ),
 )
 LEARNERS = {choice.name: choice for choice in _CHOICES}
 
 
-def make_learner(name: str, *, categorical: Categorical = (), seed: int = 1) -> Any:
+def make_learner(
+    name: str, *, categorical: Categorical = (), seed: int = 1, of_text: bool = False
+) -> Any:
     """Return a new learner.
 
     Parameters
@@ -197,6 +211,9 @@ def make_learner(name: str, *, categorical: Categorical = (), seed: int = 1) -> 
         every number as a number, as they did in the paper.
     seed : int, default=1
         Of the learners that use random numbers.
+    of_text : bool, default=False
+        Whether rows hold words. To driftree's tree, a word that a row lacks is 0; to River's trees
+        it is not known.
 
     Examples
     --------
@@ -208,7 +225,30 @@ def make_learner(name: str, *, categorical: Categorical = (), seed: int = 1) -> 
     ValueError: there is no learner 'hoeffding': choose from dmt, dmt-paper, fimtdd, ...
     """
     choice = LEARNERS[check_name(name, LEARNERS, "learner")]
-    return choice.make(tuple(categorical) or None, seed)  # type: ignore[arg-type]
+    if of_text:
+        check_takes_text(name)
+    learner = choice.make(tuple(categorical) or None, seed)  # type: ignore[arg-type]
+    if of_text and choice.is_ours:
+        learner.set_params(absent="zero")
+    return learner
+
+
+def check_takes_text(name: str) -> None:
+    """Raise if a learner cannot learn from words.
+
+    Examples
+    --------
+    >>> check_takes_text("dmt-paper")
+    Traceback (most recent call last):
+    ...
+    ValueError: dmt-paper takes no text, whose words are too many features for it: choose from dmt,
+    vfdt-mc, vfdt-nba, ht-ada, efdt, arf3, levbag3, majority, no-change
+    """
+    if not LEARNERS[name].takes_text:
+        able = ", ".join(choice.name for choice in LEARNERS.values() if choice.takes_text)
+        raise ValueError(
+            f"{name} takes no text, whose words are too many features for it: choose from {able}"
+        )
 
 
 # ---------------------------------------------------------------------- size

@@ -34,6 +34,7 @@ def prequential(
     pretrain: bool = True,
     step_rows: int | None = None,
     classes: Sequence[Hashable] | None = None,
+    text: Sequence[Hashable] = (),
     checkpointer: Checkpointer | None = None,
 ) -> Iterator[Record]:
     """Test, then train, batch by batch; yield what was seen.
@@ -56,6 +57,10 @@ def prequential(
         paper. With 1 every row is learnt before the next is predicted.
     classes : sequence, optional
         All labels, if known. Estimators of scikit-learn need them; others get to know them.
+    text : sequence of names, default=()
+        Columns that hold text: what a learner gets is how often each word occurs, as River's
+        `BagOfWords` counts. Rows are predicted and learnt as dicts then, one by one, also where
+        the whole batch is predicted first. Learners need `learn_one`.
     checkpointer : Checkpointer, optional
         Where to keep checkpoints of one learner of driftree's. If there is one already, its records
         come first, the model takes over what was learnt, and the stream, which is given from its
@@ -76,7 +81,7 @@ def prequential(
     4000 0.87 1
     """
     evaluation = Evaluation(
-        model, delay=delay, pretrain=pretrain, step_rows=step_rows, classes=classes
+        model, delay=delay, pretrain=pretrain, step_rows=step_rows, classes=classes, text=text
     )
     if checkpointer is not None:
         yield from _resume(evaluation, stream, checkpointer)
@@ -103,7 +108,7 @@ class Evaluation:
 
     Parameters
     ----------
-    model, delay, pretrain, step_rows, classes
+    model, delay, pretrain, step_rows, classes, text
         As in `prequential`.
 
     Attributes
@@ -124,37 +129,46 @@ class Evaluation:
         pretrain: bool = True,
         step_rows: int | None = None,
         classes: Sequence[Hashable] | None = None,
+        text: Sequence[Hashable] = (),
     ) -> None:
         if delay < 0:
             raise ValueError(f"delay must be at least 0 rows, got {delay}")
         if step_rows is not None and step_rows < 1:
             raise ValueError(f"step_rows must be at least 1, got {step_rows}")
-        self.learners = _name_learners(model)
+        if isinstance(text, str):
+            raise TypeError(f"text must hold names of columns: write [{text!r}]")
+        self.learners = _name_learners(model, of_text=bool(text))
         if not self.learners:
             raise ValueError("there is no learner to evaluate")
         self.delay = delay
         self.pretrain = pretrain
         self.step_rows = step_rows
         self.classes = None if classes is None else list(classes)
+        self.text = tuple(text)
         self.n_rows = 0
         self.step = 0 if pretrain else 1
         self._faces = {
-            name: _choose_face(learner, by_row=step_rows == 1)
+            name: _choose_face(learner, by_row=step_rows == 1, of_text=bool(text))
             for name, learner in self.learners.items()
         }
         self._codes: dict[Hashable, int] = {}
         self._pending: deque[Rows] = deque()
         self._n_pending = 0
         self._n_features = 0
+        self._words: set[Hashable] = set()
+
+    def _read(self, X: Any, y: Any) -> Rows:
+        """Return rows of the stream as the learners get them."""
+        return Rows(X, y, self.text)
 
     def take(self, X: Any, y: Any) -> list[Record]:
         """Test, then train, on the next batch; return a record for each learner."""
-        batch = Rows(X, y)
+        batch = self._read(X, y)
         if len(batch) == 0:
             return []
         self._check_labels(batch)
         is_tested = self.step > 0
-        self._n_features = max(self._n_features, len(batch.names))
+        self._n_features = max(self._n_features, self._count_features(batch))
         self.n_rows += len(batch)
         tests = {name: _Test() for name in self.learners}
         if is_tested and self._goes_row_by_row:
@@ -166,6 +180,13 @@ class Evaluation:
         records = [self._record(name, test) for name, test in tests.items()] if is_tested else []
         self.step += 1
         return records
+
+    def _count_features(self, batch: Rows) -> int:
+        """Count the features; words so far only for learners that do not know it themselves."""
+        if not self.text or all(hasattr(type(one), "n_splits_") for one in self.learners.values()):
+            return len(batch.names)
+        self._words.update(*batch.dicts)
+        return len(self._words)
 
     @property
     def _goes_row_by_row(self) -> bool:
@@ -411,9 +432,12 @@ def _look_up(codes: Mapping[Any, int], labels: Iterable[Any]) -> NDArray[np.intp
     return np.array([codes.get(label, -1) for label in labels], dtype=np.intp)
 
 
-def _choose_face(model: Any, *, by_row: bool) -> _Face:
-    if hasattr(model, "learn_one") and (by_row or not hasattr(model, "partial_fit")):
+def _choose_face(model: Any, *, by_row: bool, of_text: bool) -> _Face:
+    takes_batches = hasattr(model, "partial_fit") and not of_text
+    if hasattr(model, "learn_one") and (by_row or not takes_batches):
         return _RowFace(model)
+    if of_text:
+        raise TypeError(f"{model!r} cannot learn from words, row by row: it has no learn_one")
     if hasattr(model, "partial_fit"):
         return _BatchFace(model)
     raise TypeError(
@@ -422,12 +446,12 @@ def _choose_face(model: Any, *, by_row: bool) -> _Face:
     )
 
 
-def _name_learners(model: Any) -> dict[str, Any]:
+def _name_learners(model: Any, *, of_text: bool) -> dict[str, Any]:
     if isinstance(model, str):
-        return {model: make_learner(model)}
+        return {model: make_learner(model, of_text=of_text)}
     if isinstance(model, Mapping) and not hasattr(model, "learn_one"):
         return {
-            str(name): make_learner(one) if isinstance(one, str) else one
+            str(name): make_learner(one, of_text=of_text) if isinstance(one, str) else one
             for name, one in model.items()
         }
     return {type(model).__name__: model}

@@ -14,7 +14,7 @@ import numpy as np
 from driftree.evaluate.checkpoints import CheckpointWarning, check_learner
 from driftree.evaluate.records import FIELDS, WHOLE_NUMBERS, Record
 from driftree.learn.storage import models
-from driftree.streams.rows import Rows, take
+from driftree.streams.rows import take
 from driftree.streams.stream import Stream
 from driftree.version import __version__
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from driftree.evaluate.checkpoints import Checkpoint, Checkpointer
     from driftree.evaluate.prequential import Evaluation
+    from driftree.streams.rows import Rows
 
 FIGURES = FIELDS[1:]  # all but the learner
 
@@ -88,6 +89,7 @@ class ResumableEvaluation:
             "step_rows": evaluation.step_rows,
             "pretrain": evaluation.pretrain,
             "classes": repr(evaluation.classes),
+            "text": repr(evaluation.text),
         }
 
     # ------------------------------------------------------------------ forwards
@@ -97,7 +99,7 @@ class ResumableEvaluation:
         n_before = evaluation.n_rows - sum(self._waiting)
         for X, y in _after(stream, n_before, is_end=not self._waiting):
             if self._waiting:
-                self._wait_again(Rows(X, y))
+                self._wait_again(evaluation._read(X, y))
             else:
                 yield X, y
         if self._waiting:

@@ -11,7 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from driftree.evaluate.learners import LEARNERS, make_learner, measure_memory
+from driftree.evaluate.learners import (
+    LEARNERS,
+    check_takes_text,
+    make_learner,
+    measure_memory,
+)
 from driftree.evaluate.prequential import Evaluation
 from driftree.evaluate.records import RecordFile, read_records, without_costs, write_records
 from driftree.evaluate.resuming import ResumableEvaluation
@@ -19,8 +24,10 @@ from driftree.learn.storage.atomic import TEMPORARY
 from driftree.streams.catalogue import DATA_SETS, Generated, check_name, hint
 from driftree.streams.datasets import fetch_data_set, load_data_set
 from driftree.streams.download import digest_of
+from driftree.streams.rows import Rows
 from driftree.streams.sources import BadRow, BadRows, BadRowsWarning
 from driftree.streams.stream import Stream, is_parquet, open_stream
+from driftree.streams.words import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +58,8 @@ class RunSettings:
         where that is not known, 1,000.
     categorical : tuple of str
         Features whose values are categories although they are numbers.
+    text : tuple of str
+        Features that hold text, whose words are learnt.
     delay, step_rows
         As in `prequential`.
     seed : int
@@ -64,6 +73,7 @@ class RunSettings:
     n_rows: int | None = None
     on_bad_row: Literal["stop", "skip"] = "stop"
     categorical: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
     delay: int = 0
     step_rows: int | None = None
     seed: int = 1
@@ -71,6 +81,13 @@ class RunSettings:
 
 def open_source(settings: RunSettings) -> Stream:
     """Open the file or data set that a run is about."""
+    stream = _open_in_batches(settings)
+    if settings.text:
+        _check_text(settings, stream)
+    return stream
+
+
+def _open_in_batches(settings: RunSettings) -> Stream:
     batch = settings.batch
     if settings.source == STANDARD_INPUT:
         return _open(settings, batch or UNKNOWN_ROWS_BATCH)
@@ -111,6 +128,25 @@ def _open(settings: RunSettings, batch: float) -> Stream:
         for name in settings.categorical:
             check_name(name, stream.feature_names, "feature")
     return stream
+
+
+def _check_text(settings: RunSettings, stream: Stream) -> None:
+    """Raise, before anything is learnt or written, if the text of a run is none."""
+    for name in settings.learners:
+        check_takes_text(name)
+    both = [name for name in settings.text if name in settings.categorical]
+    if both:
+        raise ValueError(f"{both[0]!r} is named as text and as categorical: it can be one of them")
+    if stream.feature_names is None:  # standard input, which can be read once
+        return
+    check_text(settings.text, stream.feature_names, stream.name)
+    rows = Rows(*next(stream.batches()), settings.text).dicts
+    for name in settings.categorical:
+        if not all(isinstance(row.get(name, ""), str) for row in rows):
+            raise ValueError(
+                f"{name!r} is categorical, but not stored as text, which is needed beside words: "
+                "store it as text, or give CSV"
+            )
 
 
 class RunResult(NamedTuple):
@@ -202,10 +238,17 @@ def _result(
 def _new_evaluation(settings: RunSettings) -> Evaluation:
     """Return an evaluation of the learners that a run names."""
     learners = {
-        name: make_learner(name, categorical=settings.categorical, seed=settings.seed)
+        name: make_learner(
+            name,
+            categorical=settings.categorical,
+            seed=settings.seed,
+            of_text=bool(settings.text),
+        )
         for name in settings.learners
     }
-    return Evaluation(learners, delay=settings.delay, step_rows=settings.step_rows)
+    return Evaluation(
+        learners, delay=settings.delay, step_rows=settings.step_rows, text=settings.text
+    )
 
 
 def _tell_scores(recent: dict[str, deque[float]]) -> str:

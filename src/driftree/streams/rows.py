@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from driftree.learn.tables import array_names, to_frame
 from driftree.learn.validation import as_objects
+from driftree.streams.words import check_text, count_words
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Collection, Hashable
 
     from numpy.typing import NDArray
 
@@ -32,10 +33,12 @@ class Rows:
         Features. A dict of columns maps names to arrays of equal length; NaN and None are missing.
     y : array or series
         Labels.
+    text : collection of names, default=()
+        Columns that hold text, whose words are the features.
 
     Attributes
     ----------
-    X, y : as given
+    X, y, text : as given
         The rows; `y` as a one-dimensional array.
 
     Examples
@@ -47,8 +50,9 @@ class Rows:
     [0]
     """
 
-    def __init__(self, X: Any, y: Any) -> None:
+    def __init__(self, X: Any, y: Any, text: Collection[Hashable] = ()) -> None:
         self.X = X
+        self.text = text
         self.y: NDArray[Any] = np.asarray(y)
         n_rows = count_rows(X)
         if self.y.shape != (n_rows,):
@@ -61,7 +65,7 @@ class Rows:
 
     def __getitem__(self, place: slice) -> Rows:
         start, stop, _ = place.indices(len(self))
-        rows = Rows(*take((self.X, self.y), start, stop))
+        rows = Rows(*take((self.X, self.y), start, stop), self.text)
         for name in ("names", "labels", "dicts"):  # what is known of these need not be found again
             if name in self.__dict__:
                 known = self.__dict__[name]
@@ -81,6 +85,13 @@ class Rows:
     @cached_property
     def dicts(self) -> list[dict[Hashable, Any]]:
         """The rows as River takes them; what is missing is absent."""
+        rows = self._held()
+        if not self.text:
+            return rows
+        check_text(self.text, self.names, "the stream")
+        return count_words(rows, self.text, self.names)
+
+    def _held(self) -> list[dict[Hashable, Any]]:
         names = self.names
         if isinstance(self.X, np.ndarray):
             rows = [dict(zip(names, row, strict=True)) for row in self.X.tolist()]
