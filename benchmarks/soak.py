@@ -1,10 +1,12 @@
 """Does memory stay where it is? Ten million rows of a drifting stream through both settings.
 
 Loan applications (Agrawal) whose rule changes every 50,000 rows, in turn abruptly and gradually; a
-text column with ever new levels, many more than the model keeps apart; values that are missing. The
-resident size of the process is taken down fifty times. It must be flat: after the first fifth of
-the rows, in which the tree, its history and the allocator find their sizes, it may not grow by
-more than 3 %. Otherwise the program fails.
+text column with ever new levels, many more than the model keeps apart; values that are missing. And
+words: messages as dicts of up to eight words, drawn by Zipf's law from all whole numbers, so that
+there are new ones however long it goes on; the model knows at most 20,000 names. The resident size
+of the process is taken down fifty times. It must be flat: after the first fifth of the rows, in
+which the tree, its history and the allocator find their sizes, it may not grow by more than 3 %.
+Otherwise the program fails.
 
     python benchmarks/soak.py                        minutes; writes docs/memory.md
     python benchmarks/soak.py --rows 300000          fewer rows; writes nothing
@@ -40,10 +42,8 @@ N_LEVELS = 500
 N_POINTS = 50
 N_SHOWN = 10
 MOST_GROWTH = 0.03
-SETTINGS: dict[str, Callable[[], DynamicModelTreeClassifier]] = {
-    "default": DynamicModelTreeClassifier,
-    "paper": DynamicModelTreeClassifier.paper,
-}
+MOST_NAMES = 20_000
+Batches = Iterator[tuple[Any, Any]]
 
 
 class Point(NamedTuple):
@@ -56,8 +56,8 @@ class Point(NamedTuple):
     rows_per_second: float
 
 
-def draw() -> Iterator[tuple[dict[str, Any], Any]]:
-    """Draw batches for ever."""
+def draw() -> Batches:
+    """Draw batches of applications for ever."""
     rng = np.random.default_rng(SEED)
     concepts = (
         agrawal(CONCEPT_ROWS, seed=SEED + i, function=i % 10, perturbation=0.05)
@@ -83,17 +83,54 @@ def draw() -> Iterator[tuple[dict[str, Any], Any]]:
             yield columns, y
 
 
+def draw_words() -> Batches:
+    """Draw messages for ever, as dicts; what the first ten words mean changes now and then."""
+    rng = np.random.default_rng(SEED)
+    for i in itertools.count():
+        words = np.minimum(rng.zipf(1.3, size=(BATCH_ROWS, 8)), 2**53)
+        effect = np.random.default_rng(i * BATCH_ROWS // CONCEPT_ROWS).normal(size=11)
+        log_odds = effect[np.minimum(words, 11) - 1].sum(axis=1)
+        y = rng.random(BATCH_ROWS) < 1 / (1 + np.exp(-log_odds))
+        yield [dict.fromkeys(map("w{}".format, row), 1) for row in words.tolist()], y.tolist()
+
+
+def learn_rows(model: DynamicModelTreeClassifier, rows: Any, labels: Any) -> None:
+    """Learn row by row."""
+    for row, label in zip(rows, labels, strict=True):
+        model.learn_one(row, label)
+
+
+class Setting(NamedTuple):
+    """A model, its rows, and how it learns them."""
+
+    make: Callable[[], DynamicModelTreeClassifier]
+    draw: Callable[[], Batches] = draw
+    learn: Callable[[DynamicModelTreeClassifier, Any, Any], None] = (
+        DynamicModelTreeClassifier.learn_many
+    )
+
+
+SETTINGS = {
+    "default": Setting(DynamicModelTreeClassifier),
+    "paper": Setting(DynamicModelTreeClassifier.paper),
+    "words": Setting(
+        lambda: DynamicModelTreeClassifier(max_features=MOST_NAMES), draw_words, learn_rows
+    ),
+}
+
+
 def soak(
     setting: str, n_rows: int, tell: Callable[[int], object], n_points: int = N_POINTS
 ) -> list[Point]:
     """Let a model learn so many rows; return the curve."""
-    model, batches, points = SETTINGS[setting](), draw(), []
+    make, draw, learn = SETTINGS[setting]
+    model, batches, points = make(), draw(), []
     for i in range(1, n_points + 1):
         n_before, seconds = getattr(model, "n_rows_seen_", 0), 0.0
         while getattr(model, "n_rows_seen_", 0) < i * n_rows // n_points:
-            columns, y = next(batches)
+            X, y = next(batches)
             since = time.perf_counter()
-            model.learn_many(columns, y)
+            learn(model, X, y)
             seconds += time.perf_counter() - since
             tell(model.n_rows_seen_)
         speed = (model.n_rows_seen_ - n_before) / seconds

@@ -46,7 +46,7 @@ print(soak.growth(rest) / soak.MOST_GROWTH)
 """
 
 
-@pytest.mark.parametrize("setting", ["default", "paper"])
+@pytest.mark.parametrize("setting", ["default", "paper", "words"])
 def test_nothing_but_the_model_grows_with_the_stream(setting):
     command = [sys.executable, "-c", SOAK, setting]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=BENCHMARKS)

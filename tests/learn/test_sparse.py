@@ -279,6 +279,13 @@ def test_a_row_of_more_names_than_there_may_be_is_learnt():
     assert model._tree.encoder.row_face.n_sparse == 10
 
 
+def test_parameters_are_the_weights_of_what_was_met():
+    model = learnt(*messages(300), max_depth=0)
+    columns = model._tree.engine.n_columns - 1
+    assert model.n_parameters_ == len(model._tree.encoder.row_face.sparse_names())
+    assert columns < 5  # of them
+
+
 def test_memory_grows_with_what_rows_hold():
     X, y = messages(1000)
     small = learnt(X, y).memory_usage()

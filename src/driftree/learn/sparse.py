@@ -122,6 +122,10 @@ class SparseFeatures:
         begin = np.concatenate([[0], np.cumsum(is_known)])[matrix.indptr].astype(np.int64)
         return SparseRows(begin, of_entry[is_known], matrix.data[is_known].astype(np.float64))
 
+    def n_inputs(self, node: int) -> int:
+        """Return how many inputs without a column a node's model has."""
+        return len(self.engine.sparse_weights(node)[0])
+
     # ------------------------------------------------------------------ names
     def _admit(self, names: Counter[Hashable], *, centred: bool = False) -> None:
         """Give names a place; if there are too many, the rarest of all give way.

@@ -217,6 +217,8 @@ class LearntState(Unsaved):
         engine = tree.engine
         n_inputs = sum(len(engine.bends(int(engine.model[leaf]))) for leaf in tree.leaves())
         n_inputs += self.n_leaves_ * (engine.n_columns - 1)
+        if tree.encoder.sparse is not None:
+            n_inputs += sum(map(tree.encoder.sparse.n_inputs, tree.leaves()))
         return self.n_leaves_ - 1 + n_inputs * max(1, int(engine.n_classes) - 1)
 
     @property
