@@ -29,10 +29,29 @@ inline double sparse_sum(const SparseLesson& sparse, int row, int number) {
 }
 [[gnu::noinline]] inline void add_sparse(const SparseLesson& sparse, int row, SparseNumber number, int outputs,
                                          double* predictors) {
-    for (int k = 0; k < outputs; k++) predictors[k] += sparse_sum(sparse, row, 3 * k + number);
+    for (int k = 0; k < outputs; k++) {
+        const int c = 3 * k + number;
+        predictors[k] += sparse.line
+                             ? dot(sparse.numbers + static_cast<long>(c) * sparse.line, sparse.vector(row), sparse.line)
+                             : sparse_sum(sparse, row, c);
+    }
+}
+inline void adagrad_vectors(const SparseLesson& sparse, int row, double weight, double step, int outputs,
+                            const double* residual) {
+    const double* z = sparse.vector(row);
+    for (int k = 0; k < outputs; k++) {
+        double* squares = sparse.numbers + static_cast<long>(3 * k + kSparseSquares) * sparse.line;
+        double* w = sparse.numbers + static_cast<long>(3 * k + kSparseAdagrad) * sparse.line;
+        for (int c = 0; c < sparse.line; c += kLanes) {
+            const Vector g = residual[k] * at(z + c), sum = at(squares + c) + weight * (g * g);
+            at(squares + c) = sum;
+            at(w + c) -= step * weight * g * inverse_root(sum);
+        }
+    }
 }
 [[gnu::noinline]] inline void adagrad_sparse(const SparseLesson& sparse, int row, double weight, double step, int outputs,
                                              const double* residual) {
+    if (sparse.line) return adagrad_vectors(sparse, row, weight, step, outputs, residual);
     for (int i = sparse.begin[row]; i < sparse.begin[row + 1]; i++) {
         double* cell = sparse.numbers + static_cast<long>(sparse.cells[i]) * sparse.width;
         for (int k = 0; k < outputs; k++, cell += 3) {
@@ -43,14 +62,33 @@ inline double sparse_sum(const SparseLesson& sparse, int row, int number) {
     }
 }
 [[gnu::noinline]] inline double sparse_leverage(const SparseLesson& sparse, int row) {
+    if (sparse.line) {
+        const double* z = sparse.vector(row);
+        Vector all_of = all(0.0);
+        for (int c = 0; c < sparse.line; c += kLanes) all_of += at(z + c) * at(z + c) * at(sparse.numbers + c);
+        return total(all_of);
+    }
     double sum = 0.0;
     for (int i = sparse.begin[row]; i < sparse.begin[row + 1]; i++)
         sum += sparse.z[i] * sparse.z[i] * sparse.numbers[static_cast<long>(sparse.cells[i]) * sparse.width];
     return sum;
 }
+inline void newton_vectors(const SparseLesson& sparse, int row, double step, double shrink, double fade, double variance,
+                           int outputs, const double* residual) {
+    const double* z = sparse.vector(row);
+    const double keep = 1.0 / fade;
+    for (int c = 0; c < sparse.line; c += kLanes) {
+        const Vector own = at(sparse.numbers + c), u = own * at(z + c);
+        for (int k = 0; k < outputs; k++)
+            at(sparse.numbers + static_cast<long>(3 * k + kSparseNewton) * sparse.line + c) -= step * residual[k] * u;
+        const Vector left = (own - shrink * u * u) * keep;
+        at(sparse.numbers + c) = choose(left < variance, left, variance);
+    }
+}
 // As newton_row: `step` and `shrink` are the residual's and the curvature's share of it, over q.
 [[gnu::noinline]] inline void newton_sparse(const SparseLesson& sparse, int row, double step, double shrink, double fade,
                                             double variance, int outputs, const double* residual) {
+    if (sparse.line) return newton_vectors(sparse, row, step, shrink, fade, variance, outputs, residual);
     for (int i = sparse.begin[row]; i < sparse.begin[row + 1]; i++) {
         double* cell = sparse.numbers + static_cast<long>(sparse.cells[i]) * sparse.width;
         const double u = cell[kSparseVariance] * sparse.z[i];
@@ -541,10 +579,9 @@ void limit_sureness(const Rows& rows, const Lesson& lesson, double most_sure) {
     if (lesson.sparse) {
         const SparseLesson& sparse = *lesson.sparse;
         *sparse.scale *= factor;
-        for (long i = 0; i < static_cast<long>(sparse.n_cells) * sparse.width; i++) {
-            const long c = i % sparse.width;
-            if (c > 0) sparse.numbers[i] *= (c - 1) % 3 + 1 == kSparseSquares ? factor * factor : factor;
-        }
+        for (int cell = 0; cell < sparse.n_cells; cell++)
+            for (int c = 1; c < sparse.width; c++)
+                sparse.number(cell, c) *= (c - 1) % 3 + 1 == kSparseSquares ? factor * factor : factor;
     }
     const double sureness = model.state->sureness / factor;  // what it doubted in its weights is no longer in them
     model.state->sureness = sureness < 1.0 ? sureness : 1.0;

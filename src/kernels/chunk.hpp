@@ -96,9 +96,9 @@ public:
             const double* z = inputs.data() + static_cast<long>(i) * stride;
             n_active[i] = list_active(z, table.n_columns(), active.data() + static_cast<long>(i) * stride);
         }
-        for (std::size_t c = 0; c < sparse.ids.size(); c++)
-            sparse.z[c] = table.sparse.input(sparse.ids[c], sparse.values[c]);
-        if (has_sparse()) sketch(stride);
+        if (!has_sparse()) return;
+        sparse.scale(table.sparse);
+        sketch(stride);
     }
     bool has_sparse() const { return !sketched.empty(); }
 
@@ -128,7 +128,8 @@ private:
             sparse.begin.push_back(static_cast<std::int32_t>(sparse.ids.size()));
         }
         sparse.z.resize(sparse.ids.size());
-        if (n > 1) sparse.number_ids(table.sparse.n());  // those of one row all differ
+        sparse.find_even(n);
+        if (!sparse.is_even) sparse.number_ids(table.sparse.n());
     }
     void sketch(int stride) {
         const int wide = stride + kSketch;

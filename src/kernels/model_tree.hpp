@@ -417,8 +417,9 @@ private:
             std::fill_n(lesson.before.signal, lesson.visit.n, Signal{});
             std::fill_n(lesson.before.scratch, scratch_size(lesson.shape), 0.0);
             if constexpr (Kind::kHasSparse)
-                for (int c = 0; lesson.sparse && c < lesson.sparse->n_cells * lesson.sparse->width; c++)
-                    lesson.sparse->numbers[c] = c % lesson.sparse->width == 0 ? models.rates.variance : 0.0;
+                for (int cell = 0; lesson.sparse && cell < lesson.sparse->n_cells; cell++)
+                    for (int c = 0; c < lesson.sparse->width; c++)
+                        lesson.sparse->number(cell, c) = c == 0 ? models.rates.variance : 0.0;
         }
     }
     bool is_due(int node) {

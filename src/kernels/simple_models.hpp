@@ -103,14 +103,21 @@ static inline int padded(int n) { return (n + kLanes - 1) / kLanes * kLanes; }
 static inline int scratch_size(const Shape& s) { return 2 * s.stride + 4 * padded(s.outputs) + kLanes; }
 
 // What the visited rows hold of sparse features (sparse.hpp), and the model's numbers for these: copied out, and back later.
+// Where all rows hold the same features these are vectors, one number of all inputs after the other.
 struct SparseLesson {
     const std::int32_t* begin = nullptr;  // [n + 1]
     const std::int32_t* cells = nullptr;  // which inputs, as places in `numbers`
-    const double* z = nullptr;
-    double* numbers = nullptr;  // [cells, width]
+    const double* z = nullptr;            // or vectors, [rows of the step, line]
+    double* numbers = nullptr;            // [cells, width], or vectors, [width, line]
     int width = 0;
     double* scale = nullptr;  // of all the model's sparse weights
     int n_cells = 0;
+    int line = 0;                        // length of a vector; 0: there are none
+    const std::int32_t* rows = nullptr;  // that are visited, if there are vectors
+    double& number(int cell, int c) const {
+        return numbers[line ? static_cast<long>(c) * line + cell : static_cast<long>(cell) * width + c];
+    }
+    const double* vector(int row) const { return z + static_cast<long>(rows[row]) * line; }
 };
 
 // One model and the rows it is to learn; what it said of them before. A model with bends has inputs of its own.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "memory.hpp"
+#include "simple_models.hpp"
 
 namespace driftree {
 
@@ -70,13 +71,21 @@ struct SparseTable {
         weight[id] = static_cast<float>(both);
     }
     // By the root of the mean square, or, centred, by mean and deviation as the features with columns are.
-    double input(int id, double value) const {
-        if (!(weight[id] > 0.0)) return 0.0;
+    struct Scale {
+        double shift, factor;
+        double input(double value) const {
+            const double z = (value - shift) * factor;
+            return z > 1.5 ? 1.5 : (z < -1.5 ? -1.5 : z);
+        }
+    };
+    Scale scale(int id) const {
+        if (!(weight[id] > 0.0)) return {0.0, 0.0};
         const double own = mean[id], spread = static_cast<double>(squares[id]) / weight[id];
-        if (is_centred[id]) return spread > 0.0 ? limited(0.5 * (value - own) / std::sqrt(spread)) : 0.0;
+        if (is_centred[id]) return {own, spread > 0.0 ? 0.5 / std::sqrt(spread) : 0.0};
         const double size = std::sqrt(spread + own * own);
-        return size > 0.0 ? limited(value / size) : 0.0;
+        return {0.0, size > 0.0 ? 1.0 / size : 0.0};
     }
+    double input(int id, double value) const { return is_indicator(id) && value == 1.0 ? 1.0 : scale(id).input(value); }
     bool is_indicator(int id) const { return mean[id] == 1.0f && squares[id] == 0.0f; }
 
     template <class Archive>
@@ -88,7 +97,6 @@ struct SparseTable {
 
 private:
     static constexpr double kMost = 1e18;  // squares of more have no room in a float
-    static double limited(double z) { return z > 1.5 ? 1.5 : (z < -1.5 ? -1.5 : z); }
 };
 
 // ---------------------------------------------------------------- a model's weights
@@ -159,16 +167,16 @@ public:
     void set_number(int place, int c, int width, double value) {
         numbers[static_cast<long>(place) * width + c] = static_cast<float>(value / unit(c));
     }
-    // All numbers of an input, out and in again.
-    void read(int place, int width, double* out) const {
+    // All numbers of an input, out and in again; there they are `step` apart.
+    void read(int place, int width, double* out, int step) const {
         const float* from = numbers.data() + static_cast<long>(place) * width;
-        for (int c = 0; c < width; c++) out[c] = from[c];
-        for (int c = 1; scale != 1.0 && c < width; c++) out[c] *= unit(c);
+        for (int c = 0; c < width; c++) out[static_cast<long>(c) * step] = from[c];
+        for (int c = 1; scale != 1.0 && c < width; c++) out[static_cast<long>(c) * step] *= unit(c);
     }
-    void write(int place, int width, const double* from) {
+    void write(int place, int width, const double* from, int step) {
         float* to = numbers.data() + static_cast<long>(place) * width;
-        for (int c = 0; c < width; c++) to[c] = static_cast<float>(from[c]);
-        for (int c = 1; scale != 1.0 && c < width; c++) set_number(place, c, width, from[c]);
+        for (int c = 0; c < width; c++) to[c] = static_cast<float>(from[static_cast<long>(c) * step]);
+        for (int c = 1; scale != 1.0 && c < width; c++) set_number(place, c, width, from[static_cast<long>(c) * step]);
     }
     // For more outputs: log-odds w become the logits -w/2, w/2.
     void widen(int outputs, int to_outputs) {
@@ -254,7 +262,39 @@ struct SparseInputs {
     std::vector<std::int32_t> ids, numbers;  // numbers: the ids that occur, counted from 0 on
     std::vector<double> values, z;
     int n_ids = 0;  // that occur
+    // All rows hold the same features in the same order, as one row does, or a wide table: then inputs are vectors, too.
+    bool is_even = false;
+    int line = 0;           // length of such a vector, padded
+    Lines<double> vectors;  // [rows, line]
 
+    // Looks whether they do, and makes room.
+    void find_even(int n_rows) {
+        const auto n = static_cast<std::size_t>(begin[1]);
+        is_even = n > 0 && ids.size() == n * n_rows;
+        for (std::size_t i = n; is_even && i < ids.size(); i += n)
+            is_even =
+                begin[i / n] == static_cast<std::int32_t>(i) && std::equal(ids.begin(), ids.begin() + n, ids.begin() + i);
+        line = is_even ? padded(static_cast<int>(n)) : 0;
+        if (is_even) vectors.resize(static_cast<std::size_t>(n_rows) * line);
+    }
+    // The inputs, from the values.
+    void scale(const SparseTable& table) {
+        if (!is_even) {
+            for (std::size_t c = 0; c < ids.size(); c++) z[c] = table.input(ids[c], values[c]);
+            return;
+        }
+        const int n = begin[1];
+        const std::size_t n_rows = begin.size() - 1;
+        for (int c = 0; c < n; c++) {
+            const SparseTable::Scale own = table.scale(ids[c]);
+            const bool is_indicator = table.is_indicator(ids[c]);
+            for (std::size_t i = 0; i < n_rows; i++) {
+                const double value = values[i * n + c];
+                z[i * n + c] = vectors[i * line + c] = is_indicator && value == 1.0 ? 1.0 : own.input(value);
+            }
+        }
+        for (std::size_t i = 0; i < n_rows; i++) std::fill_n(vectors.data() + i * line + n, line - n, 0.0);
+    }
     // Counts the ids; there are `n` in all.
     void number_ids(int n) {
         number_of_.resize(n, -1);
@@ -271,7 +311,7 @@ struct SparseInputs {
     template <class Archive>
     void visit_scratch(Archive& a) {
         a("sparse_begin", begin), a("sparse_ids", ids), a("sparse_values", values), a("sparse_z", z);
-        a("sparse_numbers", numbers), a("sparse_number_of", number_of_);
+        a("sparse_numbers", numbers), a("sparse_number_of", number_of_), a("sparse_vectors", vectors);
     }
 
 private:

@@ -125,7 +125,7 @@ struct Step {  // kept between steps for its memory
     }
     // The inputs of sparse features, once they are scaled.
     void fill_sparse() {
-        for (int i = 0; i < n_pupils && !chunk.sparse.is_empty(); i++) {
+        for (int i = 0; i < n_pupils && !chunk.sparse.is_empty() && !chunk.sparse.is_even; i++) {
             Pupil& pupil = *pupils[i];
             std::size_t to = 0;
             for (const int row : pupil.rows)
@@ -140,10 +140,11 @@ struct Step {  // kept between steps for its memory
         for (int i = 0; i < n_pupils && !chunk.sparse.is_empty(); i++) {
             const Pupil& pupil = *pupils[i];
             SparseWeights& weights = models[pupil.model].sparse;
+            const int step = pupil.sparse.lesson.line ? pupil.sparse.lesson.line : 1;
             for (std::size_t cell = 0; cell < pupil.sparse.ids.size(); cell++) {
                 int place = pupil.sparse.places[cell];
                 if (place < 0) place = weights.insert(pupil.sparse.ids[cell], width);
-                weights.write(place, width, pupil.sparse.numbers.data() + cell * width);
+                weights.write(place, width, &pupil.sparse.lesson.number(static_cast<int>(cell), 0), step);
             }
         }
     }
@@ -197,50 +198,79 @@ private:
     template <class Kind>
     SparseLesson* take_sparse(Models<Kind>& models, Pupil& pupil, const Shape& shape) {
         auto& own = pupil.sparse;
-        SparseWeights& weights = models[pupil.model].sparse;
-        const SparseWeights* source = pupil.source < 0 ? nullptr : &models[pupil.source].sparse;
+        const SparseInputs& held = chunk.sparse;
         const int width = SparseCell::width(shape.outputs);
-        own.begin.assign(1, 0);
-        own.cells.clear();
         own.ids.clear();
         own.places.clear();
-        const std::size_t n_most = chunk.sparse.ids.size();
-        if (own.numbers.size() < n_most * width) own.numbers.resize(n_most * width);
-        const bool is_counted = chunk.n > 1;
-        if (is_counted) cell_of_.assign(chunk.sparse.n_ids, -1);
+        own.lesson = {};
+        own.lesson.width = width;
+        own.lesson.scale = &models[pupil.model].sparse.scale;
+        if (held.is_even) {
+            own.lesson.z = held.vectors.data();
+            own.lesson.line = held.line;
+            own.lesson.rows = pupil.rows.data();
+            fit(own.numbers, static_cast<std::size_t>(held.line) * width);
+            own.ids.assign(held.ids.begin(), held.ids.begin() + held.begin[1]);
+            for (int cell = 0; cell < held.begin[1]; cell++)
+                own.places.push_back(
+                    take_numbers(models, pupil, own.ids[cell], width, own.numbers.data() + cell, held.line));
+            for (int c = 0; c < width; c++)
+                std::fill_n(own.numbers.data() + static_cast<long>(c) * held.line + held.begin[1], held.line - held.begin[1],
+                            0.0);
+        } else {
+            fit(own.numbers, held.ids.size() * width);
+            list_cells(models, pupil, width);
+            own.z.resize(own.cells.size());
+            own.lesson.begin = own.begin.data();
+            own.lesson.cells = own.cells.data();
+            own.lesson.z = own.z.data();
+        }
+        own.lesson.numbers = own.numbers.data();
+        own.lesson.n_cells = static_cast<int>(own.ids.size());
+        return &own.lesson;
+    }
+    // Each feature in the rows has a cell.
+    template <class Kind>
+    void list_cells(const Models<Kind>& models, Pupil& pupil, int width) {
+        auto& own = pupil.sparse;
+        own.begin.assign(1, 0);
+        own.cells.clear();
+        cell_of_.assign(chunk.sparse.n_ids, -1);
         for (const int row : pupil.rows) {
             for (int c = chunk.sparse.begin[row]; c < chunk.sparse.begin[row + 1]; c++) {
-                const int id = chunk.sparse.ids[c];
-                const auto next = static_cast<std::int32_t>(own.ids.size());
-                const int known = is_counted ? cell_of_[chunk.sparse.numbers[c]] : -1;
-                own.cells.push_back(known < 0 ? next : known);
-                if (known >= 0) continue;
-                if (is_counted) cell_of_[chunk.sparse.numbers[c]] = next;
-                own.ids.push_back(id);
-                const int place = weights.find(id), there = place < 0 && source ? source->find(id) : -1;
-                own.places.push_back(place);
-                double* to = own.numbers.data() + static_cast<long>(next) * width;
-                if (place >= 0) {
-                    weights.read(place, width, to);
-                } else if (there >= 0) {
-                    source->read(there, width, to);
-                    to[0] = std::min(to[0] * weights.loosening, models.rates.variance);
-                } else {
-                    std::fill_n(to, width, 0.0);
-                    to[0] = models.rates.variance;
+                std::int32_t& cell = cell_of_[chunk.sparse.numbers[c]];
+                if (cell < 0) {
+                    cell = static_cast<std::int32_t>(own.ids.size());
+                    own.ids.push_back(chunk.sparse.ids[c]);
+                    double* to = own.numbers.data() + static_cast<long>(cell) * width;
+                    own.places.push_back(take_numbers(models, pupil, chunk.sparse.ids[c], width, to, 1));
                 }
+                own.cells.push_back(cell);
             }
             own.begin.push_back(static_cast<std::int32_t>(own.cells.size()));
         }
-        own.z.resize(own.cells.size());
-        own.lesson = {own.begin.data(),
-                      own.cells.data(),
-                      own.z.data(),
-                      own.numbers.data(),
-                      width,
-                      &weights.scale,
-                      static_cast<int>(own.ids.size())};
-        return &own.lesson;
+    }
+    // The model's numbers for a feature, or its source's; returns its place among the model's own, or -1.
+    template <class Kind>
+    static int take_numbers(const Models<Kind>& models, const Pupil& pupil, int id, int width, double* to, int step) {
+        const SparseWeights& weights = models[pupil.model].sparse;
+        const int place = weights.find(id);
+        if (place >= 0) {
+            weights.read(place, width, to, step);
+            return place;
+        }
+        const SparseWeights* source = pupil.source < 0 ? nullptr : &models[pupil.source].sparse;
+        if (const int there = source ? source->find(id) : -1; there >= 0) {
+            source->read(there, width, to, step);
+            to[0] = std::min(to[0] * weights.loosening, models.rates.variance);
+            return -1;
+        }
+        for (int c = 1; c < width; c++) to[static_cast<long>(c) * step] = 0.0;
+        to[0] = models.rates.variance;
+        return -1;
+    }
+    static void fit(std::vector<double>& values, std::size_t n) {
+        if (values.size() < n) values.resize(n);
     }
     Stop& next_stop(int node) {
         if (n_stops == static_cast<int>(stops.size())) stops.emplace_back();

@@ -71,7 +71,9 @@ class MeasuredConstants:
     most_prominent: int = 16
     """and how many there may be,"""
     most_columns: int = 100
-    """but for those that most rows hold: so many of these."""
+    """but for those that most rows hold: so many of these,"""
+    most_wide_columns: int = 256
+    """or so many of a wide table. They are learnt together, which costs their square."""
 
     # What a change must prove
     nats_per_parameter: float = 0.1

@@ -110,7 +110,14 @@ class SparseFeatures:
         matrix = X.matrix if rows is None else X.matrix[rows]
         if not np.isfinite(matrix.data).all():
             check_finite("X", matrix.data, None)
-        columns, places, counts = np.unique(matrix.indices, return_inverse=True, return_counts=True)
+        if X.is_dense:  # all columns in all rows
+            n, m = matrix.shape
+            columns, counts = np.arange(m), np.full(m, n)
+            places = matrix.indices
+        else:
+            columns, places, counts = np.unique(
+                matrix.indices, return_inverse=True, return_counts=True
+            )
         given = [f"x{c}" if names is None else names[c] for c in columns.tolist()]
         ids = self.row_face.sparse_ids(given, learning=learning, centred=X.is_dense)
         if ids is None:
@@ -119,6 +126,8 @@ class SparseFeatures:
             assert ids is not None
         of_entry = np.array(ids, dtype=np.int32)[places.reshape(-1)]
         is_known = (of_entry >= 0) & ~np.isnan(matrix.data)
+        if is_known.all():
+            return SparseRows(matrix.indptr.astype(np.int64), of_entry, matrix.data)
         begin = np.concatenate([[0], np.cumsum(is_known)])[matrix.indptr].astype(np.int64)
         return SparseRows(begin, of_entry[is_known], matrix.data[is_known].astype(np.float64))
 
@@ -161,7 +170,8 @@ class SparseFeatures:
         engine, c = self.engine, self.constants
         is_column = engine.value_column >= 0
         room = c.most_prominent - int(np.count_nonzero(~is_column))
-        room_of_columns = c.most_columns - int(np.count_nonzero(is_column))
+        most_columns = c.most_wide_columns if self.is_wide else c.most_columns
+        room_of_columns = most_columns - int(np.count_nonzero(is_column))
         shares = engine.sparse_energy / max(engine.energy_of_all, 1e-300)
         is_open = (engine.sparse_feature < 0) & (engine.sparse_weight >= c.prominent_rows)
         worthy = np.flatnonzero(is_open & (shares >= c.prominent_share))

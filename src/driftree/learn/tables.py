@@ -105,7 +105,7 @@ class SparseMatrix:
 Frame = nw.DataFrame[Any] | Columns
 Table = NDArray[Any] | Frame | SparseMatrix
 
-WIDE = 512  # columns of a table up to which all are learnt together: its square is what that costs
+WIDE = 512  # columns of a table up to which all are learnt together: benchmarks/wide.py
 
 
 def holds_numbers(table: Table) -> bool:
