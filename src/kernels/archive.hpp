@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "stored_arrays.hpp"
@@ -98,39 +99,6 @@ private:
     std::map<std::string, Packed> parts_;
 };
 
-// The numbers of an array, by the buffer protocol: nanobind would ask for DLPack, which calls Python for each array.
-class View {
-public:
-    explicit View(PyObject* array) : is_held_(PyObject_GetBuffer(array, &buffer_, PyBUF_ND | PyBUF_FORMAT) == 0) {
-        if (!is_held_) PyErr_Clear();
-    }
-    ~View() {
-        if (is_held_) PyBuffer_Release(&buffer_);
-    }
-    View(const View&) = delete;
-    View& operator=(const View&) = delete;
-    // Whether it is one row of such numbers, in the byte order of this machine.
-    template <class T>
-    bool holds() const {
-        if (!is_held_ || buffer_.ndim != 1 || buffer_.itemsize != sizeof(T)) return false;
-        const std::string_view format = buffer_.format ? buffer_.format : "B";
-        const std::string_view kinds = std::is_same_v<T, bool>       ? "?"
-                                       : std::is_floating_point_v<T> ? "fd"
-                                       : std::is_signed_v<T>         ? "bhilq"
-                                                                     : "BHILQ";
-        return format.size() == 1 && kinds.find(format[0]) != std::string_view::npos;
-    }
-    template <class T>
-    const T* data() const {
-        return static_cast<const T*>(buffer_.buf);
-    }
-    std::size_t size() const { return static_cast<std::size_t>(buffer_.shape[0]); }
-
-private:
-    Py_buffer buffer_;
-    bool is_held_;
-};
-
 // {name: array}, or the arrays of a file -> Engine. It trusts no length and no type; what the numbers say is the business
 // of soundness.cpp.
 class Loader {
@@ -156,10 +124,9 @@ public:
     void derived(T&) {}
     template <class T, class Field>
     void records(std::string_view name, std::vector<T>& items, Field T::* field) {
-        std::vector<Field> values;
-        (*this)(name, values);
-        items.resize(values.size());
-        for (std::size_t i = 0; i < values.size(); i++) items[i].*field = values[i];
+        const Part<Field> part = next<Field>(name, true);
+        items.resize(part.n);
+        for (std::size_t i = 0; i < part.n; i++) items[i].*field = part.data[i];
     }
     template <class T, class Each>
     void each(std::string_view name, std::vector<T>& items, Each&& each) {
@@ -198,46 +165,60 @@ private:
         if (!name.starts_with("sparse_")) return false;
         return stored_ ? !stored_->find(key(name)) : !PyDict_GetItemString(arrays_.ptr(), key(name).c_str());
     }
-    const std::string& key(std::string_view name) const { return key_.assign(list_).append(name); }
-    [[noreturn]] void lack(std::string_view name) const {
-        throw std::invalid_argument("the state lacks '" + key(name) + "'");
+    const std::string& key(std::string_view name, const char* ending = "") const {
+        return key_.assign(list_).append(name).append(ending);
     }
-    [[noreturn]] void refuse(std::string_view name, const char* what) const {
-        throw std::invalid_argument("'" + key(name) + "' " + what);
+    [[noreturn]] void lack(std::string_view name, const char* ending = "") const {
+        throw std::invalid_argument("the state lacks '" + key(name, ending) + "'");
+    }
+    [[noreturn]] void refuse(std::string_view name, const char* what, const char* ending = "") const {
+        throw std::invalid_argument("'" + key(name, ending) + "' " + what);
     }
     template <class T>
-    Part<T> find(std::string_view name) {
-        const Part<T> found = stored_ ? find_stored<T>(name) : find_in_dict<T>(name);
+    Part<T> find(std::string_view name, const char* ending = "") {
+        const Part<T> found = stored_ ? find_stored<T>(name, ending) : find_in_dict<T>(name, ending);
         n_found_++;
         return found;
     }
     template <class T>
-    Part<T> find_stored(std::string_view name) const {
+    Part<T> find_stored(std::string_view name, const char* ending) const {
         static_assert(type_of<T>() != Type::kNone);
-        const StoredArrays::Entry* found = stored_->find(key(name));
-        if (!found) lack(name);
-        if (found->type != type_of<T>()) refuse(name, "is of a wrong type");
+        const StoredArrays::Entry* found = stored_->find(key(name, ending));
+        if (!found) lack(name, ending);
+        if (found->type != type_of<T>()) refuse(name, "is of a wrong type", ending);
         return {static_cast<const T*>(found->data), found->n};
     }
     template <class T>
-    Part<T> find_in_dict(std::string_view name) const {
-        PyObject* found = PyDict_GetItemString(arrays_.ptr(), key(name).c_str());
-        if (!found) lack(name);
+    Part<T> find_in_dict(std::string_view name, const char* ending) const {
+        PyObject* found = PyDict_GetItemString(arrays_.ptr(), key(name, ending).c_str());
+        if (!found) lack(name, ending);
         const View array(found);
-        if (!array.holds<T>()) refuse(name, "is of a wrong type");
+        if (!array.holds<T>()) refuse(name, "is of a wrong type", ending);
         return {array.data<T>(), array.size()};  // the dict keeps it
+    }
+    // Items have their parts in the same order, so that this is nearly always the next one.
+    Packed& part_named(std::string_view name, bool& is_new) {
+        is_new = false;
+        for (std::size_t i = 0; i < parts_.size(); i++) {
+            if (next_part_ >= parts_.size()) next_part_ = 0;
+            auto& [known, packed] = parts_[next_part_++];
+            if (known == name) return packed;
+        }
+        is_new = true;
+        next_part_ = parts_.size() + 1;
+        return parts_.emplace_back(name, Packed()).second;
     }
     template <class T>
     Part<T> next(std::string_view name, bool has_length) {
         if (!in_list_) return find<T>(name);
-        auto [place, is_new] = parts_.try_emplace(name);
-        Packed& packed = place->second;
+        bool is_new;
+        Packed& packed = part_named(name, is_new);
         if (is_new) {
             const Part<T> all = find<T>(name);
             packed.data = all.data;
             packed.n = packed.n_items = all.n;
             if (has_length) {
-                const Part<std::int64_t> lengths = find<std::int64_t>(std::string(name) + ".lengths");
+                const Part<std::int64_t> lengths = find<std::int64_t>(name, ".lengths");
                 packed.lengths = lengths.data;
                 packed.n_items = lengths.n;
             }
@@ -261,7 +242,8 @@ private:
     std::ptrdiff_t n_items_ = -1;
     std::size_t n_found_ = 0;
     mutable std::string key_;
-    std::map<std::string_view, Packed> parts_;  // names are literals
+    std::vector<std::pair<std::string_view, Packed>> parts_;  // names are literals
+    std::size_t next_part_ = 0;
 };
 
 // Tree <- another of the same settings, which is left with what the first one had. The other's fields are collected
@@ -316,10 +298,9 @@ public:
     template <class T>
     void operator()(std::string_view name, T& value) {
         if constexpr (requires { value.begin(); }) {
-            if constexpr (std::is_floating_point_v<typename T::value_type>)
-                for (auto& number : value) look_at(name, number);
+            if constexpr (std::is_floating_point_v<typename T::value_type>) look_at(name, value.data(), value.size());
         } else if constexpr (std::is_floating_point_v<T>) {
-            look_at(name, value);
+            look_at(name, &value, 1);
         }
     }
     template <class T>
@@ -333,20 +314,26 @@ public:
 
 private:
     template <class T>
-    void look_at(std::string_view name, T& number) {
-        if (std::abs(number) <= largest_) return;
-        // Conditions and values of rows have rules of their own, and so have models; a scaler takes any number.
+    void look_at(std::string_view name, T* numbers, std::size_t n) {
+        for (std::size_t i = 0; i < n; i++) {
+            if (std::abs(numbers[i]) <= largest_) continue;
+            if (has_own_rules(name)) return;
+            if constexpr (kHeals) {
+                const T most = static_cast<T>(std::min<double>(largest_, std::numeric_limits<T>::max()));
+                numbers[i] = std::isnan(numbers[i]) ? T(0) : std::copysign(most, numbers[i]);
+            } else {
+                throw std::invalid_argument("'" + list_ + std::string(name) + "' has a number out of range");
+            }
+        }
+    }
+    // Conditions and values of rows have rules of their own, and so have models; a scaler takes any number.
+    bool has_own_rules(std::string_view name) const {
+        const std::string whole = list_ + std::string(name);
         for (const char* other :
              {"node.threshold", "trial.threshold", "grid.edges", "grid.first_rows", "candidates.value", "model.numbers",
               "model.sparse_numbers", "model.bend_low", "model.bend_high", "split_points.keys"})
-            if (list_ + std::string(name) == other) return;
-        if (name.starts_with("scale_")) return;
-        if constexpr (kHeals) {
-            const T most = static_cast<T>(std::min<double>(largest_, std::numeric_limits<T>::max()));
-            number = std::isnan(number) ? T(0) : std::copysign(most, number);
-        } else {
-            throw std::invalid_argument("'" + list_ + std::string(name) + "' has a number out of range");
-        }
+            if (whole == other) return true;
+        return name.starts_with("scale_");
     }
     double largest_;
     std::string list_;

@@ -305,10 +305,10 @@ auto bind_row_face(nb::module_& m, const char* name) {
                              items_of<std::pair<int, int>>(levels), items_of<int>(missing), n_classes});
             },
             "known"_a, nb::kw_only(), "features"_a, "categorical"_a, "levels"_a, "missing"_a, "n_classes"_a)
+        .def("restore", &Face::restore, "known"_a, "sparse_names"_a)
         .def_prop_ro("known", [](const Face& face) { return face.known(); })
         .def("codes", &label_codes<Engine>, "labels"_a)
         .def("sparse_names", &Face::sparse_names)
-        .def("restore_sparse", &Face::restore_sparse, "names"_a)
         .def_prop_ro("n_sparse", &Face::n_sparse)
         .def("read_dicts", &Face::read_dicts, "rows"_a, nb::kw_only(), "learning"_a)
         .def("sparse_ids", &Face::sparse_ids, "names"_a, nb::kw_only(), "learning"_a, "centred"_a);
@@ -373,6 +373,10 @@ void bind_common(nb::class_<Engine>& bound) {
             },
             "node"_a)
         .def_prop_ro("n_nodes", reading<Engine>([](const Engine& e) { return e.nodes.n_alive(); }))
+        .def_prop_ro("n_categorical", reading<Engine>([](const Engine& e) {
+                         const auto& flags = e.table->schema.is_categorical;
+                         return static_cast<int>(flags.size() - std::count(flags.begin(), flags.end(), 0));
+                     }))
         .def_prop_ro("n_columns", reading<Engine>([](const Engine& e) { return e.shape.columns; }))
         .def_prop_ro("n_outputs", reading<Engine>([](const Engine& e) { return e.n_outputs(); }))
         .def_prop_ro("stride", reading<Engine>([](const Engine& e) { return e.shape.stride; }))

@@ -62,7 +62,7 @@ std::tuple<double, double> noise_floor(const Engine& engine, int model) {
 
 // What a tree asks of a node, or of a trial, when it decides: a copy.
 struct NodeState {
-    int parent, depth;
+    int parent, depth, model;
     bool is_leaf;
     Condition condition;
     double rows, own_loss, subtree_loss, evidence, clock, refresh_at, split_level, prune_level, replace_level, rest_level;
@@ -77,15 +77,16 @@ NodeState node_state(const Engine& engine, int node) {
     const Reading lock(engine);
     const Node& links = engine.nodes[checked_node(engine, node)];
     const NodeRecord& record = engine.records[node];
-    return {links.parent,       links.depth,         links.is_leaf(),      links.condition,  links.rows,
-            record.own_loss,    record.subtree_loss, record.evidence,      record.clock,     record.refresh_at,
-            record.split_level, record.prune_level,  record.replace_level, record.rest_level};
+    return {links.parent,      links.depth,        links.model,         links.is_leaf(),      links.condition,
+            links.rows,        record.own_loss,    record.subtree_loss, record.evidence,      record.clock,
+            record.refresh_at, record.split_level, record.prune_level,  record.replace_level, record.rest_level};
 }
 
 void bind_states(nb::module_& m) {
     nb::class_<NodeState>(m, "NodeState")
         .def_ro("parent", &NodeState::parent)
         .def_ro("depth", &NodeState::depth)
+        .def_ro("model", &NodeState::model)
         .def_ro("is_leaf", &NodeState::is_leaf)
         .def_prop_ro("condition", [](const NodeState& s) { return tuple_of(s.condition); })
         .def_ro("rows", &NodeState::rows)

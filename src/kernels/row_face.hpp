@@ -28,6 +28,16 @@ public:
         reader_.learn_words(words);
         std::swap(known_, known);
     }
+    // Takes over the words of another model, whose state the engine has taken over before.
+    void restore(nb::object known, const nb::list& sparse_names) {
+        Vocabulary words = vocabulary_of(known);
+        const Writing lock(engine_);
+        if (static_cast<int>(nb::len(sparse_names)) != engine_.table->sparse.n())
+            throw nb::value_error("there must be a name for each sparse feature");
+        reader_.sparse.restore(sparse_names);
+        reader_.learn_words(words);
+        std::swap(known_, known);
+    }
     const nb::object& known() const { return known_; }
 
     // Takes one step with one dict, and returns None; or NotImplemented when Python must read the row; or, if something is
@@ -106,12 +116,6 @@ public:
         return names;
     }
     int n_sparse() const { return reader_.sparse.n(); }
-    void restore_sparse(const nb::list& names) {
-        const Writing lock(engine_);
-        if (static_cast<int>(nb::len(names)) != engine_.table->sparse.n())
-            throw nb::value_error("there must be a name for each sparse feature");
-        reader_.sparse.restore(names);
-    }
     void give_up(const std::vector<std::int32_t>& ids)
         requires requires(Engine& e) { e.give_up(ids); }
     {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstring>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -14,8 +16,9 @@ namespace {
 
 using namespace nb::literals;
 
-constexpr std::size_t kMostArrays = 10'000, kLongestName = 100;  // as in learn/storage/container.py
-constexpr std::size_t kMostDigits = 15;                          // of lengths and places: no sum or product overflows
+constexpr std::size_t kMostArrays = 1'000;  // of a file as we write it: even if all names share a slot, that takes no time
+constexpr std::size_t kLongestName = 100;   // as in learn/storage/container.py
+constexpr std::size_t kMostDigits = 15;     // of lengths and places: no sum or product overflows
 struct NamedType {
     std::string_view name, singles;  // the tensor of all arrays of one number
     Type type;
@@ -45,19 +48,41 @@ std::size_t size_of(Type type) {
     }
 }
 
+constexpr std::array<bool, 256> kIsPlain = [] {
+    std::array<bool, 256> out = {};
+    for (const char c : std::string_view("abcdefghijklmnopqrstuvwxyz0123456789_."))
+        out[static_cast<unsigned char>(c)] = true;
+    return out;
+}();
+
 bool is_plain(std::string_view name) {
-    for (const char c : name)
-        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.')) return false;
-    return !name.empty() && name.size() <= kLongestName;
+    bool is_so = !name.empty() && name.size() <= kLongestName;
+    for (const char c : name) is_so &= kIsPlain[static_cast<unsigned char>(c)];
+    return is_so;
+}
+
+std::uint64_t hash_of(std::string_view name) {
+    std::uint64_t hash = name.size(), part = 0;
+    const auto mix = [&] { hash = std::rotl((hash ^ part) * 0x9E3779B97F4A7C15u, 29); };
+    for (; name.size() > sizeof part; name.remove_prefix(sizeof part)) {
+        std::memcpy(&part, name.data(), sizeof part);
+        mix();
+    }
+    part = 0;
+    std::memcpy(&part, name.data(), name.size());
+    mix();
+    return hash;
 }
 
 // Reads JSON that has no choice about its signs.
 class Scanner {
 public:
     explicit Scanner(std::string_view text) : rest_(text) {}
-    bool skip(std::string_view expected) {
-        if (!rest_.starts_with(expected)) return false;
-        rest_.remove_prefix(expected.size());
+    template <std::size_t kLength>  // which is known here, so that this is a comparison or two
+    bool skip(const char (&expected)[kLength]) {
+        constexpr std::size_t n = kLength - 1;
+        if (rest_.size() < n || !std::equal(expected, expected + n, rest_.begin())) return false;
+        rest_.remove_prefix(n);
         return true;
     }
     // What comes before a quotation mark; nothing if there is none. Names with escapes are not plain.
@@ -90,24 +115,46 @@ std::string_view text_of(PyObject* text) {
     return {static_cast<const char*>(PyUnicode_DATA(text)), static_cast<std::size_t>(PyUnicode_GET_LENGTH(text))};
 }
 
+// Appends the text of a JSON string to another, from a place in a file to its closing quotation mark, where it leaves the
+// place. False if it has other escapes than those of quotation marks and backslashes, or signs that do not print.
+bool unquote(std::string_view all, std::size_t& at, std::string& text) {
+    for (; at < all.size(); at++) {
+        char c = all[at];
+        if (c == '"') return true;
+        if (c == '\\') {
+            if (++at == all.size()) return false;
+            c = all[at];
+            if (c != '"' && c != '\\') return false;
+        }
+        if (c < ' ' || c > '~') return false;
+        text += c;
+    }
+    return false;
+}
+
 // The text of a JSON string whose opening quotation mark is at a place in a file, and where the file goes on behind it;
-// None if it has other escapes than those of quotation marks and backslashes, or signs that do not print.
-nb::object unquote(const nb::bytes& file, std::size_t at) {
+// None if that is for a library to say.
+nb::object unquoted(const nb::bytes& file, std::size_t at) {
     const std::string_view all(file.c_str(), file.size());
     std::string text;
     text.reserve(at < all.size() ? std::min(all.size() - at, all.find("}\"", at) - at) : 0);
-    for (std::size_t i = at + 1; i < all.size(); i++) {
-        char c = all[i];
-        if (c == '"') return nb::make_tuple(nb::str(text.data(), text.size()), i + 1);
-        if (c == '\\') {
-            if (++i == all.size()) break;
-            c = all[i];
-            if (c != '"' && c != '\\') break;
-        }
-        if (c < ' ' || c > '~') break;
-        text += c;
-    }
-    return nb::none();
+    if (!unquote(all, ++at, text)) return nb::none();
+    return nb::make_tuple(nb::str(text.data(), text.size()), at + 1);
+}
+
+// A text within a JSON string that is cut in two before a part of its own: what comes before as it lies in the file,
+// quoted, from `at` on; what comes behind as text, with its first sign left out; and where the file goes on behind the
+// string. None if either has more bytes than it may, or the second is for a library to say.
+nb::object cut_quoted(const nb::bytes& file, std::size_t at, const nb::bytes& part, std::size_t most_before,
+                      std::size_t most_behind) {
+    const std::string_view all(file.c_str(), file.size()), wanted(part.c_str(), part.size());
+    if (at > all.size()) return nb::none();
+    const std::size_t found = all.substr(at, most_before + wanted.size()).find(wanted);
+    if (found == std::string_view::npos) return nb::none();
+    std::size_t end = at + found + 1;
+    std::string text;
+    if (!unquote(all.substr(0, end + most_behind), end, text)) return nb::none();
+    return nb::make_tuple(nb::bytes(all.data() + at, found), nb::str(text.data(), text.size()), end + 1);
 }
 
 template <class T>
@@ -133,6 +180,57 @@ nb::object array_of(nb::handle_t<StoredArrays> self, nb::handle name) {
     }
 }
 
+// ---------------------------------------------------------------- packed arrays, for pickles
+// A mark, the number of arrays, a head for each; the names one behind the other; the numbers, each array's from a multiple
+// of eight bytes on.
+constexpr std::uint64_t kMark = 0x8765432101020304;  // in the byte order of the machine
+struct PackedHead {
+    std::uint64_t n;
+    std::uint32_t type, name_length;
+};
+
+constexpr std::size_t padded_to_eight(std::size_t n) { return (n + 7) / 8 * 8; }
+
+StoredArrays::Entry entry_of(std::string_view name, const View& view) {
+    const auto entry = [&](Type type) { return StoredArrays::Entry{name, type, view.data<char>(), view.size()}; };
+    if (view.holds<double>()) return entry(Type::kF64);
+    if (view.holds<float>()) return entry(Type::kF32);
+    if (view.holds<std::int64_t>()) return entry(Type::kI64);
+    if (view.holds<std::int32_t>()) return entry(Type::kI32);
+    if (view.holds<std::uint8_t>()) return entry(Type::kU8);
+    throw nb::type_error("such an array cannot be packed");
+}
+
+nb::object pack_arrays(const nb::dict& arrays) {
+    std::vector<StoredArrays::Entry> entries;
+    entries.reserve(arrays.size());
+    std::size_t n_names = 0, n_numbers = 0;
+    for (const auto [key, array] : arrays) {
+        entries.push_back(entry_of(text_of(key.ptr()), View(array.ptr())));  // the dict keeps it
+        n_names += entries.back().name.size();
+        n_numbers += padded_to_eight(entries.back().n_bytes());
+    }
+    const std::uint64_t start[] = {kMark, entries.size()};
+    const std::size_t n_before = padded_to_eight(sizeof start + entries.size() * sizeof(PackedHead) + n_names);
+    PyObject* made = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(n_before + n_numbers));
+    if (!made) throw nb::python_error();
+    char* const out = PyBytes_AS_STRING(made);
+    std::memset(out, 0, n_before + n_numbers);
+    std::memcpy(out, start, sizeof start);
+    std::size_t head_at = sizeof start, name_at = head_at + entries.size() * sizeof(PackedHead), numbers_at = n_before;
+    for (const StoredArrays::Entry& entry : entries) {
+        const PackedHead head = {entry.n, static_cast<std::uint32_t>(entry.type),
+                                 static_cast<std::uint32_t>(entry.name.size())};
+        std::memcpy(out + head_at, &head, sizeof head);
+        std::ranges::copy(entry.name, out + name_at);
+        if (entry.n > 0) std::memcpy(out + numbers_at, entry.data, entry.n_bytes());
+        head_at += sizeof head;
+        name_at += entry.name.size();
+        numbers_at += padded_to_eight(entry.n_bytes());
+    }
+    return nb::steal(made);
+}
+
 }  // namespace
 
 std::size_t StoredArrays::Entry::n_bytes() const { return n * size_of(type); }
@@ -144,14 +242,32 @@ std::size_t StoredArrays::n_bytes() const {
 }
 
 nb::list StoredArrays::names() const {
+    std::vector<std::string_view> sorted;
+    sorted.reserve(entries_.size());
+    for (const Entry& entry : entries_) sorted.push_back(entry.name);
+    std::ranges::sort(sorted);
     nb::list out;
-    for (const Entry& entry : entries_) out.append(nb::str(entry.name.data(), entry.name.size()));
+    for (const std::string_view name : sorted) out.append(nb::str(name.data(), name.size()));
     return out;
 }
 
 const StoredArrays::Entry* StoredArrays::find(std::string_view name) const {
-    const auto found = std::ranges::lower_bound(entries_, name, {}, &Entry::name);
-    return found == entries_.end() || found->name != name ? nullptr : &*found;
+    const std::size_t last = slots_.size() - 1;
+    for (std::size_t i = hash_of(name) & last; !slots_.empty() && slots_[i] != 0; i = (i + 1) & last)
+        if (entries_[slots_[i] - 1].name == name) return &entries_[slots_[i] - 1];
+    return nullptr;
+}
+
+bool StoredArrays::index() {
+    slots_.assign(std::bit_ceil(2 * entries_.size() + 1), 0);
+    const std::size_t last = slots_.size() - 1;
+    for (std::size_t e = 0; e < entries_.size(); e++) {
+        std::size_t i = hash_of(entries_[e].name) & last;
+        for (; slots_[i] != 0; i = (i + 1) & last)
+            if (entries_[slots_[i] - 1].name == entries_[e].name) return false;
+        slots_[i] = static_cast<std::uint16_t>(e + 1);
+    }
+    return true;
 }
 
 bool StoredArrays::read(nb::bytes file, std::size_t begin, std::size_t end, nb::handle singles, nb::handle empty) {
@@ -176,18 +292,46 @@ bool StoredArrays::read(nb::bytes file, std::size_t begin, std::size_t end, nb::
     }
     for (Py_ssize_t i = 0; PyDict_Next(empty.ptr(), &i, &key, &names);)
         if (!add_names(names, {{}, type_named(text_of(key))->type, file.c_str(), 0}, 0)) return false;
-    std::ranges::sort(entries_, {}, &Entry::name);
-    return std::ranges::adjacent_find(entries_, {}, &Entry::name) == entries_.end();
+    return index();
+}
+
+bool StoredArrays::unpack(nb::bytes packed) {
+    owner_ = packed;
+    const char* const all = packed.c_str();
+    std::uint64_t start[2];
+    if (packed.size() < sizeof start) return false;
+    std::memcpy(start, all, sizeof start);
+    if (start[0] != kMark || start[1] > kMostArrays) return false;
+    std::size_t head_at = sizeof start, name_at = head_at + start[1] * sizeof(PackedHead);
+    if (packed.size() < name_at) return false;
+    entries_.reserve(start[1]);
+    for (; entries_.size() < start[1]; head_at += sizeof(PackedHead)) {
+        PackedHead head;
+        std::memcpy(&head, all + head_at, sizeof head);
+        if (head.type >= static_cast<std::uint32_t>(Type::kNone) || head.n > packed.size()) return false;
+        if (head.name_length > packed.size() - name_at) return false;
+        entries_.push_back({{all + name_at, head.name_length}, static_cast<Type>(head.type), nullptr, head.n});
+        name_at += head.name_length;
+    }
+    std::size_t numbers_at = padded_to_eight(name_at);
+    for (Entry& entry : entries_) {
+        if (numbers_at > packed.size() || entry.n_bytes() > packed.size() - numbers_at) return false;
+        entry.data = all + numbers_at;
+        numbers_at += padded_to_eight(entry.n_bytes());
+    }
+    return numbers_at == packed.size() && index();
 }
 
 void StoredArrays::take_without(const StoredArrays& others, std::string_view start, nb::object owner) {
     owner_ = std::move(owner);
     const auto is_own = [&](const Entry& entry) { return !entry.name.starts_with(start); };
     std::ranges::copy_if(others.entries_, std::back_inserter(entries_), is_own);
+    index();
 }
 
 bool StoredArrays::read_tensors(std::string_view header, std::string_view body) {
     Scanner scanner(header);
+    entries_.reserve(128);
     std::size_t place = 0;
     if (!scanner.skip("}")) return false;
     while (scanner.skip(",")) {
@@ -203,7 +347,7 @@ bool StoredArrays::read_tensors(std::string_view header, std::string_view body) 
         if (begin != place || end != begin + n * size_of(type) || end > body.size()) return false;
         const char* data = body.data() + begin;
         const bool is_aligned = reinterpret_cast<std::uintptr_t>(data) % size_of(type) == 0;
-        if (!is_aligned || name == "__metadata__" || !is_plain(name)) return false;
+        if (!is_aligned || name == "__metadata__" || !is_plain(name) || entries_.size() == kMostArrays) return false;
         entries_.push_back({name, type, data, n});
         place = end;
     }
@@ -236,7 +380,9 @@ bool StoredArrays::add_names(nb::handle names, Entry entry, std::size_t step) {
 }
 
 void bind_stored_arrays(nb::module_& m) {
-    m.def("unquote", &unquote, "file"_a, "at"_a);
+    m.def("unquote", &unquoted, "file"_a, "at"_a);
+    m.def("cut_quoted", &cut_quoted, "file"_a, "at"_a, "part"_a, "most_before"_a, "most_behind"_a);
+    m.def("pack_arrays", &pack_arrays, "arrays"_a);
     nb::class_<StoredArrays>(m, "StoredArrays")
         .def_static(
             "read",
@@ -246,6 +392,15 @@ void bind_stored_arrays(nb::module_& m) {
                 return arrays.read(std::move(file), begin, end, singles, empty) ? made : nb::none();
             },
             "file"_a, "begin"_a, "end"_a, "short"_a.none(), "empty"_a.none())
+        .def_static(
+            "unpack",
+            [](nb::bytes packed) {
+                nb::object made = nb::cast(new StoredArrays(), nb::rv_policy::take_ownership);
+                if (!nb::cast<StoredArrays&>(made).unpack(std::move(packed)))
+                    throw nb::value_error("these are no packed arrays, or of a machine of another byte order");
+                return made;
+            },
+            "packed"_a)
         .def("__len__", &StoredArrays::size)
         .def("__contains__", [](const StoredArrays& a, nb::handle name) { return a.find(text_of(name.ptr())) != nullptr; })
         .def("__getitem__", &array_of, "name"_a)

@@ -1,5 +1,5 @@
-// StoredArrays: the arrays of a model file as they lie in its bytes. Nothing is copied, and nothing is made for an array
-// before somebody asks for it: a small model has a hundred of them.
+// StoredArrays: the arrays of a model file or a pickle as they lie in its bytes. Nothing is copied, and nothing is made
+// for an array before somebody asks for it: a small model has a hundred of them.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -25,6 +25,39 @@ constexpr Type type_of() {
     return std::is_same_v<T, std::uint8_t> ? Type::kU8 : Type::kNone;
 }
 
+// The numbers of an array, by the buffer protocol: nanobind would ask for DLPack, which calls Python for each array.
+class View {
+public:
+    explicit View(PyObject* array) : is_held_(PyObject_GetBuffer(array, &buffer_, PyBUF_ND | PyBUF_FORMAT) == 0) {
+        if (!is_held_) PyErr_Clear();
+    }
+    ~View() {
+        if (is_held_) PyBuffer_Release(&buffer_);
+    }
+    View(const View&) = delete;
+    View& operator=(const View&) = delete;
+    // Whether it is one row of such numbers, in the byte order of this machine.
+    template <class T>
+    bool holds() const {
+        if (!is_held_ || buffer_.ndim != 1 || buffer_.itemsize != sizeof(T)) return false;
+        const std::string_view format = buffer_.format ? buffer_.format : "B";
+        const std::string_view kinds = std::is_same_v<T, bool>       ? "?"
+                                       : std::is_floating_point_v<T> ? "fd"
+                                       : std::is_signed_v<T>         ? "bhilq"
+                                                                     : "BHILQ";
+        return format.size() == 1 && kinds.find(format[0]) != std::string_view::npos;
+    }
+    template <class T>
+    const T* data() const {
+        return static_cast<const T*>(buffer_.buf);
+    }
+    std::size_t size() const { return static_cast<std::size_t>(buffer_.shape[0]); }
+
+private:
+    Py_buffer buffer_;
+    bool is_held_;
+};
+
 class StoredArrays {
 public:
     struct Entry {
@@ -44,6 +77,9 @@ public:
     // Whatever is not, Python looks at, and has words for.
     bool read(nb::bytes file, std::size_t begin, std::size_t end, nb::handle singles, nb::handle empty);
 
+    // Reads what `pack_arrays` returned; says whether these are such bytes.
+    bool unpack(nb::bytes packed);
+
     // Becomes those of others whose names do not begin so; `owner` keeps the others.
     void take_without(const StoredArrays& others, std::string_view start, nb::object owner);
 
@@ -56,10 +92,12 @@ private:
     bool read_tensors(std::string_view header, std::string_view body);
     bool add_singles(Type type, std::string_view tensor, nb::handle names);
     bool add_names(nb::handle names, Entry entry, std::size_t step);
+    bool index();  // makes them known by name; false if two have the same
 
-    nb::object owner_;            // whose bytes the tensors and their names are
-    std::string names_;           // of the others, one behind the other
-    std::vector<Entry> entries_;  // by their names
+    nb::object owner_;                  // whose bytes the tensors and their names are
+    std::string names_;                 // of the others, one behind the other
+    std::vector<Entry> entries_;        // in any order
+    std::vector<std::uint16_t> slots_;  // a hash table: their places plus one, 0 is none
 };
 
 void bind_stored_arrays(nb::module_& m);

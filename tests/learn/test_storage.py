@@ -16,7 +16,7 @@ import safetensors
 import driftree
 import stored
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, ModelFileError
-from driftree.learn._kernels import StoredArrays, unquote
+from driftree.learn._kernels import StoredArrays, cut_quoted, pack_arrays, unquote
 from driftree.learn.storage import container, models
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -110,6 +110,63 @@ def test_quoted_text_is_read_as_json_reads_it(text):
 def test_what_json_would_read_otherwise_is_left_to_it(data):
     assert unquote(data, 0) is None
     assert unquote(data, 100) is None
+
+
+def test_quoted_text_is_cut_before_a_part():
+    data = rb"ab\"c\",\"d\":{\"e\":1}}" + b'"rest'
+    assert cut_quoted(data, 1, rb",\"d\":", 9, 99) == (rb"b\"c\"", '"d":{"e":1}}', len(data) - 4)
+
+
+@pytest.mark.parametrize(
+    ("data", "most_before", "most_behind"),
+    [
+        (rb"abc,\"d\":1", 9, 99),  # does not end
+        (rb"abc,\"d\":\n" + b'"', 9, 99),
+        (rb"abc,\"e\":1" + b'"', 9, 99),
+        (rb"abc,\"d\":1" + b'"', 2, 99),  # too much before
+        (rb"abc,\"d\":1" + b'"', 9, 7),  # and behind
+        (b"", 9, 99),
+    ],
+)
+def test_what_cannot_be_cut_is_left_to_json(data, most_before, most_behind):
+    assert cut_quoted(data, 0, rb",\"d\":", most_before, most_behind) is None
+    assert cut_quoted(data, 100, rb",\"d\":", most_before, most_behind) is None
+
+
+def test_a_name_may_look_like_the_end_of_what_models_share(tmp_path):
+    model = DynamicModelTreeClassifier()
+    model.learn_one({',"history":': 1.0, ',\\"history\\":': 2.0}, '},"history":{}')
+    names = list(model._tree.encoder.names)
+    assert list(reload(model, tmp_path / "model.dmt")._tree.encoder.names) == names
+
+
+# ---------------------------------------------------------------------- arrays in pickles
+PACKED = {"a": np.arange(3.0), "b": np.arange(5, dtype=np.int32), "c": np.empty(0, dtype=np.uint8)}
+
+
+def test_packed_arrays_come_back():
+    found = StoredArrays.unpack(pack_arrays(PACKED))
+    assert found.names() == sorted(PACKED)
+    for name, array in PACKED.items():
+        assert found[name].tolist() == array.tolist()
+        assert found[name].dtype == array.dtype
+    assert len(StoredArrays.unpack(pack_arrays({}))) == 0
+
+
+def test_bytes_that_are_no_packed_arrays_are_refused():
+    packed = pack_arrays(PACKED)
+    for wrong in (*(packed[:n] for n in range(len(packed))), packed + b"x", b"x" + packed[1:]):
+        with pytest.raises(ValueError, match="no packed arrays"):
+            StoredArrays.unpack(wrong)
+    for place in range(8, 64, 4):  # numbers of arrays, lengths, types, lengths of names
+        with pytest.raises(ValueError, match="no packed arrays"):
+            StoredArrays.unpack(packed[:place] + b"\xff\xff\xff\x7f" + packed[place + 4 :])
+
+
+def test_only_rows_of_plain_numbers_are_packed():
+    for array in (np.ones((2, 2)), np.ones(2, dtype=complex), np.ones(6)[::2], "text"):
+        with pytest.raises(TypeError, match="cannot be packed"):
+            pack_arrays({"a": array})
 
 
 # ---------------------------------------------------------------------- files as we write them

@@ -40,6 +40,19 @@ def unquote(file: bytes, at: int) -> tuple[str, int] | None:
     quotation marks and backslashes.
     """
 
+def cut_quoted(
+    file: bytes, at: int, part: bytes, most_before: int, most_behind: int
+) -> tuple[bytes, str, int] | None:
+    """Return a JSON string of a file in two parts, of which the second begins with `part`.
+
+    The first is returned as it lies in the file, from `at` on; the second as text, but for its
+    first sign; then comes the place where the file goes on. Return None if either is longer than it
+    may be, or if `unquote` would return None for the second.
+    """
+
+def pack_arrays(arrays: dict[str, NDArray[Any]]) -> bytes:
+    """Return arrays of one dimension in one piece, for `StoredArrays.unpack`."""
+
 @final
 class SparseRows:
     """What rows hold of sparse features: row i from begin[i] to begin[i + 1]."""
@@ -60,8 +73,11 @@ class SparseRows:
 
 @final
 class StoredArrays:
-    """The arrays of a model file as they lie in its bytes; one is made when it is asked for."""
+    """The arrays of a file or a pickle as they lie in its bytes; made when they are asked for."""
 
+    @staticmethod
+    def unpack(packed: bytes) -> StoredArrays:
+        """Return what was packed by `pack_arrays`, on a machine like this one."""
     @staticmethod
     def read(
         file: bytes, begin: int, end: int, short: object, empty: object
@@ -107,6 +123,8 @@ class _RowFace:
         Features are pairs of `categorical` and `has_value` (`add_feature`), then come those that
         `make_categorical` turns, the levels (feature, code) and the gaps that get a column.
         """
+    def restore(self, known: object, sparse_names: list[Any]) -> None:
+        """Take over the words of another model, whose state the engine has taken over before."""
     def learn(self, x: object, label: object, /) -> Turn | NotImplementedType | None:
         """Take one step with one dict.
 
@@ -127,8 +145,6 @@ class _RowFace:
         """Sparse features that have a name."""
     def sparse_names(self) -> list[Any]:
         """Return the names by id; None is free."""
-    def restore_sparse(self, names: list[Any]) -> None:
-        """Take over the names of another model."""
     def read_dicts(self, rows: list[Any], *, learning: bool) -> SparseRows | None:
         """Return what dicts hold; None if something is wrong, or if what is new has no room."""
     def sparse_ids(self, names: list[Any], *, learning: bool, centred: bool) -> list[int] | None:
@@ -245,6 +261,9 @@ class _TreeEngine:
     def n_nodes(self) -> int:
         """Number of nodes."""
     @property
+    def n_categorical(self) -> int:
+        """Features whose values are categories."""
+    @property
     def n_features(self) -> int:
         """Number of features."""
     @property
@@ -336,6 +355,7 @@ class NodeState:
 
     parent: int
     depth: int
+    model: int
     is_leaf: bool
     condition: tuple[int, float, bool, bool]
     """Feature (-1 at a leaf), threshold, equality, missing_left."""

@@ -63,8 +63,7 @@ def restore(tree: GrowingTree, learnt: Mapping[str, Any]) -> None:
     names, levels, labels = learnt["names"], list(learnt["levels"]), learnt["labels"]
     check_codes(encoder.engine, names, levels, labels, indicators=encoder.indicators)
     known = learnt.get("known") or Vocabulary.of(names, levels, labels)
-    _exchange(encoder, known, News())
-    encoder.row_face.restore_sparse(learnt.get("sparse_names", []))
+    encoder.row_face.restore(known, learnt.get("sparse_names", []))
     if encoder.sparse is not None:
         encoder.sparse.restored()
 
@@ -113,7 +112,7 @@ def _size_with(encoder: Encoder, news: News, labels: Sequence[Hashable]) -> Size
     n_new_categorical = sum(categorical for _, categorical, _ in news.features)
     return Size(
         n_features=len(known.names) + len(news.features),
-        n_categorical=int(engine.is_categorical.sum()) + n_new_categorical,
+        n_categorical=engine.n_categorical + n_new_categorical,
         n_columns=engine.n_columns + n_values + n_indicators + len(news.missing),
         n_classes=len(known.labels) + len(labels),
         n_text=known.n_text + news.n_text + text_bytes(labels),

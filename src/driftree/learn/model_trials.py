@@ -73,7 +73,7 @@ class ModelTrials:
 
     def bends(self, node: int) -> list[BendInput]:
         """Return the bends of a node's model."""
-        return self.engine.bends(int(self.engine.model[node])) if self.max_bends else []
+        return self.engine.bends(self.engine.node(node).model) if self.max_bends else []
 
     def candidate(self, node: int) -> ModelCandidate | None:
         """Return the model on trial.

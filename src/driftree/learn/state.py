@@ -7,7 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from driftree.learn import growth
-from driftree.learn._kernels import Lock
+from driftree.learn._kernels import Lock, StoredArrays, pack_arrays
 from driftree.learn.encoding import Encoder
 from driftree.learn.memory import bytes_of
 from driftree.learn.storage import models
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from driftree.learn.memory import Size
     from driftree.learn.nodes import TreeNodes
 
-STATE_VERSION = 2  # of what is pickled: to be raised with every change of it
+STATE_VERSION = 3  # of what is pickled: to be raised with every change of it
 NO_WORDS = Vocabulary.of({}, [], {})  # of all trees that have met none yet
 State = TypeVar("State", bound="HasTree")
 Arguments = ParamSpec("Arguments")
@@ -148,6 +148,18 @@ class Unsaved:
     def _learning(self) -> Turn:
         """Return the turn that a thread has for all of a call that learns."""
         return self._lock.hold()
+
+
+class PickledArrays(dict[str, Any]):
+    """Arrays by name, which are pickled in one piece: there are a hundred small ones."""
+
+    def __reduce__(self) -> tuple[Callable[[bytes], StoredArrays], tuple[bytes]]:
+        return unpickle_arrays, (pack_arrays(self),)
+
+
+def unpickle_arrays(packed: bytes) -> StoredArrays:
+    """Return the arrays in a pickle, as `LearntState._take_over` takes them, too."""
+    return StoredArrays.unpack(packed)
 
 
 class LearntState(Unsaved):
@@ -297,8 +309,10 @@ class LearntState(Unsaved):
         if tree is None:
             return state
         with tree.engine.writing():
+            knowledge = tree.knowledge()
             state["_learnt"] = {
-                **tree.knowledge(),
+                **knowledge,
+                "arrays": PickledArrays(knowledge["arrays"]),
                 **tree.encoder.knowledge(),
                 **tree.target.knowledge(),
                 "parameters": tree.parameters,

@@ -304,7 +304,7 @@ class Tree(TreeNodes):
         """Tell the kernels what each node's gains must reach to be reported."""
         for node, n_leaves in self.leaves_below().items():
             levels = self.evidence.levels(n_leaves, node)
-            is_blocked = self.engine.node(node).is_leaf and not self._may_split(node)
+            is_blocked = n_leaves == 1 and not self._may_split(node)
             self.engine.set_levels(
                 node,
                 split=math.inf if is_blocked else levels.split,
@@ -315,7 +315,8 @@ class Tree(TreeNodes):
             )
             if self.evidence.models is not None:
                 self.evidence.models.set_level(node)
-        self.evidence.set_link_level(self.evidence.levels(1).link)
+            if node == 0:
+                self.evidence.set_link_level(levels.link)
 
     def leaf_bytes(self, size: Size) -> int:
         """Return the bytes of a tree of one leaf."""

@@ -136,6 +136,8 @@ def check_codes(
     if list(labels.values()) != list(range(engine.n_classes)):
         raise ValueError(f"the labels are not those of {engine.n_classes} classes")
     has_levels = any(codes is not None for codes in levels)
+    if not has_levels and engine.n_categorical == 0:
+        return  # numbers only, as in most models
     columns = engine.level_column.reshape(-1, MAX_LEVELS + 1) if has_levels else np.empty((0, 0))
     value_column, is_categorical = engine.value_column.tolist(), engine.is_categorical.tolist()
     for j, (name, codes) in enumerate(zip(names, levels, strict=True)):

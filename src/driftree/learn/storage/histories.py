@@ -457,10 +457,12 @@ def unpack(contents: Any, arrays: Arrays, limits: Limits) -> History:
         contents["first_step"], "the first step", 0, limits.n_steps
     )
     history.first_row = json_values.whole(contents["first_row"], "the first row", 0, limits.n_rows)
-    history._first = _decode_structure(contents["first"], limits)
     items = json_values.items(contents["events"], "the events")
+    if not items and contents["first"] is None and not has_samples(arrays):
+        return history  # of a young tree: all else is as in a new one
     if len(items) > MAX_EVENTS:
         raise ModelFileError(f"the log has {len(items):,} events, at most {MAX_EVENTS:,} are kept")
+    history._first = _decode_structure(contents["first"], limits)
     history.samples, history.marks = _unpack_samples(arrays, limits)
     now = Structure(dict(history._first.nodes))
     waiting = deque(sample for sample in history.samples if sample.step >= history.first_step)

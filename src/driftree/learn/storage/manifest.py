@@ -7,12 +7,12 @@ A short text may hold very many values: what they would take is looked at before
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from driftree.learn._kernels import unquote
 from driftree.learn.storage.errors import ModelFileError
 from driftree.learn.words import quoted
 from driftree.version import __version__
@@ -26,9 +26,10 @@ MAX_LENGTH = 2**25  # bytes
 ROOM = 2**25  # bytes that values may take beyond eight times the length of their text
 KEYS = {"format", "format_version", "library_version", "contents", "empty", "short"}
 LATE = ("history", "served")  # of the contents: different in every file, and so behind the rest
-START = f'{{"sha256":"{NO_DIGEST}",'
-COMMON_ENDS = f',"{LATE[0]}":'  # so does what models share
-MAX_COMMON = 2**13  # characters of it that are kept
+LATE_KEYS = frozenset(LATE)
+COMMON_ENDS = rf",\"{LATE[0]}\":".encode("ascii")  # so does what models share, quoted in a header
+MAX_COMMON = 2**13  # bytes of it that are kept
+MAX_LATE = 2**17  # bytes of the rest if it is read apart: what so few hold takes little memory
 
 
 class Contents(dict[str, Any]):
@@ -90,7 +91,7 @@ def from_text(text: str, kind: str) -> Manifest:
     if len(text) > SHORT and not fits(text.encode("ascii")):
         raise ModelFileError(f"the manifest has too many values for its {len(text):,} bytes")
     try:
-        return _read_in_parts(text, kind) or _read(text, kind)
+        return _read(text, kind)
     except RecursionError:
         raise ModelFileError("the manifest is nested too deeply") from None
     except ModelFileError:
@@ -99,23 +100,41 @@ def from_text(text: str, kind: str) -> Manifest:
         raise ModelFileError(f"the manifest is no JSON: {error}") from None
 
 
-def _read_in_parts(text: str, kind: str) -> Manifest | None:
-    """Return what is in a text that is laid out as we write it, of which most may be known."""
-    start, end = len(START), text.rfind(COMMON_ENDS)
-    if start <= end <= MAX_COMMON and text.startswith('",', start - 2):
-        with contextlib.suppress(ValueError):  # it is laid out otherwise, or wrong
-            common = _read_common(text[start:end], kind)
-            late = DECODER.decode(f"{{{text[end + 1 :]}")
-            if not late.keys() - LATE:
-                contents = Contents({**common.contents, **late}, common.contents.known)
-                return Manifest(contents, common.short, common.empty)
-    return None
+def from_parts(common: bytes, late: str, kind: str) -> Manifest | None:
+    """Return what is in a manifest that is laid out as we write it, of which most may be known.
+
+    Parameters
+    ----------
+    common : bytes
+        What comes behind the digest and before `LATE`, quoted as it is in the header.
+    late : str
+        The rest.
+    kind : str
+        What the file must be.
+
+    Returns
+    -------
+    Manifest or None
+        None is for `from_text` to read, and to say what is wrong.
+    """
+    try:
+        known = _read_common(common, kind)
+        found, end = DECODER.raw_decode(f"{{{late}")
+    except (ValueError, RecursionError):
+        return None
+    if end <= len(late) or not found.keys() <= LATE_KEYS:
+        return None
+    contents = Contents({**known.contents, **found}, known.contents.known)
+    return Manifest(contents, known.short, known.empty)
 
 
 @functools.lru_cache(32)
-def _read_common(text: str, kind: str) -> Manifest:
+def _read_common(common: bytes, kind: str) -> Manifest:
     """Return what a manifest begins with: the same for many models that differ in numbers only."""
-    parts = DECODER.decode(f"{{{text}}}")
+    text, end = unquote(b'"%b"' % common, 0) or ("", 0)
+    if end < len(common) + 2 or not text.startswith('",'):
+        raise ValueError("it is laid out otherwise")
+    parts = DECODER.decode(f"{{{text[2:]}}}")
     _check(parts, kind, KEYS)
     return Manifest(Contents(parts["contents"], {}), parts["short"], parts["empty"])
 

@@ -201,16 +201,18 @@ def read_model(
             "upgrade driftree"
         )
     with _AsFileError():
-        learnt = contents["learnt"]
-        if learnt is not None:
-            _check_counts(json_values.members(learnt, LEARNT_KEYS, "what was learnt"), arrays)
         known = getattr(contents, "known", {})
-        told: _Told = known.get("model") or known.setdefault("model", _read_told(contents, kind))
+        told: _Told | None = known.get("model")
+        if told is None:
+            learnt = contents["learnt"]
+            if learnt is not None:
+                _check_lists(json_values.members(learnt, LEARNT_KEYS, "what was learnt"), arrays)
+            told = known.setdefault("model", _read_told(contents, kind))
         model = told.make(kind)
-        if learnt is None:
+        if told.learnt is None:
             _need_no_arrays(arrays)
             return model, None
-        return model, _unpack_learnt(told, contents["history"], arrays)
+        return model, _unpack_learnt(told.learnt, contents["history"], arrays)
 
 
 class _Told(NamedTuple):
@@ -220,15 +222,15 @@ class _Told(NamedTuple):
     """The attributes of a model that has learnt nothing."""
     learnt: dict[str, Any] | None
     """What a pickle holds, but for arrays and history; and the vocabulary."""
+    copied: list[str]
+    """Attributes that a user might change, so that each model has its own."""
 
     def make(self, kind: Any) -> Any:
         """Return such a model, as if it were unpickled."""
         model = kind.__new__(kind)
         model.__dict__.update(self.state)
-        for name in ("categorical", "feature_names_in_"):  # a user might change them
-            value = self.state.get(name)
-            if isinstance(value, (list, np.ndarray)):
-                setattr(model, name, value.copy())
+        for name in self.copied:
+            setattr(model, name, self.state[name].copy())
         return model
 
 
@@ -237,9 +239,10 @@ def _read_told(contents: Mapping[str, Any], kind: Any) -> _Told:
     model._read_parameters()
     features = _read_features(contents["n_features_in"], contents["feature_names_in"])
     state = vars(model) | features
+    copied = [name for name, value in state.items() if isinstance(value, (list, np.ndarray))]
     item = contents["learnt"]
     if item is None:
-        return _Told(state, None)
+        return _Told(state, None, copied)
     own = kind(**_decode_parameters(item["parameters"], kind))._read_parameters()
     names, levels, labels = _read_codes(item)
     categorical = [
@@ -256,7 +259,7 @@ def _read_told(contents: Mapping[str, Any], kind: Any) -> _Told:
         "labels": known.labels,
         "known": known,
     }
-    return _Told(state, learnt)
+    return _Told(state, learnt, copied)
 
 
 class _AsFileError:
@@ -311,27 +314,27 @@ def _read_features(n_features: Any, names: Any) -> dict[str, Any]:
     return found
 
 
-def _unpack_learnt(told: _Told, history: Any, arrays: Arrays) -> dict[str, Any]:
+def _unpack_learnt(told: dict[str, Any], history: Any, arrays: Arrays) -> dict[str, Any]:
     """Return what a pickle holds, too."""
-    assert told.learnt is not None
+    _check_counts(len(told["names"]), len(told["labels"]), arrays)
     own = _of_engine(arrays)
     sparse_names = _unpack_sparse_names(arrays)
     if history is None:
         _need_no_arrays(() if len(own) == len(arrays) else arrays.keys() & histories.ARRAY_NAMES)
     else:
         is_sampled = histories.has_samples(arrays)
-        parameters = told.learnt["parameters"]
+        parameters = told["parameters"]
         n_bends = getattr(parameters, "max_bends", 0)
         limits = histories.Limits(
             parameters.max_nodes,
-            len(told.learnt["names"]),
+            len(told["names"]),
             bounds.count_inputs(arrays, arrays.__getitem__) + n_bends if is_sampled else 1,
-            len(told.learnt["labels"]),
+            len(told["labels"]),
             _single(arrays, "n_steps"),
             _single(arrays, "n_rows"),
         )
         history = histories.unpack(history, arrays, limits)
-    return {**told.learnt, "arrays": own, "history": history, "sparse_names": sparse_names}
+    return {**told, "arrays": own, "history": history, "sparse_names": sparse_names}
 
 
 def _of_engine(arrays: Arrays) -> dict[str, NDArray[Any]] | StoredArrays:
@@ -352,23 +355,29 @@ def _need_no_arrays(names: Collection[str]) -> None:
         raise ModelFileError(f"array {min(names)!r} is not part of such a model")
 
 
-def _check_counts(item: dict[str, Any], arrays: Arrays) -> None:
+def _check_lists(item: dict[str, Any], arrays: Arrays) -> None:
     """Look at how many names, levels and labels there are, before one of them is a key."""
+    names, levels, labels = (
+        json_values.items(item[name], f"the {name}") for name in ("names", "levels", "labels")
+    )
+    n_names = len(names) if len(names) == len(levels) else -1  # which is never right
+    _check_counts(n_names, len(labels), arrays)
+    for name, one in zip(names, levels, strict=True):
+        if one is not None and len(json_values.items(one, "the levels")) > MAX_LEVELS:
+            raise ModelFileError(f"the levels of feature {quoted(name)} are more than {MAX_LEVELS}")
+
+
+def _check_counts(n_names: int, n_labels: int, arrays: Arrays) -> None:
+    """Compare numbers of names and labels with those of features and classes."""
     n_classes = _single(arrays, "n_classes")
     if isinstance(arrays, FileArrays):
         n_features = arrays.stored.length("is_categorical")
     else:
         n_features = len(arrays.get("is_categorical", ()))
-    names, levels, labels = (
-        json_values.items(item[name], f"the {name}") for name in ("names", "levels", "labels")
-    )
-    if not len(names) == len(levels) == n_features:
+    if n_names != n_features:
         raise ModelFileError(f"the names and levels are not those of {n_features} features")
-    if len(labels) != n_classes:
+    if n_labels != n_classes:
         raise ModelFileError(f"the labels are not those of {n_classes} classes")
-    for name, one in zip(names, levels, strict=True):
-        if one is not None and len(json_values.items(one, "the levels")) > MAX_LEVELS:
-            raise ModelFileError(f"the levels of feature {quoted(name)} are more than {MAX_LEVELS}")
 
 
 def _read_codes(
