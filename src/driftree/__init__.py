@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from driftree.estimators import load as load
     from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
     from driftree.explain.text import export_text as export_text
-    from driftree.learn.storage.errors import ModelFileError as ModelFileError
+    from driftree.learn.storage import ModelFileError as ModelFileError
     from driftree.show.provenance import show_versions as show_versions
     from driftree.show.report import report as report
 
@@ -44,7 +44,7 @@ _MODULE_OF = {
     "Checkpointer": "driftree.evaluate.checkpoints",
     "DynamicModelTreeClassifier": "driftree.estimators",
     "FIMTDDClassifier": "driftree.baselines.fimtdd",
-    "ModelFileError": "driftree.learn.storage.errors",
+    "ModelFileError": "driftree.learn.storage",
     "export_text": "driftree.explain.text",
     "load": "driftree.estimators",
     "report": "driftree.show.report",

@@ -14,8 +14,7 @@ from driftree.explain import Bend, Curve, Unbend, outline, weights_over_time
 from driftree.explain.curves import CurveRun, LeafCurve
 from driftree.explain.markup import tree_html
 from driftree.learn.curves import largest_move, node_effects
-from driftree.learn.storage import histories
-from driftree.learn.storage.errors import ModelFileError
+from driftree.learn.storage import ModelFileError, histories
 
 
 def make_rows(n_rows, seed=1):

@@ -16,9 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from driftree.estimators import CLASSES
-from driftree.learn.storage import bounds, container, json_values, models
+from driftree.learn.storage import (
+    ModelFileError,
+    bounds,
+    container,
+    json_values,
+    models,
+    name_errors,
+)
 from driftree.learn.storage.atomic import TEMPORARY
-from driftree.learn.storage.errors import ModelFileError, name_errors
 from driftree.learn.storage.locks import take_lock
 from driftree.learn.validation import check_keys
 from driftree.learn.words import quoted

@@ -18,8 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from driftree.learn.storage import container, models
 from driftree.serve import requests, responses
-from driftree.serve.metrics import CONTENT_TYPE, Metrics
-from driftree.serve.middleware import AccessMiddleware
+from driftree.serve.middleware import CONTENT_TYPE, AccessMiddleware, Metrics
 from driftree.serve.requests import LearnBatch, Refusal
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from driftree.estimators import CLASSES, DynamicModelTreeClassifier
-from driftree.learn.storage import models
-from driftree.learn.storage.errors import ModelFileError, name_errors
+from driftree.learn.storage import ModelFileError, models, name_errors
 from driftree.learn.storage.locks import take_lock
 from driftree.serve.journal import (
     INSTEAD,

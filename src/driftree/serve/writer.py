@@ -21,8 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from driftree.learn.storage import container, models
-from driftree.learn.storage.errors import ModelFileError
+from driftree.learn.storage import ModelFileError, container, models
 from driftree.serve.journal import MAX_GROUP
 from driftree.serve.requests import Limits, Refusal, busy, to_columns
 

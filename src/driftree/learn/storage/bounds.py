@@ -20,8 +20,7 @@ from driftree.learn.constants import MEASURED, STRAIGHT
 from driftree.learn.history import MAX_BYTES, MAX_ENTRANTS, MAX_NODES, MAX_SAMPLES
 from driftree.learn.memory import MOST_BYTES
 from driftree.learn.parameters import RANGES
-from driftree.learn.storage import json_values
-from driftree.learn.storage.errors import ModelFileError
+from driftree.learn.storage import ModelFileError, json_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -25,9 +25,8 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from driftree.learn._kernels import StoredArrays, cut_quoted, unquote
-from driftree.learn.storage import manifest
+from driftree.learn.storage import ModelFileError, manifest, name_errors
 from driftree.learn.storage.atomic import replace_file
-from driftree.learn.storage.errors import ModelFileError, name_errors
 from driftree.learn.storage.manifest import NO_DIGEST, Contents, Manifest
 from driftree.learn.words import quoted
 

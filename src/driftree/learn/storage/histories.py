@@ -41,8 +41,7 @@ from driftree.learn.history import (
     Sample,
     Structure,
 )
-from driftree.learn.storage import json_values
-from driftree.learn.storage.errors import ModelFileError
+from driftree.learn.storage import ModelFileError, json_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

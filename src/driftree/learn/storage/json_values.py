@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from driftree.learn.storage.errors import ModelFileError
+from driftree.learn.storage import ModelFileError
 from driftree.learn.validation import check_keys, plain
 from driftree.learn.words import quoted
 

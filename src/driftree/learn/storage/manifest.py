@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from driftree.learn._kernels import unquote
-from driftree.learn.storage.errors import ModelFileError
+from driftree.learn.storage import ModelFileError
 from driftree.learn.words import quoted
 from driftree.version import __version__
 

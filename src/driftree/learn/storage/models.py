@@ -18,10 +18,16 @@ import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, StoredArrays
 from driftree.learn.encoding import as_set
-from driftree.learn.storage import bounds, container, histories, json_values
+from driftree.learn.storage import (
+    ModelFileError,
+    bounds,
+    container,
+    histories,
+    json_values,
+    name_errors,
+)
 from driftree.learn.storage.bounds import SPARSE_NAMES
 from driftree.learn.storage.container import FileArrays
-from driftree.learn.storage.errors import ModelFileError, name_errors
 from driftree.learn.storage.manifest import Contents
 from driftree.learn.validation import check_codes, check_keys
 from driftree.learn.vocabulary import Vocabulary
