@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -9,6 +11,8 @@ import numpy as np
 from driftree.learn.model_trials import curves_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from driftree.learn._kernels import MeasuredEngine, PaperEngine
@@ -44,8 +48,8 @@ class NodeCurve(NamedTuple):
     @property
     def inner_knots(self) -> NDArray[np.float64]:
         """The ends of the part that counts, and the knots between."""
-        between = (self.knots > self.first) & (self.knots < self.last)
-        return np.array([self.first, *self.knots[between], self.last])
+        between = [knot for knot in self.knots.tolist() if self.first < knot < self.last]
+        return np.array([self.first, *between, self.last])
 
 
 def node_curves(engine: MeasuredEngine | PaperEngine, node: int) -> dict[int, NodeCurve]:
@@ -53,33 +57,49 @@ def node_curves(engine: MeasuredEngine | PaperEngine, node: int) -> dict[int, No
     bends = engine.bends(int(engine.model[node]))
     if not bends:
         return {}
-    weights = engine.weights(node)
-    owners = np.array([feature for feature, _, _ in bends])
-    found = {}
-    for j, own in curves_of(bends).items():
-        reach = LIMIT / engine.scale_factor[j] if engine.scale_factor[j] > 0 else 0.0
-        limits = engine.scale_shift[j] - reach, engine.scale_shift[j] + reach
-        knots = np.unique([*own, *limits])
-        rows = np.full((len(knots), engine.n_features), np.nan)
-        rows[:, j] = knots
-        columns = [engine.value_column[j], *(engine.n_columns + np.flatnonzero(owners == j))]
-        values = weights[:, columns] @ engine.inputs_at(node, rows)[:, columns].T
-        found[j] = NodeCurve(knots, values, *_part(own, limits, _way_through(engine, node, j)))
+    bent = curves_of(bends)
+    limits = _limits(engine, bent)
+    knots = {j: sorted({*own, *limits[j]}) for j, own in bent.items()}
+    # All knots of all features at once: the samples of a history ask for every leaf.
+    rows = np.full((sum(map(len, knots.values())), engine.n_features), np.nan)
+    rows[range(len(rows)), [j for j in knots for _ in knots[j]]] = np.concatenate([*knots.values()])
+    inputs, weights = engine.inputs_at(node, rows), engine.weights(node)
+    columns = {j: [int(column)] for j, column in enumerate(engine.value_column) if j in bent}
+    for i, (feature, _, _) in enumerate(bends):
+        columns[feature].append(engine.n_columns + i)
+    ways = _ways_through(engine, node)
+    found, begin = {}, 0
+    for j, own in knots.items():
+        part, begin = slice(begin, begin + len(own)), begin + len(own)
+        values = weights[:, columns[j]] @ inputs[part, columns[j]].T
+        way = ways.get(j, (-np.inf, np.inf))
+        found[j] = NodeCurve(np.array(own), values, *_part(bent[j], limits[j], way))
     return found
 
 
-def _way_through(engine: MeasuredEngine | PaperEngine, node: int, j: int) -> tuple[float, float]:
-    """Return between which values of a numeric feature the rows of a node are."""
-    low, high = -np.inf, np.inf
-    while (parent := int(engine.parent[node])) >= 0:
-        if engine.feature[parent] == j and not engine.equality[parent]:
-            threshold = float(engine.threshold[parent])
-            if engine.left[parent] == node:
-                high = min(high, threshold)
-            else:
-                low = max(low, threshold)
+def _limits(
+    engine: MeasuredEngine | PaperEngine, features: Iterable[int]
+) -> dict[int, tuple[float, float]]:
+    """Return the values from which on a number counts as if it lay there."""
+    shifts, factors = engine.scale_shift.tolist(), engine.scale_factor.tolist()
+    reach = {j: LIMIT / factors[j] if factors[j] > 0 else 0.0 for j in features}
+    return {j: (shifts[j] - own, shifts[j] + own) for j, own in reach.items()}
+
+
+def _ways_through(
+    engine: MeasuredEngine | PaperEngine, node: int
+) -> dict[int, tuple[float, float]]:
+    """Return between which values of a numeric feature the rows of a node are, where splits say."""
+    found: dict[int, tuple[float, float]] = {}
+    lefts = engine.left
+    while (parent := engine.node(node).parent) >= 0:
+        feature, threshold, equality, _ = engine.node(parent).condition
+        if not equality:
+            low, high = found.get(feature, (-np.inf, np.inf))
+            is_left = lefts[parent] == node
+            found[feature] = (low, min(high, threshold)) if is_left else (max(low, threshold), high)
         node = parent
-    return low, high
+    return found
 
 
 def _part(
@@ -100,27 +120,48 @@ def node_effects(engine: MeasuredEngine | PaperEngine, node: int) -> NDArray[np.
     is the most that they gain or lose when it grows by up to that, in the part that counts.
     """
     effects = engine.weights(node)[:, : engine.n_columns].copy()
+    factors, columns = engine.scale_factor.tolist(), engine.value_column.tolist()
     for j, curve in node_curves(engine, node).items():
-        factor = float(engine.scale_factor[j])  # 0: its deviation has no room in a float
-        knots, width = curve.inner_knots, 1 / factor if factor > 0 else np.inf
-        effects[:, engine.value_column[j]] = [
-            largest_move(knots, np.interp(knots, curve.knots, own), width) for own in curve.values
-        ]
+        inner, knots = curve.inner_knots.tolist(), curve.knots.tolist()
+        width = 1 / factors[j] if factors[j] > 0 else math.inf  # 0: no float holds its deviation
+        for k, values in enumerate(curve.values.tolist()):
+            heights = [height_at(knot, knots, values) for knot in inner]
+            effects[k, columns[j]] = largest_move(inner, heights, width)
     return effects
 
 
-def largest_move(knots: NDArray[np.float64], values: NDArray[np.float64], width: float) -> float:
-    """Return the most that a curve rises or falls (below 0) within so much of its feature.
+def height_at(place: float, knots: list[float], values: list[float]) -> float:
+    """Return the value of a curve between two knots, or the nearest.
 
     Examples
     --------
-    >>> print(largest_move(np.array([0.0, 1.0, 3.0]), np.array([0.0, 1.0, -3.0]), 1.5))
+    >>> height_at(2.0, [0.0, 1.0, 3.0], [0.0, 1.0, -3.0])
+    -1.0
+    """
+    i = bisect(knots, place)
+    if i == 0 or i == len(knots):
+        return values[max(0, i - 1)]
+    share = (place - knots[i - 1]) / (knots[i] - knots[i - 1])
+    return values[i - 1] + share * (values[i] - values[i - 1])
+
+
+def largest_move(knots: list[float], values: list[float], width: float) -> float:
+    """Return the most that a curve rises or falls (below 0) within so much of its feature.
+
+    Few numbers, and every leaf of every sample has them: lists are quicker than arrays here.
+
+    Examples
+    --------
+    >>> largest_move([0.0, 1.0, 3.0], [0.0, 1.0, -3.0], 1.5)
     -3.0
     """
-    places = np.concatenate([knots, knots - width, knots + width])  # one end is at a knot
-    places = np.unique(places[(places >= knots[0]) & (places <= knots[-1])])
-    heights = np.interp(places, knots, values)
-    steps = places[None] - places[:, None]
-    is_within = (steps >= 0) & (steps <= width * (1 + 1e-9))
-    moves = np.where(is_within, heights[None] - heights[:, None], 0.0)
-    return float(moves.flat[np.abs(moves).argmax()])
+    moves = [0.0]
+    least, most = knots[0], knots[-1]
+    for i, (knot, value) in enumerate(zip(knots, values, strict=True)):  # one end is at a knot
+        end = bisect(knots, knot + width * (1 + 1e-9))
+        moves += [height - value for height in values[i:end]]
+        if knot + width < most:
+            moves.append(height_at(knot + width, knots, values) - value)
+        if knot - width > least:
+            moves.append(value - height_at(knot - width, knots, values))
+    return max(moves, key=abs)

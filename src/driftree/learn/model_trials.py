@@ -86,8 +86,9 @@ class ModelTrials:
         if trial.model < 0:
             return None
         before, after = self.bends(node), engine.bends(trial.model)
-        added = [bend for bend in after if bend not in before]
-        removed = [bend for bend in before if bend not in after]
+        old, new = set(before), set(after)
+        added = [bend for bend in after if bend not in old]
+        removed = [bend for bend in before if bend not in new]
         required = self._level(before, after)
         # Not in between: what a model does may not depend on when it was last loaded.
         own = engine.node(node)
@@ -106,7 +107,7 @@ class ModelTrials:
 
     def _level(self, before: list[BendInput], after: list[BendInput]) -> float:
         """Return what another model must gain to take over at any time."""
-        n_added = sum(bend not in before for bend in after)
+        n_added = len(set(after) - set(before))
         if len(after) >= len(before):
             return self.required(max(1, n_added))  # a memory is one number, too
         return self.constants.prune_share * self.required(len(before) - len(after))
@@ -177,9 +178,9 @@ class ModelTrials:
     def _other_bends(self, node: int, n_failed: int) -> Wanted | None:
         """Return the model with more bends, or with fewer: each time the other one comes first."""
         adds_first, n_halvings = n_failed % 2 == 0, n_failed // 2
-        more = self._more_bends(node, n_halvings)
-        fewer = self._fewer_bends(node)
-        return (more or fewer) if adds_first else (fewer or more)
+        if adds_first:
+            return self._more_bends(node, n_halvings) or self._fewer_bends(node)
+        return self._fewer_bends(node) or self._more_bends(node, n_halvings)
 
     def _remembered(self, model: int) -> float:
         n_inputs = self.engine.n_columns + len(self.engine.bends(model))
@@ -255,8 +256,9 @@ def curve_pieces(feature: int, edges: NDArray[np.float64], n_pieces: int) -> lis
     """
     if len(edges) < 3 or not math.isfinite(float(edges[-1]) - float(edges[0])):
         return []
-    places = np.linspace(0, len(edges) - 1, min(n_pieces + 1, len(edges)))
-    knots = edges[np.round(places).astype(int)].tolist()
+    last = len(edges) - 1
+    n_pieces = min(n_pieces, last)
+    knots = [float(edges[round(i * (last / n_pieces))]) for i in range(n_pieces + 1)]
     pieces = [(feature, low, high) for low, high in pairwise(knots)]
     return pieces if min(high - low for _, low, high in pieces) > LEAST_WIDTH else []
 
