@@ -84,7 +84,7 @@ ABLATIONS = (
         Edit("driftree/learn/constants.py", "link_factor: float = 4", "link_factor: float = 1e300"),)),
     Ablation("sure-for-ever", "straight", (
         Edit("driftree/learn/constants.py", "most_sure: float = 20", "most_sure: float = 1e300"),
-        Edit("kernels/trials.hpp", "most_floored_(-std::log(tree.models.rates.floor.least))", "most_floored_(1e300)"),
+        Edit("kernels/trials.hpp", "most_floored_(-std::log(tree.models.rates.loss.floor.least))", "most_floored_(1e300)"),
         Edit("kernels/trials.hpp", "has_floor ? Model() : tree_.models[challenger.model]", "tree_.models[challenger.model]"),
         Edit("kernels/trials.hpp", "int take_exchange(int plain,", "int take_exchange(int,"),
         Edit("kernels/trials.hpp", "challenger.model = plain;",

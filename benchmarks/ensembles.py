@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from capymoa_peers import Ensemble, load_classifiers
+from capymoa_peers import Ensemble
+from capymoa_peers import load as load_capymoa
 from options import names
 from rich.console import Console
 from rich.table import Table
@@ -134,7 +135,7 @@ def choose_learners(asked: list[str] | None) -> list[str]:
     """Return those asked for, or by default those that can run: River's SRP only as a stand-in."""
     try:
         if asked is None or any(learner.startswith("moa-") for learner in asked):
-            load_classifiers()
+            load_capymoa("classifier")
     except ImportError as error:
         if asked is not None:
             sys.exit(str(error))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from capymoa_peers import load_classifiers
+from capymoa_peers import load
 from river.forest import ARFClassifier
 from river.linear_model import LogisticRegression
 from river.multiclass import OneVsRestClassifier
@@ -218,7 +218,7 @@ LEARNERS: dict[str, Learner] = {
 # ---------------------------------------------------------------------- CapyMOA
 def load_capymoa() -> dict[str, Learner]:
     """Start Java and return CapyMOA's trees; raise ImportError with what to do where it cannot."""
-    classifiers = load_classifiers()
+    classifiers = load("classifier")
     return {
         "CapyMOA HT": moa_tree(classifiers.HoeffdingTree),
         "CapyMOA EFDT": moa_tree(classifiers.EFDT),

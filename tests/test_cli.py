@@ -9,11 +9,12 @@ import sys
 import time
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from driftree import __version__, cli
-from driftree.evaluate import LEARNERS, read_records
+from driftree.evaluate import LEARNERS, learners_for, read_records
 from driftree.learn._kernels import instruction_set
 from driftree.streams import DATA_SETS, agrawal
 from repeatable import figures
@@ -84,7 +85,7 @@ def test_live_display(monkeypatch, tmp_path):
         ([], ["demo", "run", "compare", "report", "paper", "data"]),
         (["report"], ["--models", "--title", "--out", "--overwrite"]),
         (["run"], ["--target", "--batch", "--resume", "--on-bad-row", "--delay"]),
-        (["compare"], ["--jobs", *LEARNERS]),
+        (["compare"], ["--jobs", "--task", *LEARNERS, *learners_for("regression")]),
         (["paper"], ["--data", "--models", "--jobs"]),
         (["data"], ["list", "get"]),
     ],
@@ -159,6 +160,62 @@ def test_run_prints_a_table_and_the_tree_and_leaves_files(loans, tmp_path):
     assert f"{mean:.3f}" in result.output
     assert (out / "plot.png").exists() == (find_spec("matplotlib") is not None)
     assert "<h1>loans</h1>" in (out / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def rents(tmp_path_factory):
+    """A CSV file of 1,500 rents, all whole numbers but the last one."""
+    rng = np.random.default_rng(1)
+    path = tmp_path_factory.mktemp("numbers") / "rents.csv"
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["area", "town", "rent"])
+        for area in rng.uniform(20, 120, 1499):
+            town = rng.choice(["Ulm", "Bonn"])
+            writer.writerow([area, town, round(300 + 8 * area + 100 * (town == "Ulm"))])
+        writer.writerow([50, "Ulm", 812.5])
+    return path
+
+
+@pytest.mark.parametrize("models", ["dmt", "fimtdd", "dmt,htr,mean,no-change"])
+def test_numbers_are_run_and_compared(rents, tmp_path, models):
+    names = models.split(",")
+    command = ["compare", "--models"] if len(names) > 1 else ["run", "--model"]
+    options = ["--task", "regression", "--out", str(tmp_path)]
+    result = run(command[0], str(rents), command[1], models, *options)
+    assert result.exit_code == 0, result.output
+    assert "MAE" in result.output
+    assert "F1" not in result.output
+    records = read_records(tmp_path / "records.csv")
+    assert {record.learner for record in records} == set(names)
+    assert {record.task for record in records} == {"regression"}
+    last = {record.learner: record for record in records}
+    assert last[names[0]].mae < 60
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["settings"]["task"] == "regression"
+    assert summary["learners"][names[0]]["mae"]["mean"] > 0
+    assert (tmp_path / "report.html").exists() == ("dmt" in names)
+    assert ("The tree at the end" in result.output) == (names == ["dmt"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--model", "vfdt-mc"], "there is no learner 'vfdt-mc'"),
+        (["--model", "linear", "--resume"], "linear cannot have checkpoints"),
+        (["--target", "town"], "column 'town': expected a number"),
+    ],
+)
+def test_mistakes_about_numbers_are_named(rents, tmp_path, options, words):
+    result = run("run", str(rents), "--task", "regression", "--out", str(tmp_path), *options)
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
+
+
+def test_a_data_set_has_labels(tmp_path):
+    result = run("run", "electricity", "--task", "regression", "--out", str(tmp_path))
+    assert result.exit_code == 2
+    assert "leave --task regression out" in " ".join(result.output.split())
 
 
 def test_the_report_is_about_the_tree_also_where_others_come_first(loans, tmp_path):

@@ -67,9 +67,11 @@ def returned(thing):
             kind = module and getattr(importlib.import_module(module), name)
             if inspect.isclass(kind) and not getattr(kind, "_is_protocol", False):
                 yield where, kind
-            elif kind is not None and not inspect.isclass(kind):  # a union, say
+            elif kind is not None and not inspect.isclass(kind):  # a union, or a choice of words
                 parts = getattr(kind, "__args__", ())
-                yield from ((where, one) for one in parts if one.__module__.startswith("driftree."))
+                modules = [getattr(one, "__module__", "") or "" for one in parts]
+                ours = (name.startswith("driftree.") for name in modules)
+                yield from ((where, one) for one, own in zip(parts, ours, strict=True) if own)
 
 
 @pytest.mark.parametrize("thing", public_things(), ids=lambda thing: thing.__name__)

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from driftree import show as show
     from driftree import streams as streams
     from driftree.baselines.fimtdd import FIMTDDClassifier as FIMTDDClassifier
+    from driftree.baselines.fimtdd import FIMTDDRegressor as FIMTDDRegressor
     from driftree.estimators import DynamicModelTreeClassifier as DynamicModelTreeClassifier
+    from driftree.estimators import DynamicModelTreeRegressor as DynamicModelTreeRegressor
     from driftree.estimators import load as load
     from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
     from driftree.explain.text import export_text as export_text
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Checkpointer",
     "DynamicModelTreeClassifier",
+    "DynamicModelTreeRegressor",
     "FIMTDDClassifier",
+    "FIMTDDRegressor",
     "ModelFileError",
     "evaluate",
     "explain",
@@ -43,7 +47,9 @@ __all__ = [
 _MODULE_OF = {
     "Checkpointer": "driftree.evaluate.checkpoints",
     "DynamicModelTreeClassifier": "driftree.estimators",
+    "DynamicModelTreeRegressor": "driftree.estimators",
     "FIMTDDClassifier": "driftree.baselines.fimtdd",
+    "FIMTDDRegressor": "driftree.baselines.fimtdd",
     "ModelFileError": "driftree.learn.storage",
     "export_text": "driftree.explain.text",
     "load": "driftree.estimators",

@@ -1,4 +1,4 @@
-"""DynamicModelTreeClassifier, and `load`, which reads models from files."""
+"""The Dynamic Model Tree as classifier and as regressor; `load`, which reads models from files."""
 
 from __future__ import annotations
 
@@ -7,26 +7,109 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from driftree.baselines.fimtdd import FIMTDDClassifier
+from driftree.baselines.fimtdd import FIMTDDClassifier, FIMTDDRegressor
 from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
+from driftree.learn import growth
+from driftree.learn.columns import LEVEL_NAMES, LOG_LEVEL_NAMES, News
 from driftree.learn.constants import MEASURED
-from driftree.learn.faces import StreamClassifier
-from driftree.learn.parameters import MeasuredParameters, Parameters, read_parameters
+from driftree.learn.estimator import StreamEstimator
+from driftree.learn.faces import StreamClassifier, StreamRegressor
+from driftree.learn.parameters import (
+    NUMBER_SETTINGS,
+    SETTINGS,
+    MeasuredParameters,
+    Parameters,
+    Settings,
+    read_parameters,
+)
 from driftree.learn.state import connect, undisturbed
 from driftree.learn.storage import models
+from driftree.learn.target import Labels, Numbers
 from driftree.learn.tree import Tree
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from driftree.learn.events import Event
+    from driftree.learn.target import Target
 
 
-class DynamicModelTreeClassifier(Readable, StreamClassifier):
+class DynamicModelTree(Readable, StreamEstimator):
+    """What classifier and regressor share: the settings, the tree, its events."""
+
+    setting: str
+    absent: str | None
+    _settings: Settings
+    _target: type[Target]
+
+    @classmethod
+    def paper(cls, **parameters: Any) -> Self:
+        """Return a learner in the paper's setting, with the paper's defaults.
+
+        Short for `setting="paper"`; takes all parameters except those of the measured setting.
+
+        Examples
+        --------
+        >>> import driftree
+        >>> driftree.DynamicModelTreeClassifier.paper(candidates=5)
+        DynamicModelTreeClassifier(candidates=5, setting='paper')
+        """
+        return cls(setting="paper", **parameters)
+
+    # ------------------------------------------------------------------ for the parent classes
+    FIT_ROWS = MEASURED.step_rows
+    _tree: Tree | None = None
+    if TYPE_CHECKING:
+
+        @property
+        def _fitted(self) -> Tree: ...
+
+    def _read_parameters(self, *, is_sparse: bool = False) -> Parameters:
+        """Return the parameters, checked; of a model whose first rows are sparse."""
+        parameters = read_parameters(self, self._settings)
+        if is_sparse and self.absent is None and isinstance(parameters, MeasuredParameters):
+            return replace(parameters, absent="zero")
+        return parameters
+
+    @property
+    def _takes_sparse(self) -> bool:
+        """Whether sparse matrices may be given."""
+        return self.setting != "paper"
+
+    @classmethod
+    def _new_tree(cls, parameters: Parameters, categorical: Sequence[Hashable] | None) -> Tree:
+        tree = Tree(parameters)
+        is_measured = parameters.setting != "paper"
+        connect(tree, categorical, indicators=is_measured, target=cls._target)
+        if getattr(parameters, "follow_target", False):
+            names = LOG_LEVEL_NAMES if tree.engine.has_log_link else LEVEL_NAMES
+            growth.commit(tree, News([(name, False, True) for name in names]))
+            tree.engine.has_level = True
+        return tree
+
+    @property
+    @undisturbed
+    def events_(self) -> list[Event]:
+        """Changes of the tree, oldest first."""
+        history = self._fitted.history
+        return [] if history is None else list(history.events)
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
+        yield {"setting": "paper"}
+
+    def _unit_test_skips(self) -> set[str]:
+        # A batch is ONE time step (a set of rows) in the paper. To learn rows one at a time, each
+        # seen by models that know the rows before it, is a different computation, not a worse one.
+        return {"check_learn_many_matches_learn_one"}
+
+
+class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
     """Shallow decision tree with a linear model in every node, for streams that change.
 
     It learns row by row or batch by batch. A leaf is split, a split replaced and a branch pruned
@@ -181,52 +264,10 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         self.candidates = candidates
         self.replacement_rate = replacement_rate
 
-    @classmethod
-    def paper(cls, **parameters: Any) -> Self:
-        """Return a learner in the paper's setting, with the paper's defaults.
-
-        Short for `setting="paper"`; takes all parameters except those of the measured setting.
-
-        Examples
-        --------
-        >>> DynamicModelTreeClassifier.paper(candidates=5)
-        DynamicModelTreeClassifier(candidates=5, setting='paper')
-        """
-        return cls(setting="paper", **parameters)
-
     # ------------------------------------------------------------------ for the parent classes
-    FIT_ROWS = MEASURED.step_rows
     _is_stored = True  # in model files; a subclass is not
-    _tree: Tree | None = None
-    if TYPE_CHECKING:
-
-        @property
-        def _fitted(self) -> Tree: ...
-
-    def _read_parameters(self, *, is_sparse: bool = False) -> Parameters:
-        """Return the parameters, checked; of a model whose first rows are sparse."""
-        parameters = read_parameters(self)
-        if is_sparse and self.absent is None and isinstance(parameters, MeasuredParameters):
-            return replace(parameters, absent="zero")
-        return parameters
-
-    @property
-    def _takes_sparse(self) -> bool:
-        """Whether sparse matrices may be given."""
-        return self.setting != "paper"
-
-    @staticmethod
-    def _new_tree(parameters: Parameters, categorical: Sequence[Hashable] | None) -> Tree:
-        tree = Tree(parameters, n_classes=1)
-        connect(tree, categorical, indicators=parameters.setting != "paper")
-        return tree
-
-    @property
-    @undisturbed
-    def events_(self) -> list[Event]:
-        """Changes of the tree, oldest first."""
-        history = self._fitted.history
-        return [] if history is None else list(history.events)
+    _settings = SETTINGS
+    _target = Labels
 
     @undisturbed
     def decision_function(self, X: Any) -> NDArray[np.float64]:
@@ -254,23 +295,191 @@ class DynamicModelTreeClassifier(Readable, StreamClassifier):
         tags.input_tags.sparse = self._takes_sparse
         return tags
 
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        yield {}
-        yield {"setting": "paper"}
 
-    def _unit_test_skips(self) -> set[str]:
-        # A batch is ONE time step (a set of rows) in the paper. To learn rows one at a time, each
-        # seen by models that know the rows before it, is a different computation, not a worse one.
-        return {"check_learn_many_matches_learn_one"}
+class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
+    """Shallow regression tree with a linear model in every node, for streams that change.
+
+    The same tree as `DynamicModelTreeClassifier`, for a target that is a number: the same decisions
+    and events, both settings, all inputs. Losses are nats of a likelihood whose spread each node
+    learns, so that results do not depend on the unit of the target.
+
+    Parameters
+    ----------
+    loss : {"gaussian", "student", "poisson", "quantile"} or None, default=None
+        What is minimised. "gaussian" is for means; "student" for means where some rows are far off;
+        "poisson" for counts and rates, whose logarithm is linear (a row with exposure e is the rate
+        y / e with weight e); "quantile" for `quantiles`. None is "gaussian".
+    quantiles : sequence of float or None, default=None
+        Measured setting, ``loss="quantile"``: which ones are predicted, by `predict_quantiles`;
+        `predict` returns the middle one. None is 0.1, 0.5 and 0.9.
+    follow_target : bool or None, default=None
+        Measured setting: whether the recent level of the target is an input of the models: what it
+        was last, and its mean over about 3 and 20 rows. Within a batch of up to 20 rows this is
+        what was known before it, as it is when a batch is predicted; larger ones are learnt without
+        it. None is True.
+    epsilon, categorical, max_nodes, max_depth, seed, keep_history, setting : optional
+        As for `DynamicModelTreeClassifier`.
+    evidence_window, model_window, bins, trials, max_bends, absent, max_features : optional
+        As for `DynamicModelTreeClassifier`.
+    learning_rate, gain_step, candidates, replacement_rate : optional
+        As for `DynamicModelTreeClassifier`.
+
+    Attributes
+    ----------
+    events_, n_splits_, n_parameters_, n_nodes_, n_leaves_, depth_, n_rows_seen_
+        As for `DynamicModelTreeClassifier`; one output counts like two classes.
+
+    See Also
+    --------
+    FIMTDDRegressor : A published model tree to compare with.
+
+    Notes
+    -----
+    Switch `follow_target` off where targets come late, where rows have no order in time, and where
+    rows of several series are mixed. docs/regression.md is a guide, with all limits; the equations
+    are in docs/algorithm.md.
+
+    Examples
+    --------
+    >>> import random
+    >>> from driftree import DynamicModelTreeRegressor
+    >>> draw = random.Random(1)
+    >>> model = DynamicModelTreeRegressor()
+    >>> for _ in range(500):
+    ...     hour = draw.uniform(0, 24)
+    ...     model.learn_one({"hour": hour}, 20.0 * hour + draw.gauss(5.0, 1.0))
+    >>> print(f"{model.predict_one({'hour': 3}):.0f}")
+    65
+    >>> low, high = model.predict_interval_one({"hour": 3}, level=0.9)
+    >>> print(f"{low:.0f} to {high:.0f}")
+    63 to 67
+    """
+
+    def __init__(
+        self,
+        loss: str | None = None,
+        *,
+        quantiles: Sequence[float] | None = None,
+        epsilon: float | None = None,
+        categorical: Sequence[Hashable] | None = None,
+        max_nodes: int = 255,
+        max_depth: int = 20,
+        seed: int = 1,
+        keep_history: bool = True,
+        setting: str = "measured",
+        follow_target: bool | None = None,
+        evidence_window: float | None = None,
+        model_window: float | None = None,
+        bins: int | None = None,
+        trials: int | None = None,
+        max_bends: int | None = None,
+        absent: str | None = None,
+        max_features: int | None = None,
+        learning_rate: float | None = None,
+        gain_step: float | None = None,
+        candidates: int | None = None,
+        replacement_rate: float | None = None,
+    ) -> None:
+        self.loss = loss
+        self.quantiles = quantiles
+        self.epsilon = epsilon
+        self.categorical = categorical
+        self.max_nodes = max_nodes
+        self.max_depth = max_depth
+        self.seed = seed
+        self.keep_history = keep_history
+        self.setting = setting
+        self.follow_target = follow_target
+        self.evidence_window = evidence_window
+        self.model_window = model_window
+        self.bins = bins
+        self.trials = trials
+        self.max_bends = max_bends
+        self.absent = absent
+        self.max_features = max_features
+        self.learning_rate = learning_rate
+        self.gain_step = gain_step
+        self.candidates = candidates
+        self.replacement_rate = replacement_rate
+
+    _is_stored = True  # in model files; a subclass is not
+    _settings = NUMBER_SETTINGS
+    _target = Numbers
+
+    # ------------------------------------------------------------------ more than one number
+    @undisturbed
+    def predict_interval(self, X: Any, level: float = 0.9) -> NDArray[np.float64]:
+        """Return an interval for each row that holds the target with a stated probability.
+
+        Its width follows the spread that the leaf has learnt, times a factor that adapts to what
+        really came: in the long run a share of `level` of the rows is inside, whatever the models
+        and the stream do. With ``loss="quantile"``, use `predict_quantiles` instead.
+
+        Parameters
+        ----------
+        X : array, data frame or dict of columns
+            The rows.
+        level : float, default=0.9
+            From 0.5 to 0.99.
+
+        Returns
+        -------
+        array of shape (n_rows, 2)
+            Lower and upper ends.
+        """
+        batch = self._encoded(X)
+        return self._numbers.intervals(*batch.rows, level)
+
+    @property
+    def _numbers(self) -> Numbers:
+        target = self._fitted.target
+        assert isinstance(target, Numbers)
+        return target
+
+    def predict_interval_one(
+        self, x: Mapping[Hashable, Any], level: float = 0.9
+    ) -> tuple[float, float]:
+        """Return the interval for one row; of no width before anything was learnt."""
+        tree = self._tree
+        if tree is None:
+            return 0.0, 0.0
+        with tree.engine.reading():
+            batch = tree.encoder.read_dict(x, learning=False)
+            low, high = self._numbers.intervals(*batch.rows, level)[0].tolist()
+        return low, high
+
+    @undisturbed
+    def predict_quantiles(self, X: Any) -> NDArray[np.float64]:
+        """Return the predicted quantiles of each row, ascending, with ``loss="quantile"``."""
+        batch = self._encoded(X)
+        tree = self._fitted
+        if getattr(tree.parameters, "loss", None) != "quantile":
+            raise AttributeError('predict_quantiles needs a model with loss="quantile"')
+        return self._numbers.engine.numbers(*batch.rows)
+
+    # ------------------------------------------------------------------ checking
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = self.setting == "paper"
+        tags.input_tags.sparse = self._takes_sparse
+        return tags
 
 
-CLASSES: dict[str, type[DynamicModelTreeClassifier | FIMTDDClassifier]] = {
-    kind.__name__: kind for kind in (DynamicModelTreeClassifier, FIMTDDClassifier)
+StoredModel = (
+    DynamicModelTreeClassifier | DynamicModelTreeRegressor | FIMTDDClassifier | FIMTDDRegressor
+)
+CLASSES: dict[str, type[StoredModel]] = {
+    kind.__name__: kind
+    for kind in (
+        DynamicModelTreeClassifier,
+        DynamicModelTreeRegressor,
+        FIMTDDClassifier,
+        FIMTDDRegressor,
+    )
 }
 
 
-def load(path: str | os.PathLike[str]) -> DynamicModelTreeClassifier | FIMTDDClassifier:
+def load(path: str | os.PathLike[str]) -> StoredModel:
     """Read a model from a file that its `save` has written.
 
     It predicts, learns and explains exactly as the saved model would have, bit for bit. The file
@@ -284,7 +493,7 @@ def load(path: str | os.PathLike[str]) -> DynamicModelTreeClassifier | FIMTDDCla
 
     Returns
     -------
-    DynamicModelTreeClassifier or FIMTDDClassifier
+    DynamicModelTreeClassifier, DynamicModelTreeRegressor, FIMTDDClassifier or FIMTDDRegressor
 
     Raises
     ------

@@ -107,7 +107,9 @@ void check_step(const Engine& engine, const RowsGiven& given, const Doubles& tar
         throw nb::value_error("the rows must have one value per feature");
     for (std::size_t i = 0; i < targets.shape(0); i++) {
         const double code = targets.data()[i];
-        if (!(code >= 0.0 && code < engine.n_classes && code == std::floor(code)))
+        if (!engine.has_labels() && !(std::abs(code) <= kLargestNumber))
+            throw nb::value_error("a target is infinite, missing or too large");
+        if (engine.has_labels() && !(code >= 0.0 && code < engine.n_classes && code == std::floor(code)))
             throw nb::value_error("a label code is out of range");
     }
     check_levels(engine, X);
@@ -170,6 +172,22 @@ nb::object probabilities(const Engine& engine, Matrix X, const SparseBatch* spar
     return for_predictors<double>(
         engine, {X, sparse}, [&] { return engine.n_classes; },
         [&](int leaf, const double* logits, double* out) { engine.probabilities_of(leaf, logits, out); });
+}
+
+// Numbers [rows, outputs].
+template <class Engine>
+nb::object numbers(const Engine& engine, Matrix X, const SparseBatch* sparse) {
+    const auto answer = [&](int leaf, const double* predictors, double* out) { engine.numbers_of(leaf, predictors, out); };
+    return for_predictors<double>(engine, {X, sparse}, [&] { return engine.n_outputs(); }, answer);
+}
+
+// Lower and upper ends [rows, 2].
+template <class Engine>
+nb::object intervals(const Engine& engine, Matrix X, double reach, const SparseBatch* sparse) {
+    const auto answer = [&](int leaf, const double* predictors, double* out) {
+        engine.interval_of(leaf, predictors, reach, out);
+    };
+    return for_predictors<double>(engine, {X, sparse}, [] { return 2; }, answer);
 }
 
 // Codes of the most probable classes.
@@ -238,6 +256,7 @@ template <class Engine, class Arrays>
 void restore(Engine& engine, const Arrays& arrays) {
     const Writing lock(engine);
     Engine fresh(engine.settings, engine.n_classes);
+    fresh.table->scaler.most = engine.table->scaler.most;
     load(fresh, arrays);
     Collector fields;
     fresh.visit(fields);

@@ -60,6 +60,21 @@ std::tuple<double, double> noise_floor(const Engine& engine, int model) {
     return {loss.has_floor != 0.0 ? loss.floor[0] : 0.0, loss.has_floor != 0.0 ? loss.floor[1] : 0.0};
 }
 
+// Of the target's own unit, squared; what it is depends on the loss.
+template <class Engine>
+double spread(const Engine& engine, int model) {
+    const Reading lock(engine);
+    return engine.models[checked_model(engine, model)].loss.spread * engine.target.scale * engine.target.scale;
+}
+
+LossKind loss_named(const std::string& name) {
+    if (name == "labels") return kLogit;
+    for (int kind = 0; kind < kLosses; kind++)
+        if (name == rules(static_cast<LossKind>(kind)).name && !rules(static_cast<LossKind>(kind)).has_labels)
+            return static_cast<LossKind>(kind);
+    throw std::invalid_argument("there is no loss '" + name + "' of numbers");
+}
+
 // What a tree asks of a node, or of a trial, when it decides: a copy.
 struct NodeState {
     int parent, depth, model;
@@ -182,6 +197,24 @@ void bind_model_tree(nb::class_<Engine>& bound) {
         .def("inputs", &inputs<Engine>, "X"_a, "sparse"_a = nullptr)
         .def("inputs_at", &inputs_at<Engine>, "node"_a, "X"_a, "sparse"_a = nullptr)
         .def("class_rows", &class_rows<Engine>, "node"_a)
+        .def("numbers", &numbers<Engine>, "X"_a, "sparse"_a = nullptr)
+        .def("intervals", &intervals<Engine>, "X"_a, "reach"_a, "sparse"_a = nullptr)
+        .def_prop_ro("reaches", reading<Engine>([](const Engine& e) {
+                         return copied_array(e.target.reach.data(), e.target.reach.size());
+                     }))
+        .def("show_level", writing<Engine>(&Engine::show_level))
+        .def("spread", &spread<Engine>, "model"_a)
+        .def_prop_ro("has_labels", reading<Engine>([](const Engine& e) { return e.has_labels(); }))
+        .def_prop_ro("input_limit",
+                     reading<Engine>([](const Engine& e) { return e.table->by_range() ? 1e6 : e.table->scaler.most; }))
+        .def_prop_ro("has_log_link", reading<Engine>([](const Engine& e) { return e.target.has_log_link; }))
+        .def_prop_ro("target_shift", reading<Engine>([](const Engine& e) { return e.target.shift; }))
+        .def_prop_ro("target_scale", reading<Engine>([](const Engine& e) { return e.target.scale; }))
+        .def_prop_rw("has_level", reading<Engine>([](const Engine& e) { return e.target.has_level != 0; }),
+                     [](Engine& e, bool value) {
+                         const Writing lock(e);
+                         e.target.has_level = value;
+                     })
         .def("floor", &noise_floor<Engine>, "model"_a)
         .def_prop_ro("n_steps", reading<Engine>([](const Engine& e) { return e.n_steps; }))
         .def_prop_ro("n_changes", reading<Engine>([](const Engine& e) { return e.n_changes; }))
@@ -420,21 +453,37 @@ void bind_measured(nb::module_& m) {
                double restless_rows, double split_price, double model_window, double rows_per_input, int passes,
                double clear_lead, double most_sure, double variance, double sureness_window, double sparse_step,
                bool mean_curvature, double floor_first, double floor_first_rows, double floor_rows, double floor_least,
-               double floor_most) {
+               double floor_most, const std::string& loss, double step, double alarm_nats, double spread_rows,
+               double spread_first_rows, double spread_least, double input_limit, nb::object quantiles) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
-                new (self) Engine({{model_window, rows_per_input, passes, clear_lead, most_sure, variance, sureness_window,
-                                    sparse_step, mean_curvature, floor},
+                const SpreadRates spread = {spread_rows, spread_first_rows, spread_least};
+                new (self) Engine({{model_window,
+                                    rows_per_input,
+                                    passes,
+                                    clear_lead,
+                                    most_sure,
+                                    variance,
+                                    sureness_window,
+                                    step,
+                                    sparse_step,
+                                    mean_curvature,
+                                    {floor, spread}},
                                    {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor,
-                                    restless_rows, split_price},
+                                    restless_rows, split_price, alarm_nats},
                                    seed,
-                                   max_nodes},
+                                   max_nodes,
+                                   loss_named(loss),
+                                   items_of<double>(nb::list(quantiles))},
                                   n_classes);
+                self->table->scaler.most = input_limit;
             },
             "n_classes"_a, nb::kw_only(), "max_nodes"_a, "seed"_a, "evidence_window"_a, "trials"_a, "first_rows"_a,
             "rest_share"_a, "rest_least"_a, "recent_speed"_a, "alarm_factor"_a, "restless_rows"_a, "split_price"_a,
             "model_window"_a, "rows_per_input"_a, "passes"_a, "clear_lead"_a, "most_sure"_a, "variance"_a,
             "sureness_window"_a, "sparse_step"_a, "mean_curvature"_a, "floor_first"_a, "floor_first_rows"_a, "floor_rows"_a,
-            "floor_least"_a, "floor_most"_a)
+            "floor_least"_a, "floor_most"_a, "loss"_a = "labels", "step"_a = 1.0, "alarm_nats"_a = 0.0,
+            "spread_rows"_a = 500.0, "spread_first_rows"_a = 5.0, "spread_least"_a = 1e-8, "input_limit"_a = 1.5,
+            "quantiles"_a = nb::make_tuple())
         .def("trials", &trials, "node"_a)
         .def(
             "refresh_at",
@@ -570,11 +619,13 @@ void bind_paper(nb::module_& m) {
         .def(
             "__init__",
             [](Engine* self, int n_classes, int max_nodes, std::uint64_t seed, double learning_rate, double gain_step,
-               int candidates, double replacement_rate) {
-                new (self) Engine({{learning_rate}, {gain_step, candidates, replacement_rate}, seed, max_nodes}, n_classes);
+               int candidates, double replacement_rate, const std::string& loss) {
+                new (self) Engine(
+                    {{learning_rate}, {gain_step, candidates, replacement_rate}, seed, max_nodes, loss_named(loss), {}},
+                    n_classes);
             },
             "n_classes"_a, nb::kw_only(), "max_nodes"_a, "seed"_a, "learning_rate"_a, "gain_step"_a, "candidates"_a,
-            "replacement_rate"_a)
+            "replacement_rate"_a, "loss"_a = "labels")
         .def("stored_candidates", &stored_candidates, "node"_a);
     bind_model_tree(engine);
     bind_sums<Engine>(m, "PaperSums");
@@ -651,6 +702,7 @@ NB_MODULE(_kernels, m) {
     m.attr("MAX_LEVELS") = kLevels - 1;
     m.attr("LANES") = kLanes;
     m.attr("SKETCH") = kSketch;
+    m.attr("REACH_LEVELS") = std::vector<double>(kReachLevels, kReachLevels + kReaches);
     m.def("instruction_set", [] { return std::string(choose_functions().name); });
     m.def("instruction_sets", [] {
         std::vector<std::string> names;

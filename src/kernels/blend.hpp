@@ -207,8 +207,10 @@ void forward_joint(const Rows& rows, const Lesson* lessons, int n) {
             }
             for (int k = 0; k < s.outputs; k++)
                 scratch.said[k] = blend[k] = model.state->sureness * ((1.0 - share) * a[k] + share * b[k]);
-            const auto own = Loss::slope(blend, s.outputs, target);
-            const auto of_a = Loss::slope(a, s.outputs, target), of_b = Loss::slope(b, s.outputs, target);
+            const LossState& state = *lesson->model.loss;
+            const auto own = Loss::slope(blend, s.outputs, target, state, rows.levels);
+            const auto of_a = Loss::slope(a, s.outputs, target, state, rows.levels);
+            const auto of_b = Loss::slope(b, s.outputs, target, state, rows.levels);
             ratio[lane] = own.ratio;
             hinge[lane] = own.hinge;
             ratio_gap[lane] = of_a.ratio / of_b.ratio;
@@ -216,7 +218,8 @@ void forward_joint(const Rows& rows, const Lesson* lessons, int n) {
             *scratch.curvature = of_b.curvature;
             double pull = 0.0, mean = 0.0, square = 0.0;
             for (int k = 0; k < s.outputs; k++) {
-                const double p = blend[k] + (k == static_cast<int>(target) ? 1.0 : 0.0), said = scratch.said[k];
+                const bool is_label = Loss::kHasLabels && k == static_cast<int>(target);
+                const double p = blend[k] + (is_label ? 1.0 : 0.0), said = scratch.said[k];
                 lesson->before.residual[static_cast<long>(i) * s.outputs + k] = blend[k];
                 pull += blend[k] * said;
                 mean += p * said;
@@ -283,7 +286,8 @@ struct Group {
                 double* residual = scratch(l).*residual_of;
                 predictors_of(s, models[l]->*weights_of, lessons[l]->input(s, i), residual);
                 if (lessons[l]->sparse) add_sparse(*lessons[l]->sparse, i, kSparse, s.outputs, residual);
-                const auto slope = Loss::slope(residual, s.outputs, rows.targets[row(l, i)]);
+                const auto slope =
+                    Loss::slope(residual, s.outputs, rows.targets[row(l, i)], *lessons[l]->model.loss, rows.levels);
                 if (residual_of == &Scratch::newton) *scratch(l).curvature = slope.curvature;
             }
         } else {
@@ -305,8 +309,9 @@ struct Group {
 // ---------------------------------------------------------------- Adagrad
 inline bool is_sparse(const Shape& s, int n_active) { return 8 * n_active < s.stride; }
 
-inline void adagrad_row(const Shape& s, const BlendParts& model, const Lesson& lesson, int place, double weight,
+inline void adagrad_row(const Shape& s, const BlendParts& model, const Lesson& lesson, int place, double weight, double step,
                         const double* residual) {
+    const double move = step * weight;
     const double* z = lesson.input(s, place);
     const std::int32_t* active = lesson.active + static_cast<long>(lesson.lines[place]) * s.stride;
     const int n_active = lesson.n_active[lesson.lines[place]];
@@ -317,27 +322,27 @@ inline void adagrad_row(const Shape& s, const BlendParts& model, const Lesson& l
             for (int i = 0; i < n_active; i++) {
                 const double g = residual[k] * z[active[i]];
                 const double sum = squares[active[i]] += weight * (g * g);
-                w[active[i]] -= weight * g * static_cast<double>(1.0f / (std::sqrt(static_cast<float>(sum)) + 1e-8f));
+                w[active[i]] -= move * g * static_cast<double>(1.0f / (std::sqrt(static_cast<float>(sum)) + 1e-8f));
             }
             continue;
         }
         for (int c = 0; c < s.stride; c += kLanes) {
             const Vector g = residual[k] * at(z + c), sum = at(squares + c) + weight * (g * g);
             at(squares + c) = sum;
-            at(w + c) -= weight * g * inverse_root(sum);
+            at(w + c) -= move * g * inverse_root(sum);
         }
     }
 }
 
 // Sparse inputs learn in the first pass only: where a row is most of what is known of an input, three are too many.
 template <bool is_first, class Loss>
-void adagrad_pass(Group<Loss>& group, bool knows_first, double sparse_step) {
+void adagrad_pass(Group<Loss>& group, bool knows_first, double step, double sparse_step) {
     group.for_rows([&](int i) {
         if (i > 0 || !knows_first) group.template ask<&BlendParts::adagrad, &Scratch::adagrad>(i);
         for (int l = 0; l < group.n; l++) {
             const Lesson& lesson = *group.lessons[l];
             const double* residual = group.scratch(l).adagrad;
-            adagrad_row(group.shape(l), *group.models[l], lesson, i, group.step(l, i), residual);
+            adagrad_row(group.shape(l), *group.models[l], lesson, i, group.step(l, i), step, residual);
             if (is_first && lesson.sparse)
                 adagrad_sparse(*lesson.sparse, i, group.step(l, i), sparse_step, group.shape(l).outputs, residual);
         }
@@ -493,7 +498,7 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& le
 template <class Loss>
 void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first) {
     const int free_outputs = group.shape(0).outputs - 1;  // of a joint loss: one follows from the others
-    const double share = Loss::kIsJoint && rates.mean_curvature ? 2.0 / free_outputs : 1.0;
+    const double share = Loss::kIsJoint && Loss::kHasLabels && rates.mean_curvature ? 2.0 / free_outputs : 1.0;
     double keep[kLanes];
     bool waits[kLanes] = {};
     for (int l = 0; l < group.n; l++) {
@@ -519,14 +524,18 @@ inline double full_loss(double loss, double sureness) {
 }
 
 // Also how often the model is wrong lately; returns the most that a row would have cost.
-inline double learn_preference(const Rows& rows, const Lesson& lesson) {
+template <class Loss>
+double learn_preference(const Rows& rows, const Lesson& lesson) {
     BlendState& state = *lesson.model.blend;
     double most = 0.0;
     for (int i = 0; i < lesson.visit.n; i++) {
         const double weight = rows.steps[lesson.visit.rows[i]], loss = lesson.before.loss[i];
         const bool is_whole = weight == 1.0;
         const double fade = is_whole ? 0.998 : std::pow(0.998, weight), keep = is_whole ? 0.98 : std::pow(0.98, weight);
-        const double d = fade * state.preference + weight * lesson.before.signal[i].advantage;
+        double advantage = lesson.before.signal[i].advantage;
+        if constexpr (!Loss::kHasLabels)  // a number may be off by any amount
+            advantage = advantage > 1.0 ? 1.0 : (advantage < -1.0 ? -1.0 : advantage);
+        const double d = fade * state.preference + weight * advantage;
         state.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);
         state.wrong = keep * state.wrong + (loss > kEvenOdds ? 1.0 - keep : 0.0);
         most = loss > most ? loss : most;
@@ -588,11 +597,13 @@ void limit_sureness(const Rows& rows, const Lesson& lesson, double most_sure) {
 }
 
 template <class Loss>
-void learn_loss(const Rows& rows, const Lesson& lesson, const FloorRates& rates) {
+void learn_loss(const Rows& rows, const Lesson& lesson, const LossRates& rates) {
     if (!Loss::learns(*lesson.model.loss)) return;
+    const LossState then = *lesson.model.loss;
     for (int i = 0; i < lesson.visit.n; i++) {
         const int row = lesson.visit.rows[i];
-        Loss::learn(*lesson.model.loss, lesson.before.loss[i], rows.targets[row], rows.steps[row], rates);
+        const double* residual = lesson.before.residual + static_cast<long>(i) * lesson.shape.outputs;
+        Loss::learn(*lesson.model.loss, {lesson.before.loss[i], residual, rows.targets[row], rows.steps[row], &then}, rates);
     }
 }
 
@@ -622,7 +633,7 @@ void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRate
         BlendParts models[kLanes];
         bool knows_first = true;  // what the forward pass left in the scratch
         for (int l = begin; l < end; l++) {
-            if (learn_preference(rows, lessons[l]) > rates.most_sure && lessons[l].model.blend->wrong > 0.5) {
+            if (learn_preference<Loss>(rows, lessons[l]) > rates.most_sure && lessons[l].model.blend->wrong > 0.5) {
                 limit_sureness(rows, lessons[l], rates.most_sure);
                 knows_first = false;
             }
@@ -631,15 +642,15 @@ void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRate
             group.add(lessons[l], model);
             if (needs_more_passes(lessons[l], rates, spares)) again.add(lessons[l], model);
         }
-        adagrad_pass<true>(group, knows_first, rates.sparse_step);
-        for (int pass = 1; pass < rates.passes; pass++) adagrad_pass<false>(again, false, 0.0);
+        adagrad_pass<true>(group, knows_first, rates.step, rates.sparse_step);
+        for (int pass = 1; pass < rates.passes; pass++) adagrad_pass<false>(again, false, rates.step, 0.0);
         for (int l = begin, together; l < end; l += together) {
             together = newton_together(lessons + l, end - l);
             Group<Loss> part(rows);
             for (int i = l; i < l + together; i++) part.add(lessons[i], models[i - begin]);
             newton_pass(part, rates, knows_first);
         }
-        for (int l = begin; l < end; l++) learn_loss<Loss>(rows, lessons[l], rates.floor);
+        for (int l = begin; l < end; l++) learn_loss<Loss>(rows, lessons[l], rates.loss);
     }
 }
 

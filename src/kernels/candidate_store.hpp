@@ -121,6 +121,13 @@ public:
         scratch.step.renew(stores[node], then, now, budget, static_cast<int>(rates.replacement_rate * budget));
     }
 
+    // The target is in other units, in which what was summed means nothing.
+    void convert(const Conversion&) {
+        for (Candidates& store : stores) store.clear();
+        for (Lines<double>& gradient : gradients) std::fill(gradient.begin(), gradient.end(), 0.0);
+        for (NodeRecord& record : tree_.records) record.own_loss = record.subtree_loss = 0.0;
+    }
+
     // ---- is anything due? A cheap filter; Python decides.
     bool is_due(int node) {
         const NodeRecord& record = tree_.records[node];

@@ -12,6 +12,7 @@ constexpr double kNeverSeen = -1000.0;  // logit of a class without a row
 
 FimtddTree::FimtddTree(const Settings& given, int classes)
     : Tree(given.model, Scaling::moments, classes, given.max_nodes), settings(given), place(classes, -1) {
+    loss = loss_for(0);
     make_places(1);
     models.make_places(1);
     add_leaf(-1, models.place(models.fresh(shape)), new_split_points());
@@ -24,15 +25,30 @@ int FimtddTree::learn(const Given& given, int n) {
     due_.clear();
     int done = 0;
     while (done < n && due_.empty()) {
-        learn_row(X + static_cast<long>(done) * table->n_features(), static_cast<int>(y[done]),
-                  weights ? weights[done] : 1.0);
+        learn_row(X + static_cast<long>(done) * table->n_features(), y[done], weights ? weights[done] : 1.0);
         done++;
     }
     return done;
 }
 
-void FimtddTree::learn_row(const double* x, int code, double weight) {
-    const double target = place[code] >= 0 ? place[code] : admit(code);
+// Takes a number into the scale of the target; what was learnt is converted if the scale no longer fits. It cannot fail.
+void FimtddTree::learn_target(double y, double weight) {
+    const bool was_known = target.is_known;
+    const double old_shift = target.shift;
+    target.add(y, weight);
+    if (!target.is_off()) return;
+    Conversion to = target.renew();
+    models.convert(shape, to, nullptr);
+    if (!was_known) to = {0.0, (old_shift - target.shift) / target.scale};  // all rows so far had the same target
+    for (SplitPoints& points : split_points) points.convert(to);
+}
+
+void FimtddTree::learn_row(const double* x, double given, double weight) {
+    double own = given;  // the target as the models know it
+    if (has_labels()) {
+        const int code = static_cast<int>(given);
+        own = place[code] >= 0 ? place[code] : admit(code);
+    }
     path_.clear();
     int leaf = 0;
     while (!nodes[leaf].is_leaf()) {
@@ -51,15 +67,23 @@ void FimtddTree::learn_row(const double* x, int code, double weight) {
     table->fill_inputs(f, x, 1, shape.stride, inputs_.data());
     clock += weight;
     n_rows = std::min(n_rows + 1, kMostRows);
+    double step = std::min(weight, 1.0);
+    if (!has_labels()) {
+        learn_target(given, weight);
+        own = target.scaled(given);
+        double length = 0.0;
+        for (const double z : inputs_) length += z * z;
+        step = std::min(step, 1.0 / (settings.model.step * length));  // a row is met at most, not passed
+    }
     const std::int32_t row = 0;
-    const double step = std::min(weight, 1.0);
     double row_loss = 0.0;
-    const Rows rows = {inputs_.data(), nullptr, nullptr, &target, &weight, &step};
+    const Rows rows = {inputs_.data(), nullptr, nullptr, &own, &weight, &step};
     lessons_[0] = {
         shape, models[nodes[leaf].model].memory(), {&row, 1}, {&row_loss, residual_.data(), nullptr, scratch_.data()}};
     Sgd::forward(f, loss, shape, rows, lessons_);
-    // The residual is the derivative by the logit, p - 1 at the row's label: the error of the predicted probability.
-    const double error = std::abs(shape.outputs == 1 ? residual_[0] : residual_[static_cast<int>(target)]);
+    // The residual is the derivative by the logit, p - 1 at the row's label: the error of the predicted probability. That of
+    // a number is its error in deviations of the target.
+    const double error = std::abs(shape.outputs == 1 ? residual_[0] : residual_[static_cast<int>(own)]);
     for (const int node : path_) {
         Record& record = records[node];
         page_hinkley_step(error, weight, settings.drift_tolerance, nodes[node].rows, record.error_mean, record.error_sum,
@@ -68,7 +92,11 @@ void FimtddTree::learn_row(const double* x, int code, double weight) {
         if (is_old && record.error_sum - record.least_sum > settings.drift_threshold) due_.push_back(node);
     }
     Sgd::learn(f, loss, shape, rows, lessons_, models.rates, false);
-    split_points[leaf].add(x, static_cast<int>(target), weight);
+    if (has_labels()) {
+        split_points[leaf].add(x, LabelCount{static_cast<int>(own), weight});
+    } else {
+        split_points[leaf].add(x, NumberCount{own, weight});
+    }
     nodes[leaf].rows += weight;
     if (nodes[leaf].rows - records[leaf].tried_at >= settings.grace_period) {
         records[leaf].tried_at = nodes[leaf].rows;
@@ -88,10 +116,12 @@ void FimtddTree::arrange(const double* own, int width, double* out) const {
 }
 
 void FimtddTree::weights_of(int leaf, double* out) const {
+    if (!has_labels()) return Tree::weights_of(leaf, out);
     arrange(models[nodes[leaf].model].numbers.data(), shape.stride, out);
 }
 
 void FimtddTree::predictors_of(const double* rows, const SparseRows& held, int n, std::int32_t* leaves, double* out) const {
+    if (!has_labels()) return Tree::predictors_of(rows, held, n, leaves, out);
     Room own(static_cast<std::size_t>(n) * shape.outputs);
     Tree::predictors_of(rows, held, n, leaves, own.data());
     for (int i = 0; i < n; i++)
@@ -170,7 +200,7 @@ int FimtddTree::add_leaf(int parent, int model, SplitPoints&& points) {
 std::vector<SplitPoint> FimtddTree::best_splits(int leaf) const {
     std::vector<SplitPoint> found;
     for (int j = 0; j < table->n_features(); j++) {
-        const SplitPoint best = split_points[leaf].best(j, schema().is_categorical[j]);
+        const SplitPoint best = split_points[leaf].best(j, schema().is_categorical[j], has_labels());
         if (best.condition.feature >= 0) found.push_back(best);
     }
     return found;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "split_points.hpp"
+#include "target.hpp"
 #include "tree.hpp"
 
 namespace driftree {
@@ -28,6 +29,7 @@ public:
         double drift_threshold = 50.0;   // Page-Hinkley: lambda
         double drift_rows = 30.0;        // rows that an inner node sees before it may alarm
         int max_nodes = 255;
+        bool has_labels = true;  // if not, the target is a number
     };
     struct Record {
         double tried_at = 0.0;                                      // leaf: its rows when its splits were looked at last
@@ -35,12 +37,15 @@ public:
     };
     FimtddTree(const Settings& settings, int n_classes);
 
+    bool has_labels() const { return settings.has_labels; }
     int learn(const Given& given, int n);                          // stops at a decision
     const std::vector<std::int32_t>& due() const { return due_; }  // parents before children
     bool has_due() const { return !due_.empty(); }
 
     // As the user knows the classes; the models know them in the order of their first rows.
     int n_outputs() const { return n_classes > 2 ? n_classes : 1; }
+    double number_of(int, const double* predictors) const { return target.unscaled(predictors[0]); }
+    void numbers_of(int leaf, const double* predictors, double* out) const { out[0] = number_of(leaf, predictors); }
     void predictors_of(const double* rows, const SparseRows& held, int n, std::int32_t* leaves, double* out) const;
     void weights_of(int leaf, double* out) const;  // [n_outputs, stride]
     void set_classes(int classes) override;
@@ -51,6 +56,7 @@ public:
     void delete_branch(int node);
 
     Settings settings;
+    NumberTarget target;
     std::vector<Record> records;            // by node
     std::vector<SplitPoints> split_points;  // by node; of the leaves
     int n_seen = 0;
@@ -59,6 +65,7 @@ public:
     template <class Archive>
     void visit(Archive& a) {
         table->visit(a);
+        if (!has_labels()) target.visit(a);
         a("n_classes", n_classes), a("n_seen", n_seen), a("place", place);
         a("stride", shape.stride), a("clock", clock), a("n_rows", n_rows);
         models.visit(a);
@@ -78,12 +85,15 @@ public:
     void check();   // throws unless this is a state that the tree can have made: soundness.cpp
 
 private:
-    void learn_row(const double* x, int code, double weight);
+    void learn_row(const double* x, double given, double weight);
+    void learn_target(double y, double weight);
+    LossKind loss_for(int classes) const { return has_labels() ? loss_of_classes(classes) : kGaussian; }
+    int n_sums() const { return has_labels() ? std::max(n_seen, 2) : static_cast<int>(kNumberSums); }  // of a split point
     void arrange(const double* own, int width, double* out) const;
     int admit(int code);
     void make_leaf(int node, int model, SplitPoints&& points);
     int add_leaf(int parent, int model, SplitPoints&& points);
-    SplitPoints new_split_points() const { return {table->n_features(), std::max(n_seen, 2)}; }
+    SplitPoints new_split_points() const { return {table->n_features(), n_sums()}; }
 
     int outputs_for(int) const override { return shape.outputs; }
     void reserve(int n_features, int classes) override;

@@ -66,12 +66,16 @@ void bind_fimtdd(nb::module_& m) {
         .def(
             "__init__",
             [](Engine* self, int n_classes, double learning_rate, double grace_period, double drift_tolerance,
-               double drift_threshold, double drift_rows, int max_nodes) {
-                new (self) Engine({{learning_rate}, grace_period, drift_tolerance, drift_threshold, drift_rows, max_nodes},
-                                  n_classes);
+               double drift_threshold, double drift_rows, int max_nodes, bool has_labels) {
+                new (self) Engine(
+                    {{learning_rate}, grace_period, drift_tolerance, drift_threshold, drift_rows, max_nodes, has_labels},
+                    n_classes);
             },
             "n_classes"_a, nb::kw_only(), "learning_rate"_a, "grace_period"_a, "drift_tolerance"_a, "drift_threshold"_a,
-            "drift_rows"_a, "max_nodes"_a)
+            "drift_rows"_a, "max_nodes"_a, "has_labels"_a = true)
+        .def("numbers", &numbers<Engine>, "X"_a, "sparse"_a = nullptr)
+        .def_prop_ro("has_log_link", reading<Engine>([](const Engine& e) { return e.target.has_log_link; }))
+        .def_prop_ro("target_scale", reading<Engine>([](const Engine& e) { return e.target.scale; }))
         .def("best_splits", &best_splits, "leaf"_a)
         .def("split_points", &split_points, "leaf"_a, "feature"_a)
         .def("split", &split, "leaf"_a, "feature"_a, "threshold"_a, "equality"_a, "missing_left"_a)

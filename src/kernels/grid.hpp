@@ -143,6 +143,10 @@ struct Grid {
         std::fill(total.begin(), total.end(), 0.0);
         scale = 1.0;
     }
+    void scale_gradients(double factor) {
+        for (float& g : gradients) g *= static_cast<float>(factor);
+        for (double& g : total) g *= factor;
+    }
     void restart() { *this = Grid(); }
     void fade(double factor) {
         scale *= factor;
@@ -296,7 +300,8 @@ struct Grid {
             const int i = k * shape.stride + c;
             return static_cast<double>(gradients[static_cast<long>(slot) * size + i]) + (slot == implied[j] ? rest[i] : 0.0);
         };
-        const auto z_of = [&](double value) { return std::clamp((value - shift) * factor, -1.5, 1.5); };
+        const double most = table.scaler.most;
+        const auto z_of = [&](double value) { return std::clamp((value - shift) * factor, -most, most); };
         const auto middle = [&](int slot) {
             if (slot == begin) return z_of(edges[begin]);
             return slot == top ? z_of(edges[top - 1] + 0.5 * (edges[top - 1] - edges[top - 2]))

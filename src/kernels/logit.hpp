@@ -9,15 +9,10 @@
 namespace driftree {
 namespace {
 
-// Of eight rows. The loss is log(ratio) + hinge: logarithms are dear, and mostly only a difference of losses is wanted.
-struct Slopes {
-    Vector ratio, hinge, residual, curvature;
-    Vector loss() const { return log_positive(ratio) + hinge; }
-};
-
 struct Logit {
     static constexpr const char* kName = "logit";
     static constexpr bool kIsJoint = false;  // one predictor: eight rows at a time, of one model or of several
+    static constexpr bool kHasLabels = true, kHasLogLink = false;
     static int outputs(int) { return 1; }
 
     // Eight log-odds, each with its label and the noise floor of its model.
@@ -58,12 +53,13 @@ struct Logit {
 
     // Online EM: how probably was this label drawn from the floor? Fast at first, then with a long memory.
     static bool learns(const LossState& state) { return state.has_floor != 0.0; }
-    static void learn(LossState& state, double loss, double target, double weight, const FloorRates& rates) {
-        const int label = target > 0.5;
-        state.floor_rows += weight;
+    static void learn(LossState& state, const LearntRow& row, const LossRates& all_rates) {
+        const FloorRates& rates = all_rates.floor;
+        const int label = row.target > 0.5;
+        state.floor_rows += row.weight;
         const double soon = rates.first_rows + state.floor_rows;
-        const double rate = weight / (soon < rates.rows ? soon : rates.rows);
-        const double blame = state.floor[label] / std::exp(-loss);
+        const double rate = row.weight / (soon < rates.rows ? soon : rates.rows);
+        const double blame = state.floor[label] / std::exp(-row.loss);
         for (int k = 0; k < 2; k++) {
             const double share = state.floor[k] + rate * ((k == label ? blame : 0.0) - state.floor[k]);
             state.floor[k] = share > rates.least ? share : rates.least;  // never 0: no label may become impossible
@@ -75,6 +71,8 @@ struct Logit {
         }
     }
 
+    static double error(const LearntRow&) { return 0.0; }
+    static void interval(const LossState&, const double*, double, double*) {}
     static void read(const LossState& state, const double* predictors, int n_classes, double* probabilities) {
         double p = 1.0 / (1.0 + std::exp(-predictors[0]));
         if (state.has_floor != 0.0) p = state.floor[1] + (1.0 - state.floor[0] - state.floor[1]) * p;

@@ -4,15 +4,19 @@
 // A loss is a header and a line in this list. One with a single predictor has `Lanes`, eight rows at a time; one whose
 // predictors depend on each other has `slope`, one row at a time (`kIsJoint`). What it learns of its own is in LossState.
 #pragma once
+#include "gaussian.hpp"
 #include "logit.hpp"
+#include "poisson.hpp"
+#include "quantile.hpp"
 #include "softmax.hpp"
+#include "student.hpp"
 
-#define DRIFTREE_LOSSES(each) each(Logit) each(Softmax)
+#define DRIFTREE_LOSSES(each) each(Logit) each(Softmax) each(Gaussian) each(Student) each(Poisson) each(Quantile)
 
 namespace driftree {
 
 #define DRIFTREE_KIND(Loss) k##Loss,
-enum LossKind { DRIFTREE_LOSSES(DRIFTREE_KIND) };
+enum LossKind { DRIFTREE_LOSSES(DRIFTREE_KIND) kLosses };
 #undef DRIFTREE_KIND
 
 namespace {
@@ -20,12 +24,17 @@ namespace {
 // The parts of a loss that are no hot loops: compiled once, for every machine.
 struct LossRules {
     const char* name;
+    bool has_labels;    // the target is one of several labels; if not, a number
+    bool has_log_link;  // the predictor is the logarithm of a number
     int (*outputs)(int n_classes);
     void (*read)(const LossState&, const double* predictors, int n_classes, double* probabilities);
     int (*clear_choice)(const LossState&, const double* predictors, int n_classes);
+    double (*error)(const LearntRow&);
+    void (*interval)(const LossState&, const double* predictors, double reach, double* out);
 };
 template <class Loss>
-constexpr LossRules rules_of = {Loss::kName, Loss::outputs, Loss::read, Loss::clear_choice};
+constexpr LossRules rules_of = {Loss::kName, Loss::kHasLabels,   Loss::kHasLogLink, Loss::outputs,
+                                Loss::read,  Loss::clear_choice, Loss::error,       Loss::interval};
 
 inline const LossRules& rules(LossKind kind) {
 #define DRIFTREE_RULES(Loss) rules_of<Loss>,

@@ -32,22 +32,35 @@ public:
         Rates evidence;
         std::uint64_t seed = 1;
         int max_nodes = 255;
+        LossKind loss = kLogit;              // of labels: by their number, whatever this says
+        std::vector<double> quantiles = {};  // ascending
     };
     using Base::clock, Base::f, Base::loss, Base::models, Base::n_classes, Base::n_rows, Base::n_steps, Base::nodes,
         Base::records, Base::shape, Base::table;
 
     ModelTree(const Settings& given, int classes)
         : Base(given.model, Evidence::kScaling, classes, given.max_nodes), settings(given),
-          evidence(*this, given.evidence, given.seed) {
-        loss = loss_of_classes(classes);
-        shape.outputs = rules(loss).outputs(classes);
+          has_labels_(rules(given.loss).has_labels), evidence(*this, given.evidence, given.seed) {
+        loss = loss_for(classes);
+        models.have_spread = !has_labels();
+        target.has_log_link = rules(loss).has_log_link;
+        if (loss == kQuantile) target.offset.assign(settings.quantiles.size(), 0.0);
+        shape.outputs = outputs_of(classes);
         this->make_places(1);
         models.make_places(1);
         add_node(-1, models.place(models.fresh(shape)), new_memory());
-        if (classes <= 2) evidence.make_challenger();
+        if (classes <= 2 && has_labels()) evidence.make_challenger();
     }
 
+    bool has_labels() const { return has_labels_; }
+    int outputs_of(int classes) const {
+        return rules(loss_for(classes)).outputs(has_labels() ? classes : static_cast<int>(settings.quantiles.size()));
+    }
+    LossKind loss_for(int classes) const { return has_labels() ? loss_of_classes(classes) : settings.loss; }
+
     Settings settings;
+    NumberTarget target;  // unless there are labels
+    bool has_labels_;
     Evidence evidence;
     std::int64_t n_changes = 0, n_growths = 0;                        // of the tree and of the schema, since it was made
     std::int64_t n_told = -1;                                         // how many of both Python has dealt with; set by it
@@ -113,9 +126,12 @@ public:
         evidence.make_room(step_, part_.evidence);
         part_.node.class_rows.reserve(n_classes);
         due_.reserve(step_.n_stops);
+        make_scale_room();
         table->scaler.make_scratch();  // from here on nothing can fail
+        if (!has_labels()) learn_target(given, n);
+        scale_targets(step_);
         step_.chunk.learn_sparse(table->sparse);
-        table->update(f, step_.chunk.raw.data(), step_.chunk.weights.data(), n);
+        update_table();
         step_.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
         step_.fill_sparse();
         step_.fill_bends(models, *table);
@@ -124,6 +140,7 @@ public:
         n_steps = std::min(n_steps + 1, n_rows);
         judge(step_);
         keep_finite(step_);
+        if (!has_labels()) learn_reaches(step_);
         if constexpr (Kind::kHasSparse) learn_energy(step_);
         for (int s = step_.n_stops - 1; s >= 0; s--) {  // children before parents
             accumulate(step_, scratch_, step_.stops[s], part_);
@@ -148,6 +165,7 @@ public:
         typename Evidence::Scratch scratch;
         read(step, given, n);
         evidence.make_scratch(step, scratch, false);
+        scale_targets(step);
         step.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
         step.fill_sparse();
         step.fill_bends(models, *table);
@@ -224,6 +242,33 @@ public:
         add_node(-1, evidence.take_exchange(plain, made), std::move(memory));
         n_changes++;
     }
+    // What the tree predicts of a number: of several outputs, the middle one.
+    double number_of(int leaf, const double* predictors) const {
+        Room numbers(shape.outputs);
+        numbers_of(leaf, predictors, numbers.data());
+        return numbers.data()[shape.outputs / 2];
+    }
+    // [outputs], in the user's unit
+    void numbers_of(int leaf, const double* predictors, double* out) const {
+        quantiles_of(leaf, predictors, out);
+        for (int k = 0; k < shape.outputs; k++) out[k] = target.unscaled(out[k]);
+    }
+    // The same, scaled. Quantiles with their offsets are in order, too.
+    void quantiles_of(int leaf, const double* predictors, double* out) const {
+        rules(loss).read(this->loss_state(leaf), predictors, shape.outputs, out);
+        for (std::size_t k = 0; k < target.offset.size(); k++) out[k] += target.offset[k];
+        if (!target.offset.empty()) std::sort(out, out + shape.outputs);
+    }
+    // Lower and upper end, in the user's unit.
+    void interval_of(int leaf, const double* predictors, double reach, double* out) const {
+        rules(loss).interval(this->loss_state(leaf), predictors, reach, out);
+        for (int k = 0; k < 2; k++) out[k] = target.unscaled(out[k]);
+    }
+    // Lets rows to come know the level of the target after those learnt so far.
+    void show_level() {
+        for (int k = 0; k < kLevelInputs && target.has_level; k++)
+            table->absent[k] = target.has_log_link ? std::log1p(std::max(target.level[k], 0.0)) : target.level[k];
+    }
     void set_levels(int node, double split_level, double prune_level, double replace_level, double rest_level,
                     int n_splits) {
         NodeRecord& record = records[node];
@@ -283,7 +328,7 @@ public:
         this->prepare(0, 0, classes);
         n_growths++;
         n_classes = classes;
-        loss = loss_of_classes(classes);
+        loss = loss_for(classes);
         for (NodeRecord& record : records)
             if (!record.class_rows.empty()) record.class_rows.resize(classes, 0.0);
         if (classes <= 2) return;
@@ -297,6 +342,7 @@ public:
         table->visit(a);
         if constexpr (requires { a.has_sparse; }) a.has_sparse = table->has_sparse();
         if constexpr (Kind::kHasSparse) table->sparse.visit(a);
+        if (!has_labels()) target.visit(a);
         a("n_classes", n_classes), a("stride", shape.stride), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
         models.visit(a);
         nodes.visit(a);
@@ -359,18 +405,122 @@ private:
         evidence.enlist_last(step);
         step.make_lessons(const_cast<Models<Kind>&>(models), shape);
     }
+    // Takes numbers into the scale and the level of the target, in the order in which they came. It cannot fail.
+    void learn_target(const Given& given, int n) {
+        for (int i = 0; i < n; i++) target.add(given.targets[i], given.weights ? given.weights[i] : 1.0);
+        if (!target.is_off()) return;
+        const Conversion to = target.renew();
+        const bool has_scaled_level = target.has_level && !target.has_log_link;
+        models.convert(shape, to, has_scaled_level ? table->schema.value_column.data() : nullptr);
+        evidence.convert(to);
+    }
+    // How far off the leaves were, before they learn the rows.
+    void learn_reaches(Step& step) {
+        for (int p = 0; p < step.n_pupils; p++) {
+            const Pupil& pupil = *step.pupils[p];
+            const Lesson& lesson = step.lessons[p];
+            if (!is_of_leaf(step, pupil.model)) continue;
+            for (int i = 0; i < lesson.visit.n; i++) {
+                const int row = lesson.visit.rows[i];
+                const double* residual = lesson.before.residual + static_cast<long>(i) * shape.outputs;
+                if (loss == kQuantile) {
+                    learn_offsets(step, row);
+                } else {
+                    const LearntRow learnt = {lesson.before.loss[i], residual, step.chunk.targets[row], 1.0,
+                                              &models[pupil.model].loss};
+                    target.learn_reach(rules(loss).error(learnt));
+                }
+            }
+        }
+    }
+    bool is_of_leaf(const Step& step, int model) const {
+        for (int s = 0; s < step.n_stops; s++) {
+            const Node& node = nodes[step.stops[s].node];
+            if (node.model == model) return node.is_leaf();
+        }
+        return false;
+    }
+    void learn_offsets(const Step& step, int row) {
+        const double* x = step.chunk.raw_row(row, table->n_features());
+        std::int32_t leaf;
+        Room predictors(shape.outputs), found(shape.outputs);
+        const SparseInputs& sparse = step.chunk.sparse;
+        const std::int64_t begin[2] = {sparse.is_empty() ? 0 : sparse.begin[row],
+                                       sparse.is_empty() ? 0 : sparse.begin[row + 1]};
+        this->predictors_of(x, {begin, sparse.ids.data(), sparse.values.data()}, 1, &leaf, predictors.data());
+        quantiles_of(leaf, predictors.data(), found.data());
+        const double root = std::sqrt(models[nodes[leaf].model].loss.spread);
+        target.learn_offsets(step.chunk.targets[row], found.data(), settings.quantiles, root);
+    }
+    void make_scale_room() {
+        if (has_labels()) return;
+        for (auto* values : {&scale_then_.weight, &scale_then_.shift, &scale_then_.factor})
+            make_capacity(*values, table->n_features());
+    }
+    // Takes the rows into the moments of the features. Errors of labels are so much larger than what the scale of an input
+    // changes by from row to row that its models may follow by learning. Numbers may be exact: the scale stays what it was
+    // until twice as many rows have come, and the models are converted then.
+    void update_table() {
+        Scaler& scaler = table->scaler;
+        const bool holds = !has_labels() && !table->by_range();
+        if (holds) scale_then_.weight = scaler.weight, scale_then_.shift = scaler.shift, scale_then_.factor = scaler.factor;
+        table->update(f, step_.chunk.raw.data(), step_.chunk.weights.data(), step_.chunk.n);
+        if constexpr (Kind::kHasSparse) {
+            const int first = target.has_level && !target.has_log_link ? kLevelInputs : 0;
+            for (int j = first; holds && j < table->n_features(); j++) hold_scale(j);
+        }
+        scale_levels();
+    }
+    static constexpr double kScaleRows = 20.0;  // that a scale needs to be worth holding
+    void hold_scale(int j) {
+        Scaler& scaler = table->scaler;
+        const double shift = scale_then_.shift[j], factor = scale_then_.factor[j];
+        const int column = table->schema.value_column[j];
+        if (column < 0 || scale_then_.weight[j] < kScaleRows || !(factor > 0.0) || !(scaler.factor[j] > 0.0)) return;
+        if (factor == scaler.factor[j] && shift == scaler.shift[j]) return;
+        const bool was_indicator = shift == 0.0 && factor == 1.0;  // maybe: its scale is of another kind now
+        if (!was_indicator && generation(scale_then_.weight[j]) == generation(scaler.weight[j])) {
+            scaler.shift[j] = shift;
+            scaler.factor[j] = factor;
+            return;
+        }
+        const double by = factor / scaler.factor[j], move = (scaler.shift[j] - shift) * factor;
+        for (Model& model : models.all)
+            if constexpr (Kind::kHasSparse)
+                if (!model.is_free()) Kind::convert_input(model.shape(shape), model, column, by, move);
+    }
+    // It changes with each of the first rows, and then whenever they have doubled.
+    static int generation(double rows) { return rows < 100.0 ? static_cast<int>(rows) : 100 + std::ilogb(rows / 100.0); }
+
+    // The level is scaled as the target is: as long as the one follows the other, their models need not change.
+    void scale_levels() {
+        for (int k = 0; k < kLevelInputs && target.has_level && !target.has_log_link; k++) {
+            table->scaler.shift[k] = target.shift;
+            table->scaler.factor[k] = 0.5 / target.scale;
+            table->scaler.limit[k] = 1e3;  // a level may walk anywhere
+            table->scaler.is_indicator[k] = 0;
+        }
+    }
+    void scale_targets(Step& step) const {
+        for (int i = 0; i < step.chunk.n && !has_labels(); i++) step.chunk.targets[i] = target.scaled(step.chunk.targets[i]);
+    }
     // What all models say of their rows before they learn them.
-    void judge(Step& step) const { Kind::forward(f, loss, shape, step.chunk.rows(), step.lessons); }
+    void judge(Step& step) const { Kind::forward(f, loss, shape, rows_of(step), step.lessons); }
+    Rows rows_of(const Step& step) const {
+        Rows rows = step.chunk.rows();
+        rows.levels = settings.quantiles.data();
+        return rows;
+    }
 
     void accumulate(Step& step, typename Evidence::Scratch& scratch, const Stop& stop, Part& part) const {
         NodeSums& sums = part.node;
         const Node& node = nodes[stop.node];
         sums.start(stop.node, n_classes);
         part.evidence.start();
-        for (const int row : stop.rows) {
-            sums.class_rows[static_cast<int>(step.chunk.targets[row])] += step.chunk.weights[row];
-            sums.rows += step.chunk.weights[row];
-        }
+        for (const int row : stop.rows) sums.rows += step.chunk.weights[row];
+        if (has_labels())
+            for (const int row : stop.rows)
+                sums.class_rows[static_cast<int>(step.chunk.targets[row])] += step.chunk.weights[row];
         const Lesson* lesson = step.next_lesson(node.model);
         const Visit visit = lesson ? lesson->visit : Visit{nullptr, 0};
         const Forward before = lesson ? lesson->before : Forward{};
@@ -401,7 +551,7 @@ private:
     }
     void train(Step& step) {
         step.sort_lessons();
-        Kind::learn(f, loss, shape, step.chunk.rows(), step.lessons, models.rates, evidence.spares());
+        Kind::learn(f, loss, shape, rows_of(step), step.lessons, models.rates, evidence.spares());
     }
     // A model whose loss is no number can only have come from a file. It starts again, and pays for these rows what one
     // that knows nothing pays.
@@ -482,9 +632,7 @@ private:
     }
 
     // ---- growing
-    int outputs_for(int classes) const override {
-        return rules(loss_of_classes(std::max(classes, n_classes))).outputs(std::max(classes, n_classes));
-    }
+    int outputs_for(int classes) const override { return outputs_of(std::max(classes, n_classes)); }
     void reserve(int, int classes) override {
         for (NodeRecord& record : records)
             if (!record.class_rows.empty()) make_capacity(record.class_rows, classes);
@@ -512,6 +660,9 @@ private:
     Part part_;
     typename Evidence::Whole whole_;
     std::vector<std::int32_t> due_;
+    struct {
+        std::vector<double> weight, shift, factor;
+    } scale_then_;  // before the step, where it is held
 };
 
 using MeasuredTree = ModelTree<Trials>;       // ours

@@ -13,6 +13,7 @@
 #include "losses.hpp"
 #include "memory.hpp"
 #include "table.hpp"
+#include "target.hpp"
 
 namespace driftree {
 
@@ -63,6 +64,22 @@ inline void move_weights(const Shape& old, const double* from, const Shape& shap
     }
 }
 
+// Weights [outputs, stride] for a target in other units: new = factor old + shift. The intercept is the first. Inputs that
+// are levels of the target are in the new units, too: half of them, so that 2 is all of the level.
+inline void convert_weights(const Shape& s, double* weights, const Conversion& to, const std::int32_t* levels) {
+    if (to.is_log) {
+        for (int k = 0; k < s.outputs; k++) weights[k * s.stride] += std::log(to.factor);
+        return;
+    }
+    for (int k = 0; k < s.outputs; k++, weights += s.stride) {
+        double share = 0.0;
+        for (int j = 0; levels && j < kLevelInputs; j++) share += 0.5 * weights[levels[j]];
+        for (int c = 0; c < s.stride; c++) weights[c] *= to.factor;
+        weights[0] += to.shift * (1.0 - share);
+        for (int j = 0; levels && j < kLevelInputs; j++) weights[levels[j]] /= to.factor;
+    }
+}
+
 // ---------------------------------------------------------------- stochastic gradient descent
 struct Sgd {
     using Rates = SgdRates;
@@ -76,6 +93,9 @@ struct Sgd {
     static void add_class(const Shape& s, Model& model, int k, double intercept) { model.numbers[k * s.stride] = intercept; }
     static void move(const Shape& old, const Model& from, const Shape& s, Model& to) {
         move_weights(old, from.numbers.data(), s, to.numbers.data(), false);
+    }
+    static void convert(const Shape& s, Model& model, const Conversion& to, const std::int32_t* levels) {
+        convert_weights(s, model.numbers.data(), to, levels);
     }
     static void forward(const Functions& f, LossKind loss, const Shape& s, const Rows& rows,
                         const std::vector<Lesson>& lessons) {
@@ -114,7 +134,7 @@ struct Blend {
         const BlendParts parts(s, model.memory());
         for (int c = 0; c < s.columns; c++) parts.matrix[static_cast<long>(c) * s.stride + c] = rates.variance;
         parts.state->trace = rates.variance * s.columns;
-        model.loss.floor[0] = model.loss.floor[1] = rates.floor.first;
+        model.loss.floor[0] = model.loss.floor[1] = rates.loss.floor.first;
     }
     // The stride for which this is the size.
     static int stride_of(const Model& model, const Shape& s) {
@@ -151,6 +171,40 @@ struct Blend {
         for (int c = 0; c < old.columns; c++)
             std::copy_n(a.matrix + static_cast<long>(c) * old.stride, old.columns,
                         b.matrix + static_cast<long>(c) * s.stride);
+    }
+    // Weights are in the unit of the target, their variances in its square, and gradients in its inverse.
+    static void convert(const Shape& s, Model& model, const Conversion& to, const std::int32_t* levels) {
+        const BlendParts parts(s, model.memory());
+        const double square = to.factor * to.factor;
+        convert_weights(s, parts.adagrad, to, levels);
+        convert_weights(s, parts.newton, to, levels);
+        if (to.is_log) {
+            model.loss.set_spread(model.loss.spread * to.factor);
+            return;
+        }
+        for (int i = 0; i < s.size(); i++) parts.squares[i] /= square;
+        for (int j = 0; levels && j < kLevelInputs; j++) {
+            convert_matrix(s, parts, levels[j], 1.0 / to.factor, -0.5 * to.shift / to.factor);
+            for (int k = 0; k < s.outputs; k++) parts.squares[k * s.stride + levels[j]] *= square;
+        }
+        parts.state->scale *= square;
+        parts.state->trace = parts.state->scale * trace_of(s, parts);
+        model.loss.set_spread(model.loss.spread * square);
+        model.sparse.convert(SparseCell::width(s.outputs), to.factor);
+    }
+    // For an input in other units: old = factor new + shift. No prediction changes.
+    static void convert_input(const Shape& s, Model& model, int column, double factor, double shift) {
+        const BlendParts parts(s, model.memory());
+        for (int k = 0; k < s.outputs; k++) {
+            for (double* weights : {parts.adagrad + k * s.stride, parts.newton + k * s.stride}) {
+                weights[0] += shift * weights[column];
+                weights[column] *= factor;
+            }
+            parts.squares[k * s.stride + column] /= factor * factor;
+        }
+        const double before = trace_of(s, parts);
+        convert_matrix(s, parts, column, factor, shift);
+        parts.state->trace += parts.state->scale * (trace_of(s, parts) - before);
     }
     static void forward(const Functions& f, LossKind loss, const Shape&, const Rows& rows,
                         const std::vector<Lesson>& lessons) {
@@ -281,6 +335,22 @@ struct Blend {
     };
 
 private:
+    static double trace_of(const Shape& s, const BlendParts& parts) {
+        double sum = 0.0;
+        for (int c = 0; c < s.columns; c++) sum += parts.matrix[static_cast<long>(c) * s.stride + c];
+        return sum;
+    }
+    // What is known of the weights when one of them is multiplied, and the intercept takes a share of it.
+    static void convert_matrix(const Shape& s, const BlendParts& parts, int column, double factor, double shift) {
+        double* const own = parts.matrix + static_cast<long>(column) * s.stride;
+        for (int c = 0; c < s.columns; c++) parts.matrix[c] += shift * own[c];
+        for (int r = 0; r < s.columns; r++) {
+            double* line = parts.matrix + static_cast<long>(r) * s.stride;
+            line[0] += shift * line[column];
+        }
+        for (int c = 0; c < s.columns; c++) own[c] *= factor;
+        for (int r = 0; r < s.columns; r++) parts.matrix[static_cast<long>(r) * s.stride + column] *= factor;
+    }
     static void condition_out(const Shape& s, const BlendParts& parts, int column) {
         double* const own = parts.matrix + static_cast<long>(column) * s.stride;
         const double variance = own[column];
@@ -309,6 +379,7 @@ class Models {
 public:
     explicit Models(const typename Kind::Rates& rates) : rates(rates) {}
     typename Kind::Rates rates;
+    bool have_spread = false;  // the target is a number
     std::vector<Model> all;
 
     Model& operator[](int id) { return all[id]; }
@@ -384,16 +455,28 @@ public:
         for (Model& model : all)
             if (!model.is_free()) Kind::add_class(model.shape(tree), model, k, -std::log1p(n_rows));
     }
+    // For a target in other units. A factor of 0: nothing that was learnt means anything.
+    void convert(const Shape& tree, const Conversion& to, const std::int32_t* levels) {
+        for (Model& model : all) {
+            if (model.is_free()) continue;
+            if (to.factor > 0.0) {
+                Kind::convert(model.shape(tree), model, to, levels);
+            } else {
+                restart(tree, model);
+            }
+        }
+    }
     void derive(const Shape& tree) {
         for (Model& model : all)
             if (!model.is_free()) {
+                model.loss.set_spread(model.loss.spread);
                 model.stride = Kind::stride_of(model, tree);
                 model.sparse.derive();
             }
     }
     template <class Archive>
     void visit(Archive& a) {
-        a.each("model", all, [](auto& inner, Model& model) {
+        a.each("model", all, [this](auto& inner, Model& model) {
             inner("numbers", model.numbers);
             if constexpr (Kind::kHasState) {
                 inner("floor_0", model.loss.floor[0]), inner("floor_1", model.loss.floor[1]);
@@ -406,6 +489,7 @@ public:
                 inner("bend_high", model.bends.high);
                 model.sparse.visit(inner);
             }
+            if (have_spread) inner("spread", model.loss.spread), inner("spread_rows", model.loss.spread_rows);
         });
     }
 };

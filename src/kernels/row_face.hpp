@@ -44,10 +44,9 @@ public:
     // due then, the turn, in which Python decides before anybody else may look: `with turn: ...`.
     nb::object learn(nb::handle x, nb::handle label) {
         Writing lock(engine_);
-        const std::int32_t code = reader_.code_of(label);
-        if (code < 0 || code >= engine_.n_classes) return nb::borrow(Py_NotImplemented);
+        double target;
+        if (!read_target(label, target)) return nb::borrow(Py_NotImplemented);
         const int n_features = engine_.table->n_features();
-        const double target = code;
         SparseBatch& batch = fresh_batch();
         if (engine_.table->absent_is_zero) {
             if (!read_sparse(x, true, batch) || !add_names(batch)) return nb::borrow(Py_NotImplemented);
@@ -55,20 +54,24 @@ public:
         } else {
             Room room(n_features);
             double* row = room.data();
-            if (!reader_.read(x, n_features, true, row, batch)) return nb::borrow(Py_NotImplemented);
+            if (!reader_.read(x, engine_.table->absent, true, row, batch)) return nb::borrow(Py_NotImplemented);
             for (int j = 0; j < n_features; j++)
                 if (engine_.schema().lacks_column(j, row[j])) return nb::borrow(Py_NotImplemented);
             engine_.learn({row, n_features, batch.held(), &target, nullptr}, 1);
         }
+        if constexpr (requires { engine_.show_level(); }) engine_.show_level();
         if (!engine_.has_due()) return nb::none();
         return nb::cast(new Held(owner_, engine_.turns, lock), nb::rv_policy::take_ownership);
     }
-    // The most probable label, or NotImplemented when Python must read the row.
+    // The most probable label or the number, or NotImplemented when Python must read the row.
     nb::object predict(nb::handle x) {
         const Reading lock(engine_);
         Room predictors(engine_.n_outputs());
         const int leaf = predict_row(x, predictors.data());
         if (leaf < 0) return nb::borrow(Py_NotImplemented);
+        if constexpr (requires { engine_.target; }) {
+            if (!engine_.has_labels()) return nb::float_(engine_.number_of(leaf, predictors.data()));
+        }
         return reader_.label_of(engine_.class_of(leaf, predictors.data()));
     }
     // {label: probability}, or None when Python must read the row.
@@ -142,6 +145,15 @@ private:
         batch.clear();
         return batch;
     }
+    bool read_target(nb::handle y, double& target) {
+        if constexpr (requires { engine_.target; }) {
+            if (!engine_.has_labels())
+                return RowReader::read_target(y, target) && (target >= 0.0 || !engine_.target.has_log_link);
+        }
+        const std::int32_t code = reader_.code_of(y);
+        target = code;
+        return code >= 0 && code < engine_.n_classes;
+    }
     bool read_sparse(nb::handle x, bool is_learning, SparseBatch& batch) {
         new_names_.clear();
         return reader_.read_sparse(x, is_learning, engine_.table->sparse, batch, new_names_);
@@ -170,7 +182,7 @@ private:
         std::int32_t leaf;
         SparseBatch& batch = fresh_batch();
         if (!table.absent_is_zero) {
-            if (!reader_.read(x, table.n_features(), false, room.data(), batch)) return -1;
+            if (!reader_.read(x, table.absent, false, room.data(), batch)) return -1;
             engine_.predictors_of(room.data(), batch.held(), 1, &leaf, predictors);
             return leaf;
         }

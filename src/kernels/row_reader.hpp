@@ -11,6 +11,7 @@
 
 #include "sparse.hpp"
 #include "table.hpp"
+#include "target.hpp"
 
 namespace driftree {
 
@@ -90,9 +91,10 @@ public:
 
     // Fills the row; false when only Python can tell: a new feature or level, a value of a wrong type, infinity.
     // What it holds of sparse features goes to `held`.
-    bool read(nb::handle x, int n_features, bool is_learning, double* row, SparseBatch& held) {
+    bool read(nb::handle x, const std::vector<double>& absent, bool is_learning, double* row, SparseBatch& held) {
         if (!PyDict_Check(x.ptr())) return false;
-        std::fill_n(row, n_features, std::numeric_limits<double>::quiet_NaN());
+        const int n_features = static_cast<int>(absent.size());
+        std::copy_n(absent.data(), n_features, row);
         PyObject *key, *value;
         Py_ssize_t position = 0;
         for (std::size_t i = 0; PyDict_Next(x.ptr(), &position, &key, &value); i++) {
@@ -161,6 +163,11 @@ public:
             return -1;
         }
         return static_cast<int>(PyLong_AsLong(code));
+    }
+    // A target that is a number; false when only Python can tell what is wrong with it.
+    static bool read_target(nb::handle y, double& out) {
+        if (PyBool_Check(y.ptr()) || y.is_none()) return false;
+        return read_number(y.ptr(), out) && std::abs(out) <= kLargestNumber;
     }
     nb::object label_of(int code) {
         look_up_labels();

@@ -89,11 +89,11 @@ void update_scale(const Scale& scale, const double* X, const double* weights, in
         const double factor = by_range ? 1.0 / (high[j] - low[j]) : (varies ? 0.5 / sd : 0.0);
         scale.shift[j] = is_scaled ? shift : scale.shift[j];
         scale.factor[j] = is_scaled ? factor : scale.factor[j];
-        scale.limit[j] = by_range || other[j] != 0.0 ? 1e6 : 1.5;
+        scale.limit[j] = by_range || other[j] != 0.0 ? 1e6 : scale.most;
     }
 }
 
-// A z-score clipped at 3 and halved, or the place in the range seen; missing values give 0.
+// A z-score clipped (at 3, or what `most` says) and halved, or the place in the range seen; missing values give 0.
 void scale_row(const Scale& scale, const double* __restrict x, int m, double* __restrict out) {
     for (int j = 0; j < m; j++) {
         const double z = (x[j] - scale.shift[j]) * scale.factor[j], limit = scale.limit[j];

@@ -35,7 +35,7 @@ void sgd_forward(const Shape& s, const Rows& rows, const Lesson* lessons, int n)
             for (int i = 0; i < lesson->visit.n; i++) {
                 const int row = lesson->visit.rows[i];
                 predictors_of(s, lesson->model.numbers, rows.input(s, row), out.scratch);
-                const auto slope = Loss::slope(out.scratch, s.outputs, rows.targets[row]);
+                const auto slope = Loss::slope(out.scratch, s.outputs, rows.targets[row], *lesson->model.loss, rows.levels);
                 out.loss[i] = log_positive(all(slope.ratio))[0] + slope.hinge;
                 for (int k = 0; k < s.outputs; k++) out.residual[static_cast<long>(i) * s.outputs + k] = out.scratch[k];
             }
@@ -95,7 +95,7 @@ void sgd_learn_joint(const Shape& s, const Rows& rows, const Lesson& lesson, dou
     for (int i = 0; i < lesson.visit.n; i++) {
         const int row = lesson.visit.rows[i];
         predictors_of(s, weights, rows.input(s, row), residual);
-        Loss::slope(residual, s.outputs, rows.targets[row]);
+        Loss::slope(residual, s.outputs, rows.targets[row], *lesson.model.loss, rows.levels);
         for (int k = 0; k < s.outputs; k++)
             sgd_step(s, weights + k * s.stride, rows.input(s, row), rate * rows.steps[row] * residual[k]);
     }

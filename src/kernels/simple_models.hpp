@@ -19,12 +19,13 @@ struct Shape {
 
 // The rows of one step, ready for the simple models.
 struct Rows {
-    const double* inputs;          // [n, stride]
-    const std::int32_t* active;    // [n, stride]: which inputs of the row are not zero
-    const std::int32_t* n_active;  // [n]
-    const double* targets;         // [n] codes of labels
-    const double* weights;         // [n] in the sums
-    const double* steps;           // [n] in the models' updates: the weight, at most 1
+    const double* inputs;            // [n, stride]
+    const std::int32_t* active;      // [n, stride]: which inputs of the row are not zero
+    const std::int32_t* n_active;    // [n]
+    const double* targets;           // [n] codes of labels
+    const double* weights;           // [n] in the sums
+    const double* steps;             // [n] in the models' updates: the weight, at most 1
+    const double* levels = nullptr;  // [outputs] of quantiles
     const double* input(const Shape& s, int row) const { return inputs + static_cast<long>(row) * s.stride; }
 };
 
@@ -39,6 +40,13 @@ struct LossState {
     double floor[2] = {};   // rho: share of labels that are noise, per class
     double has_floor = 0;   // 0 or 1
     double floor_rows = 0;  // rows that the floor has learnt from
+    double spread = 1;      // of numbers: the variance around the prediction, or what the loss has instead
+    double spread_rows = 0;
+    double half_log_spread = 0;  // follows from the spread
+    void set_spread(double given) {
+        spread = given;
+        half_log_spread = 0.5 * __builtin_log(given);
+    }
 };
 
 // What is known of a blend's sureness before it has seen a row, in the unit of `sureness_rows`.
@@ -69,6 +77,22 @@ struct FloorRates {
     double rows = 10000.0;            // and 1 / this later
     double least = 1e-6, most = 0.5;  // of a label, of both
 };
+struct SpreadRates {
+    double rows = 500.0;      // that the spread of a number remembers,
+    double first_rows = 5.0;  // and what it is at first counts for,
+    double least = 1e-8;      // of the target's variance
+};
+struct LossRates {
+    FloorRates floor;
+    SpreadRates spread;
+};
+// What a loss learns from: a row, with what the model said of it before the step; also what the loss knew then.
+struct LearntRow {
+    double loss;
+    const double* residual;  // [outputs]
+    double target, weight;
+    const LossState* then;
+};
 struct SgdRates {
     double step = 0.05;
 };
@@ -80,9 +104,10 @@ struct BlendRates {
     double most_sure = 20.0;        // nats: what a row may cost a model that is mostly wrong
     double variance = 10.0;         // of a weight before anything is learnt: what Newton's matrix starts with
     double sureness_window = 0.0;   // rows that decide how sure the blend is; 0: as sure as it says
-    double sparse_step = 0.5;       // of Adagrad for sparse inputs; it is 1 for the others
+    double step = 1.0;              // of Adagrad,
+    double sparse_step = 0.5;       // and for sparse inputs
     bool mean_curvature = false;    // Newton divides by the mean curvature over the free outputs, not by half of their sum
-    FloorRates floor;
+    LossRates loss;
 };
 
 // What a blend learns of itself from a row.
@@ -195,6 +220,7 @@ struct Scale {
     double *weight, *mean, *squares, *low, *high, *shift, *factor, *limit, *scratch;  // scratch: 4 m
     const double* has_value;
     std::uint8_t* is_indicator;
+    double most;  // limit of numbers that are scaled by mean and deviation
 };
 
 // What all models say of their rows before they learn them; and how they learn them. Longest lesson first.

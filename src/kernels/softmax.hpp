@@ -11,6 +11,7 @@ namespace {
 struct Softmax {
     static constexpr const char* kName = "softmax";
     static constexpr bool kIsJoint = true;  // several predictors that depend on each other: one row at a time
+    static constexpr bool kHasLabels = true, kHasLogLink = false;
     static int outputs(int n_classes) { return n_classes; }
 
     struct Lanes {  // of the losses with one predictor
@@ -21,7 +22,7 @@ struct Softmax {
         double ratio, hinge, curvature;
     };
     // predictors [n, rounded up to whole vectors] become residuals in place.
-    static Slope slope(double* predictors, int n, double target) {
+    static Slope slope(double* predictors, int n, double target, const LossState&, const double*) {
         const int end = padded(n), label = static_cast<int>(target);
         for (int k = n; k < end; k++) predictors[k] = -1e300;
         Vector top = at(predictors);
@@ -42,8 +43,10 @@ struct Softmax {
         return {ratio, hinge, 0.5 * total(spread)};
     }
     static bool learns(const LossState&) { return false; }  // nothing of its own
-    static void learn(LossState&, double, double, double, const FloorRates&) {}
+    static void learn(LossState&, const LearntRow&, const LossRates&) {}
 
+    static double error(const LearntRow&) { return 0.0; }
+    static void interval(const LossState&, const double*, double, double*) {}
     static void read(const LossState&, const double* predictors, int n_classes, double* probabilities) {
         double top = predictors[0], sum = 0.0;
         for (int k = 1; k < n_classes; k++) top = predictors[k] > top ? predictors[k] : top;

@@ -185,12 +185,28 @@ void check_clock(double clock, std::int64_t n_rows) {
 // ---------------------------------------------------------------- parts of the Dynamic Model Tree
 void check_loss(const LossState& loss, bool may_have_floor) {
     need(loss.floor_rows >= 0.0, "model.floor_rows", "must not be negative");
+    need(loss.spread > 0.0 && is_finite(loss.spread), "model.spread", "must be above 0");
+    need(loss.spread_rows >= 0.0, "model.spread_rows", "must not be negative");
     need(loss.floor[0] >= 0.0, "model.floor_0", "must not be negative");
     need(loss.floor[1] >= 0.0, "model.floor_1", "must not be negative");
     need(loss.floor[0] + loss.floor[1] <= 1.0, "model.floor_1", "has a noise floor that is none");
     // A label's number is a place among the two floors.
     need(loss.has_floor == 0.0 || (loss.has_floor == 1.0 && may_have_floor), "model.has_floor",
          "has a noise floor out of place");
+}
+
+void check_target(const NumberTarget& target, const Table& table, std::size_t n_quantiles) {
+    for (const double number : {target.shift, target.mean, target.level[0], target.level[1], target.level[2]})
+        need(std::abs(number) <= kLargestNumber, "target_mean", "must hold finite numbers, and none so large");
+    need(target.scale > 0.0 && target.scale <= kLargestNumber, "target_scale", "must be above 0");
+    need(target.rows >= 0.0 && target.squares >= 0.0, "target_squares", "must not be negative");
+    need_length(target.reach, kReaches, "target_reach");
+    for (const double reach : target.reach) need(reach > 0.0 && reach <= 1e6, "target_reach", "is out of range");
+    need_length(target.offset, n_quantiles, "target_offset");
+    need(std::all_of(target.offset.begin(), target.offset.end(), is_weight), "target_offset", "must hold finite numbers");
+    need(target.is_known <= 1, "target_is_known", "must hold only 0 and 1");
+    need(target.has_level <= 1, "target_has_level", "must hold only 0 and 1");
+    need(!target.has_level || table.n_features() >= kLevelInputs, "target_has_level", "has a level that is no feature");
 }
 
 void check_numbers(const Model& model, const Shape& shape) {
@@ -390,7 +406,7 @@ void check_evidence(const Trials& evidence, const LossTree<Blend>& tree, ModelUs
         models.use(evidence.bend_trials[node].model, "bend_trial.model");
     }
     models.check_bends(schema);
-    const bool has_challenger = tree.n_classes <= 2;
+    const bool has_challenger = tree.n_classes == 1 || tree.n_classes == 2;
     need(has_challenger || evidence.challenger.model == -1, "challenger", "must be -1 but in trees of two classes");
     if (has_challenger) models.use(evidence.challenger.model, "challenger");
     for (const Model& model : tree.models.all) check_loss(model.loss, has_challenger);
@@ -435,16 +451,19 @@ void heal_models(Tree& tree) {
 template <class Evidence>
 void ModelTree<Evidence>::derive() {
     table->derive();
-    loss = loss_of_classes(n_classes);
+    show_level();
+    scale_levels();
+    loss = loss_for(n_classes);
     shape.columns = table->n_columns();
-    shape.outputs = rules(loss).outputs(n_classes);
+    shape.outputs = outputs_of(n_classes);
     models.derive(shape);
     due_.clear();
 }
 
 template <class Evidence>
 void ModelTree<Evidence>::check() {
-    need(n_classes >= 1, "n_classes", "must be at least 1");
+    need(has_labels() ? n_classes >= 1 : n_classes == 0, "n_classes", "does not fit the target");
+    if (!has_labels()) check_target(target, *table, loss == kQuantile ? settings.quantiles.size() : 0);
     check_table(*table, shape);
     check_links(nodes, table->schema);
     check_clock(clock, n_rows);
@@ -516,7 +535,7 @@ void SplitPoints::check(int n_features, int classes) const {
 
 void FimtddTree::derive() {
     table->derive();
-    loss = loss_of_classes(n_seen);
+    loss = loss_for(n_seen);
     shape.columns = table->n_columns();
     shape.outputs = rules(loss).outputs(n_seen);
     models.derive(shape);
@@ -538,7 +557,8 @@ void SplitPoints::heal() {
 }
 
 void FimtddTree::check() {
-    need(n_classes >= 1, "n_classes", "must be at least 1");
+    need(has_labels() ? n_classes >= 1 : n_classes == 0, "n_classes", "does not fit the target");
+    if (!has_labels()) check_target(target, *table, 0);
     need_length(place, n_classes, "place");
     need(n_seen >= 0 && n_seen <= n_classes, "n_seen", "is out of range");
     std::vector<bool> is_taken(n_seen, false);
@@ -559,7 +579,7 @@ void FimtddTree::check() {
         const SplitPoints& points = split_points[node];
         if (is_leaf) {
             use.use(nodes[node].model, "node.model");
-            points.check(table->n_features(), std::max(n_seen, 2));
+            points.check(table->n_features(), n_sums());
             need(!(nodes[node].rows < 0.0 || records[node].tried_at < 0.0), "sums.tried_at", "must not be negative");
         } else {
             need(nodes[node].model == -1, "node.model", "must be -1 where there is no leaf");

@@ -197,6 +197,15 @@ public:
         }
         numbers.swap(wide);
     }
+    // For a target whose unit is so many times the old one.
+    void convert(int width, double factor) {
+        for (std::size_t i = 0; i < numbers.size(); i++) {
+            const int c = static_cast<int>(i % width);
+            const bool is_square = c > 0 && (c - 1) % 3 + 1 == SparseCell::kSquares;
+            const double by = c == SparseCell::kVariance ? factor * factor : is_square ? 1.0 / (factor * factor) : factor;
+            numbers[i] = static_cast<float>(numbers[i] * by);
+        }
+    }
     void clear() {
         ids.clear();
         numbers.clear();

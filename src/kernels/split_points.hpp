@@ -3,7 +3,8 @@
 //
 // A key is a value that was seen; it holds the class weights of the rows that came to it and are not above it. So one
 // walk in the order of the keys gives, for each of them, the class weights of all rows with value <= key. The codes of
-// a categorical feature are keys, too: neighbours differ by the rows of one level.
+// a categorical feature are keys, too: neighbours differ by the rows of one level. Where the target is a number, there are
+// three sums in place of the class weights: of 1, of the target and of its square.
 //
 // The keys of a feature are at most max_keys(), the first distinct values. Rows with other values still count at the keys
 // they pass, so every key stays exact; 256 thresholds, drawn as the rows are, miss the best one by 0.4 % of the rows.
@@ -20,6 +21,7 @@
 #include "memory.hpp"
 #include "models.hpp"
 #include "nodes.hpp"
+#include "target.hpp"
 
 namespace driftree {
 
@@ -35,6 +37,30 @@ inline double indicator_deviation(const double* counts, int n_classes, double n)
     return sum / (n_classes - first);
 }
 
+// The sums of a target that is a number, in the place of class weights.
+enum NumberSums { kWeight, kSum, kSquares, kNumberSums };
+
+inline double number_deviation(const double* sums) {
+    if (sums[kWeight] <= 0.0) return 0.0;
+    const double mean = sums[kSum] / sums[kWeight];
+    return std::sqrt(std::max(sums[kSquares] / sums[kWeight] - mean * mean, 0.0));
+}
+
+// What a row adds to the sums of the keys that it passes.
+struct LabelCount {
+    int label;
+    double weight;
+    void operator()(double* sums) const { sums[label] += weight; }
+};
+struct NumberCount {
+    double target, weight;
+    void operator()(double* sums) const {
+        sums[kWeight] += weight;
+        sums[kSum] += weight * target;
+        sums[kSquares] += weight * target * target;
+    }
+};
+
 struct SplitPoint {
     double reduction = 0.0;  // of the standard deviation (SDR)
     Condition condition;
@@ -48,11 +74,11 @@ struct SplitPoints {
     };
     static constexpr int kMaxKeys = 256, kMinKeys = 16, kBudget = 16384;  // the last in doubles, of one feature
     static constexpr double kRounding = 1e-9;  // shares of rows, and reductions, that may be rounding only
-    int n_classes = 2;
-    std::vector<double> counts;              // [classes] weights of all rows
-    std::vector<double> present;             // [features, classes] of those whose value is not missing
-    std::vector<std::int32_t> root, n_keys;  // [features]
-    std::vector<double> keys;                // [keys of all features, kHeadOfKey + classes]
+    int n_classes = 2;                         // or kNumberSums
+    std::vector<double> counts;                // [classes] weights of all rows
+    std::vector<double> present;               // [features, classes] of those whose value is not missing
+    std::vector<std::int32_t> root, n_keys;    // [features]
+    std::vector<double> keys;                  // [keys of all features, kHeadOfKey + classes]
 
     SplitPoints() = default;
     SplitPoints(int n_features, int classes)
@@ -92,19 +118,20 @@ struct SplitPoints {
     }
     // Counts a row. All features go down their trees together, a level at a time: while the key of one is on its way
     // from memory, the others need not wait for it.
-    void add(const double* x, int label, double weight) {
+    template <class Count>
+    void add(const double* x, const Count& count) {
         auto& walks = SplitPoints::walks();
         walks.clear();
-        counts[label] += weight;
+        count(counts.data());
         for (int j = 0; j < static_cast<int>(root.size()); j++) {
             if (std::isnan(x[j])) continue;
-            present[static_cast<std::size_t>(j) * n_classes + label] += weight;
+            count(present.data() + static_cast<std::size_t>(j) * n_classes);
             walks.push_back({j, root[j], -1, x[j]});
         }
         while (!walks.empty()) {
             std::size_t n = 0;
             for (const Walk& walk : walks)
-                if (const Walk next = step(walk, label, weight); next.feature >= 0) walks[n++] = next;
+                if (const Walk next = step(walk, count); next.feature >= 0) walks[n++] = next;
             walks.resize(n);
         }
     }
@@ -132,21 +159,25 @@ struct SplitPoints {
     }
     // The split of a feature that reduces the deviation most; of equal ones the first. Missing values go right, or left
     // alone: "is missing" is a split, too.
-    SplitPoint best(int feature, bool is_categorical) const {
+    SplitPoint best(int feature, bool is_categorical, bool has_labels) const {
         SplitPoint found{kRounding, {}};
-        const double n = sum(counts.data()), deviation = indicator_deviation(counts.data(), n_classes, n);
+        const auto rows = [&](const double* sums) { return has_labels ? sum(sums) : sums[kWeight]; };
+        const auto deviation_of = [&](const double* sums, double n_rows) {
+            return has_labels ? indicator_deviation(sums, n_classes, n_rows) : number_deviation(sums);
+        };
+        const double n = rows(counts.data()), deviation = deviation_of(counts.data(), n);
         std::vector<double> side(n_classes), rest(n_classes), last(n_classes, 0.0);
         const auto consider = [&](const Condition& condition) {
             for (int k = 0; k < n_classes; k++) rest[k] = counts[k] - side[k];
-            const double n_side = sum(side.data()), n_rest = sum(rest.data());
+            const double n_side = rows(side.data()), n_rest = rows(rest.data());
             if (n_side <= kRounding * n || n_rest <= kRounding * n) return;
-            const double reduction = deviation - n_side / n * indicator_deviation(side.data(), n_classes, n_side) -
-                                     n_rest / n * indicator_deviation(rest.data(), n_classes, n_rest);
+            const double reduction =
+                deviation - n_side / n * deviation_of(side.data(), n_side) - n_rest / n * deviation_of(rest.data(), n_rest);
             if (reduction > found.reduction) found = {reduction, condition};
         };
         const double* all = present.data() + static_cast<std::size_t>(feature) * n_classes;
         walk(feature, [&](double value, const double* left) {
-            if (!is_categorical && sum(all) - sum(left) <= kRounding * n) return;  // that would be "is missing"
+            if (!is_categorical && rows(all) - rows(left) <= kRounding * n) return;  // that would be "is missing"
             for (int k = 0; k < n_classes; k++) side[k] = left[k] - (is_categorical ? last[k] : 0.0);
             std::copy_n(left, n_classes, last.data());
             consider({feature, value, is_categorical, false});
@@ -154,6 +185,17 @@ struct SplitPoints {
         for (int k = 0; k < n_classes; k++) side[k] = counts[k] - all[k];
         consider({feature, -std::numeric_limits<double>::infinity(), false, true});
         return found;
+    }
+    // For a target in other units: new = factor old + shift.
+    void convert(const Conversion& to) {
+        const auto each = [&](double* sums) {
+            sums[kSquares] = to.factor * to.factor * sums[kSquares] + 2.0 * to.factor * to.shift * sums[kSum] +
+                             to.shift * to.shift * sums[kWeight];
+            sums[kSum] = to.factor * sums[kSum] + to.shift * sums[kWeight];
+        };
+        if (!counts.empty()) each(counts.data());
+        for (std::size_t i = 0; i < present.size(); i += kNumberSums) each(present.data() + i);
+        for (std::size_t i = 0; i < keys.size(); i += kHeadOfKey + kNumberSums) each(keys.data() + i + kHeadOfKey);
     }
     void check(int n_features, int classes) const;  // soundness.cpp
     void heal();
@@ -183,18 +225,20 @@ private:
     Children children(int node) const { return std::bit_cast<Children>(place(node)[1]); }
 
     // Counts a row at the next key of a feature, or makes that key; feature -1: there are no more.
-    Walk step(const Walk& walk, int label, double weight) {
+    template <class Count>
+    Walk step(const Walk& walk, const Count& count) {
         if (walk.node < 0) {
-            if (n_keys[walk.feature] < max_keys()) add_key(walk, label, weight);
+            if (n_keys[walk.feature] < max_keys()) add_key(walk, count);
             return {};
         }
         double* key = keys.data() + offset(walk.node);
-        if (walk.value <= key[0]) key[kHeadOfKey + label] += weight;
+        if (walk.value <= key[0]) count(key + kHeadOfKey);
         if (walk.value == key[0]) return {};
         const Children next = std::bit_cast<Children>(key[1]);
         return {walk.feature, walk.value < key[0] ? next.below : next.above, walk.node, walk.value};
     }
-    void add_key(const Walk& walk, int label, double weight) {
+    template <class Count>
+    void add_key(const Walk& walk, const Count& count) {
         const int fresh = static_cast<int>(keys.size()) / (kHeadOfKey + n_classes);
         n_keys[walk.feature]++;
         if (walk.parent < 0) {
@@ -207,7 +251,7 @@ private:
         }
         keys.insert(keys.end(), {walk.value, std::bit_cast<double>(Children())});
         keys.insert(keys.end(), n_classes, 0.0);
-        keys[keys.size() - n_classes + label] = weight;
+        count(keys.data() + keys.size() - n_classes);
     }
 };
 

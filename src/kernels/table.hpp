@@ -84,6 +84,7 @@ struct Scaler {
     std::vector<std::uint8_t> is_indicator;    // only 0 and 1 so far
     std::vector<double> shift, factor, limit;  // z = (x - shift) * factor, at most `limit` in size
     std::vector<double> has_value;             // 0: a category, whose code is no number
+    double most = 1.5;                         // limit of z: three deviations
 
     void reserve(int n_more) {  // so that add_feature() cannot fail
         const std::size_t n = weight.size() + n_more;
@@ -126,14 +127,14 @@ struct Scaler {
     void derive(const Schema& schema, bool by_range) {
         limit.clear();
         has_value.clear();
-        for (const std::uint8_t flag : is_indicator) limit.push_back(by_range || flag ? 1e6 : 1.5);
+        for (const std::uint8_t flag : is_indicator) limit.push_back(by_range || flag ? 1e6 : most);
         for (const int column : schema.value_column) has_value.push_back(column >= 0);
     }
 
 private:
     Scale parts() {
-        return {weight.data(), mean.data(),  squares.data(),  low.data(),       high.data(),        shift.data(),
-                factor.data(), limit.data(), scratch_.data(), has_value.data(), is_indicator.data()};
+        return {weight.data(), mean.data(),  squares.data(),  low.data(),       high.data(),         shift.data(),
+                factor.data(), limit.data(), scratch_.data(), has_value.data(), is_indicator.data(), most};
     }
     std::vector<double> scratch_;
 };
@@ -206,7 +207,7 @@ struct Table {
         const double sd = all > 0.0 ? std::sqrt(scaler.squares[j] / all) : 0.0;
         if (!is_indicator || is_centred) {
             scaler.is_indicator[j] = 0;
-            scaler.limit[j] = 1.5;
+            scaler.limit[j] = scaler.most;
             scaler.shift[j] = scaler.mean[j];
             scaler.factor[j] = sd > 0.0 ? 0.5 / sd : 0.0;
         }

@@ -29,6 +29,7 @@ struct TrialRates {                  // handed in by Python (learn/constants.py)
     double alarm_factor = 1.2;       // recent loss beside that of the long run from which nothing is spared
     double restless_rows = 10000.0;  // of the stream for which nothing is spared then
     double split_price = 0.0;        // nats per row of the stream that a split must earn: counted as loss of what has it
+    double alarm_nats = 0.0;         // recent loss per row above that of the long run, besides the factor
 };
 
 struct Trial {
@@ -59,7 +60,7 @@ public:
 
     Trials(LossTree<Blend>& tree, const TrialRates& rates, std::uint64_t seed)
         : rates(rates), restless_until(rates.restless_rows), tree_(tree), seed_(seed),
-          most_floored_(-std::log(tree.models.rates.floor.least)) {}
+          most_floored_(-std::log(tree.models.rates.loss.floor.least)) {}
 
     TrialRates rates;
     std::vector<Trial> trials;           // place `node * per_node + i`
@@ -269,13 +270,14 @@ public:
             sums.rows += step.chunk.weights[i];
         }
     }
-    // Mostly as many rows have passed as last time: one, or a step's.
+    // Few different numbers of rows pass between two visits of a node, or of the whole: they are remembered.
     const Fade& fade_after(double rows) {
-        if (rows != fade_.rows) {
+        Fade& fade = fades_[static_cast<std::size_t>(std::min(rows, 1e9)) % kFades];
+        if (rows != fade.rows) {
             const double keep = std::exp(-rows / rates.window);
-            fade_ = {rows, keep, std::pow(keep, rates.recent_speed)};
+            fade = {rows, keep, std::pow(keep, rates.recent_speed)};
         }
-        return fade_;
+        return fade;
     }
     void absorb(int node, const Fade& fade, const NodeSums&, Part& part) {
         grids[node].fade(fade.keep);
@@ -312,10 +314,16 @@ public:
         tree_rows = fade.keep * tree_rows + sums.rows;
         recent_loss = fade.keep_recent * recent_loss + sums.loss;
         recent_rows = fade.keep_recent * recent_rows + sums.rows;
-        if (recent_loss * tree_rows > rates.alarm_factor * tree_loss * recent_rows)
+        if (recent_loss * tree_rows > (rates.alarm_factor * tree_loss + rates.alarm_nats * tree_rows) * recent_rows)
             restless_until = tree_.clock + rates.restless_rows;
     }
     void renew(Step&, Scratch&, int, const NodeSums&) {}  // Python looks for new trials: learn/evidence.py
+
+    // The target is in other units, and gradients in their inverse.
+    void convert(const Conversion& to) {
+        if (to.is_log && to.factor > 0.0) return;
+        for (Grid& grid : grids) to.factor > 0.0 ? grid.scale_gradients(1.0 / to.factor) : grid.forget_gradients();
+    }
 
     // ---- is anything due? A cheap filter; Python decides.
     bool is_due(int node) const {
@@ -497,7 +505,7 @@ public:
             challenger.model = plain;
         } else {
             made.twin.loss = {};
-            made.twin.loss.floor[0] = made.twin.loss.floor[1] = tree_.models.rates.floor.first;
+            made.twin.loss.floor[0] = made.twin.loss.floor[1] = tree_.models.rates.loss.floor.first;
             made.twin.loss.has_floor = 1.0;
             challenger.model = tree_.models.place(std::move(made.twin));
         }
@@ -575,7 +583,8 @@ private:
     LossTree<Blend>& tree_;
     std::uint64_t seed_;
     double most_floored_;  // nats that a row may cost with a floor
-    Fade fade_;
+    static constexpr int kFades = 64;
+    Fade fades_[kFades];  // by rows
     bool spares_ = false;
 };
 

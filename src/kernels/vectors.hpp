@@ -142,6 +142,12 @@ inline Vector log_positive(const Vector& x) {
     return k * 6.93147180369123816490e-01 - ((half - rest) - f);
 }
 
+// What a loss says of eight rows. It is log(ratio) + hinge: logarithms are dear, and mostly only a difference is wanted.
+struct Slopes {
+    Vector ratio, hinge, residual, curvature;
+    Vector loss() const { return log_positive(ratio) + hinge; }
+};
+
 // 1 / (sqrt(x) + 1e-8), in single precision: a step's length need not be more exact.
 inline Vector inverse_root(Vector x) {
 #if defined(__AVX2__) && !defined(__AVX512F__)  // all eight at once: roots and quotients of four take as long

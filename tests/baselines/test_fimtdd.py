@@ -1,22 +1,33 @@
 """FIMT-DD: its figures against values by hand and by NumPy, and what it does on streams."""
 
+import importlib.util
 import math
+import shutil
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from river import checks
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from driftree import FIMTDDClassifier
+from driftree import FIMTDDClassifier, FIMTDDRegressor, load
 from driftree.baselines.fimtdd import SplitPoint, hoeffding_bound
 from driftree.learn._kernels import MAX_KEYS, FimtddEngine, page_hinkley
 
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 NAN = math.nan
+EXPECTED_FAILURES = {
+    "check_estimator_tags_renamed": "River's base class owns an unrelated `_more_tags`",
+    "check_sample_weight_equivalence_on_dense_data": "it shuffles rows that are learnt in order",
+}
 
 
 def make_engine(X, y, weights=None, *, n_classes=2, categorical=False, max_nodes=7):
-    """An engine that will never be due, and has learnt the rows."""
+    """An engine that will never be due, and has learnt the rows; 0 classes: y are numbers."""
     engine = FimtddEngine(
         n_classes,
         learning_rate=0.01,
@@ -25,13 +36,14 @@ def make_engine(X, y, weights=None, *, n_classes=2, categorical=False, max_nodes
         drift_threshold=50.0,
         drift_rows=30,
         max_nodes=max_nodes,
+        has_labels=n_classes > 0,
     )
     X = np.array(X, dtype=np.float64).reshape(len(y), -1)
     for j in range(X.shape[1]):
         engine.add_feature(categorical, True)
         engine.add_missing(j)
     weights = np.ones(len(y)) if weights is None else np.array(weights, dtype=np.float64)
-    assert engine.learn(X, np.array(y, dtype=np.int32), weights) == len(y)
+    assert engine.learn(X, np.array(y, dtype=np.float64), weights) == len(y)
     return engine
 
 
@@ -69,14 +81,26 @@ SPLITS = {
     ),
     # x == 1 against the others
     "level": ([0, 1, 2, 1], [0, 1, 0, 1], 0.5, ("==", 1)),
+    # numbers, in deviations of all: both sides have none left
+    "numbers": ([1, 2, 3, 4], [1e6, 1e6, 1e6 + 3, 1e6 + 3], 1.0, ("<=", 2)),
+    # sd 2.5 in all; x <= 3 leaves 0 and 1 with sd .5, and 5 and 6 as well
+    "numbers on both sides": (
+        [3, 1, 9, 7],
+        [0.5, 1.5, 5.5, 6.5],
+        1 - 0.5 / math.sqrt(6.5),
+        ("<=", 3),
+    ),
+    "numbers of a level": ([0, 1, 2, 1], [-2.0, 7.5, -2.0, 7.5], 1.0, ("==", 1)),
 }
 
 
 @pytest.mark.parametrize(("x", "y", "reduction", "condition"), SPLITS.values(), ids=SPLITS)
 def test_the_reduction_of_the_deviation_by_hand(x, y, reduction, condition):
-    engine = make_engine(x, y, n_classes=max(y) + 1, categorical=condition[0] == "==")
+    n_classes = max(y) + 1 if len(set(y)) > 1 and max(y) < 3 and min(y) >= 0 else 0
+    engine = make_engine(x, y, n_classes=n_classes, categorical=condition[0] == "==")
     (best,) = (SplitPoint(*point) for point in engine.best_splits(0))
-    assert best.reduction == pytest.approx(reduction)
+    unit = engine.target_scale / np.std(y) if n_classes == 0 else 1.0
+    assert best.reduction * unit == pytest.approx(reduction)
     operator = "==" if best.equality else "missing" if best.missing_left else "<="
     assert (operator, best.threshold) == condition
 
@@ -89,6 +113,9 @@ def test_nothing_to_gain_is_no_split(y):
 def deviation(y, weights, n_classes):
     if not len(y):
         return 0.0
+    if n_classes == 0:
+        mean = np.average(y, weights=weights)
+        return math.sqrt(np.average((y - mean) ** 2, weights=weights))
     kinds = [1] if n_classes == 2 else range(n_classes)
     shares = [np.average(y == k, weights=weights) for k in kinds]
     return float(np.mean([math.sqrt(p * (1 - p)) for p in shares]))
@@ -134,6 +161,24 @@ def test_split_points_equal_the_naive_computation(drawn, categorical):
     naive = naive_best(x, y, weights, n_classes=n_classes, categorical=categorical)
     best = engine.best_splits(0)
     assert (best[0][0] if best else 0.0) == pytest.approx(naive, abs=1e-8)
+
+
+@given(rows(), st.booleans(), st.floats(-1e6, 1e6), st.sampled_from([1e-9, 0.3, 1e9]))
+def test_split_points_of_numbers_equal_the_naive_computation(drawn, categorical, shift, scale):
+    x, y, weights = drawn
+    y = scale * (y + shift)
+    engine = make_engine(x, y, weights, n_classes=0, categorical=categorical)
+    keys, sums = engine.split_points(0, 0)
+    np.testing.assert_array_equal(keys, np.unique(x[~np.isnan(x)]))
+    expected = [weights[x <= key].sum() for key in keys]
+    np.testing.assert_array_equal(sums[:, 0], expected)
+    spread = deviation(y, weights, 0)
+    if spread <= 1e-9 * abs(shift * scale):  # too far from 0 to tell numbers apart
+        return
+    unit = engine.target_scale
+    naive = naive_best(x, y / unit, weights, n_classes=0, categorical=categorical)
+    best = engine.best_splits(0)
+    assert (best[0][0] if best else 0.0) == pytest.approx(naive, abs=1e-6)
 
 
 @pytest.mark.parametrize("order", ["shuffled", "sorted"])
@@ -363,3 +408,108 @@ def test_a_split_without_room_changes_nothing():
     with pytest.raises(ValueError, match="no room for two more nodes"):
         engine.split(0, 0, 0.5, False, False)
     np.testing.assert_array_equal(engine.probabilities(X), before)
+
+
+# ---------------------------------------------------------------------- numbers
+@parametrize_with_checks([FIMTDDRegressor()], expected_failed_checks=lambda _: EXPECTED_FAILURES)
+def test_scikit_learns_own_checks_of_a_regressor(estimator, check):
+    check(estimator)
+
+
+def test_rivers_own_checks_of_a_regressor():
+    checks.check_estimator(FIMTDDRegressor())
+
+
+def draw_numbers(n_rows, seed=1):
+    """Two lines that meet in an edge, and noise."""
+    X = np.random.default_rng(seed).uniform(-1, 1, (n_rows, 3))
+    return X, 30 * np.abs(X[:, 0]) + X[:, 1] + np.random.default_rng(seed + 1).normal(size=n_rows)
+
+
+def test_numbers_are_split_and_learnt():
+    X, y = draw_numbers(8000)
+    model = FIMTDDRegressor().partial_fit(X[:7000], y[:7000])
+    assert model.n_leaves_ > 2
+    assert model.score(X[7000:], y[7000:]) > 0.95
+    row = {"x0": 0.5, "x1": 0.0, "x2": 0.0}
+    assert model.predict_one(row) == pytest.approx(15, abs=2)
+    assert model.predict_one(row) == model.predict([[0.5, 0.0, 0.0]])[0]
+
+
+@pytest.mark.parametrize(("factor", "shift"), [(1e-9, 0.0), (-250.0, 1e4), (1e12, 1e12)])
+def test_the_unit_of_the_target_does_not_matter(factor, shift):
+    X, y = draw_numbers(3000)
+    model, other = FIMTDDRegressor(), FIMTDDRegressor()
+    model.partial_fit(X, y)
+    other.partial_fit(X, factor * y + shift)
+    assert other.n_leaves_ == model.n_leaves_ > 2
+    expected = factor * model.predict(X) + shift
+    np.testing.assert_allclose(other.predict(X), expected, atol=1e-6 * np.ptp(expected))
+
+
+def test_a_drift_of_numbers_deletes_the_branch():
+    X, y = draw_numbers(12_000)
+    y[6000:] = -5 * y[6000:]
+    model = FIMTDDRegressor().partial_fit(X[:6000], y[:6000])
+    n_leaves, sizes = model.n_leaves_, []
+    for start in range(6000, 12_000, 50):
+        model.partial_fit(X[start : start + 50], y[start : start + 50])
+        sizes.append(model.n_leaves_)
+    assert min(sizes) < n_leaves
+    assert model.score(X[10_000:], y[10_000:]) > 0.9
+
+
+def test_a_target_that_never_varies_is_predicted():
+    model = FIMTDDRegressor().partial_fit(np.arange(500.0)[:, None], np.full(500, 7.5))
+    assert model.predict([[1.0], [9e9]]).tolist() == [7.5, 7.5]
+    assert model.n_leaves_ == 1
+
+
+def test_many_inputs_do_not_make_it_diverge():
+    X = np.random.default_rng(1).normal(size=(2000, 400))
+    y = X[:, 0] + 0.1 * np.random.default_rng(2).normal(size=2000)
+    model = FIMTDDRegressor(learning_rate=0.1).partial_fit(X[:1500], y[:1500])
+    assert np.abs(model.predict(X[1500:])).max() < 100
+
+
+@pytest.mark.parametrize("size", [1, 450, 3000])
+def test_a_batch_of_numbers_is_its_rows_in_order(size):
+    X, y = draw_numbers(3000)
+    whole, parts = FIMTDDRegressor().fit(X, y), FIMTDDRegressor()
+    for start in range(0, 3000, size):
+        parts.partial_fit(X[start : start + size], y[start : start + size])
+    assert state_of(whole) == state_of(parts)
+
+
+def test_a_saved_regressor_continues_bit_for_bit(tmp_path):
+    X, y = draw_numbers(6000)
+    model = FIMTDDRegressor(max_nodes=31).partial_fit(X[:3000], y[:3000])
+    model.save(tmp_path / "model.dmt")
+    loaded = load(tmp_path / "model.dmt")
+    for one in (model, loaded):
+        one.partial_fit(X[3000:], y[3000:])
+    assert state_of(loaded) == state_of(model)
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+@pytest.mark.skipif(
+    not (importlib.util.find_spec("capymoa") and shutil.which("java")), reason="needs CapyMOA"
+)
+@pytest.mark.parametrize("stream", ["friedman_gra", "planes_2d"])
+def test_errors_are_those_of_capymoa_at_the_same_risk_and_step(stream, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    import capymoa_peers
+    import regression
+    from regression_streams import STREAMS
+
+    rows = STREAMS[stream](10_000)
+    theirs = capymoa_peers.Regressor(
+        "FIMTDD",
+        rows.X,
+        split_confidence=0.01,
+        learning_ratio=0.09,  # its inputs are in three deviations: 3^2 times 0.01
+        learning_ratio_const=True,
+    )
+    ours = FIMTDDRegressor()
+    errors = [np.abs(regression.go(one, rows)[0] - rows.y).mean() for one in (ours, theirs)]
+    assert errors[0] == pytest.approx(errors[1], rel=0.1)

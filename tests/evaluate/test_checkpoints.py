@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 from driftree import (
     Checkpointer,
     DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
     FIMTDDClassifier,
+    FIMTDDRegressor,
     ModelFileError,
     cli,
 )
@@ -42,7 +44,10 @@ def fill(folder, *positions, **options):
 
 
 # ---------------------------------------------------------------------- by hand
-@pytest.mark.parametrize("kind", [DynamicModelTreeClassifier, FIMTDDClassifier])
+@pytest.mark.parametrize(
+    "kind",
+    [DynamicModelTreeClassifier, DynamicModelTreeRegressor, FIMTDDClassifier, FIMTDDRegressor],
+)
 @pytest.mark.parametrize("n_rows", [0, 300])
 def test_model_position_and_metrics_come_back_together(tmp_path, kind, n_rows):
     model = learnt(n_rows, kind()) if n_rows else kind()
@@ -195,9 +200,12 @@ def test_an_error_of_the_disk_is_told_and_leaves_no_part(tmp_path, monkeypatch, 
     "options", [{}, {"delay": 130}, {"delay": 130, "step_rows": 7}, {"pretrain": False}]
 )
 @pytest.mark.parametrize("is_drawn", [True, False])
-def test_an_evaluation_goes_on_as_if_it_had_never_been_interrupted(tmp_path, options, is_drawn):
+@pytest.mark.parametrize("kind", [DynamicModelTreeClassifier, DynamicModelTreeRegressor])
+def test_an_evaluation_goes_on_as_if_it_had_never_been_interrupted(
+    tmp_path, options, is_drawn, kind
+):
     def evaluate(folder, n_records=None):
-        model = DynamicModelTreeClassifier()
+        model = kind()
         rows = sea(1000, batch_rows=100)
         stream = rows if is_drawn else open_stream(rows, batch=70)
         with Checkpointer(tmp_path / folder, every=200) as checkpointer:
@@ -214,7 +222,7 @@ def test_an_evaluation_goes_on_as_if_it_had_never_been_interrupted(tmp_path, opt
     assert evaluate("part") == whole
     assert evaluate("part") == whole  # what has ended does not learn again
     stream = open_stream(sea(1000, batch_rows=100), batch=100 if is_drawn else 70)
-    assert figures(prequential(DynamicModelTreeClassifier(), stream, **options)) == whole[0]
+    assert figures(prequential(kind(), stream, **options)) == whole[0]
 
 
 @pytest.mark.parametrize(
@@ -253,6 +261,25 @@ def test_another_version_is_told_of(tmp_path, monkeypatch):
 
 
 # ---------------------------------------------------------------------- the command
+@pytest.mark.parametrize("model", ["fimtdd", "dmt"])
+def test_a_run_of_numbers_is_resumed(table, model):
+    settings = RunSettings(source=str(table), learners=(model,), batch=50, task="regression")
+    found = []
+    for folder, stops in (("whole", [None]), ("parts", [100, 300, None])):
+        for stops_at in stops:
+            with Checkpointer(table.parent / folder, every=50) as checkpointer:
+                task = CheckpointedTask(settings, table.parent / "records.csv", checkpointer)
+                seen = [0]
+                result = run_with_checkpoints(
+                    task,
+                    lambda done, *_, seen=seen: seen.append(done),
+                    lambda seen=seen, last=stops_at: seen[-1] == last,
+                )
+        found.append((figures(result.records), (table.parent / "records.csv").read_text()))
+    assert found[0] == found[1]
+    assert "mae" in found[0][1]
+
+
 @pytest.fixture
 def table(tmp_path):
     X, y = next(sea(500, batch_rows=500))

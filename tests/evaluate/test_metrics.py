@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from driftree.evaluate import score
+from driftree.evaluate import score, score_numbers
 
 CLOSE = 1e-12
 
@@ -56,3 +56,36 @@ def test_no_prediction_is_a_wrong_one():
 def test_nothing_to_score_is_an_error():
     with pytest.raises(ValueError, match="without rows"):
         score(np.empty(0, dtype=int), np.empty(0, dtype=int))
+    with pytest.raises(ValueError, match="without rows"):
+        score_numbers(np.empty(0), np.empty(0))
+
+
+# ---------------------------------------------------------------------- numbers
+@given(st.integers(2, 60), st.sampled_from([1e-9, 1.0, 1e12]), st.integers(0, 2**20))
+def test_scores_of_numbers_equal_those_of_scikit_learn(n_rows, scale, seed):
+    rng = np.random.default_rng(seed)
+    truth, predicted = scale * rng.normal(size=(2, n_rows))
+    ours = score_numbers(truth, predicted)
+    assert ours.mae == pytest.approx(metrics.mean_absolute_error(truth, predicted))
+    assert ours.rmse == pytest.approx(metrics.root_mean_squared_error(truth, predicted))
+    assert ours.r2 == pytest.approx(metrics.r2_score(truth, predicted))
+
+
+def test_r2_is_against_the_mean_so_far():
+    truth = np.array([9.0, 11.0])
+    assert score_numbers(truth, np.full(2, 4.0), mean=4.0).r2 == 0
+    assert score_numbers(truth, truth, mean=4.0).r2 == 1
+    assert np.isnan(score_numbers(np.full(3, 5.0), np.arange(3.0), mean=5.0).r2)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_infinitely_wrong(wrong):
+    assert score_numbers(np.zeros(2), np.array([0.0, wrong]), mean=1.0) == (
+        np.inf,
+        np.inf,
+        -np.inf,
+    )
+
+
+def test_very_large_numbers_have_scores():
+    assert score_numbers(np.array([1e200, -1e200]), np.zeros(2)) == pytest.approx((1e200, 1e200, 0))

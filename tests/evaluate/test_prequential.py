@@ -6,11 +6,19 @@ import numpy as np
 import pytest
 from river import datasets, linear_model, preprocessing
 from river.datasets import synth
-from sklearn.linear_model import SGDClassifier
+from sklearn.linear_model import SGDClassifier, SGDRegressor
 from sklearn.naive_bayes import GaussianNB
 
-from driftree import DynamicModelTreeClassifier
-from driftree.evaluate import LEARNERS, Evaluation, make_learner, prequential, score
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, FIMTDDRegressor
+from driftree.evaluate import (
+    LEARNERS,
+    Evaluation,
+    learners_for,
+    make_learner,
+    prequential,
+    score,
+    score_numbers,
+)
 from driftree.streams import agrawal, open_stream, sea
 from driftree.streams.rows import Rows
 from repeatable import figures
@@ -26,8 +34,15 @@ class Recorder:
         self.log.append(("predict", x["x0"]))
         return {0: 0.25, 1: 0.75}
 
+    def predict_one(self, x):
+        self.log.append(("predict", x["x0"]))
+        return 0.25
+
     def learn_one(self, x, y):
         self.log.append(("learn", x["x0"]))
+
+
+every_task = pytest.mark.parametrize("task", ["classification", "regression"])
 
 
 def numbered(n_batches, batch_rows):
@@ -68,9 +83,10 @@ def test_row_by_row_each_row_is_learnt_before_the_next_is_predicted():
 
 @pytest.mark.parametrize("delay", [0, 1, 2, 3, 5, 100])
 @pytest.mark.parametrize("step_rows", [None, 1, 2])
-def test_labels_that_come_later_are_learnt_later(delay, step_rows):
+@every_task
+def test_labels_that_come_later_are_learnt_later(delay, step_rows, task):
     model = Recorder()
-    list(prequential(model, numbered(5, 4), delay=delay, step_rows=step_rows))
+    list(prequential(model, numbered(5, 4), delay=delay, step_rows=step_rows, task=task))
     learnt_before = {}
     n_learnt = 0
     for kind, row in model.log:
@@ -233,6 +249,17 @@ def test_an_evaluation_goes_on_from_a_pickle():
         ({"step_rows": 0}, "step_rows must be at least 1"),
         ({"model": {}}, "no learner"),
         ({"model": "dmtt"}, "did you mean dmt"),
+        ({"model": "vfdt-mc", "task": "regression"}, "no learner 'vfdt-mc'"),
+        ({"task": "ranking"}, "task must be"),
+        ({"task": "regression", "classes": [1, 2]}, "classes are for classification"),
+        (
+            {"model": FIMTDDRegressor(), "task": "classification"},
+            "FIMTDDRegressor is for regression, but the task is classification",
+        ),
+        (
+            {"model": {"a": SGDClassifier(), "b": linear_model.LinearRegression()}},
+            "b is for regression, but the task is classification, as a says",
+        ),
     ],
 )
 def test_mistakes_are_named(arguments, words):
@@ -262,3 +289,105 @@ def test_ours_takes_classes_beforehand():
     model = DynamicModelTreeClassifier()
     list(prequential(model, sea(2000), classes=[0, 1, 2]))
     assert model.classes_.tolist() == [0, 1, 2]
+
+
+# ---------------------------------------------------------------------- numbers
+def lines(n_rows=3000, batch_rows=500, seed=1):
+    """Two lines that meet in an edge, in batches."""
+    X = np.random.default_rng(seed).uniform(-1, 1, (n_rows, 2))
+    y = 200 + 30 * np.abs(X[:, 0]) + 5 * X[:, 1]
+    return open_stream((X, y), batch=batch_rows, task="regression")
+
+
+@pytest.mark.parametrize("step_rows", [None, 1, 50])
+def test_scores_of_numbers_are_those_of_the_predictions_made(step_rows):
+    model, twin, stream = FIMTDDRegressor(), FIMTDDRegressor(), list(lines())
+    records = list(prequential(model, stream, step_rows=step_rows))
+    twin.partial_fit(*stream[0])
+    known = [stream[0][1]]
+    for record, (X, y) in zip(records, stream[1:], strict=True):
+        size = step_rows or len(y)
+        predicted = []
+        for start in range(0, len(y), size):
+            predicted.append(twin.predict(X[start : start + size]))
+            twin.partial_fit(X[start : start + size], y[start : start + size])
+        known.append(y)
+        scores = score_numbers(y, np.concatenate(predicted), np.concatenate(known).mean())
+        assert (record.mae, record.rmse, record.r2) == pytest.approx(scores)
+        assert np.isnan(record.f1)
+        assert (record.n_splits, record.n_leaves) == (twin.n_splits_, twin.n_leaves_)
+
+
+@pytest.mark.parametrize("name", learners_for("regression"))
+@pytest.mark.parametrize("step_rows", [None, 1])
+def test_every_learner_of_numbers_by_name_is_evaluated(name, step_rows):
+    records = list(prequential(name, lines(), task="regression", step_rows=step_rows))
+    assert [record.task for record in records] == ["regression"] * 5
+    assert records[-1].mae < {"mean": 10, "no-change": 14}.get(name, 9)
+    assert records[-1].n_splits >= 0
+    assert records[0].memory > 0
+
+
+def test_learners_of_numbers_of_both_libraries_say_what_they_are():
+    models = {
+        "dmt": "dmt",
+        "linear": SGDRegressor(random_state=1),
+        "river": preprocessing.StandardScaler() | linear_model.LinearRegression(),
+        "scaled": preprocessing.TargetStandardScaler(regressor=linear_model.LinearRegression()),
+        "ours": DynamicModelTreeRegressor(),
+    }
+    evaluation = Evaluation(models)
+    assert evaluation.task == "regression"
+    last = {r.learner: r for X, y in lines() for r in evaluation.take(X, y)}
+    assert max(record.mae for record in last.values()) < 12
+    assert repr(evaluation.learners["dmt"]) == "DynamicModelTreeRegressor()"
+
+
+def test_text_constants_and_missing_values_reach_every_learner_of_numbers():
+    rng = np.random.default_rng(1)
+    batches = []
+    for _ in range(4):
+        car = rng.choice(np.array(["van", "bus", None], dtype=object), size=200)
+        age = np.where(rng.random(200) < 0.1, np.nan, rng.uniform(20, 80, 200))
+        X = {"car": car, "age": age, "same": np.ones(200), "rare": (rng.random(200) < 0.01) * 1e9}
+        batches.append((X, np.where(car == "van", 300.0, 100.0) + np.nan_to_num(age)))
+    learners = {name: name for name in learners_for("regression")}
+    for step_rows in (None, 1):
+        records = prequential(learners, batches, task="regression", step_rows=step_rows)
+        last = {record.learner: record for record in records}
+        assert last.keys() == learners.keys()
+        assert last["dmt"].mae < 15
+        assert max(record.mae for record in last.values()) < 200  # none diverges
+
+
+def test_an_untaught_learner_of_numbers_says_0():
+    for name in ("dmt", "htr"):
+        record = next(prequential(name, lines(), task="regression", pretrain=False))
+        assert record.mae == pytest.approx(next(iter(lines()))[1].mean())
+
+
+@pytest.mark.parametrize("name", ["dmt", "htr"])
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (np.array([0.0, np.nan]), "target of row 1 is nan"),
+        (np.array([np.inf, 1.0]), "target of row 0 is inf"),
+        (np.array(["a", "b"]), "must hold numbers, but the target of row 0 is 'a'"),
+    ],
+)
+def test_targets_that_are_no_numbers_are_refused_for_every_learner(name, wrong, words):
+    evaluation = Evaluation(name, task="regression")
+    evaluation.take(np.zeros((2, 1)), np.array([0.5, 1.5]))
+    with pytest.raises(ValueError, match="targets of rows 2 to 3 of the stream") as caught:
+        evaluation.take(np.zeros((2, 1)), wrong)
+    assert words in str(caught.value)
+
+
+def test_an_evaluation_of_numbers_goes_on_from_a_pickle():
+    stream, names = list(lines()), {"dmt": "dmt", "htr": "htr"}
+    whole = list(prequential(names, stream, delay=700, task="regression"))
+    evaluation = Evaluation(names, delay=700, task="regression")
+    records = [record for X, y in stream[:3] for record in evaluation.take(X, y)]
+    evaluation = pickle.loads(pickle.dumps(evaluation))
+    records += [record for X, y in stream[3:] for record in evaluation.take(X, y)]
+    assert figures(records) == figures(whole)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from driftree.evaluate import Record, RecordFile, prequential, read_records, slide, summarise
-from driftree.evaluate.records import FIELDS, write_records
+from driftree.evaluate.records import FIELDS, fields_of, write_records
 from driftree.streams import sea
 
 
@@ -38,9 +38,14 @@ def test_a_record_does_not_change():
     assert record.seconds == 4.0
 
 
+NUMBERS = {"f1": math.nan, "accuracy": math.nan, "kappa": math.nan, "log_loss": math.nan}
+NUMBERS |= {"mae": 0.1 + 0.2, "rmse": math.inf, "r2": -math.inf}  # it diverged
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_what_was_written_is_read(tmp_path, suffix):
-    records = [make_record(step, n_splits=step) for step in range(1, 6)]
+@pytest.mark.parametrize("scores", [{}, NUMBERS], ids=["labels", "numbers"])
+def test_what_was_written_is_read(tmp_path, suffix, scores):
+    records = [make_record(step, n_splits=step, **scores) for step in range(1, 6)]
     path = tmp_path / f"records.{suffix}"
     with RecordFile(path) as file:
         for i, record in enumerate(records):
@@ -70,6 +75,21 @@ def test_records_written_at_once_are_those_written_one_by_one(tmp_path, suffix):
     write_records(tmp_path / f"all.{suffix}", iter(records))
     one, at_once = (tmp_path / f"{name}.{suffix}" for name in ("one", "all"))
     assert one.read_bytes() == at_once.read_bytes()
+
+
+@pytest.mark.parametrize("scores", [{}, NUMBERS], ids=["labels", "numbers"])
+def test_a_file_has_the_scores_of_its_task_only(tmp_path, scores):
+    path, record = tmp_path / "records.csv", make_record(**scores)
+    write_records(path, [record])
+    header = path.read_text().splitlines()[0].split(",")
+    assert tuple(header) == fields_of(record.task)
+    assert ("f1" in header) != ("mae" in header)
+    assert ("f1" in summarise([record])["dmt, the 1st"]) == ("f1" in header)
+
+
+def test_a_file_is_of_one_task(tmp_path):
+    with pytest.raises(ValueError, match="of classification cannot hold a record of regression"):
+        write_records(tmp_path / "records.csv", [make_record(), make_record(**NUMBERS)])
 
 
 @pytest.mark.parametrize("write", [RecordFile, lambda path: write_records(path, [])])

@@ -10,6 +10,7 @@ from driftree import DynamicModelTreeClassifier
 from driftree.explain import changes
 from driftree.learn import history as history_module
 from driftree.learn.events import Condition, Prune, Split
+from readable_models import NUMBERS, paper
 
 
 @pytest.fixture(scope="module")
@@ -186,3 +187,24 @@ def test_a_difference_names_what_went_what_came_and_why(model):
     assert str(model.diff(last.step, last.step)) == "Nothing changed."
     with pytest.raises(ValueError, match="must not be later"):
         model.diff(5, 4)
+
+
+def test_the_papers_nodes_say_how_near_they_are_to_a_change():
+    for node in paper().tree_at(paper()._tree.engine.n_steps).nodes:
+        assert " required." in paper().why(node=node)
+
+
+@pytest.mark.parametrize("make", NUMBERS.values(), ids=NUMBERS)
+def test_changes_of_a_regressor_are_told_like_those_of_a_classifier(make):
+    model = make()
+    log = model.history()
+    assert log["why"].tolist() == [str(event) for event in model.events_]
+    assert not log["why"].str.contains("label|probab|odds|nan").any()
+    assert log["loss_before"].sub(log["loss_after"]).sub(log["gain"]).abs().max() < 1e-6
+    last = model.events_[-1]
+    assert model.why() == str(last)
+    for node in model.tree_at(last.step).nodes:
+        assert f"Node {node}, " in model.why(node=node)
+    first = model._tree.history.first_step
+    after = [event for event in model.events_ if event.step > first]
+    assert model.diff(first, last.step).events == after

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.explain.contributions import explain, explain_one
 from driftree.explain.text import percent
 
@@ -97,6 +97,100 @@ def test_contributions_add_up_to_the_decision_function(n_labels, parameters):
         assert why[i].label == (model.classes_[1] if n_labels == 2 else None)
         assert (why[i].deviation is None) == (parameters == PAPER)
         assert (why[i].intervals is None) == (parameters == PAPER or n_labels != 2)
+
+
+def make_target(frame):
+    """A number that needs a split on age."""
+    score = (frame["income"] - 3000) / 80 + 10 * frame["owner"] + 20.0 * (frame["car"] == "van")
+    return (500 + np.where(frame["age"] > 50, -score, score)).astype(float)
+
+
+def learn_numbers(factor=1.0, shift=0.0, **parameters):
+    frame = make_frame()
+    y = factor * make_target(frame) + shift
+    if "setting" not in parameters:
+        parameters["absent"] = "missing"
+    model = DynamicModelTreeRegressor(**parameters)
+    for row, number in zip(frame.to_dict("records"), y.tolist(), strict=True):
+        model.learn_one(row, number)
+    return model
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"follow_target": False}, {"loss": "student"}, {"max_bends": 0}, PAPER],
+    ids=["measured", "own inputs only", "student", "lines", "paper"],
+)
+def test_contributions_add_up_to_the_number(parameters):
+    model = learn_numbers(**parameters)
+    frame = make_frame(300, seed=2)
+    why, expected = explain(model, frame), model.predict(frame)
+    np.testing.assert_allclose(why.base_values + why.values.sum(axis=1), expected, rtol=1e-12)
+    np.testing.assert_array_equal(why.predictions, expected)
+    assert why.leaves.tolist() == model.apply(frame).tolist()
+    for i in (0, 7, 11, -1):
+        one = why[i]
+        assert (one.prediction, one.probabilities, one.label) == (expected[i], {}, None)
+        assert total(one) == pytest.approx(expected[i], rel=1e-12)
+        assert (one.deviation is None) == (one.intervals is None) == (parameters == PAPER)
+        if one.intervals:
+            low, high = one.intervals["y"]
+            assert low < one.prediction < high
+            assert high - low == pytest.approx(2 * 1.96 * one.deviation)
+        assert one.error == pytest.approx(
+            math.sqrt(model._tree.engine.spread(int(model._tree.engine.model[one.leaf])))
+        )
+    assert len(why[:5]) == len(why[:5].predictions) == 5
+
+
+def test_what_is_said_of_a_number_is_in_its_unit():
+    factor, shift = 1e-3, 7e4
+    plain, other = learn_numbers(), learn_numbers(factor, shift)
+    frame = make_frame(50, seed=2)
+    ours, theirs = explain(plain, frame), explain(other, frame)
+    assert ours.leaves.tolist() == theirs.leaves.tolist()
+    np.testing.assert_allclose(theirs.values, factor * ours.values, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(theirs.base_values, factor * ours.base_values + shift, rtol=1e-9)
+    np.testing.assert_allclose(theirs.deviations, factor * ours.deviations, rtol=1e-4)
+    assert theirs[0].error == pytest.approx(factor * ours[0].error, rel=1e-4)
+
+
+def test_what_the_model_knows_itself_is_explained_like_other_features():
+    model = learn_numbers()
+    row = {"age": 30.0, "income": 3000.0, "car": "van", "owner": 1.0}
+    why = explain_one(model, row)
+    assert list(why.row) == ["last y", "last 3 y", "last 20 y", *row]
+    assert why.row["last y"] == make_target(make_frame())[-1]
+    assert why.unknown == ()
+    assert "Not known" not in str(why)
+
+
+def test_the_words_of_a_number():
+    model = learn_numbers(follow_target=False)
+    why = explain_one(model, {"age": 30.0, "income": 3000.0, "car": "van", "owner": 1.0})
+    first, rule, heading, *ledger, sums, certainty = str(why).split("\n")
+    assert first == f"Prediction: {why.prediction:.2f}, with an error of about {why.error:.2f}"
+    assert rule.startswith("Rule: age <= ")
+    assert heading == "What makes the number, compared with an average row:"
+    assert [float(line.split()[0]) for line in ledger] == pytest.approx(
+        [value for value in why.contributions.values() if value], abs=0.0051
+    )
+    assert sums == f"    An average row has {why.intercept:.2f}, this one {why.prediction:.2f}."
+    low, high = why.intervals["y"]
+    assert f"between {low:.2f} and {high:.2f} (95% interval)" in certainty
+    with pytest.raises(ValueError, match="a number has no labels"):
+        why.to_shap(label="high")
+    paper = explain_one(learn_numbers(**PAPER), {"age": 30.0})
+    assert "Certainty: not known" in str(paper)
+
+
+def test_numbers_go_to_shap():
+    shap = pytest.importorskip("shap")
+    why = explain(learn_numbers(), make_frame(20, seed=2))
+    whole, one = why.to_shap(), why[3].to_shap()
+    assert isinstance(one, shap.Explanation)
+    np.testing.assert_allclose(whole.base_values + whole.values.sum(axis=1), why.predictions)
+    assert one.base_values + one.values.sum() == pytest.approx(why.predictions[3])
 
 
 def test_a_tree_gives_each_row_the_rule_and_model_of_its_leaf(model):

@@ -8,7 +8,15 @@ from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
 from driftree.explain.describe import leaf_models
 from driftree.explain.outline import outline
 from driftree.explain.text import export_text
-from readable_models import MODELS, feed_arrays, feed_mixed_frames, learn, make_rows
+from readable_models import (
+    MODELS,
+    feed_arrays,
+    feed_mixed_frames,
+    learn,
+    make_numbers,
+    make_rows,
+    numbers,
+)
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +131,17 @@ def test_effects_are_the_weights_of_inputs_on_one_scale(make):
             assert sorted(effects.values(), key=abs, reverse=True) == list(effects.values())
             for name, weight in weights.items():
                 assert effects[name] == pytest.approx(weight * units[name])
+
+
+def test_mean_and_error_of_a_leaf_are_those_of_its_rows():
+    model, (columns, y) = numbers(), make_numbers()
+    predicted = model.predict(columns)
+    places = model.apply(columns)
+    assert model.n_leaves_ > 1
+    for leaf in leaf_models(model):
+        here = np.flatnonzero(places == leaf.leaf)[-500:]
+        assert leaf.mean == pytest.approx(predicted[here].mean(), abs=8)
+        assert leaf.error == pytest.approx((y - predicted)[here].std(), rel=0.5)
 
 
 def test_an_effect_is_that_of_two_standard_deviations():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.explain.describe import leaf_models
 from driftree.explain.export import to_dict, to_dot
 from driftree.explain.rules import rules
@@ -67,7 +67,10 @@ def height(curve, value):
 
 
 def score(data, row):
-    """Return the leaf and the probabilities by the exported data and its documentation alone."""
+    """Return the leaf and the probabilities by the exported data and its documentation alone.
+
+    Of a regressor, the leaf and the number.
+    """
     node = data["tree"]
     while "condition" in node:
         test = node["condition"]
@@ -84,6 +87,8 @@ def score(data, row):
             found |= {own["feature"]} if is_found else set()
         logit += sum(height(curve, row.get(curve["feature"])) for curve in model["curves"])
         logits.append(logit + sum(v for name, v in model["unknown"].items() if name not in found))
+    if data["link"] == "identity":
+        return node["node"], logits
     if len(data["labels"]) == 1:
         return node["node"], [1.0]
     if len(logits) == 1:
@@ -132,6 +137,11 @@ def make_far_rows():
 
 def learn_columns(n_labels, **settings):
     columns, logit = make_columns(12_000)
+    if n_labels is None:
+        model = DynamicModelTreeRegressor(**settings or {"absent": "missing"})
+        for *values, number in zip(*columns.values(), (1e4 + 100 * logit).tolist(), strict=True):
+            model.learn_one(dict(zip(columns, values, strict=True)), number)
+        return model
     y = np.digitize(logit, {1: [], 2: [0.0], 3: [-2.0, 2.0]}[n_labels])
     model = DynamicModelTreeClassifier(**settings)
     for rows in np.split(np.arange(len(y)), 60):
@@ -143,7 +153,7 @@ PAPER = {"setting": "paper", "epsilon": 0.5, "gain_step": 2.0, "max_nodes": 15}
 
 
 @pytest.mark.parametrize("settings", [{}, PAPER], ids=["measured", "paper"])
-@pytest.mark.parametrize("n_labels", [1, 2, 3])
+@pytest.mark.parametrize("n_labels", [1, 2, 3, None], ids=lambda own: own or "numbers")
 def test_the_exported_tree_predicts_as_the_model_does(n_labels, settings):
     model = learn_columns(n_labels, **settings)
     assert n_labels == 1 or model.n_leaves_ > 1
@@ -159,9 +169,12 @@ def test_an_exported_noise_floor_predicts_as_the_model_does():
 def assert_same_predictions(model, rows):
     data = json.loads(json.dumps(to_dict(model), allow_nan=False))
     for row in rows:
-        expected = model.predict_proba_one(row)
         leaf, found = score(data, row)
         assert leaf == model.explain_one(row).leaf
+        if data["link"] == "identity":
+            assert found == pytest.approx([model.predict_one(row)], rel=1e-9)
+            continue
+        expected = model.predict_proba_one(row)
         assert dict(zip(data["labels"], found, strict=True)) == pytest.approx(expected, abs=1e-9)
 
 
@@ -175,8 +188,13 @@ def test_json_holds_all_leaves_without_nan(make):
     leaves, rest = [], [data["tree"]]
     while rest:
         node = rest.pop()
-        assert sum(node["probabilities"]) == pytest.approx(1.0)
-        assert len(node["probabilities"]) == len(data["labels"]) == len(model.classes_)
+        if data["link"] == "identity":
+            assert (node["probabilities"], data["labels"]) == ([], [])
+            assert node["error"] > 0
+        else:
+            assert sum(node["probabilities"]) == pytest.approx(1.0)
+            assert len(node["probabilities"]) == len(data["labels"]) == len(model.classes_)
+            assert (node["mean"], node["error"]) == (None, None)
         if "condition" in node:
             assert node["condition"]["feature"] in data["features"]
             rest += [node["right"], node["left"]]
@@ -188,6 +206,7 @@ def test_json_holds_all_leaves_without_nan(make):
         )
         assert node["share"] == (None if np.isnan(leaf.share) else leaf.share)
         assert node["probabilities"] == list(rule.probabilities.values())
+        assert (node["mean"], node["error"]) == (rule.mean, rule.error)
         assert (node["since_step"], node["since_row"]) == (rule.since_step, rule.since_row)
         models = zip(node["models"], leaf.weights.items(), strict=True)
         for own, (label, weights) in models:
@@ -252,10 +271,9 @@ def test_dot_is_well_formed_and_has_every_node_and_edge(make):
         label = labels[rule.leaf]
         assert ("no rows yet" if np.isnan(rule.share) else "% of rows") in label
         if rule.weights:
-            likely = max(rule.weights, key=lambda label: rule.probabilities[label])
-            assert sum(line[:1] in ("+", "-") for line in label.split("\n")) == len(
-                rule.weights[likely]
-            )
+            likely = max(rule.weights, key=lambda label: rule.probabilities.get(label, 1.0))
+            lines = [own for own in rule.weights[likely] if own.curve is None]
+            assert sum(line[:1] in ("+", "-") for line in label.split("\n")) == len(lines)
 
 
 def test_text_from_data_is_drawn_as_it_is():

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.explain.losses import LossRise, loss_by_node, loss_course, loss_rises
 
 N_ROWS, CHANGE = 24_000, 15_000
@@ -49,6 +49,35 @@ def test_drift_is_found_and_told_local_or_global(where, kind):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_noise_is_no_drift(seed):
     assert loss_rises(learn("nowhere", seed)) == []
+
+
+@functools.cache
+def learn_numbers(where, factor=1.0, seed=1):
+    """Lines on either side of a step; later another rule for no rows, one side, or all."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(8000, 3))
+    y = np.where(X[:, 0] > 0, 5 + 2 * X[:, 1], -2 * X[:, 1]) + rng.normal(0, 0.3, len(X))
+    is_turned = {"nowhere": False, "half": X[:, 0] > 0, "everywhere": True}[where]
+    y = np.where(is_turned & (np.arange(len(X)) >= 5000), 3 * X[:, 2] - y, y)
+    model = DynamicModelTreeRegressor(follow_target=False, max_bends=0, absent="missing")
+    for row, number in zip(X.tolist(), (factor * y).tolist(), strict=True):
+        model.learn_one({f"x{j}": value for j, value in enumerate(row)}, number)
+    return model
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e-6])
+@pytest.mark.parametrize(
+    ("where", "kinds"),
+    [("nowhere", []), ("half", ["local"]), ("everywhere", ["global"])],
+)
+def test_drift_of_numbers_is_found_whatever_their_unit(where, kinds, factor):
+    model = learn_numbers(where, factor)
+    rises = [rise for rise in loss_rises(model) if rise.stop >= 5000]
+    assert [rise.kind for rise in rises][:1] == kinds
+    for rise in rises[:1]:
+        assert rise.start <= 5000 < rise.stop
+    course = loss_course(model)
+    assert np.nanmean(course.tree) < np.nanmean(course.root)
 
 
 def test_nodes_of_a_level_divide_the_rows():

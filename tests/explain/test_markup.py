@@ -12,7 +12,8 @@ from driftree import DynamicModelTreeClassifier
 from driftree.explain.describe import leaf_models
 from driftree.explain.markup import tree_html
 from driftree.explain.rules import rules
-from readable_models import FEEDS, MODELS, just_split, learn, many, noisy, one_label
+from driftree.explain.text import write_number
+from readable_models import FEEDS, MODELS, just_split, learn, many, noisy, numbers, one_label
 
 ALL_MODELS = {**MODELS, "just split": just_split}
 
@@ -66,6 +67,14 @@ def test_text_from_data_stays_text():
     assert '"></b> label\\l ' in page.text
     titles = [value for name, value in page.attributes if name == "title"]
     assert any(re.fullmatch(r"(?s)<script>.*so on \d [<>].*", title) for title in titles)
+
+
+def test_leaves_of_a_regressor_say_shares_means_and_weights():
+    page = Page(tree_html(numbers()))
+    for rule in rules(numbers()):
+        assert f"mean {write_number(rule.mean, rule.unit)} {rule.share:.0%} of rows" in page.text
+    assert "y: " in page.text
+    assert "log-odds" not in page.text
 
 
 def test_leaves_say_shares_labels_and_weights():

@@ -20,7 +20,8 @@ def test_leaves_are_those_of_leaf_models(name):
     for node, leaf in zip(found, leaf_models(model), strict=True):
         assert node.share == pytest.approx(leaf.share, nan_ok=True)
         assert node.effects == leaf.effects
-        if leaf.rows:
+        assert (node.mean, node.error) == (leaf.mean, leaf.error)
+        if leaf.rows and leaf.mean is None:
             assert sum(node.probabilities.values()) == pytest.approx(1.0)
         else:
             assert node.probabilities is None

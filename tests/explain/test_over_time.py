@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from driftree import DynamicModelTreeClassifier
+from driftree.explain.describe import leaf_models
 from driftree.explain.over_time import _follow_sign, gain_race, weights_over_time
-from readable_models import learn, many
+from readable_models import learn, many, numbers, paper_numbers
 
 
 @pytest.fixture(scope="module")
@@ -131,3 +132,17 @@ def test_without_a_history_there_is_no_course():
     for ask in (gain_race, weights_over_time):
         with pytest.raises(ValueError, match="make it with keep_history=True"):
             ask(model)
+
+
+@pytest.mark.parametrize("make", [numbers, paper_numbers])
+def test_the_weights_of_a_number_are_in_its_unit(make):
+    model = make()
+    [leaf] = [leaf for leaf in leaf_models(model) if leaf.leaf == weights_over_time(model).leaf]
+    course = weights_over_time(model)
+    assert course.label == "y"
+    last = {name: values[-1] for name, values in course.effects.items()}
+    strongest = next(iter(leaf.effects["y"]))
+    assert last[strongest] == pytest.approx(leaf.effects["y"][strongest], rel=0.5)
+    assert gain_race(model).gains
+    with pytest.raises(ValueError, match="a number has no labels"):
+        weights_over_time(model, label="y")

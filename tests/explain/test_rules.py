@@ -9,7 +9,18 @@ from sklearn.exceptions import NotFittedError
 from driftree import DynamicModelTreeClassifier
 from driftree.explain.describe import leaf_models
 from driftree.explain.rules import rules
-from readable_models import FEEDS, MODELS, just_split, learn, make_rows, many, noisy, one_label
+from driftree.explain.text import write_number
+from readable_models import (
+    FEEDS,
+    MODELS,
+    just_split,
+    learn,
+    make_rows,
+    many,
+    noisy,
+    numbers,
+    one_label,
+)
 
 
 def test_same_rules_from_dicts_arrays_and_frames():
@@ -27,8 +38,10 @@ def test_rules_say_what_the_leaf_models_say(make):
             (leaf.leaf, leaf.path, leaf.rows, leaf.floor)
         )
         assert rule.share == pytest.approx(leaf.share, nan_ok=True)
-        assert list(rule.probabilities) == list(model.classes_)
-        assert sum(rule.probabilities.values()) == pytest.approx(1.0)
+        assert list(rule.probabilities) == list(getattr(model, "classes_", ()))
+        assert (rule.mean, rule.error, rule.unit) == (leaf.mean, leaf.error, leaf.unit)
+        if rule.mean is None:
+            assert sum(rule.probabilities.values()) == pytest.approx(1.0)
         assert list(rule.weights) == list(leaf.weights)
         for label, weights in rule.weights.items():
             strongest = list(leaf.effects[label])[: len(weights)]
@@ -40,6 +53,14 @@ def test_rules_say_what_the_leaf_models_say(make):
                     assert own.weight == leaf.weights[label][own.name]
                 assert own.effect == leaf.effects[label][own.name]
         assert (rule.since_step is None) == (getattr(model._tree, "history", None) is None)
+
+
+def test_a_rule_of_a_regressor_says_mean_error_and_what_moves_the_number():
+    for rule in rules(numbers()):
+        text = str(rule)
+        assert f": {write_number(rule.mean, rule.unit)} on the average, predicted with an" in text
+        assert "y rises with" in text or "y falls with" in text or ", y " in text
+        assert "log-odds" not in text
 
 
 def test_probabilities_are_the_labels_of_the_rows_that_reached_the_leaf():

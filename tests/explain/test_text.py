@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from driftree import DynamicModelTreeClassifier, export_text
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, export_text
 from driftree.explain.describe import leaf_models
 from driftree.explain.export import to_dot
 from driftree.explain.markup import tree_html
-from driftree.explain.text import label_texts, one_line, shorten_together
+from driftree.explain.text import label_texts, one_line, shorten_together, write_number
+from driftree.learn.units import Unit
 from readable_models import FEEDS, just_split, learn, make_rows, many, noisy, one_label
 
 
@@ -158,3 +159,45 @@ def test_numbers_that_stand_for_levels_are_said():
     ours = DynamicModelTreeClassifier()
     ours.learn_one({"car": "van"}, 0)
     assert "in formulas" not in export_text(ours)
+
+
+@pytest.mark.parametrize(
+    ("factor", "shift"), [(1.0, 0.0), (30.0, 2e6), (1e-9, 0.0), (1e9, 1e12), (0.01, -3.0)]
+)
+def test_the_formula_of_a_number_can_be_computed_by_hand(factor, shift):
+    rng = np.random.default_rng(1)
+    X = rng.normal([40, 0], [5, 1], size=(3000, 2))
+    y = factor * (X @ [0.5, -2.0] + rng.normal(0, 0.1, 3000)) + shift
+    model = DynamicModelTreeRegressor(
+        follow_target=False, max_depth=0, max_bends=0, absent="missing"
+    )
+    for row, number in zip(X.tolist(), y.tolist(), strict=True):
+        model.learn_one({"age": row[0], "x": row[1]}, number)
+    leaf, formula = export_text(model, digits=4).split("\n")
+    assert re.fullmatch(r"\|--- leaf 0: 100% of rows, mean \S+, error about \S+", leaf)
+    left, right = formula.strip().split(" = ")
+    assert left == "y"
+    for age, x in X[:20].tolist():
+        found = eval(right, {"age": age, "x": x})
+        assert found == pytest.approx(model.predict_one({"age": age, "x": x}), abs=factor * 0.05)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (213.456, Unit(200.0, 45.0), "213.46"),
+        (0.0, Unit(0.0, 1.0), "0.000"),
+        (12345.678, Unit(0.0, 9e3), "12,346"),
+        (-1.5e-12, Unit(0.0, 1e-12), "-1.500e-12"),
+        (2e300, Unit(0.0, 1e300), "2.000e+300"),
+        (0.0, Unit(0.0, 1e-12), "0"),
+        (5.0, Unit(0.0, math.inf), "5.000"),
+        (17.23456, Unit(3.0, 1.0, has_log_link=True), "17.23"),
+    ],
+)
+def test_numbers_are_written_as_far_as_they_matter(value, unit, text):
+    assert float(write_number(value, unit).replace(",", "")) == pytest.approx(
+        float(text.replace(",", "")), abs=unit.factor * 1e-3 if unit.factor < math.inf else 1e-3
+    )
+    assert len(write_number(value, unit)) <= len(text)
+    assert write_number(value, unit, signed=True).lstrip("+") == write_number(value, unit)

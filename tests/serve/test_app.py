@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, load
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, FIMTDDRegressor, load
 from driftree.serve.app import make_app
 from driftree.serve.recovery import open_model
 from driftree.serve.requests import Limits
@@ -431,3 +431,76 @@ def test_no_other_page_may_read_the_answers(served):
         answer = ask(served[0], method, path, headers=headers)
         assert not [name for name in answer.headers if name.startswith("access-control")]
     assert ask(served[0], "GET", "/model").headers["cache-control"] == "no-store"
+
+
+# ---------------------------------------------------------------------- numbers
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    """The application of a regressor that has learnt batches through it, and that regressor."""
+    path = tmp_path_factory.mktemp("numbers") / "model.dmt"
+    recovered = start(path, new=True, task="regression")
+    app, batches = make_app(recovered.writer), draw_batches(100, seed=3, are_numbers=True)
+    assert ask(app, "POST", "/predict", {"rows": [{"a": 1}]}).status == 409
+    for i, batch in enumerate(batches):
+        body = {"rows": batch.rows, "targets": batch.labels, "weights": batch.weights}
+        answer = ask(app, "POST", "/learn", body, headers={"Idempotency-Key": batch.key})
+        assert answer.json == {"sequence": i + 1, "rows": len(batch.rows), "repeated": False}
+    yield app, learn_offline(batches, are_numbers=True)
+    recovered.writer.close()
+    os.close(recovered.lock)
+    assert to_bytes(load(path)) == to_bytes(learn_offline(batches, are_numbers=True))
+
+
+def test_numbers_are_those_of_the_model(numbers):
+    app, model = numbers
+    rows = [{"a": 0.5, "b": -1, "car": "van"}, {"a": None, "never seen": True}, {"car": "bus"}]
+    answer = ask(app, "POST", "/predict", {"rows": rows})
+    assert answer.status == 200
+    assert answer.json == {
+        "predictions": [model.predict_one(row) for row in rows],
+        "unknown": ["never seen"],
+    }
+    assert model.n_leaves_ == ask(app, "GET", "/model").json["n_leaves"]
+    summary = ask(app, "GET", "/model").json
+    assert (summary["kind"], summary["classes"]) == ("DynamicModelTreeRegressor", [])
+    assert summary["features"] == ["a", "b", "car", "late"]
+    assert "driftree_rows_seen" in ask(app, "GET", "/metrics").body.decode()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"rows": [{"a": 1}], "labels": [1]}, "targets: Field required"),
+        ({"rows": [{"a": 1}], "targets": ["1"]}, "targets, row 0 must be a number, got '1'"),
+        ({"rows": [{"a": 1}], "targets": [None]}, "targets, row 0 must be a number, got None"),
+        ({"rows": [{"a": 1}], "targets": [True]}, "targets, row 0 must be a number, got True"),
+        ({"rows": [{"a": 1}], "targets": [1e200]}, "beyond 1e+100: the target of row 0"),
+        ({"rows": [{"a": 1}], "targets": [1, 2]}, "X has 1 rows, but y has 2 numbers"),
+    ],
+)
+def test_targets_that_are_no_numbers_are_refused(numbers, body, words):
+    answer = ask(numbers[0], "POST", "/learn", body)
+    assert answer.status == 422
+    assert words in answer.json["detail"]
+
+
+def test_the_schema_says_what_is_predicted(numbers, served):
+    for app, what in ((numbers[0], "targets"), (served[0], "labels")):
+        learn = ask(app, "GET", "/openapi.json").json["paths"]["/learn"]["post"]
+        body = learn["requestBody"]["content"]["application/json"]["schema"]
+        assert sorted(body["required"]) == sorted(["rows", what])
+
+
+def test_fimtdd_serves_numbers_and_does_not_explain_them():
+    X = np.random.default_rng(1).normal(size=(500, 2))
+    model = FIMTDDRegressor().partial_fit(X, X[:, 0])
+    app = make_app(keep(model))
+    answer = ask(app, "POST", "/predict", {"rows": [{"x0": 0.5, "x1": 0.0}]})
+    assert answer.json["predictions"] == [model.predict_one({"x0": 0.5, "x1": 0.0})]
+    assert ask(app, "POST", "/explain", {"row": {"x0": 1}}).status == 409
+
+
+def test_a_task_is_for_a_new_model(tmp_path):
+    FIMTDDRegressor().save(tmp_path / "model.dmt")
+    with pytest.raises(ValueError, match="--task is for --new"):
+        open_model(tmp_path / "model.dmt", task="regression")

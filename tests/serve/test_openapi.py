@@ -11,11 +11,12 @@ ROUTES = [("POST", "/predict"), ("POST", "/learn"), ("POST", "/explain"), ("GET"
 ROUTES += [("GET", f"/{name}") for name in ("events", "metrics", "model", "model/file", "health")]
 
 
-@pytest.fixture(scope="module")
-def schema(tmp_path_factory):
+@pytest.fixture(scope="module", params=[False, True], ids=["labels", "numbers"])
+def schema(tmp_path_factory, request):
     """What a server that has learnt something says of itself."""
     path = tmp_path_factory.mktemp("api") / "model.dmt"
-    learn_offline(draw_batches(20)).save(path)
+    kind = {"are_numbers": request.param}
+    learn_offline(draw_batches(20, **kind), **kind).save(path)
     with serving(path) as server:
         yield schemathesis.openapi.from_url(f"{server.address}/openapi.json")
         code, words = server.end()

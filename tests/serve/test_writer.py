@@ -60,14 +60,18 @@ def release(recovered):
     os.close(recovered.lock)
 
 
-def test_wherever_the_process_ends_what_was_acknowledged_is_there(tmp_path, monkeypatch):
-    batches = draw_batches(8, most_rows=4)
+@pytest.mark.parametrize("are_numbers", [False, True], ids=["labels", "numbers"])
+def test_wherever_the_process_ends_what_was_acknowledged_is_there(
+    tmp_path, monkeypatch, are_numbers
+):
+    batches = draw_batches(8, most_rows=4, are_numbers=are_numbers)
     groups = [batches[:1], batches[1:4], batches[4:7], batches[7:]]
-    whole, n_crashes = to_bytes(learn_offline(batches)), 0
+    whole, n_crashes = to_bytes(learn_offline(batches, are_numbers=are_numbers)), 0
+    task = "regression" if are_numbers else "classification"
     for n in range(1, 1000):
         path = tmp_path / str(n) / "model.dmt"
         path.parent.mkdir()
-        first = open_model(path, new=True, snapshot_every=8)
+        first = open_model(path, new=True, snapshot_every=8, task=task)
         acknowledged, ended = [], True
         with monkeypatch.context() as patch:
             crashing = CrashingOs(n)
@@ -88,7 +92,8 @@ def test_wherever_the_process_ends_what_was_acknowledged_is_there(tmp_path, monk
         second = open_model(path, snapshot_every=8)
         n_known = second.writer.sequence
         assert n_known >= len(acknowledged)
-        assert to_bytes(second.writer.model) == to_bytes(learn_offline(batches[:n_known]))
+        known = learn_offline(batches[:n_known], are_numbers=are_numbers)
+        assert to_bytes(second.writer.model) == to_bytes(known)
         commit(second.writer, batches)  # all of them again, with the same keys
         assert to_bytes(second.writer.model) == whole
         assert second.writer.sequence == len(batches)

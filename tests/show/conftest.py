@@ -12,6 +12,7 @@ from driftree.learn import constants
 from driftree.learn import history as history_module
 from driftree.show.report import report
 from hostile import N_ROWS, TITLE, learn, learn_much, learn_shift, make_records
+from readable_models import numbers
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def models(quick_pace):
         whole, without = learn(), learn(keep_history=False)
         patch.setattr(history_module, "MAX_EVENTS", 20)
         models = {"whole": whole, "folded": learn(), "without": without}
-    models |= {"large": learn_much(), "shifted": learn_shift()}
+    models |= {"large": learn_much(), "shifted": learn_shift(), "numbers": numbers()}
     assert {event.kind for event in whole.events_} == set(KINDS)
     assert models["folded"]._tree.history.first_step > 0
     return models

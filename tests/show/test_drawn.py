@@ -17,7 +17,7 @@ from driftree.show.style import DOWN, OTHERS, PALETTE, UP, write_signed
 from driftree.show.tree_parts import MAX_LEAVES, hide_small
 from driftree.show.trees import plot_tree
 from picture_models import changing, explain_first, large, texts_of
-from readable_models import just_split, learn, many, noisy, one_label
+from readable_models import just_split, learn, many, noisy, numbers, one_label
 
 
 def colour_of(patch):
@@ -50,6 +50,37 @@ def assert_bars(ax, bars, values):
         )
         assert number.get_text() == write_signed(value)
         assert np.sign(number.get_position()[0] - end) == np.sign(value)
+
+
+# ---------------------------------------------------------------------- numbers
+def test_leaves_of_a_regressor_are_coloured_by_their_mean():
+    model = numbers()
+    ax = plot_tree(model)
+    means = {leaf.leaf: leaf.mean for leaf in model.leaf_models()}
+    stripes = [bar for bar in rectangles(ax) if bar.get_width() == pytest.approx(0.06)]
+    assert len(stripes) == len(means) > 1
+    light = {colour_of(bar): sum(bar.get_facecolor()[:3]) for bar in stripes}
+    assert len(light) == len(means)
+    ticks = [bar for bar in rectangles(ax) if bar.get_width() == pytest.approx(0.024)]
+    assert [*np.argsort([bar.get_x() for bar in ticks])] == [*np.argsort(list(means.values()))]
+    assert [*np.argsort(list(light.values()))] == [*np.argsort(list(means.values()))]
+    words = texts_of(ax)
+    assert not any("log-odds" in text or "label" in text for text in words)
+    assert any(text.startswith("mean ") for text in words)
+
+
+def test_contributions_to_a_number_lead_from_the_average_to_the_prediction():
+    why = numbers().explain_one({"hour": 6.0, "temp": 20.0, "kind": "work"})
+    ax = plot_contributions(why)
+    bars = [bar for bar in rectangles(ax) if bar.get_height() == pytest.approx(0.66)]
+    assert [bar.get_width() for bar in bars] == pytest.approx(list(why.contributions.values()))
+    assert bars[0].get_x() == pytest.approx(why.intercept)
+    assert bars[-1].get_x() + bars[-1].get_width() == pytest.approx(why.prediction)
+    assert ax.get_xlim()[0] > 0  # the axis is where the numbers are
+    assert ax.get_xlabel() == "y"
+    assert f"Predicted: {why.prediction:.1f}, with" in ax.get_title(loc="left")
+    with pytest.raises(ValueError, match="a number has no labels"):
+        plot_contributions(why, label="y")
 
 
 # ---------------------------------------------------------------------- the tree

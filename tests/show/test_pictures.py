@@ -23,7 +23,7 @@ from driftree.show.style import DOWN, MUTED, OTHERS, PALETTE, UP, cut, measure, 
 from driftree.show.timeline import plot_drift_by_level, plot_timeline
 from driftree.show.trees import plot_tree
 from picture_models import changing, explain_first, large, many_records, records, texts_of
-from readable_models import MODELS, learn, many, one_label
+from readable_models import MODELS, NUMBERS, learn, many, numbers, one_label, paper_numbers
 
 PICTURES = {
     "tree": plot_tree,
@@ -85,7 +85,7 @@ def assert_readable(ax):
 
 
 # ---------------------------------------------------------------------- all pictures
-@pytest.mark.parametrize("model", [learn, changing, large, many])
+@pytest.mark.parametrize("model", [learn, changing, large, many, numbers, paper_numbers])
 @pytest.mark.parametrize("name", PICTURES)
 def test_texts_fit_and_do_not_lie_on_each_other(name, model):
     assert_readable(PICTURES[name](model()))
@@ -153,7 +153,12 @@ def test_nothing_is_left_in_pyplot():
 def test_trees_of_all_kinds_are_drawn(name):
     model = MODELS[name]()
     lay_out(plot_tree(model))
-    lay_out(plot_timeline(model, records())[0])
+    if name in NUMBERS:
+        lay_out(plot_timeline(model)[0])
+        with pytest.raises(ValueError, match=r"the records have no MAE, .* but f1, accuracy, "):
+            plot_timeline(model, records())
+    else:
+        lay_out(plot_timeline(model, records())[0])
 
 
 def few_rows(n_rows):

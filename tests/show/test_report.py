@@ -13,11 +13,12 @@ from sklearn.exceptions import NotFittedError
 import quick
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
 from driftree.explain.changes import KINDS
+from driftree.explain.text import write_number
 from driftree.learn.events import join_path
 from driftree.show.report import report, to_json
 from driftree.show.report_leaves import _telling
 from driftree.show.scores import drift_spans
-from hostile import LABELS, LEVELS, N_ROWS, SCRIPT, TITLE, learn_much
+from hostile import LABELS, LEVELS, N_ROWS, SCRIPT, TITLE, learn_much, make_records
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
 
@@ -270,3 +271,25 @@ def test_new_leaves_have_no_shares_of_their_own(tmp_path):
 def test_labels_that_a_leaf_never_saw_have_no_weights():
     assert _telling({"a": 0.0, "b": 1.0, "c": 0.0}, ["a", "b", "c"]) == ["b"]
     assert _telling({"a": 1.0, "b": 0.0}, ["b"]) == ["b"]  # of two, one speaks about both
+
+
+def test_a_report_on_numbers_has_means_and_formulas_instead_of_labels(models, reports):
+    data, rules = read_data(reports["numbers"]), models["numbers"].rules()
+    assert (data["labels"], data["number"], data["metric"]) == ([], "y", "MAE")
+    for leaf, rule in zip(data["leaves"], rules, strict=True):
+        assert leaf["probabilities"] == []
+        assert leaf["mean"] == pytest.approx(rule.mean, rel=1e-6)
+        assert leaf["error"] == pytest.approx(rule.error, rel=1e-4)
+        assert leaf["mean_text"] == write_number(rule.mean, rule.unit)
+        assert leaf["formula"].startswith("y = ")
+        assert not leaf["is_new"]
+        assert {label for label, _, _ in leaf["weights"]} == {1}
+    headline = {row["name"]: row for row in data["headline"]}
+    assert "labels" not in headline
+    assert headline["mean prediction"]["more"].startswith("error about ")
+    assert {row["name"] for row in data["settings"]} >= {"loss", "follow_target"}
+    words = " ".join([data["tree_key"], data["loss_words"], data["lead"], data["time_words"]])
+    assert "label" not in words
+    with pytest.raises(ValueError, match="the records have no MAE"):
+        report(models["numbers"], make_records("dmt"), "unwritten.html")
+    assert not Path("unwritten.html").exists()

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from browsing import SIZES, find, focused, key, press, text_of, visible
+from driftree.explain.text import write_number
 from driftree.learn.events import join_path
 from hostile import LABELS, N_ROWS, SCRIPT, TITLE
 
@@ -49,6 +50,32 @@ def test_tree_replays_at_every_change(page, models, name):
         assert opened.execute_script(size, step) == len(expected)
         rules = [join_path(structure.path(node)) or "all rows" for node in structure.nodes]
         assert [spot["rule"] for spot in replayed] == rules
+
+
+def test_leaves_of_a_regressor_show_means_errors_and_formulas(page, models):
+    opened, rules = page("numbers"), models["numbers"].rules()
+    cards = find(opened, "#tree .leaf")
+    assert len(cards) == len(rules)
+    for card, rule in zip(cards, rules, strict=True):
+        assert write_number(rule.mean, rule.unit) in card.get_attribute("textContent")
+    rail = (
+        "const g = arguments[0].querySelector('.gauge .mean'); return Number(g.getAttribute('x1'))"
+    )
+    places = [opened.execute_script(rail, card) for card in cards]
+    means = [rule.mean for rule in rules]
+    assert sorted(range(len(rules)), key=places.__getitem__) == sorted(
+        range(len(rules)), key=means.__getitem__
+    )
+    for rule in rules:
+        opened.execute_script("chooseLeaf(arguments[0])", rule.leaf)
+        words = text_of(opened, "#reading")
+        assert write_number(rule.error, rule.unit) in words
+        assert "y = " in words
+        assert "what y gains when" in words
+    seen = text_of(opened, "main")
+    assert "log-odds" not in seen
+    assert "label" not in seen
+    assert write_number(rules[0].mean, rules[0].unit) in text_of(opened, "#rules")
 
 
 def test_known_drifts_are_marked(page):
@@ -178,7 +205,7 @@ def test_keyboard_is_enough(page, models):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_fits_both_widths_and_schemes(page, size, scheme):
-    for name in ("whole", "without", "large"):
+    for name in ("whole", "without", "large", "numbers"):
         opened = page(name, size, scheme)
         leaf = "chooseLeaf(Number(document.querySelector('.leaf').dataset.node))"
         for script in ("", leaf, f"goToChange(EVENTS.length - 1); {leaf}"):

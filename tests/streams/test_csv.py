@@ -323,3 +323,42 @@ def test_good_files_warn_of_nothing(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert open_stream(write_csv(tmp_path / "a"), on_bad_row="skip").bad_rows.count == 0
+
+
+# ---------------------------------------------------------------------- targets that are numbers
+def test_targets_are_numbers_also_if_the_first_thousand_are_whole():
+    lines = [f"{i},{i % 7}" for i in range(1500)] + ["0,2.5"]
+    text = "\n".join(["a,target", *lines, ""])
+    with pytest.raises(BadRowError, match=r"expected a whole number, as in the first rows, got '2"):
+        list(open_stream(io.StringIO(text)))
+    batches = list(open_stream(io.StringIO(text), task="regression"))
+    assert {y.dtype for _, y in batches} == {np.dtype(float)}
+    assert batches[-1][1][-1] == 2.5
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("?", "the target is missing"),
+        ("many", "expected a number"),
+        ("inf", "expected a finite number"),
+    ],
+)
+def test_targets_that_are_no_numbers_are_malformed(cell, words):
+    text = f"a,target\n1,2\n2,3\n3,{cell}\n"
+    with pytest.raises(BadRowError, match=f"line 4, column 'target': {words}"):
+        list(open_stream(io.StringIO(text), task="regression"))
+
+
+def test_targets_of_every_source_are_numbers():
+    X, y = np.zeros((3, 1)), np.array([1, 2, 3])
+    frame = pd.DataFrame({"a": [0.0, 0.0, 0.0], "target": y})
+    pairs = [({"a": 0.0}, label) for label in y.tolist()]
+    for source in ((X, y), frame, pairs, np.column_stack([X, y]), open_stream((X, y))):
+        [(_, found)] = open_stream(source, task="regression")
+        assert found.dtype == float
+        assert found.tolist() == [1, 2, 3]
+    with pytest.raises(ValueError, match="the targets of the array: y must hold numbers"):
+        list(open_stream((X, ["a", "b", "c"]), task="regression"))
+    with pytest.raises(ValueError, match="task must be"):
+        open_stream((X, y), task="ranking")

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import polars as pl
 
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 
 N_ROWS = 1500
 
@@ -98,6 +98,37 @@ def many():
     return model
 
 
+def make_numbers(n_rows=3000, seed=1):
+    """Columns and a target, around 200, with a split by the kind, a bend and missing values."""
+    rng = np.random.default_rng(seed)
+    hour = rng.integers(0, 24, n_rows).astype(float)
+    columns = {
+        "hour": hour,
+        "temp": rng.normal(12, 8, n_rows),
+        "kind": rng.choice(np.array(["work", "free"], object), n_rows),
+    }
+    at_work = 60 * np.sin(hour * np.pi / 12)
+    y = 200 + np.where(columns["kind"] == "work", at_work, 3 * (columns["temp"] - 12))
+    columns["temp"][::9] = np.nan
+    return columns, np.nan_to_num(y, nan=200.0) + rng.normal(0, 8, n_rows)
+
+
+@functools.cache
+def numbers(**settings):
+    """A regressor with a split and bends, fed row by row; not to be taught further."""
+    columns, y = make_numbers()
+    model = DynamicModelTreeRegressor(**settings or {"absent": "missing"})
+    for *values, number in zip(*columns.values(), y.tolist(), strict=True):
+        model.learn_one(dict(zip(columns, values, strict=True)), number)
+    return model
+
+
+@functools.cache
+def paper_numbers():
+    """A regressor of the paper's setting with a split."""
+    return numbers(setting="paper", epsilon=0.5, gain_step=2.0, max_nodes=5)
+
+
 def just_split():
     """A model at the moment of its first split: no row has reached a leaf yet."""
     model = DynamicModelTreeClassifier(categorical=("x2",))
@@ -108,4 +139,6 @@ def just_split():
     raise AssertionError("it was to be split")
 
 
-MODELS = {"measured": learn, "one label": one_label, "noise": noisy, "paper": paper, "many": many}
+LABELS = {"measured": learn, "one label": one_label, "noise": noisy, "paper": paper, "many": many}
+NUMBERS = {"numbers": numbers, "paper's numbers": paper_numbers}
+MODELS = LABELS | NUMBERS

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.learn.storage import container, models
 from driftree.serve.requests import LearnBatch, to_columns
 
 
-def draw_batches(n, seed=1, most_rows=20):
+def draw_batches(n, seed=1, most_rows=20, *, are_numbers=False):
     """Draw batches of numbers, text and missing values; features and labels come over time."""
     rng = np.random.default_rng(seed)
     batches = []
@@ -29,15 +29,16 @@ def draw_batches(n, seed=1, most_rows=20):
             if i > n // 2:
                 row["late"] = int(rng.integers(10))
             rows.append(row)
-            labels.append("up" if (a > 0) ^ (b > 0) else "down")
+            label = "up" if (a > 0) ^ (b > 0) else "down"
+            labels.append(200 + 30 * abs(a) + b if are_numbers else label)
         weights = rng.integers(0, 3, size=len(rows)).tolist() if i % 5 == 4 else None
         batches.append(LearnBatch(rows, labels, weights, key=f"{seed}-{i}"))
     return batches
 
 
-def learn_offline(batches):
+def learn_offline(batches, *, are_numbers=False):
     """Return a model that has learnt batches without any server."""
-    model = DynamicModelTreeClassifier()
+    model = DynamicModelTreeRegressor() if are_numbers else DynamicModelTreeClassifier()
     for batch in batches:
         model.learn_many(to_columns(batch.rows), batch.labels, batch.weights)
     return model

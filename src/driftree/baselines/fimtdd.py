@@ -1,4 +1,4 @@
-"""FIMT-DD, the model tree of Ikonomovska et al. (2011), as a classifier.
+"""FIMT-DD, the model tree of Ikonomovska et al. (2011), as the regressor it is, and a classifier.
 
 The kernels learn the rows one by one: they route a row, pass the error of its leaf back up to the
 Page-Hinkley tests of the inner nodes, train the leaf's linear model and count the row in the leaf's
@@ -6,21 +6,23 @@ split points. They stop where a decision is due: when a leaf is split, and when 
 is decided here, in `FIMTDDTree`.
 
 Ikonomovska, Gama and Dzeroski: Learning model trees from evolving data streams, Data Mining and
-Knowledge Discovery 23, 2011. The target is numeric there; here it is the indicator of each class.
+Knowledge Discovery 23, 2011. The target is numeric there; for the classifier it is the indicator of
+each class.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from driftree.learn._kernels import FimtddEngine
-from driftree.learn.faces import StreamClassifier
+from driftree.learn.faces import StreamClassifier, StreamRegressor
 from driftree.learn.nodes import TreeNodes
 from driftree.learn.parameters import FIMTDDParameters
 from driftree.learn.state import connect
+from driftree.learn.target import Labels, Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -29,10 +31,12 @@ if TYPE_CHECKING:
 
     from driftree.learn._kernels import SparseRows
     from driftree.learn.memory import Size
+    from driftree.learn.target import Codes
 
 DRIFT_ROWS = 30  # rows of an inner node before its mean error means anything
 STEP_ROWS = 1000  # rows handed to the kernels at a time
 LEAST_KEYS, MOST_KEYS, KEY_BUDGET = 16, 256, 16384  # of a leaf's search trees, as in the kernels
+NUMBER_SUMS = 3  # of a key, where the target is a number
 
 
 class SplitPoint(NamedTuple):
@@ -61,17 +65,19 @@ class FIMTDDTree(TreeNodes):
 
     engine: FimtddEngine
 
-    def __init__(self, parameters: FIMTDDParameters, n_classes: int) -> None:
+    def __init__(self, parameters: FIMTDDParameters, *, has_labels: bool) -> None:
         p = parameters
         self.parameters = p
+        self.has_labels = has_labels
         self.engine = FimtddEngine(
-            n_classes,
+            int(has_labels),
             learning_rate=p.learning_rate,
             grace_period=p.grace_period,
             drift_tolerance=p.drift_tolerance,
             drift_threshold=p.drift_threshold,
             drift_rows=DRIFT_ROWS,
             max_nodes=p.max_nodes,
+            has_labels=has_labels,
         )
         super().__init__(self.engine)
 
@@ -79,7 +85,7 @@ class FIMTDDTree(TreeNodes):
     def learn(
         self,
         X: NDArray[np.float64],
-        y: NDArray[np.int32],
+        y: Codes,
         w: NDArray[np.float64],
         sparse: SparseRows | None = None,
     ) -> None:
@@ -138,7 +144,7 @@ class FIMTDDTree(TreeNodes):
     # ------------------------------------------------------------------ what the estimator needs
     def leaf_bytes(self, size: Size) -> int:
         """Return the bytes of a tree of one leaf: its model, and a search tree per feature."""
-        key = 2 + max(2, size.n_classes)
+        key = 2 + (max(2, size.n_classes) if self.has_labels else NUMBER_SUMS)
         n_keys = max(LEAST_KEYS, min(MOST_KEYS, KEY_BUDGET // key))
         return 8 * (size.n_weights + size.n_features * (n_keys * key + size.n_classes))
 
@@ -166,7 +172,48 @@ class FIMTDDTree(TreeNodes):
             raise ValueError("a tree of FIMT-DD has no history")
 
 
-class FIMTDDClassifier(StreamClassifier):
+class FIMTDD:
+    """What classifier and regressor share: the parameters, and how a tree is made."""
+
+    def __init__(
+        self,
+        *,
+        learning_rate: float = 0.01,
+        delta: float = 0.01,
+        tie_threshold: float = 0.05,
+        grace_period: int = 200,
+        drift_tolerance: float = 0.005,
+        drift_threshold: float = 50.0,
+        categorical: Sequence[Hashable] | None = None,
+        max_nodes: int = 255,
+        max_depth: int = 20,
+    ) -> None:
+        self.learning_rate = learning_rate
+        self.delta = delta
+        self.tie_threshold = tie_threshold
+        self.grace_period = grace_period
+        self.drift_tolerance = drift_tolerance
+        self.drift_threshold = drift_threshold
+        self.categorical = categorical
+        self.max_nodes = max_nodes
+        self.max_depth = max_depth
+
+    # ------------------------------------------------------------------ for the parent classes
+    _target: ClassVar[type[Labels | Numbers]]
+
+    def _read_parameters(self, *, is_sparse: bool = False) -> FIMTDDParameters:
+        return FIMTDDParameters.of(self)
+
+    @classmethod
+    def _new_tree(
+        cls, parameters: FIMTDDParameters, categorical: Sequence[Hashable] | None
+    ) -> FIMTDDTree:
+        tree = FIMTDDTree(parameters, has_labels=cls._target is Labels)
+        connect(tree, categorical, indicators=True, target=cls._target)
+        return tree
+
+
+class FIMTDDClassifier(FIMTDD, StreamClassifier):
     """Model tree that splits by standard deviation and deletes branches whose error rises.
 
     FIMT-DD (Fast Incremental Model Tree with Drift Detection) is a baseline for
@@ -246,47 +293,72 @@ class FIMTDDClassifier(StreamClassifier):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        learning_rate: float = 0.01,
-        delta: float = 0.01,
-        tie_threshold: float = 0.05,
-        grace_period: int = 200,
-        drift_tolerance: float = 0.005,
-        drift_threshold: float = 50.0,
-        categorical: Sequence[Hashable] | None = None,
-        max_nodes: int = 255,
-        max_depth: int = 20,
-    ) -> None:
-        self.learning_rate = learning_rate
-        self.delta = delta
-        self.tie_threshold = tie_threshold
-        self.grace_period = grace_period
-        self.drift_tolerance = drift_tolerance
-        self.drift_threshold = drift_threshold
-        self.categorical = categorical
-        self.max_nodes = max_nodes
-        self.max_depth = max_depth
-
-    # ------------------------------------------------------------------ for the parent classes
     _is_stored = True  # in model files; a subclass is not
-    _tree: FIMTDDTree | None = None
-
-    def _read_parameters(self, *, is_sparse: bool = False) -> FIMTDDParameters:
-        return FIMTDDParameters.of(self)
-
-    @staticmethod
-    def _new_tree(
-        parameters: FIMTDDParameters, categorical: Sequence[Hashable] | None
-    ) -> FIMTDDTree:
-        tree = FIMTDDTree(parameters, n_classes=1)
-        connect(tree, categorical, indicators=True)
-        return tree
+    _target = Labels
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         # At this learning rate one pass over the 300 rows of scikit-learn's check is not enough
         # for its 83 %.
         tags.classifier_tags.poor_score = True
+        return tags
+
+
+class FIMTDDRegressor(FIMTDD, StreamRegressor):
+    """Model tree that splits by standard deviation and deletes branches whose error rises.
+
+    FIMT-DD as it was published, for a target that is a number; a baseline for
+    `DynamicModelTreeRegressor`. A leaf is split by the reduction of the target's standard deviation
+    as soon as the Hoeffding bound says that the best feature is better than the second best, or
+    that both are as good. The leaves hold perceptrons without a threshold, linear models that learn
+    by stochastic gradient descent. At each inner node a Page-Hinkley test watches the error of the
+    leaves below; when it has risen, the branch is deleted.
+
+    Rows are learnt one by one in their order, in batches as well.
+
+    Parameters
+    ----------
+    learning_rate, delta, tie_threshold, grace_period : optional
+        As for `FIMTDDClassifier`.
+    drift_tolerance, drift_threshold : float, optional
+        As for `FIMTDDClassifier`; errors are in standard deviations of the target.
+    categorical, max_nodes, max_depth : optional
+        As for `FIMTDDClassifier`.
+
+    Attributes
+    ----------
+    n_splits_, n_parameters_, n_nodes_, n_leaves_, depth_, n_rows_seen_ : int
+        As for `FIMTDDClassifier`.
+
+    See Also
+    --------
+    DynamicModelTreeRegressor : Splits, replaces and prunes by the measured loss.
+
+    Notes
+    -----
+    What the description leaves open is as for `FIMTDDClassifier`. The target is standardised by its
+    mean and deviation so far, so that results do not depend on its unit. A step of gradient descent
+    is at most so long that the row which it learns is met: many inputs cannot make it diverge.
+
+    Ikonomovska, Gama and Dzeroski: Learning model trees from evolving data streams, Data Mining
+    and Knowledge Discovery 23, 2011.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from driftree import FIMTDDRegressor
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(-1, 1, size=(8000, 2))
+    >>> y = 200 + 30 * np.abs(X[:, 0])
+    >>> model = FIMTDDRegressor().partial_fit(X[:7000], y[:7000])
+    >>> bool(model.score(X[7000:], y[7000:]) > 0.9), model.n_leaves_ > 1
+    (True, True)
+    """
+
+    _is_stored = True  # in model files; a subclass is not
+    _target = Numbers
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # as for the classifier
         return tags

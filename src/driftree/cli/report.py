@@ -20,6 +20,7 @@ from driftree.cli.run import (
     Source,
     Target,
     Text,
+    ToPredict,
     read_settings,
 )
 from driftree.cli.screen import Progress, consoles, one_line
@@ -32,6 +33,7 @@ def report(
     context: typer.Context,
     source: Source,
     target: Target = None,
+    task: ToPredict = "classification",
     models: Annotated[
         str,
         typer.Option(
@@ -60,6 +62,7 @@ def report(
             source,
             models=models,
             target=target,
+            task=task,
             batch=batch,
             categorical=categorical,
             text=text,

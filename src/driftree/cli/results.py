@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from driftree.evaluate.records import Record
+    from driftree.evaluate.records import Figure, Record
     from driftree.evaluate.runs import RunResult, RunSettings
+
+
+SAID = {
+    "classification": "F1: harmonic mean of weighted precision and recall.",
+    "regression": "R2: 0 is as good as the mean of the target so far, 1 is perfect.",
+}
 
 
 def conclude(
@@ -43,9 +49,9 @@ def conclude(
     n_batches = len({record.step for record in records})
     console.print(
         f"\nMeans over {n_batches:,} batch{'es' if n_batches > 1 else ''} of up to "
-        f"{first.batch_rows:,} rows, predicted before learnt; F1: harmonic mean of weighted "
-        "precision and recall. Splits and parameters: after each batch, counted as in the paper. "
-        "Rows/s: processor time, one thread. MB: at the end.",
+        f"{first.batch_rows:,} rows, predicted before learnt; {SAID[settings.task]} Splits and "
+        "parameters: after each batch, counted as in the paper. Rows/s: processor time, one "
+        "thread. MB: at the end.",
         style="dim",
     )
     if first.n_bad_rows:
@@ -73,11 +79,7 @@ def _report(
     """Write the story of the first Dynamic Model Tree among the learners; False if none is."""
     from driftree.show.provenance import tell_run
 
-    trees = [
-        name
-        for name in settings.learners
-        if isinstance(learners[name], driftree.DynamicModelTreeClassifier)
-    ]
+    trees = [name for name in settings.learners if _is_tree(learners[name])]
     if not trees:
         return False
     driftree.report(
@@ -93,7 +95,7 @@ def _report(
 
 def _tell_tree(console: Console, model: Any) -> None:
     """Print what a Dynamic Model Tree knows at the end, and what it changed last."""
-    if not isinstance(model, driftree.DynamicModelTreeClassifier):
+    if not _is_tree(model):
         return
     console.print("\nThe tree at the end:\n", style="bold")
     text = driftree.export_text(model, max_weights=4, width=console.width)
@@ -117,7 +119,7 @@ def _write_summary(
     learners: dict[str, dict[str, Any]] = {}
     for learner, figures in summarise(records).items():
         learners[learner] = {
-            name: None if math.isnan(mean) else {"mean": mean, "std": std}
+            name: {"mean": mean, "std": std} if math.isfinite(mean) else None
             for name, (mean, std) in figures.items()
             if name not in ("memory", "n_rows")
         }
@@ -180,17 +182,14 @@ def _tabulate(
         seconds = sum(record.seconds for record in group)
         n_bytes = memory.get(learner)
         rows.append(
-            {
-                "learner": learner,
-                "F1": str(figures["f1"]),
+            {"learner": learner}
+            | _first_scores(figures)
+            | {
                 "splits": _show(figures["n_splits"].mean, 1),
                 "rows/s": _show(n_tested / max(seconds, 1e-9), 0),
-                "accuracy": _show(figures["accuracy"].mean, 3),
-                "parameters": _show(figures["n_parameters"].mean, 0),
-                "kappa": _show(figures["kappa"].mean, 3),
-                "log loss": _show(figures["log_loss"].mean, 3),
-                "MB": _show(float("nan") if n_bytes is None else n_bytes / 1e6, 1),
             }
+            | _more_scores(figures, _show(figures["n_parameters"].mean, 0))
+            | {"MB": _show(float("nan") if n_bytes is None else n_bytes / 1e6, 1)}
         )
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     used = 0
@@ -204,5 +203,31 @@ def _tabulate(
     return table
 
 
+def _first_scores(figures: Mapping[str, Figure]) -> dict[str, str]:
+    """Return the scores that even a narrow screen shows."""
+    if "f1" in figures:
+        return {"F1": str(figures["f1"])}
+    return {"MAE": figures["mae"].to_text(), "R2": _show(figures["r2"].mean, 2)}
+
+
+def _more_scores(figures: Mapping[str, Figure], n_parameters: str) -> dict[str, str]:
+    """Return the others, and the parameters among them."""
+    if "f1" not in figures:
+        return {"RMSE": figures["rmse"].to_text(), "parameters": n_parameters}
+    return {
+        "accuracy": _show(figures["accuracy"].mean, 3),
+        "parameters": n_parameters,
+        "kappa": _show(figures["kappa"].mean, 3),
+        "log loss": _show(figures["log_loss"].mean, 3),
+    }
+
+
 def _show(figure: float, digits: int) -> str:
     return "-" if figure != figure else f"{figure:,.{digits}f}"  # noqa: PLR0124 (not a number)
+
+
+def _is_tree(model: Any) -> bool:
+    """Tell whether a learner can be reported on."""
+    from driftree.estimators import DynamicModelTree
+
+    return isinstance(model, DynamicModelTree)

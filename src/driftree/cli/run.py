@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CHECKPOINTS = "checkpoints"  # the folder of them, in that of the results
-COMPARED = "dmt,dmt-paper,fimtdd,vfdt-mc,vfdt-nba,ht-ada,efdt,majority"
+COMPARED: dict[Literal["classification", "regression"], str] = {
+    "classification": "dmt,dmt-paper,fimtdd,vfdt-mc,vfdt-nba,ht-ada,efdt,majority",
+    "regression": "dmt,dmt-paper,fimtdd,linear,pa,ewa,htr,hatr,sgt,amrules,mean,no-change",
+}
 
 Source = Annotated[
     str,
@@ -41,7 +44,11 @@ Source = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option(help="Column of the labels; else the one called target, else the last."),
+    typer.Option(help="Column of the target; else the one called target, else the last."),
+]
+ToPredict = Annotated[
+    Literal["classification", "regression"],
+    typer.Option("--task", help="Whether the target is a label or a number."),
 ]
 BatchSize = Annotated[
     float | None,
@@ -82,6 +89,7 @@ Overwrite = Annotated[
 def run(
     source: Source,
     target: Target = None,
+    task: ToPredict = "classification",
     model: Annotated[
         str, typer.Option(help="The learner; driftree compare --help has all.")
     ] = "dmt",
@@ -123,6 +131,7 @@ def run(
         source,
         models=model,
         target=target,
+        task=task,
         batch=batch,
         categorical=categorical,
         text=text,
@@ -139,14 +148,17 @@ def run(
 def compare(
     source: Source,
     models: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Learners, separated by commas: dmt, dmt-paper, fimtdd, vfdt-mc, vfdt-nba, "
-            "ht-ada, efdt, arf3, levbag3, logistic, majority, no-change. With text, the default "
-            "is without those that cannot take it."
+            "ht-ada, efdt, arf3, levbag3, logistic, majority, no-change; of numbers: dmt, "
+            "dmt-paper, fimtdd, linear, pa, ewa, htr, hatr, sgt, amrules, mean, no-change. The "
+            "default is all but arf3, levbag3, logistic and no-change of labels, and, with text, "
+            "without those that cannot take it."
         ),
-    ] = COMPARED,
+    ] = None,
     target: Target = None,
+    task: ToPredict = "classification",
     batch: BatchSize = None,
     categorical: Categorical = "",
     text: Text = "",
@@ -169,6 +181,7 @@ def compare(
             source,
             models=models,
             target=target,
+            task=task,
             batch=batch,
             categorical=categorical,
             text=text,
@@ -189,31 +202,34 @@ def compare(
 def read_settings(
     source: str,
     *,
-    models: str,
+    models: str | None,
     batch: float | None,
     categorical: str,
     text: str,
     rows: int | None,
     row_by_row: bool,
+    task: Literal["classification", "regression"] = "classification",
     **more: Any,
 ) -> RunSettings:
     """Return what the options of a command ask for."""
-    from driftree.evaluate import LEARNERS
+    from driftree.evaluate import learners_for
     from driftree.evaluate.runs import RunSettings
 
-    texts = _columns_in(text)
-    if texts and models == COMPARED:
-        models = ",".join(name for name in COMPARED.split(",") if LEARNERS[name].takes_text)
+    texts, known = _columns_in(text), learners_for(task)
+    if models is None:
+        compared = COMPARED[task].split(",")
+        models = ",".join(name for name in compared if known[name].takes_text or not texts)
     if batch is not None and not math.isfinite(batch):
         raise ValueError(f"--batch must be a number of rows or their share, got {batch}")
     return RunSettings(
         source=source,
-        learners=tuple(names_of(models, LEARNERS, "learner")),
+        learners=tuple(names_of(models, known, "learner")),
         batch=batch if batch is None or batch < 1 else round(batch),
         n_rows=rows,
         categorical=_columns_in(categorical),
         text=texts,
         step_rows=1 if row_by_row else None,
+        task=task,
         **more,
     )
 
@@ -226,11 +242,12 @@ def _prepare(
     folder: Path, settings: RunSettings, *, overwrite: bool = False, resume: bool = False
 ) -> None:
     """Make the folder; never write over anything without being told to."""
-    from driftree.evaluate import LEARNERS
+    from driftree.evaluate import learners_for
     from driftree.evaluate.checkpoints import positions_in, remove_all
     from driftree.evaluate.runs import open_source
 
-    records = [folder / f"records-{name}.csv" for name in LEARNERS] + [folder / "records.csv"]
+    learners = {name for task in COMPARED for name in learners_for(task)}
+    records = [folder / f"records-{name}.csv" for name in learners] + [folder / "records.csv"]
     names = ("summary.json", "plot.png", "report.html", "model.dmt", "costs.csv")
     ours = [*records, *(folder / name for name in names)]
     if Path(settings.source).resolve() in [path.resolve() for path in ours]:
@@ -256,12 +273,13 @@ def _prepare(
 
 def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
     """Run the learners, side by side or in processes of their own, and show what came out."""
-    from driftree.evaluate import LEARNERS
+    from driftree.evaluate import learners_for
     from driftree.evaluate.parallel import run_tasks
     from driftree.evaluate.records import read_records
     from driftree.evaluate.runs import RunTask, merge_records, run_stream
 
     console, error_console = consoles()
+    known = learners_for(settings.task)
     whole, names = folder / "records.csv", settings.learners
     tasks, costs = [RunTask(settings, whole)], None
     titles = [names[0] if len(names) == 1 else f"{len(names)} learners"]
@@ -271,7 +289,7 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
             RunTask(replace(settings, learners=(name,)), folder / f"records-{name}.csv")
             for name in names
         ]
-        costs = [LEARNERS[name].cost for name in names]
+        costs = [known[name].cost for name in names]
 
     results: dict[int, RunResult] = {}
     try:
@@ -289,7 +307,7 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
                 progress.finish(place, f"{words} after {result.n_rows:,} rows")
     except KeyboardInterrupt:
         words = f"Stopped. Results so far are in {folder}"
-        if len(names) == 1 and LEARNERS[names[0]].is_ours:
+        if len(names) == 1 and known[names[0]].is_ours:
             words += "; a run that begins with --resume can be resumed"
         error_console.print(words, soft_wrap=True)
         raise

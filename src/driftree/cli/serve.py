@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -26,6 +26,10 @@ def serve(
     new: Annotated[
         bool, typer.Option("--new", help="Start with an empty model in a new file.")
     ] = False,
+    task: Annotated[
+        Literal["classification", "regression"] | None,
+        typer.Option(help="Whether a new model predicts labels, which is the default, or numbers."),
+    ] = None,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Predict and explain only; write nothing.")
     ] = False,
@@ -63,6 +67,7 @@ def serve(
             port=port,
             token_file=token_file,
             new=new,
+            task=task,
             read_only=read_only,
             limits=Limits(max_body, max_rows, max_features, max_labels),
             snapshot_every=snapshot_every,

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import narwhals.stable.v2 as nw
-import numpy as np
-from sklearn.exceptions import NotFittedError
-
-from driftree.evaluate.learners import make_learner, measure_memory, measure_size
-from driftree.evaluate.records import Record, score
-from driftree.learn.target import check_labels, distinct_labels
+from driftree.evaluate.faces import RowFace, choose_face
+from driftree.evaluate.grading import new_grader, task_of
+from driftree.evaluate.learners import make_learner
+from driftree.evaluate.records import Record
+from driftree.evaluate.size import measure_memory, measure_size
 from driftree.streams.rows import Rows
 
 if TYPE_CHECKING:
@@ -23,7 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.evaluate.checkpoints import Checkpointer
-    from driftree.evaluate.records import Scores
+    from driftree.evaluate.faces import Face
+    from driftree.evaluate.grading import Answer
+    from driftree.streams.stream import Task
 
 
 def prequential(
@@ -35,6 +34,7 @@ def prequential(
     step_rows: int | None = None,
     classes: Sequence[Hashable] | None = None,
     text: Sequence[Hashable] = (),
+    task: Task | None = None,
     checkpointer: Checkpointer | None = None,
 ) -> Iterator[Record]:
     """Test, then train, batch by batch; yield what was seen.
@@ -43,7 +43,8 @@ def prequential(
     ----------
     model : learner, name, or dict of names to learners or names
         One learner or several side by side: a name from `LEARNERS`, an estimator of driftree or of
-        scikit-learn with `partial_fit`, or a classifier of River. They learn where they stand.
+        scikit-learn with `partial_fit`, or a classifier or regressor of River. They learn where
+        they stand.
     stream : iterable of (X, y)
         Batches, such as `open_stream` and the generators in `driftree.streams` give. X is an
         array, a data frame, or a dict of columns.
@@ -61,6 +62,9 @@ def prequential(
         Columns that hold text: what a learner gets is how often each word occurs, as River's
         `BagOfWords` counts. Rows are predicted and learnt as dicts then, one by one, also where
         the whole batch is predicted first. Learners need `learn_one`.
+    task : {"classification", "regression"}, optional
+        Whether labels or numbers are predicted. By default the learners say it, and where there are
+        only names, it is classification.
     checkpointer : Checkpointer, optional
         Where to keep checkpoints of one learner of driftree's. If there is one already, its records
         come first, the model takes over what was learnt, and the stream, which is given from its
@@ -79,9 +83,29 @@ def prequential(
     2000 0.87 1
     3000 0.89 1
     4000 0.87 1
+
+    Where the target is a number, records have other scores:
+
+    >>> import numpy as np
+    >>> from driftree.streams import open_stream
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(-1, 1, size=(3000, 2))
+    >>> stream = open_stream((X, X[:, 0] + 20 * (X[:, 1] > 0)), task="regression")
+    >>> for record in prequential({"dmt": "dmt", "mean": "mean"}, stream, task="regression"):
+    ...     print(record.n_rows, record.learner, record.mae < 5, record.r2 > 0.5)
+    2000 dmt True True
+    2000 mean False False
+    3000 dmt True True
+    3000 mean False False
     """
     evaluation = Evaluation(
-        model, delay=delay, pretrain=pretrain, step_rows=step_rows, classes=classes, text=text
+        model,
+        delay=delay,
+        pretrain=pretrain,
+        step_rows=step_rows,
+        classes=classes,
+        text=text,
+        task=task,
     )
     if checkpointer is not None:
         yield from _resume(evaluation, stream, checkpointer)
@@ -108,7 +132,7 @@ class Evaluation:
 
     Parameters
     ----------
-    model, delay, pretrain, step_rows, classes, text
+    model, delay, pretrain, step_rows, classes, text, task
         As in `prequential`.
 
     Attributes
@@ -130,6 +154,7 @@ class Evaluation:
         step_rows: int | None = None,
         classes: Sequence[Hashable] | None = None,
         text: Sequence[Hashable] = (),
+        task: Task | None = None,
     ) -> None:
         if delay < 0:
             raise ValueError(f"delay must be at least 0 rows, got {delay}")
@@ -137,21 +162,28 @@ class Evaluation:
             raise ValueError(f"step_rows must be at least 1, got {step_rows}")
         if isinstance(text, str):
             raise TypeError(f"text must hold names of columns: write [{text!r}]")
-        self.learners = _name_learners(model, of_text=bool(text))
-        if not self.learners:
+        named = _named(model)
+        if not named:
             raise ValueError("there is no learner to evaluate")
+        self.task = task_of(named, task)
+        self.learners = {
+            name: make_learner(one, of_text=bool(text), task=self.task)
+            if isinstance(one, str)
+            else one
+            for name, one in named.items()
+        }
         self.delay = delay
         self.pretrain = pretrain
         self.step_rows = step_rows
         self.classes = None if classes is None else list(classes)
+        self.grader = new_grader(self.task, self.classes)
         self.text = tuple(text)
         self.n_rows = 0
         self.step = 0 if pretrain else 1
         self._faces = {
-            name: _choose_face(learner, by_row=step_rows == 1, of_text=bool(text))
+            name: choose_face(learner, self.grader, by_row=step_rows == 1, of_text=bool(text))
             for name, learner in self.learners.items()
         }
-        self._codes: dict[Hashable, int] = {}
         self._pending: deque[Rows] = deque()
         self._n_pending = 0
         self._n_features = 0
@@ -166,15 +198,15 @@ class Evaluation:
         batch = self._read(X, y)
         if len(batch) == 0:
             return []
-        self._check_labels(batch)
+        self._check_target(batch)
         is_tested = self.step > 0
         self._n_features = max(self._n_features, self._count_features(batch))
         self.n_rows += len(batch)
         tests = {name: _Test() for name in self.learners}
         if is_tested and self._goes_row_by_row:
-            truth = self._encode(batch.labels)
+            truth = self.grader.truth(batch)
             for name, face in self._faces.items():
-                tests[name].go(face, batch, truth, self._codes)
+                tests[name].go(face, batch, truth)
         else:
             self._take_parts(batch, tests, is_tested=is_tested)
         records = [self._record(name, test) for name, test in tests.items()] if is_tested else []
@@ -191,18 +223,18 @@ class Evaluation:
     @property
     def _goes_row_by_row(self) -> bool:
         """Whether each row is learnt at once, so that learners need not wait for each other."""
-        are_rivers = all(isinstance(face, _RowFace) for face in self._faces.values())
+        are_rivers = all(isinstance(face, RowFace) for face in self._faces.values())
         return self.step_rows == 1 and self.delay == 0 and are_rivers
 
-    def _check_labels(self, batch: Rows) -> None:
-        """Refuse what no classifier can learn, for all learners alike."""
+    def _check_target(self, batch: Rows) -> None:
+        """Refuse what no learner can learn, for all of them alike."""
         try:
-            check_labels(batch.y)
-            distinct_labels(batch.y)
+            self.grader.check(batch.y)
         except ValueError as error:
             first = self.n_rows
+            what = "labels" if self.task == "classification" else "targets"
             raise ValueError(
-                f"the labels of rows {first:,} to {first + len(batch) - 1:,} of the stream (rows "
+                f"the {what} of rows {first:,} to {first + len(batch) - 1:,} of the stream (rows "
                 f"count from 0): {error}"
             ) from None
 
@@ -214,20 +246,15 @@ class Evaluation:
                 face.prepare(batch)  # at once, rather than part by part
         for start in range(0, len(batch), size):
             part = batch if size >= len(batch) else batch[start : start + size]
-            truth = self._encode(part.labels)
+            truth = self.grader.truth(part)
             if is_tested:
                 for name, face in self._faces.items():
-                    tests[name].predict(face, part, truth, self._codes)
+                    tests[name].predict(face, part, truth)
             self._pending.append(part)
             self._n_pending += len(part)
             for released in self._release(self.delay if is_tested else 0):
                 for name, face in self._faces.items():
-                    tests[name].learn(face, released, self.classes)
-
-    def _encode(self, labels: list[Hashable]) -> NDArray[np.intp]:
-        for label in labels:
-            self._codes.setdefault(label, len(self._codes))
-        return np.fromiter(map(self._codes.__getitem__, labels), np.intp, len(labels))
+                    tests[name].learn(face, released)
 
     def _release(self, delay: int) -> Iterator[Rows]:
         """Yield the rows whose labels have become known."""
@@ -242,9 +269,8 @@ class Evaluation:
 
     def _record(self, name: str, test: _Test) -> Record:
         model = self.learners[name]
-        n_classes = len(self._codes if self.classes is None else {*self.classes, *self._codes})
-        size = measure_size(model, self._n_features, n_classes)
-        scores = test.score()
+        size = measure_size(model, self._n_features, self.grader.n_classes)
+        scores = self.grader.score(test.truth, test.answers)
         is_due = self.step & (self.step - 1) == 0  # 1, 2, 4, 8, ...
         return Record(
             learner=name,
@@ -265,193 +291,48 @@ class _Test:
     """What one learner did with one batch."""
 
     def __init__(self) -> None:
-        self.truth: list[NDArray[np.intp]] = []
-        self.predicted: list[NDArray[np.intp]] = []
-        self.probability: list[NDArray[np.float64]] = []
+        self.truth: list[NDArray[Any]] = []
+        self.answers: list[Answer] = []
         self.predict_seconds = 0.0
         self.learn_seconds = 0.0
 
-    def predict(
-        self, face: _Face, rows: Rows, truth: NDArray[np.intp], codes: Mapping[Hashable, int]
-    ) -> None:
+    def predict(self, face: Face, rows: Rows, truth: NDArray[Any]) -> None:
         face.prepare(rows)
         start = time.thread_time()
         answer = face.predict(rows)
         self.predict_seconds += time.thread_time() - start
-        self._keep(face, answer, rows, truth, codes)
+        self._keep(face.read(answer, rows), truth)
 
-    def go(
-        self, face: _Face, rows: Rows, truth: NDArray[np.intp], codes: Mapping[Hashable, int]
-    ) -> None:
+    def go(self, face: Face, rows: Rows, truth: NDArray[Any]) -> None:
         """Predict, then learn, row by row."""
-        model, answer = face.model, []
+        ask, learn, answers = face.grader.asker(face.model), face.model.learn_one, []
         now = time.thread_time
         start = now()
-        for x, label in zip(rows.dicts, rows.labels, strict=True):
-            answer.append(model.predict_proba_one(x))
+        for x, target in zip(rows.dicts, rows.labels, strict=True):
+            answers.append(ask(x))
             middle = now()
-            model.learn_one(x, label)
+            learn(x, target)
             end = now()
             self.predict_seconds += middle - start
             self.learn_seconds += end - middle
             start = end
-        self._keep(face, answer, rows, truth, codes)
+        self._keep(face.read(answers, rows), truth)
 
-    def _keep(
-        self,
-        face: _Face,
-        answer: Any,
-        rows: Rows,
-        truth: NDArray[np.intp],
-        codes: Mapping[Hashable, int],
-    ) -> None:
-        predicted, probability = face.read(answer, rows, codes)
+    def _keep(self, answer: Answer, truth: NDArray[Any]) -> None:
         self.truth.append(truth)
-        self.predicted.append(predicted)
-        if probability is not None:
-            self.probability.append(probability)
+        self.answers.append(answer)
 
-    def learn(self, face: _Face, rows: Rows, classes: list[Hashable] | None) -> None:
+    def learn(self, face: Face, rows: Rows) -> None:
         face.prepare(rows)
         start = time.thread_time()
-        face.learn(rows, classes)
+        face.learn(rows)
         self.learn_seconds += time.thread_time() - start
 
-    def score(self) -> Scores:
-        probability = np.concatenate(self.probability) if self.probability else None
-        return score(np.concatenate(self.truth), np.concatenate(self.predicted), probability)
 
-
-# ---------------------------------------------------------------------- faces
-class _Face(ABC):
-    """How to speak to a learner; only `predict` and `learn` are on the clock."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    @abstractmethod
-    def prepare(self, rows: Rows) -> None:
-        """Bring rows into the learner's form."""
-
-    @abstractmethod
-    def predict(self, rows: Rows) -> Any:
-        """Return the learner's answer as it comes."""
-
-    @abstractmethod
-    def read(
-        self, answer: Any, rows: Rows, codes: Mapping[Hashable, int]
-    ) -> tuple[NDArray[np.intp], NDArray[np.float64] | None]:
-        """Return the codes of the predicted labels, and the true labels' probabilities."""
-
-    @abstractmethod
-    def learn(self, rows: Rows, classes: list[Hashable] | None) -> None:
-        """Let the learner learn."""
-
-
-class _BatchFace(_Face):
-    """scikit-learn's: `partial_fit`, `predict_proba` or `predict`; River's for other columns."""
-
-    names: list[Hashable] | None = None  # of the first batch
-
-    def prepare(self, rows: Rows) -> None:
-        if self.names is None:
-            self.names = rows.names
-
-    def _other_columns(self, rows: Rows) -> Mapping[Hashable, Any] | None:
-        """Return the columns if they are not those of the first batch, and the model allows it."""
-        is_array = isinstance(rows.X, np.ndarray)  # whose columns have no names to come and go by
-        if is_array or rows.names == self.names or not hasattr(self.model, "learn_many"):
-            return None
-        if isinstance(rows.X, Mapping):
-            return rows.X
-        return dict(nw.from_native(rows.X, eager_only=True).to_dict(as_series=False))
-
-    def predict(self, rows: Rows) -> Any:
-        columns = self._other_columns(rows)
-        if columns is not None:
-            return np.column_stack(list(self.model.predict_proba_many(columns).values()))
-        try:
-            if hasattr(self.model, "predict_proba"):
-                return self.model.predict_proba(rows.X)
-            return self.model.predict(rows.X)
-        except NotFittedError:
-            return None
-
-    def read(
-        self, answer: Any, rows: Rows, codes: Mapping[Hashable, int]
-    ) -> tuple[NDArray[np.intp], NDArray[np.float64] | None]:
-        if answer is None:
-            return np.full(len(rows), -1), np.full(len(rows), 1 / len(codes))
-        if np.ndim(answer) == 1:
-            return _look_up(codes, np.asarray(answer).tolist()), None
-        classes = self.model.classes_.tolist()
-        predicted = _look_up(codes, classes)[np.argmax(answer, axis=1)]
-        places = _look_up({label: i for i, label in enumerate(classes)}, rows.labels)
-        probability = np.where(places >= 0, answer[np.arange(len(rows)), places], 0.0)
-        return predicted, probability
-
-    def learn(self, rows: Rows, classes: list[Hashable] | None) -> None:
-        columns = self._other_columns(rows)
-        if columns is not None:
-            self.model.learn_many(columns, rows.y)
-        elif classes is None:
-            self.model.partial_fit(rows.X, rows.y)
-        else:
-            self.model.partial_fit(rows.X, rows.y, classes=classes)
-
-
-class _RowFace(_Face):
-    """River's: `learn_one`, `predict_proba_one`."""
-
-    def prepare(self, rows: Rows) -> None:
-        rows.dicts  # noqa: B018 (made once, for all learners)
-
-    def predict(self, rows: Rows) -> Any:
-        return [self.model.predict_proba_one(x) for x in rows.dicts]
-
-    def read(
-        self, answer: Any, rows: Rows, codes: Mapping[Hashable, int]
-    ) -> tuple[NDArray[np.intp], NDArray[np.float64] | None]:
-        predicted = [max(proba, key=proba.__getitem__) if proba else _NOTHING for proba in answer]
-        probability = np.empty(len(rows))
-        for i, (proba, label) in enumerate(zip(answer, rows.labels, strict=True)):
-            total = sum(proba.values())
-            probability[i] = proba.get(label, 0.0) / total if total > 0 else 1 / len(codes)
-        return _look_up(codes, predicted), probability
-
-    def learn(self, rows: Rows, classes: list[Hashable] | None) -> None:
-        learn = self.model.learn_one
-        for x, label in zip(rows.dicts, rows.labels, strict=True):
-            learn(x, label)
-
-
-_NOTHING = object()  # the label of a row for which a learner has no answer
-
-
-def _look_up(codes: Mapping[Any, int], labels: Iterable[Any]) -> NDArray[np.intp]:
-    return np.array([codes.get(label, -1) for label in labels], dtype=np.intp)
-
-
-def _choose_face(model: Any, *, by_row: bool, of_text: bool) -> _Face:
-    takes_batches = hasattr(model, "partial_fit") and not of_text
-    if hasattr(model, "learn_one") and (by_row or not takes_batches):
-        return _RowFace(model)
-    if of_text:
-        raise TypeError(f"{model!r} cannot learn from words, row by row: it has no learn_one")
-    if hasattr(model, "partial_fit"):
-        return _BatchFace(model)
-    raise TypeError(
-        f"{model!r} can be evaluated neither as a River classifier (learn_one) nor as an "
-        "estimator of scikit-learn that learns from streams (partial_fit)"
-    )
-
-
-def _name_learners(model: Any, *, of_text: bool) -> dict[str, Any]:
+def _named(model: Any) -> dict[str, Any]:
+    """Return learners, or names of them, by name."""
     if isinstance(model, str):
-        return {model: make_learner(model, of_text=of_text)}
+        return {model: model}
     if isinstance(model, Mapping) and not hasattr(model, "learn_one"):
-        return {
-            str(name): make_learner(one, of_text=of_text) if isinstance(one, str) else one
-            for name, one in model.items()
-        }
+        return {str(name): one for name, one in model.items()}
     return {type(model).__name__: model}

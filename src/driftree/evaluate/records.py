@@ -1,16 +1,17 @@
-"""Scores of a batch, and records of them, one per batch and learner: written, then summed up."""
+"""Records of scores, one per batch and learner: written, then summed up."""
 
 from __future__ import annotations
 
 import csv
 import json
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from driftree.evaluate.scores import NumberScores, Scores
 from driftree.learn.storage.atomic import whole_text
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from numpy.typing import NDArray
+
+    from driftree.streams.stream import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,9 @@ class Record:
     n_rows : int
         Rows of the stream up to the end of this batch.
     f1, accuracy, kappa, log_loss : float
-        See `Scores`.
+        See `Scores`; NaN for numbers.
+    mae, rmse, r2 : float
+        See `NumberScores`; NaN for labels.
     n_splits, n_parameters, n_nodes, depth : int or None
         Size after the batch was learnt, see `measure_size`; None where unknown.
     predict_seconds, learn_seconds : float
@@ -47,10 +52,13 @@ class Record:
     learner: str
     step: int
     n_rows: int
-    f1: float
-    accuracy: float
-    kappa: float
-    log_loss: float
+    f1: float = math.nan
+    accuracy: float = math.nan
+    kappa: float = math.nan
+    log_loss: float = math.nan
+    mae: float = math.nan
+    rmse: float = math.nan
+    r2: float = math.nan
     n_splits: int | None
     n_parameters: int | None
     n_nodes: int | None
@@ -64,17 +72,44 @@ class Record:
         """Processor time of one test-then-train iteration."""
         return self.predict_seconds + self.learn_seconds
 
+    @property
+    def task(self) -> Task:
+        """What was predicted: "classification" or "regression"."""
+        return "classification" if math.isnan(self.mae) else "regression"
+
+    @property
+    def n_leaves(self) -> int | None:
+        """Leaves of a tree whose splits have two sides; None where unknown."""
+        return None if self.n_nodes is None else (self.n_nodes + 1) // 2
+
 
 FIELDS = tuple(field.name for field in fields(Record))
-FIGURES = FIELDS[3:]
+SCORES: dict[str, tuple[str, ...]] = {
+    "classification": Scores._fields,
+    "regression": NumberScores._fields,
+}
 WHOLE_NUMBERS = frozenset(
     ("step", "n_rows", "n_splits", "n_parameters", "n_nodes", "depth", "memory")
 )
 
 
+def fields_of(task: Task) -> tuple[str, ...]:
+    """Return the fields that records of a task have.
+
+    Examples
+    --------
+    >>> fields_of("regression")[:6]
+    ('learner', 'step', 'n_rows', 'mae', 'rmse', 'r2')
+    """
+    others = {name for names in SCORES.values() for name in names} - {*SCORES[task]}
+    return tuple(name for name in FIELDS if name not in others)
+
+
 # ---------------------------------------------------------------------- files
 class RecordFile:
     """Records in a CSV or JSONL file, each complete on the disk's side before the next one comes.
+
+    The first one says what the columns are: records of one file are of one task.
 
     Parameters
     ----------
@@ -98,12 +133,11 @@ class RecordFile:
         self.path = Path(path)
         _suffix_of(path)
         self._file: TextIO = open(self.path, "w", encoding="utf-8", newline="")  # noqa: SIM115
-        _begin(self._file, self.path.suffix)
-        self._file.flush()
+        self._writer = _Writer(self._file, self.path.suffix)
 
     def write(self, record: Record) -> None:
         """Append a record."""
-        _write(self._file, self.path.suffix, record)
+        self._writer.write(record)
         self._file.flush()
 
     def close(self) -> None:
@@ -137,9 +171,9 @@ def write_records(path: str | Path, records: Iterable[Record]) -> None:
     """
     suffix = _suffix_of(path)
     with whole_text(path) as file:
-        _begin(file, suffix)
+        writer = _Writer(file, suffix)
         for record in records:
-            _write(file, suffix, record)
+            writer.write(record)
 
 
 def _suffix_of(path: str | Path) -> str:
@@ -149,21 +183,35 @@ def _suffix_of(path: str | Path) -> str:
     return suffix
 
 
-def _begin(file: TextIO, suffix: str) -> None:
-    if suffix == ".csv":
-        csv.writer(file).writerow(FIELDS)
+class _Writer:
+    """Writes lines; the fields are those of the first record's task."""
+
+    task: Task | None = None
+
+    def __init__(self, file: TextIO, suffix: str) -> None:
+        self.file, self.is_csv = file, suffix == ".csv"
+
+    def write(self, record: Record) -> None:
+        if self.task not in (None, record.task):
+            raise ValueError(f"a file of {self.task} cannot hold a record of {record.task}")
+        names = fields_of(record.task)
+        values = [getattr(record, name) for name in names]
+        if self.is_csv:
+            writer = csv.writer(self.file)
+            if self.task is None:
+                writer.writerow(names)
+            writer.writerow("" if value is None else value for value in values)
+        else:
+            told = {name: _for_json(value) for name, value in zip(names, values, strict=True)}
+            self.file.write(json.dumps(told) + "\n")
+        self.task = record.task
 
 
-def _write(file: TextIO, suffix: str, record: Record) -> None:
-    values = asdict(record)
-    if suffix == ".csv":
-        csv.writer(file).writerow("" if values[name] is None else values[name] for name in FIELDS)
-    else:
-        finite = {
-            name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in values.items()
-        }
-        file.write(json.dumps(finite) + "\n")
+def _for_json(value: Any) -> Any:
+    """Return what JSON can hold: there is no NaN in it, and no infinity."""
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return None if math.isnan(value) else str(value)
 
 
 def read_records(path: str | Path) -> list[Record]:
@@ -233,11 +281,41 @@ class Figure(NamedTuple):
     def __str__(self) -> str:
         return f"{self.mean:.3f} ± {self.std:.3f}"
 
+    def to_text(self) -> str:
+        """Return both with as many digits as matter, whatever the unit; `str` is for shares.
+
+        Examples
+        --------
+        >>> Figure(35012.7, 1234.9).to_text(), Figure(0.001234, 0.00021).to_text()
+        ('35,013 ± 1,235', '0.00123 ± 0.00021')
+        """
+        mean, std = (show_number(number, like=self.mean) for number in self)
+        return f"{mean} ± {std}"
+
+
+def show_number(number: float, *, like: float | None = None, digits: int = 3) -> str:
+    """Return a number with some digits that matter, or as many decimals as another one has.
+
+    Examples
+    --------
+    >>> show_number(35012.7), show_number(51.26), show_number(0.0019), show_number(2e-9)
+    ('35,013', '51.3', '0.0019', '2e-09')
+    """
+    model = abs(number if like is None else like)
+    if not math.isfinite(number) or not math.isfinite(model):
+        return f"{number:.{digits}g}"
+    if model == 0 or 1e-6 <= model < 1e9:
+        n_decimals = 0 if model == 0 else max(0, digits - 1 - math.floor(math.log10(model)))
+        text = f"{number:,.{n_decimals}f}"
+        return text if like is not None or "." not in text else text.rstrip("0").rstrip(".")
+    return f"{number:.{digits}g}"
+
 
 def columns(records: Iterable[Record]) -> dict[str, NDArray[np.float64]]:
     """Return the figures of one learner as arrays, NaN where unknown."""
     rows = list(records)
-    values = {name: [getattr(record, name) for record in rows] for name in FIGURES}
+    names = fields_of(rows[0].task if rows else "classification")[3:]
+    values = {name: [getattr(record, name) for record in rows] for name in names}
     values["seconds"] = [record.seconds for record in rows]
     values["n_rows"] = [record.n_rows for record in rows]
     return {name: np.array(cells, dtype=np.float64) for name, cells in values.items()}
@@ -272,6 +350,8 @@ def _mean_and_std(values: NDArray[np.float64]) -> Figure:
     known = values[~np.isnan(values)]
     if not len(known):
         return Figure(math.nan, math.nan)
+    if not np.isfinite(known).all():  # a learner has diverged
+        return Figure(float(known.mean()), math.nan)
     return Figure(float(known.mean()), float(known.std()))
 
 
@@ -295,68 +375,3 @@ def slide(
     parts = [figures[max(0, stop - window) : stop] for stop in range(1, len(figures) + 1)]
     pairs = [_mean_and_std(part) for part in parts]
     return np.array([pair.mean for pair in pairs]), np.array([pair.std for pair in pairs])
-
-
-# ---------------------------------------------------------------------- scores of one batch
-# Each is equal to scikit-learn's.
-SMALLEST = float(np.finfo(np.float64).eps)  # scikit-learn's bound on probabilities in the log loss
-
-
-class Scores(NamedTuple):
-    """How good the predictions of one batch were.
-
-    Attributes
-    ----------
-    f1 : float
-        F1 as the paper's authors compute it: the harmonic mean of weighted precision and weighted
-        recall, where a class that was never predicted has the precision 0.
-    accuracy : float
-        Share of right predictions.
-    kappa : float
-        Cohen's kappa; NaN where all labels and predictions are one and the same class.
-    log_loss : float
-        Mean negative logarithm of the probability of the true label; NaN without probabilities.
-    """
-
-    f1: float
-    accuracy: float
-    kappa: float
-    log_loss: float
-
-
-def score(
-    truth: NDArray[np.intp],
-    predicted: NDArray[np.intp],
-    probability: NDArray[np.float64] | None = None,
-) -> Scores:
-    """Score the predictions of a batch.
-
-    Parameters
-    ----------
-    truth, predicted : array of int
-        Codes of the labels, from 0. A prediction of -1 is none at all, and so is wrong.
-    probability : array of float64, optional
-        What the learner gave for the true label of each row.
-
-    Examples
-    --------
-    >>> score(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), np.array([0.8, 0.4, 0.9, 0.6]))
-    Scores(f1=0.789..., accuracy=0.75, kappa=0.5, log_loss=0.438...)
-    """
-    if len(truth) == 0:
-        raise ValueError("there is nothing to score in a batch without rows")
-    n_rows, n_classes = len(truth), int(max(truth.max(), predicted.max())) + 1
-    support = np.bincount(truth, minlength=n_classes)
-    n_predicted = np.bincount(predicted[predicted >= 0], minlength=n_classes)
-    hits = np.bincount(truth[truth == predicted], minlength=n_classes)
-    precision = float(support @ (hits / np.maximum(n_predicted, 1))) / n_rows
-    accuracy = float(hits.sum()) / n_rows  # which is also the weighted recall
-    by_chance = float(support @ n_predicted) / n_rows**2
-    return Scores(
-        f1=2 * precision * accuracy / (precision + accuracy) if precision + accuracy else 0.0,
-        accuracy=accuracy,
-        kappa=(accuracy - by_chance) / (1 - by_chance) if by_chance < 1 else float("nan"),
-        log_loss=float("nan")
-        if probability is None
-        else float(-np.log(np.clip(probability, SMALLEST, 1 - SMALLEST)).mean()),
-    )

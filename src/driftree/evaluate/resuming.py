@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.evaluate.checkpoints import CheckpointWarning, check_learner
-from driftree.evaluate.records import FIELDS, WHOLE_NUMBERS, Record
+from driftree.evaluate.records import WHOLE_NUMBERS, Record, fields_of
 from driftree.learn.storage import models
 from driftree.streams.rows import take
 from driftree.streams.stream import Stream
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from driftree.evaluate.checkpoints import Checkpoint, Checkpointer
     from driftree.evaluate.prequential import Evaluation
     from driftree.streams.rows import Rows
-
-FIGURES = FIELDS[1:]  # all but the learner
+    from driftree.streams.stream import Task
 
 
 class ResumableEvaluation:
@@ -90,6 +89,7 @@ class ResumableEvaluation:
             "pretrain": evaluation.pretrain,
             "classes": repr(evaluation.classes),
             "text": repr(evaluation.text),
+            **({} if evaluation.task == "classification" else {"task": evaluation.task}),
         }
 
     # ------------------------------------------------------------------ forwards
@@ -120,11 +120,11 @@ class ResumableEvaluation:
         metrics = {
             "facts": self._facts,
             "step": evaluation.step,
-            "labels": list(evaluation._codes),
+            **evaluation.grader.knowledge(),
             "n_features": evaluation._n_features,
             "names": getattr(evaluation._faces[self._name], "names", None),
             "waiting": [len(rows) for rows in evaluation._pending],
-            "records": _columns(self.records),
+            "records": _columns(self.records, evaluation.task),
             "noted": noted,
         }
         self.checkpointer.commit(self._model, evaluation.n_rows, metrics)
@@ -141,7 +141,7 @@ class ResumableEvaluation:
         _take_over(self._model, found.model)
         evaluation = self.evaluation
         evaluation.n_rows, evaluation.step = found.position, metrics["step"]
-        evaluation._codes = {label: code for code, label in enumerate(metrics["labels"])}
+        evaluation.grader.restore(metrics)
         evaluation._n_features = metrics["n_features"]
         face: Any = evaluation._faces[self._name]
         if metrics["names"] is not None:
@@ -222,11 +222,11 @@ def _not_the_same(n_rows: int) -> str:
 
 
 # ---------------------------------------------------------------------- records
-def _columns(records: list[Record]) -> dict[str, NDArray[np.float64]]:
+def _columns(records: list[Record], task: Task) -> dict[str, NDArray[np.float64]]:
     """Return records as arrays; NaN is what is not known."""
     return {
         name: np.array([getattr(record, name) for record in records], dtype=np.float64)
-        for name in FIGURES
+        for name in fields_of(task)[1:]  # all but the learner
     }
 
 

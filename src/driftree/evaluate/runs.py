@@ -11,15 +11,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from driftree.evaluate.learners import (
-    LEARNERS,
-    check_takes_text,
-    make_learner,
-    measure_memory,
-)
+from driftree.evaluate.learners import check_takes_text, learners_for, make_learner
 from driftree.evaluate.prequential import Evaluation
-from driftree.evaluate.records import RecordFile, read_records, without_costs, write_records
+from driftree.evaluate.records import (
+    SCORES,
+    RecordFile,
+    read_records,
+    show_number,
+    without_costs,
+    write_records,
+)
 from driftree.evaluate.resuming import ResumableEvaluation
+from driftree.evaluate.size import measure_memory
 from driftree.learn.storage.atomic import TEMPORARY
 from driftree.streams.catalogue import DATA_SETS, Generated, check_name, hint
 from driftree.streams.datasets import fetch_data_set, load_data_set
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from driftree.evaluate.checkpoints import Checkpointer
     from driftree.evaluate.parallel import News
     from driftree.evaluate.records import Record
+    from driftree.streams.stream import Task
 
 STANDARD_INPUT = "-"
 SMALLEST_BATCH, UNKNOWN_ROWS_BATCH = 100, 1000
@@ -50,7 +54,7 @@ class RunSettings:
     source : str
         A file, "-" for standard input, or the name of one of the paper's data sets.
     learners : tuple of str
-        Names from `LEARNERS`.
+        Names from `learners_for`.
     target, n_rows, on_bad_row
         As in `open_stream`.
     batch : int, float or None
@@ -64,6 +68,8 @@ class RunSettings:
         As in `prequential`.
     seed : int
         Of the learners that use random numbers.
+    task : {"classification", "regression"}
+        Whether the target is a label or a number.
     """
 
     source: str
@@ -77,6 +83,7 @@ class RunSettings:
     delay: int = 0
     step_rows: int | None = None
     seed: int = 1
+    task: Task = "classification"
 
 
 def open_source(settings: RunSettings) -> Stream:
@@ -112,10 +119,15 @@ def _open(settings: RunSettings, batch: float) -> Stream:
             n_rows=settings.n_rows,
             on_bad_row=settings.on_bad_row,
             categorical=settings.categorical if is_csv else (),
+            task=settings.task,
         )
     elif source in DATA_SETS:
         if settings.target not in (None, "target"):
             raise ValueError(f"{source} is a data set, whose label is known: leave the target out")
+        if settings.task != "classification":
+            raise ValueError(
+                f"{source} is a data set with labels: leave --task {settings.task} out"
+            )
         data = load_data_set(source, preprocess="none", max_rows=settings.n_rows)
         stream = open_stream((data.X, data.y), batch=batch)
     else:
@@ -133,7 +145,7 @@ def _open(settings: RunSettings, batch: float) -> Stream:
 def _check_text(settings: RunSettings, stream: Stream) -> None:
     """Raise, before anything is learnt or written, if the text of a run is none."""
     for name in settings.learners:
-        check_takes_text(name)
+        check_takes_text(name, settings.task)
     both = [name for name in settings.text if name in settings.categorical]
     if both:
         raise ValueError(f"{both[0]!r} is named as text and as categorical: it can be one of them")
@@ -213,8 +225,8 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
         for X, y in stream.batches():
             for record in evaluation.take(X, y):
                 file.write(record)
-                recent[record.learner].append(record.f1)
-            news(evaluation.n_rows, stream.n_rows, _tell_scores(recent))
+                recent[record.learner].append(main_score(record))
+            news(evaluation.n_rows, stream.n_rows, _tell_scores(recent, evaluation.task))
             if should_stop():
                 is_complete = False
                 break
@@ -243,19 +255,32 @@ def _new_evaluation(settings: RunSettings) -> Evaluation:
             categorical=settings.categorical,
             seed=settings.seed,
             of_text=bool(settings.text),
+            task=settings.task,
         )
         for name in settings.learners
     }
     return Evaluation(
-        learners, delay=settings.delay, step_rows=settings.step_rows, text=settings.text
+        learners,
+        delay=settings.delay,
+        step_rows=settings.step_rows,
+        text=settings.text,
+        task=settings.task,
     )
 
 
-def _tell_scores(recent: dict[str, deque[float]]) -> str:
+def main_score(record: Record) -> float:
+    """Return the score that is looked at first: F1 of labels, MAE of numbers."""
+    return float(getattr(record, SCORES[record.task][0]))
+
+
+def _tell_scores(recent: dict[str, deque[float]], task: Task) -> str:
     """Return the recent scores of the learners, as text for a line of progress."""
     means = {name: sum(scores) / len(scores) for name, scores in recent.items() if scores}
-    words = ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
-    return f"recent F1: {words}" if words else "training"
+    is_share = task == "classification"
+    words = ", ".join(
+        f"{name} {f'{mean:.3f}' if is_share else show_number(mean)}" for name, mean in means.items()
+    )
+    return f"recent {SCORES[task][0].upper()}: {words}" if words else "training"
 
 
 def merge_records(paths: list[Path], into: Path) -> None:
@@ -311,8 +336,9 @@ def check_resumable(settings: RunSettings) -> None:
     if len(settings.learners) != 1:
         names = ", ".join(settings.learners)
         raise ValueError(f"checkpoints are of one learner, not of {names}: run each by itself")
-    if not LEARNERS[settings.learners[0]].is_ours:
-        ours = ", ".join(name for name, choice in LEARNERS.items() if choice.is_ours)
+    known = learners_for(settings.task)
+    if not known[settings.learners[0]].is_ours:
+        ours = ", ".join(name for name, choice in known.items() if choice.is_ours)
         raise ValueError(
             f"{settings.learners[0]} cannot have checkpoints, which hold no code: only driftree's "
             f"own learners can ({ours}); a run of others cannot be resumed"
@@ -368,15 +394,14 @@ def _learn(
     """Take the batches that are left; return False if the run was stopped before the end."""
     evaluation = resumable.evaluation
     recent = {
-        name: deque((record.f1 for record in resumable.records), maxlen=20)
-        for name in evaluation.learners
+        name: deque(map(main_score, resumable.records), maxlen=20) for name in evaluation.learners
     }
     for X, y in resumable.batches(stream):
         note = _note(_all_bad_rows(resumable, stream), is_complete=False)
         for record in resumable.take(X, y, note):
             file.write(without_costs(record))
-            recent[record.learner].append(record.f1)
-        news(evaluation.n_rows, stream.n_rows, _tell_scores(recent))
+            recent[record.learner].append(main_score(record))
+        news(evaluation.n_rows, stream.n_rows, _tell_scores(recent, evaluation.task))
         if should_stop():
             return False
     return True
@@ -386,6 +411,8 @@ def _facts(task: CheckpointedTask, stream: Stream) -> dict[str, Any]:
     """Return what must not change between two starts of a run."""
     settings = task.settings
     facts = {**asdict(settings), "batch_rows": stream.batch_rows}
+    if settings.task == "classification":  # as before there was another
+        del facts["task"]
     path = Path(settings.source)
     if not path.is_file():  # a data set
         if isinstance(DATA_SETS[settings.source].origin, Generated):

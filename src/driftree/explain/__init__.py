@@ -43,3 +43,4 @@ from driftree.learn.events import Split as Split
 from driftree.learn.events import Spot as Spot
 from driftree.learn.events import Unbend as Unbend
 from driftree.learn.history import Structure as Structure
+from driftree.learn.units import Unit as Unit

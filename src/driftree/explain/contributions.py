@@ -1,7 +1,8 @@
 """Contributions: why this prediction.
 
 A row is predicted by the model of its leaf, in which every feature has its own part, a line or a
-curve. So its log-odds are a sum, and what each feature adds to it is read off, not estimated.
+curve. So its log-odds, or the number, are a sum, and what each feature adds to it is read off, not
+estimated.
 `explain` gives it as arrays for many rows, `explain_one` as a record with the rule and its
 certainty, whose `str` says it in words.
 """
@@ -16,11 +17,13 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from driftree.explain.describe import (
+    average_inputs,
     bent_features,
     column_features,
     inside,
-    level_groups,
-    possible_inputs,
+    number_unit,
+    read_weights,
+    typical_error,
 )
 from driftree.explain.explanation import Explanation, Explanations, LeafFacts, zero_of
 from driftree.explain.sparse import contribute, known_matrix, unknown_names
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.explain.readable import Readable
+    from driftree.explain.sparse import Held
     from driftree.learn.columns import Batch
     from driftree.learn.encoding import Encoder
     from driftree.learn.tree import Tree
@@ -80,31 +84,38 @@ def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
     engine = tree.engine
     matrix = known_matrix(encoder, batch).copy()  # it may be the user's own array
     leaves = engine.leaves(*batch.rows)
-    n_outputs = engine.n_outputs
+    outputs = _told_outputs(tree)
+    n_outputs = len(range(engine.n_outputs)[outputs])
     values = np.empty((*matrix.shape, n_outputs))
     base_values = np.empty((len(matrix), n_outputs))
     has_variance = batch.sparse is None
     second_order = engine if isinstance(engine, MeasuredEngine) and has_variance else None
     deviations = None if second_order is None else np.empty(len(matrix))
-    facts = _facts(tree, np.unique(leaves).tolist())
+    facts, unit = _facts(tree, np.unique(leaves).tolist()), tree.target.unit
     for leaf, fact in facts.items():
         here = np.flatnonzero(leaves == leaf)
-        average, weights = average_inputs(tree, encoder, leaf), engine.weights(leaf)
+        average, weights = average_inputs(tree, encoder, leaf), read_weights(tree, leaf)[outputs]
         by_feature = _by_feature(tree, leaf, weights)
         if second_order is not None:
             model = int(engine.model[leaf])
             inverse = second_order.curvature_inverse(model)
             doubt = second_order.sureness_variance(model)
-        base_values[here] = weights @ average - zero_of(fact.floor)
+        base_values[here] = unit.shift + weights @ average - zero_of(fact.floor)
         for block in np.split(here, range(BLOCK, len(here), BLOCK)):
             own = engine.inputs_at(leaf, matrix[block])
             shifted = (own - average) @ by_feature
             values[block] = shifted.reshape(len(block), *values.shape[1:])
             if deviations is not None:
                 said = own @ weights.T
-                squares = ((own @ inverse) * own).sum(axis=1) + doubt * (said**2).mean(axis=1)
+                squares = unit.factor**2 * ((own @ inverse) * own).sum(axis=1)
+                squares += doubt * (said**2).mean(axis=1)
                 deviations[block] = np.sqrt(np.maximum(squares, 0.0))  # rounding may fall below 0
-    held = contribute(tree, encoder, batch, leaves, values)
+    held = contribute(tree, encoder, batch, leaves, values, outputs=outputs)
+    predictions = None if engine.has_labels else tree.target.predict(*batch.rows)
+    if predictions is not None and engine.n_outputs > 1:
+        # Quantiles are put in order, and moved to where they hold, whatever the row.
+        total = base_values[:, 0] + values[:, :, 0].sum(axis=1)
+        base_values[:, 0] += predictions - total - _held_sum(held)
     return Explanations(
         known_values=values if n_outputs > 1 else values[:, :, 0],
         base_values=base_values if n_outputs > 1 else base_values[:, 0],
@@ -113,10 +124,32 @@ def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
         held=held,
         leaves=leaves,
         facts=facts,
-        probabilities=engine.probabilities(*batch.rows),
+        probabilities=_probabilities(tree, batch),
         deviations=deviations,
         feature_names=[*encoder.display_names, *(held.names if held is not None else ())],
         labels=list(tree.target.label_list),
+        predictions=predictions,
+        unit=number_unit(tree),
+    )
+
+
+def _held_sum(held: Held | None) -> NDArray[np.float64] | float:
+    return 0.0 if held is None else np.asarray(held.values[0].sum(axis=1)).ravel()
+
+
+def _told_outputs(tree: Tree) -> slice:
+    """Return which outputs are explained: of quantiles the middle one, which is the prediction."""
+    middle = tree.engine.n_outputs // 2
+    return slice(None) if tree.engine.has_labels else slice(middle, middle + 1)
+
+
+def _probabilities(tree: Tree, batch: Batch) -> NDArray[np.float64]:
+    """Return the probabilities of the labels, [rows, labels]; of numbers there are none."""
+    engine = tree.engine
+    return (
+        engine.probabilities(*batch.rows)
+        if engine.has_labels
+        else np.empty((len(engine.leaves(*batch.rows)), 0))
     )
 
 
@@ -131,26 +164,6 @@ def _by_feature(tree: Tree, leaf: int, weights: NDArray[np.float64]) -> csr_arra
     return csr_array((weights[output, column], places), shape)
 
 
-def average_inputs(tree: Tree, encoder: Encoder, leaf: int) -> NDArray[np.float64]:
-    """Return the inputs of an average row: numbers at their mean, categories between levels.
-
-    Of a category, those levels that the leaf's path lets through. A number that it says is missing
-    has no part in the average's bends. What is sparse and has no column is 0, as in most rows.
-    """
-    engine = tree.engine
-    possible = possible_inputs(tree, encoder, tree.path(leaf))
-    means = np.where(engine.value_column >= 0, engine.scale_mean, np.nan)
-    average: NDArray[np.float64] = engine.inputs_at(leaf, means[None])[0]
-    average[engine.missing_column[engine.missing_column >= 0]] = 0.0
-    bent = bent_features(tree, leaf)
-    average[engine.n_columns :] *= possible[engine.value_column[bent]]
-    for group in level_groups(tree):
-        own = group[possible[group]]
-        average[group] = 0.0
-        average[own] = 1.0 / max(1, len(own))
-    return average
-
-
 def _facts(tree: Tree, leaves: list[int]) -> dict[int, LeafFacts]:
     engine = tree.engine
     spots = {} if tree.history is None else tree.history.now.nodes
@@ -161,6 +174,7 @@ def _facts(tree: Tree, leaves: list[int]) -> dict[int, LeafFacts]:
             floor=engine.floor(int(engine.model[leaf])),
             since_step=spots[leaf].since_step if leaf in spots else None,
             since_row=spots[leaf].since_row if leaf in spots else None,
+            error=typical_error(tree, leaf),
         )
         for leaf in leaves
     }

@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from driftree.explain.curves import leaf_curves
 from driftree.explain.sparse import merge, node_words
-from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.curves import node_effects
+from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine
+from driftree.learn.curves import input_limit, node_effects, ways_through
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from driftree.learn.encoding import Encoder
     from driftree.learn.events import Condition
     from driftree.learn.tree import Tree
+    from driftree.learn.units import Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,8 @@ class LeafModel:
     plus the sum of weight times input, plus what each curve adds at its feature's value. A number
     has either a weight or, where its line is bent, a curve. Inputs are the numeric features, and
     0/1 inputs such as ``car == 'van'`` or ``age is missing``. This holds for rows whose numbers lie
-    within three standard deviations of their mean: what lies further out counts as if it lay there.
+    within three standard deviations of their mean (of a regressor it may be more: `to_dict` has the
+    limits): what lies further out counts as if it lay there.
     A missing number counts as its mean, or as 0 if it was only 0 and 1 so far. Curves say both for
     themselves. (The paper's setting has no curves and clips nothing, and a missing number counts as
     the low end of the range seen, which starts as 0 to 1.)
@@ -51,6 +53,9 @@ class LeafModel:
     Sparse features, which most rows do not hold, are inputs by their names: 0 where they are not
     held, and counted up to one and a half times their usual size, which is the root of the mean
     square of the values that rows held (of words it is 1).
+
+    Of a regressor all is about the number itself, "y", in its own unit: it is the intercept plus
+    the sum of weight times input, plus the curves.
 
     Attributes
     ----------
@@ -84,6 +89,12 @@ class LeafModel:
     n_weaker : int
         Weights per label that are left out, all of them of sparse features and weaker; 0 in
         `leaf_models`.
+    mean : float or None
+        Regressors: the mean prediction in the leaf, over the rows that its model remembers.
+    error : float or None
+        Regressors: the typical error, by which rows of the leaf lie around their prediction.
+    unit : Unit or None
+        Regressors: how the target is scaled in the models.
     """
 
     leaf: int
@@ -97,6 +108,9 @@ class LeafModel:
     floor: tuple[float, float] = (0.0, 0.0)
     numbers: frozenset[str] = frozenset()
     n_weaker: int = 0
+    mean: float | None = None
+    error: float | None = None
+    unit: Unit | None = None
 
 
 def leaf_models(model: Readable) -> list[LeafModel]:
@@ -113,8 +127,8 @@ def inside(model: Readable) -> tuple[Tree, Encoder]:
 
     if not isinstance(model, Readable):
         raise TypeError(
-            "only the tree of a DynamicModelTreeClassifier can be read like this, got "
-            f"{type(model).__name__}"
+            "only the tree of a DynamicModelTreeClassifier or DynamicModelTreeRegressor can be "
+            f"read like this, got {type(model).__name__}"
         )
     check_is_fitted(model)
     tree = model._tree
@@ -177,10 +191,12 @@ def leaf_model(
     scaled = centred_weights(tree, encoder, leaf)
     moves = centred_effects(tree, encoder, leaf)
     sparse = node_words(tree, encoder, leaf, most_sparse)
+    offset = tree.target.unit.shift
     for i, label in enumerate(outputs(tree, engine.n_outputs)):
         own = scaled[i] * factor
         own[list(bent)] = 0.0
-        intercept[label] = float(scaled[i, 0] - own @ shift + at_means[i] + sparse.intercept[i])
+        at_zero = scaled[i, 0] - own @ shift + at_means[i] + sparse.intercept[i]
+        intercept[label] = float(at_zero) + offset
         strongest = strongest_inputs(moves[i])
         known = {names[c]: float(own[c]) for c in strongest if c not in bent}
         known |= {one.name: one.weight for one in sparse.inputs[i]}
@@ -201,6 +217,9 @@ def leaf_model(
         floor=engine.floor(int(engine.model[leaf])),
         numbers=_number_names(tree, encoder) | sparse.numbers,
         n_weaker=sparse.n_inputs - len(sparse.inputs[0]),
+        mean=mean_prediction(tree, encoder, leaf),
+        error=typical_error(tree, leaf),
+        unit=number_unit(tree),
     )
 
 
@@ -214,12 +233,11 @@ def _number_names(tree: Tree, encoder: Encoder) -> frozenset[str]:
 
 
 def outputs(tree: Tree, n_outputs: int) -> list[Hashable]:
-    """Return the labels that have a linear model: the second of two, each of more, none of one.
+    """Return what has a linear model: the second of two labels, each of more, none of one; "y".
 
     Models of the past may have fewer outputs than there are labels by now.
     """
-    labels = list(tree.target.labels)
-    return labels[:n_outputs] if n_outputs > 1 else labels[1:2]
+    return tree.target.outputs(n_outputs, getattr(tree.parameters, "quantiles", ()))
 
 
 def strongest_inputs(weights: NDArray[np.float64]) -> list[int]:
@@ -231,9 +249,14 @@ def centred_weights(tree: Tree, encoder: Encoder, node: int) -> NDArray[np.float
     """Return a node's weights per output, those of each category as differences to their mean.
 
     Inputs that are 0 in every row that the node's path lets through have no weight. Bends are left
-    out.
+    out. They are in the unit of the target.
     """
-    return _centre_at(tree, encoder, node, tree.engine.weights(node)[:, : tree.engine.n_columns])
+    return _centre_at(tree, encoder, node, read_weights(tree, node)[:, : tree.engine.n_columns])
+
+
+def read_weights(tree: Tree, node: int) -> NDArray[np.float64]:
+    """Return the weights of a node's model, [outputs, columns and bends], in the user's unit."""
+    return tree.engine.weights(node) * tree.target.unit.factor
 
 
 def centred_effects(tree: Tree, encoder: Encoder, node: int) -> NDArray[np.float64]:
@@ -245,7 +268,7 @@ def _centre_at(
     tree: Tree, encoder: Encoder, node: int, weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     engine = tree.engine
-    own = weights[: engine.n_outputs if engine.n_classes > 1 else 0]
+    own = weights[: len(outputs(tree, engine.n_outputs))]
     return centre(own, possible_inputs(tree, encoder, tree.path(node)), level_groups(tree))
 
 
@@ -300,9 +323,12 @@ def class_shares(tree: Tree, node: int) -> dict[Hashable, float]:
     """Return the share of each label among the rows that reached a node, faded like its losses.
 
     A node that no row has reached yet has the shares of the nearest node above that was reached;
-    if there is none (the tree has just started again from one leaf), all labels are as frequent.
+    if there is none (the tree has just started again from one leaf), all labels are as frequent. Of
+    numbers there are none.
     """
     engine = tree.engine
+    if not engine.has_labels:
+        return {}
     counts = engine.class_rows(node)
     while counts.sum() <= 0 and (node := int(engine.parent[node])) >= 0:
         counts = engine.class_rows(node)
@@ -349,3 +375,78 @@ def bent_features(tree: Tree, node: int) -> NDArray[np.intp]:
     """Return the feature that each bend of a node's model belongs to."""
     bends = tree.engine.bends(int(tree.engine.model[node]))
     return np.array([feature for feature, _, _ in bends], dtype=np.intp)
+
+
+# ---------------------------------------------------------------------- numbers
+def number_unit(tree: Tree) -> Unit | None:
+    """Return the unit of the target if it is a number, else None."""
+    return None if tree.engine.has_labels else tree.target.unit
+
+
+def typical_error(tree: Tree, node: int) -> float | None:
+    """Return by how much rows lie around a node's predictions; None if they have labels."""
+    engine = tree.engine
+    if engine.has_labels:
+        return None
+    spread = engine.spread(int(engine.model[node]))
+    if tree.target.unit.has_log_link:  # counts vary with their size
+        spread *= (mean_prediction(tree, tree.encoder, node) or 0.0) / engine.target_scale
+    return math.sqrt(spread)
+
+
+def mean_prediction(tree: Tree, encoder: Encoder, node: int) -> float | None:
+    """Return what a node's model predicts for the mean of its rows; None if they have labels.
+
+    Without what sparse inputs add, which most rows do not hold.
+    """
+    if tree.engine.has_labels:
+        return None
+    unit, weights = tree.target.unit, tree.engine.weights(node)
+    own = weights[len(weights) // 2] @ _mean_inputs(tree, encoder, node)
+    return unit.number(unit.read(float(own)))
+
+
+def _mean_inputs(tree: Tree, encoder: Encoder, node: int) -> NDArray[np.float64]:
+    """Return the mean inputs of the rows that a node's model remembers.
+
+    The Newton matrix is the inverse of the sum of products of inputs, of which the first column is
+    with 1. The paper's setting has none: there it is the average row, moved to where the node's
+    conditions hold.
+    """
+    engine = tree.engine
+    if isinstance(engine, MeasuredEngine):
+        matrix = engine.curvature_inverse(int(engine.model[node]))
+        sums = np.linalg.lstsq(matrix, np.eye(len(matrix))[0], rcond=None)[0]
+        if sums[0] > 0 and np.isfinite(sums).all():
+            most = input_limit(engine)
+            means: NDArray[np.float64] = np.clip(sums / sums[0], -most, most)
+            return means
+    return average_inputs(tree, encoder, node, within=True)
+
+
+def average_inputs(
+    tree: Tree, encoder: Encoder, node: int, *, within: bool = False
+) -> NDArray[np.float64]:
+    """Return the inputs of an average row: numbers at their mean, categories between levels.
+
+    Of a category, those levels that the node's path lets through. A number that it says is missing
+    has no part in the average's bends. What is sparse and has no column is 0, as in most rows.
+    `within` says whether numbers are moved to where the path's conditions hold.
+    """
+    engine = tree.engine
+    possible = possible_inputs(tree, encoder, tree.path(node))
+    means = np.where(engine.value_column >= 0, engine.scale_mean, np.nan)
+    if within:
+        ways = ways_through(engine, node)
+        means = np.array(
+            [np.clip(mean, *ways.get(j, (-np.inf, np.inf))) for j, mean in enumerate(means)]
+        )
+    average: NDArray[np.float64] = engine.inputs_at(node, means[None])[0]
+    average[engine.missing_column[engine.missing_column >= 0]] = 0.0
+    bent = bent_features(tree, node)
+    average[engine.n_columns :] *= possible[engine.value_column[bent]]
+    for group in level_groups(tree):
+        own = group[possible[group]]
+        average[group] = 0.0
+        average[own] = 1.0 / max(1, len(own))
+    return average

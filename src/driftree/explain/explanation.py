@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from driftree.explain.sparse import Held
     from driftree.learn.events import Condition
+    from driftree.learn.units import Unit
 
 TWO_SIDED_95 = 1.96  # standard deviations
 
@@ -41,20 +42,24 @@ class Explanation:
     opposite where the other one is predicted. With a noise floor, the words' log-odds are those
     without noise.
 
+    Of a regressor all this is about the number: intercept and contributions are in its unit, and
+    their sum is the prediction.
+
     Attributes
     ----------
     prediction : hashable
-        The most probable label.
+        The most probable label; the predicted number.
     probabilities : dict
-        Probability of each label.
+        Probability of each label; of numbers there are none.
     label : hashable
         Two labels: the one whose log-odds are explained, `classes_[1]`. Otherwise None: with more
         labels each has its logit, with one the odds are those of a second that has not come.
     intercept : float, or dict of label to float
-        Log-odds of the average row; with a noise floor counted, as in `decision_function`, from
-        where both labels are equally probable. More than two labels: one logit per label.
+        Log-odds, or the number, of the average row; with a noise floor counted, as in
+        `decision_function`, from where both labels are equally probable. More than two labels: one
+        logit per label.
     contributions : dict of name to float, or dict of label to such dicts
-        What each feature adds to the log-odds, the strongest first.
+        What each feature adds to the log-odds, or the number, the strongest first.
     row : dict
         Value of each feature that the model knows, in the user's units; None is missing. In
         `explain`, a level that was never learnt is "any other level". Of sparse features, those
@@ -72,16 +77,22 @@ class Explanation:
     probabilities_without_floor : dict
         What the probabilities would be if no label were given at random.
     deviation : float or None
-        Standard deviation of the log-odds (of each logit), from the model's Newton matrix; None in
-        the paper's setting, which has none, and where features are sparse. It says how well the
+        Standard deviation of the log-odds (of each logit, of a number's mean), from the model's
+        Newton matrix; None in the paper's setting, which has none, and where features are sparse.
+        It says how well the
         rows that the leaf remembers (`model_window`) pin down its model, as in a Bayesian logistic
         regression on them. A young model may be less certain than it says; in a long steady stream
         it is more certain. It takes the rule, the noise floor, and lines and curves with these
         knots for granted, and knows nothing of drift to come.
     intervals : dict of label to (float, float), or None
-        Two labels: where the probability lies by 1.96 deviations of the log-odds to either side.
+        Two labels: where the probability lies by 1.96 deviations of the log-odds to either side. Of
+        a number, under its name "y": where the mean of such rows lies; one row may be farther off.
     unknown : tuple
         Names in the row that `explain_one` got which the model does not know, so they had no say.
+    error : float or None
+        Of a number: the typical error, by which rows of the leaf lie around their prediction.
+    unit : Unit or None
+        Of a number: how it is scaled in the models.
     """
 
     prediction: Hashable
@@ -100,6 +111,8 @@ class Explanation:
     deviation: float | None
     intervals: dict[Hashable, tuple[float, float]] | None
     unknown: tuple[Hashable, ...] = ()
+    error: float | None = None
+    unit: Unit | None = None
 
     def __str__(self) -> str:
         return in_words(self)
@@ -123,6 +136,8 @@ class Explanation:
 
     def sums_of(self, label: Hashable) -> tuple[float, dict[str, float]]:
         """Return intercept and contributions to the log-odds of a label; see `to_shap`."""
+        if label is not None and self.unit is not None:
+            raise ValueError(f"a number has no labels, so label must be None, got {label!r}")
         if label is not None and label not in self.probabilities:
             raise ValueError(f"label must be one of {list(self.probabilities)}, got {label!r}")
         if isinstance(self.intercept, dict):
@@ -145,6 +160,7 @@ class LeafFacts:
     floor: tuple[float, float]
     since_step: int | None
     since_row: int | None
+    error: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -160,9 +176,10 @@ class Explanations:
     Attributes
     ----------
     values : ndarray of shape (n_rows, n_features) or (n_rows, n_features, n_labels)
-        Contributions to the log-odds of `classes_[1]`; more than two labels: to each one's logit.
+        Contributions to the log-odds of `classes_[1]`; more than two labels: to each one's logit;
+        of a regressor: to the number.
     base_values : ndarray of shape (n_rows,) or (n_rows, n_labels)
-        Intercepts: the average row's log-odds, by the model of the row's leaf.
+        Intercepts: the average row's log-odds or number, by the model of the row's leaf.
     data : ndarray of shape (n_rows, n_features)
         The rows in the user's units: floats, or objects where there are categories.
     matrix : ndarray of shape (n_rows, n_features)
@@ -170,11 +187,13 @@ class Explanations:
     leaves : ndarray of shape (n_rows,)
         Leaf of each row, as `apply` gives it.
     facts : dict of int to LeafFacts
-        Rule, rows, noise floor and age of each of these leaves.
+        Rule, rows, noise floor, age and typical error of each of these leaves.
     probabilities : ndarray of shape (n_rows, n_labels)
-        Probability of each label.
+        Probability of each label; of numbers there are none.
+    predictions : ndarray of shape (n_rows,), or None
+        Of a regressor: the predicted numbers.
     deviations : ndarray of shape (n_rows,), or None
-        Standard deviations of the log-odds; see `Explanation`.
+        Standard deviations of the log-odds or numbers; see `Explanation`.
     feature_names : list of str
         Names of the features.
     labels : list
@@ -183,6 +202,8 @@ class Explanations:
         The same of the features that are not sparse, or that the tree may be split by.
     held : Held or None
         What the rows hold of the other features.
+    unit : Unit or None
+        Of a regressor: how the number is scaled in the models.
     """
 
     known_values: NDArray[np.float64]
@@ -196,6 +217,8 @@ class Explanations:
     feature_names: list[str]
     labels: list[Any]
     held: Held | None = None
+    predictions: NDArray[np.float64] | None = None
+    unit: Unit | None = None
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -249,6 +272,10 @@ class Explanations:
         intercept, contributions = self._sums(place, list(row), values)
         probabilities = self._by_label(self.probabilities[place])
         without_floor, intervals = probabilities, None
+        if self.unit is not None:
+            intervals = self._interval_of_number(
+                place, float(self.base_values[place] + values.sum())
+            )
         if len(self.labels) == 2:
             logit = float(self.base_values[place] + values.sum()) + zero_of(facts.floor)
             without_floor = self._by_label(_two_probabilities(logit, (0.0, 0.0)))
@@ -259,7 +286,7 @@ class Explanations:
                 first, second = self.labels
                 intervals = {first: (high[0], low[0]), second: (low[1], high[1])}
         return Explanation(
-            prediction=self.labels[int(self.probabilities[place].argmax())],
+            prediction=self._prediction(place),
             probabilities=probabilities,
             label=self.labels[1] if len(self.labels) == 2 else None,
             intercept=intercept,
@@ -274,7 +301,22 @@ class Explanations:
             probabilities_without_floor=without_floor,
             deviation=None if self.deviations is None else float(self.deviations[place]),
             intervals=intervals,
+            error=facts.error,
+            unit=self.unit,
         )
+
+    def _prediction(self, place: int) -> Any:
+        if self.predictions is not None:
+            return float(self.predictions[place])
+        return self.labels[int(self.probabilities[place].argmax())]
+
+    def _interval_of_number(
+        self, place: int, read: float
+    ) -> dict[Hashable, tuple[float, float]] | None:
+        if self.unit is None or self.deviations is None:
+            return None
+        margin = TWO_SIDED_95 * float(self.deviations[place])
+        return {"y": (self.unit.number(read - margin), self.unit.number(read + margin))}
 
     def _some(self, rows: slice | NDArray[Any]) -> Explanations:
         leaves = self.leaves[rows]
@@ -288,6 +330,7 @@ class Explanations:
             leaves=leaves,
             facts={leaf: self.facts[leaf] for leaf in np.unique(leaves).tolist()},
             probabilities=self.probabilities[rows],
+            predictions=None if self.predictions is None else self.predictions[rows],
             deviations=None if self.deviations is None else self.deviations[rows],
         )
 

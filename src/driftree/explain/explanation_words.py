@@ -4,32 +4,79 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from driftree.explain.text import label_texts, one_line, percent, say_noise, say_unknown
+from driftree.explain.text import (
+    label_texts,
+    one_line,
+    percent,
+    say_noise,
+    say_unknown,
+    write_number,
+)
 from driftree.learn.events import format_number, join_path
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from driftree.explain.explanation import Explanation
+    from driftree.learn.units import Unit
 
 MOST_SHOWN = 6  # features
+SIDES = ("for     ", "against ", "weaker  ")
+NOT_KNOWN = "Certainty: not known; only models of our setting without sparse features measure it."
 
 
 def in_words(why: Explanation) -> str:
     """Return the lines: prediction, rule, what speaks for and against it, certainty."""
-    ranked = sorted(why.probabilities, key=lambda label: -why.probabilities[label])
-    ranked.remove(why.prediction)
-    names = label_texts(why.probabilities)
-    lines = [_headline(why, ranked, names), _rule(why)]
-    if ranked:
-        lines += _for_and_against(why, ranked[0], names)
-        lines += _certainty(why, names[why.prediction])
-    else:
-        lines.append("No other label was seen so far.")
+    lines = _about_labels(why) if why.unit is None else _about_number(why, why.unit)
     if why.unknown:
         absent = [name for name, value in why.row.items() if value is None]
         lines.append(say_unknown(why.unknown, absent))
     return "\n".join(lines)
+
+
+def _about_labels(why: Explanation) -> list[str]:
+    ranked = sorted(why.probabilities, key=lambda label: -why.probabilities[label])
+    ranked.remove(why.prediction)
+    names = label_texts(why.probabilities)
+    lines = [_headline(why, ranked, names), _rule(why)]
+    if not ranked:
+        return [*lines, "No other label was seen so far."]
+    lines += _for_and_against(why, ranked[0], names)
+    return [*lines, *_certainty(why, names[why.prediction])]
+
+
+def _about_number(why: Explanation, unit: Unit) -> list[str]:
+    """Return the lines of a number, all with the same decimals."""
+    assert isinstance(why.prediction, float)
+    assert isinstance(why.intercept, float)
+    error = "" if why.error is None else f", with an error of about {write_number(why.error, unit)}"
+    what = "the logarithm of the number" if unit.has_log_link else "the number"
+    total = why.intercept + sum(why.contributions.values())
+    return [
+        f"Prediction: {write_number(why.prediction, unit)}{error}",
+        _rule(why),
+        f"What makes {what}, compared with an average row:",
+        *_ledger(why.contributions, why.row, lambda value: _signed(value, unit)),
+        f"    An average row has {_read(why.intercept, unit)}, this one {_read(total, unit)}.",
+        *_certainty_of_number(why, unit),
+    ]
+
+
+def _read(value: float, unit: Unit) -> str:
+    return f"{value:.3f}" if unit.has_log_link else write_number(value, unit)
+
+
+def _signed(value: float, unit: Unit) -> str:
+    """Return what a feature adds; with a log link, it multiplies."""
+    return f"{value:+.3f}" if unit.has_log_link else write_number(value, unit, signed=True)
+
+
+def _certainty_of_number(why: Explanation, unit: Unit) -> list[str]:
+    if why.intervals is None:
+        return [NOT_KNOWN]
+    low, high = (write_number(end, unit) for end in why.intervals["y"])
+    where = low if low == high else f"between {low} and {high}"
+    return [f"Certainty: if this rule holds, the mean of such rows is {where} (95% interval)."]
 
 
 def _headline(why: Explanation, others: list[Hashable], names: dict[Hashable, str]) -> str:
@@ -51,20 +98,10 @@ def _rule(why: Explanation) -> str:
 def _for_and_against(why: Explanation, second: Hashable, names: dict[Hashable, str]) -> list[str]:
     """Return a ledger of the log-odds of the prediction over the next most probable label."""
     intercept, contributions = _over(why, second)
-    strongest = sorted(
-        ((name, value) for name, value in contributions.items() if value != 0.0),
-        key=lambda item: -abs(item[1]),
-    )
-    shown, rest = strongest[:MOST_SHOWN], strongest[MOST_SHOWN:]
     noise = " without noise" if any(why.floor) else ""
     of = f"Log-odds{noise} of {names[why.prediction]} over {names[second]}"
     lines = [f"{of}, compared with an average row:"]
-    for name, value in shown:
-        side = "for" if value > 0 else "against"
-        lines.append(f"    {side:<7} {value:+8.2f}  {one_line(name)} {_value(why.row[name])}")
-    if rest:
-        total = sum(value for _, value in rest)
-        lines.append(f"    weaker  {total:+8.2f}  {len(rest)} more, together")
+    lines += _ledger(contributions, why.row, lambda value: f"{value:+8.2f}", sides=SIDES)
     total = intercept + sum(contributions.values())
     lines.append(f"    An average row has {intercept:+.2f}, this one {total:+.2f}.")
     if why.label == second:
@@ -76,6 +113,32 @@ def _for_and_against(why: Explanation, second: Hashable, names: dict[Hashable, s
             f"{percent(why.probabilities[why.prediction])} with it."
         )
     return lines
+
+
+def _ledger(
+    contributions: dict[str, float],
+    row: dict[str, object],
+    write: Callable[[float], str],
+    sides: tuple[str, str, str] = ("", "", ""),
+) -> list[str]:
+    """Return a line per feature that adds something, the strongest first, and the rest in one.
+
+    `sides` are the words before what is above 0, below 0, and weaker.
+    """
+    strongest = sorted(
+        ((name, value) for name, value in contributions.items() if value != 0.0),
+        key=lambda item: -abs(item[1]),
+    )
+    shown, rest = strongest[:MOST_SHOWN], strongest[MOST_SHOWN:]
+    entries = [
+        (sides[value < 0], write(value), f"{one_line(name)} {_value(row[name])}")
+        for name, value in shown
+    ]
+    if rest:
+        total = write(sum(value for _, value in rest))
+        entries.append((sides[2], total, f"{len(rest)} more, together"))
+    width = max((len(number) for _, number, _ in entries), default=0)
+    return [f"    {side}{number:>{width}}  {words}" for side, number, words in entries]
 
 
 def _over(why: Explanation, second: Hashable) -> tuple[float, dict[str, float]]:
@@ -101,7 +164,7 @@ def _certainty(why: Explanation, name: str) -> list[str]:
         return [
             f"Certainty: the log-odds have a standard deviation of {why.deviation:.2f} per label."
         ]
-    return ["Certainty: not known; only models of our setting without sparse features measure it."]
+    return [NOT_KNOWN]
 
 
 def _value(value: object) -> str:

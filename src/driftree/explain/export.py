@@ -4,12 +4,15 @@ The data have the schema of version 2; versions change when a key goes or gets a
 
 - ``format``: "driftree.tree"; ``version``: 2 (1 had no curves)
 - ``rows``, ``steps``: learnt so far; ``setting``: "measured" or "paper"
-- ``labels``, ``features``: lists. Labels and levels that JSON has no type for are text.
+- ``labels``, ``features``: lists. Labels and levels that JSON has no type for are text. Of a
+  regressor there are no labels.
+- ``link``: "logistic", or of a regressor "identity" or "log".
 - ``inputs``: what the models weigh, a list of ``name``, ``feature`` and ``kind``. The
   input is, by its kind,
   - "number": the feature's value, or ``low`` or ``high`` where it lies beyond (null: no limit); if
-    it is missing, ``if_missing``. ``levels`` is null, or a list (in the paper's setting) of which
-    the place of the value, from 0, is the number; that of other values is 32.
+    it is missing, ``if_missing`` (of "last y" and the like: what the target was last). ``levels``
+    is null, or a list (in the paper's setting) of which the place of the value, from 0, is the
+    number; that of other values is 32.
   - "level": 1 if the value is ``level``, else 0; "other level" (of features with more than 32
     levels): 1 if the value is none of the others.
   - "missing": 1 if the value is missing, else 0.
@@ -18,7 +21,8 @@ The data have the schema of version 2; versions change when a key goes or gets a
   that do not hold it. ``forgotten`` is the number of names that had to give way to others.
 - ``tree``: the root. Every node has ``node`` (its id), ``rows`` (learnt by it), ``share`` (of the
   stream's rows; null while unknown) and ``probabilities`` (share of each label among the rows that
-  reached it, in the order of ``labels``).
+  reached it, in the order of ``labels``), or, of a regressor, ``mean`` (mean prediction) and
+  ``error`` (by which rows lie around theirs); what does not apply is empty or null.
 - An inner node also has ``condition`` and the nodes ``left`` (where it holds) and ``right``. A
   condition has ``text``, ``feature``, ``operator`` ("<=", "==" or "is missing"), ``value`` and
   ``missing_passes``: whether rows with a missing value go left. A feature with levels may be
@@ -33,7 +37,8 @@ The data have the schema of version 2; versions change when a key goes or gets a
   sum of weight times input, plus what the curves add, plus the sum of weight times value over
   ``sparse``, a dict of names to weights; where none of a category's inputs
   is 1, plus the number under its name in ``unknown``, a dict. Of two labels it is the log-odds of
-  the second; of more, the probabilities are the softmax. `LeafModel` says what the numbers mean.
+  the second; of more, the probabilities are the softmax. Of a regressor it is the prediction, or
+  its logarithm, and ``label`` is "y". `LeafModel` says what the numbers mean.
 """
 
 from __future__ import annotations
@@ -50,10 +55,13 @@ from driftree.explain.describe import (
     inside,
     leaf_model,
     level_groups,
+    mean_prediction,
     possible_inputs,
+    read_weights,
     row_shares,
+    typical_error,
 )
-from driftree.explain.rules import labels_seen, leaves_since, most_probable, rules
+from driftree.explain.rules import labels_seen, leaves_since, rules
 from driftree.explain.sparse import n_forgotten, sparse_engine, sparse_scales, sparse_texts
 from driftree.explain.text import (
     check_limits,
@@ -61,10 +69,13 @@ from driftree.explain.text import (
     one_line,
     percent,
     say_noise,
+    say_output,
     say_share,
+    write_number,
 )
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.curves import LIMIT
+from driftree.learn.curves import LIMIT, input_limit
+from driftree.learn.units import unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -92,6 +103,8 @@ def to_dict(model: Readable) -> dict[str, Any]:
             "rows": float(engine.rows[node]),
             "share": None if math.isnan(share) else share,
             "probabilities": list(class_shares(tree, node).values()),
+            "mean": mean_prediction(tree, encoder, node),
+            "error": typical_error(tree, node),
         }
         if engine.left[node] < 0:
             nodes[node] |= dict(zip(("since_step", "since_row"), since[node], strict=True))
@@ -108,6 +121,7 @@ def to_dict(model: Readable) -> dict[str, Any]:
         "rows": int(engine.n_rows),
         "steps": int(engine.n_steps),
         "setting": tree.parameters.setting,
+        "link": _link(tree),
         "labels": [_to_json(label) for label in tree.target.labels],
         "features": list(encoder.display_names),
         "inputs": _inputs_data(tree, encoder),
@@ -146,6 +160,12 @@ def to_dot(model: Readable, *, max_weights: int = 3) -> str:
 
 
 # ---------------------------------------------------------------------- JSON
+def _link(tree: Tree) -> str:
+    if tree.engine.has_labels:
+        return "logistic"
+    return "log" if tree.target.unit.has_log_link else "identity"
+
+
 def _inputs_data(tree: Tree, encoder: Encoder) -> list[dict[str, Any]]:
     engine, names = tree.engine, encoder.column_names()
     levels = engine.level_column.reshape(-1, MAX_LEVELS + 1)
@@ -174,9 +194,9 @@ def _scale_data(tree: Tree, encoder: Encoder, j: int) -> dict[str, Any]:
     engine, levels = tree.engine, encoder.levels[j]
     shift, factor = float(engine.scale_shift[j]), float(engine.scale_factor[j])
     is_clipped = tree.parameters.setting != "paper" and not engine.scale_is_indicator[j]
-    reach = LIMIT / factor if is_clipped and factor > 0 else None
+    reach = input_limit(engine) / factor if is_clipped and factor > 0 else None
     return {
-        "if_missing": 0.0 if engine.absent[j] == 0.0 else shift,
+        "if_missing": shift if math.isnan(engine.absent[j]) else float(engine.absent[j]),
         "low": None if reach is None else shift - reach,
         "high": None if reach is None else shift + reach,
         "levels": None if levels is None else [_to_json(level) for level in levels],
@@ -217,7 +237,7 @@ def _sparse_weights(encoder: Encoder, node: int, texts: dict[int, str]) -> list[
     ids, weights = engine.sparse_weights(node)
     _, factor = sparse_scales(engine, ids)
     names = [texts[i] for i in ids.tolist()]
-    own = (weights * factor[:, None]).T.tolist()
+    own = (weights * (unit_of(engine).factor * factor)[:, None]).T.tolist()
     return [dict(zip(names, numbers, strict=True)) for numbers in own]
 
 
@@ -264,7 +284,7 @@ def _leaf_data(
 def _unknown_levels(tree: Tree, encoder: Encoder, node: int) -> list[dict[str, float]]:
     """Return per label and category the mean weight that a row without any of its inputs lacks."""
     centred = centred_weights(tree, encoder, node)
-    means = tree.engine.weights(node)[: len(centred), : centred.shape[1]] - centred
+    means = read_weights(tree, node)[: len(centred), : centred.shape[1]] - centred
     possible, owners = possible_inputs(tree, encoder, tree.path(node)), column_features(tree)
     groups = [group[possible[group]] for group in level_groups(tree)]
     return [
@@ -280,8 +300,9 @@ def _unknown_levels(tree: Tree, encoder: Encoder, node: int) -> list[dict[str, f
 def _condition_data(tree: Tree, node: int) -> dict[str, Any]:
     condition = tree.path(int(tree.engine.left[node]))[-1]
     passes = bool(tree.engine.missing_left[node])
-    if tree.engine.absent[tree.engine.feature[node]] == 0.0:
-        passes = bool(tree.engine.threshold[node] >= 0.0)
+    absent = tree.engine.absent[tree.engine.feature[node]]
+    if not math.isnan(absent):
+        passes = bool(absent <= tree.engine.threshold[node])
     return {
         "text": str(condition),
         "feature": condition.feature,
@@ -301,13 +322,14 @@ def _to_json(value: object) -> Any:
 def _rule_lines(rule: Rule, names: dict[Hashable, str]) -> list[str]:
     seen = labels_seen(rule.probabilities)
     odds = [f"{names[label]} {percent(share)}" for label, share in seen.items()][:MAX_LABELS]
+    if rule.unit is not None and rule.mean is not None:
+        odds = [f"mean {write_number(rule.mean, rule.unit)}"]
     lines = [say_share(rule.share), ", ".join([*odds, "..."] if len(seen) > MAX_LABELS else odds)]
     if any(rule.floor):
         lines.append(say_noise(rule.floor))
-    for label in most_probable(rule.probabilities, 1, among=rule.weights):
-        what = "log-odds" if len(rule.weights) == 1 else "logit"
+    for label in rule.told(1):
         if rule.weights[label]:
-            lines += ["", f"{what} of {names[label]}:"]
+            lines += ["", f"{say_output(label, names, n_outputs=len(rule.weights))}:"]
             lines += [
                 f"{own.weight:+.3g} {one_line(own.name)}"
                 if own.curve is None

@@ -10,6 +10,7 @@ from driftree.explain.describe import (
     centred_effects,
     inside,
     level_groups,
+    outputs,
     possible_inputs,
     row_shares,
 )
@@ -46,16 +47,17 @@ class Importance(NamedTuple):
     setting: from its least to its largest value; where its line is bent: the most that it changes
     them when it grows by up to that), or when it is missing, whichever is more; of a category, two
     standard deviations of its levels' weights, each level counted once. With more than two labels
-    it is the mean over the labels. Two leaves that no row has reached yet count as equal. Of a
-    sparse feature it is what two standard deviations over all rows do, of which most have a 0: the
-    rarer it is, the less. Of very many such features, the 100 with the most weight are given.
+    it is the mean over the labels; of a regressor it is the change of the number, in its unit. Two
+    leaves that no row has reached yet count as equal. Of a sparse feature it is what two standard
+    deviations over all rows do, of which most have a 0: the rarer it is, the less. Of very many
+    such features, the 100 with the most weight are given.
 
     Attributes
     ----------
     earned : float
         Nats per 1,000 rows of the stream that the present splits on the feature save.
     weight : float
-        How far the feature typically moves the log-odds inside the leaves.
+        How far the feature typically moves the log-odds, or the number, inside the leaves.
     """
 
     earned: float
@@ -112,12 +114,12 @@ def _weight_of_sparse(
     engine = sparse_engine(encoder)
     features = engine.sparse_feature
     total = np.zeros(len(features))
-    if engine.n_classes > 1:
+    if outputs(tree, engine.n_outputs):
         for leaf, share in row_shares(tree, unknown=0.5).items():
             if engine.left[leaf] < 0:
                 ids, weights = engine.sparse_weights(leaf)
                 total[ids] += share * np.abs(weights).mean(axis=1)
-    total *= sparse_spread(engine, np.arange(len(total), dtype=np.int32))
+    total *= tree.target.unit.factor * sparse_spread(engine, np.arange(len(total), dtype=np.int32))
     by_place = np.zeros(engine.n_features)
     by_place[features[features >= 0]] = total[features >= 0]
     others = np.flatnonzero((features < 0) & (total > 0)).astype(np.int32)

@@ -26,6 +26,7 @@ LEAST_EARLIER = 4
 LEAST_ROWS = 20  # of which the mean says something
 MAD = 0.6745  # median distance from the median, in standard deviations
 SURPRISE = 4.0  # nats: what a row costs whose label got a probability of 2 %
+NORMAL = 0.5  # nats squared: how much the loss of a row varies whose number is normal
 CLEAR = (0.1, 4.0)  # nats per row, standard errors: something has happened
 LIKELY = (0.05, 2.5)  # then these belong to it
 NEARLY_ALL = 0.8  # of the rows
@@ -86,7 +87,7 @@ def loss_by_node(model: Readable) -> list[NodeLoss]:
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that keeps its history.
 
     Returns
@@ -107,6 +108,7 @@ def loss_by_node(model: Readable) -> list[NodeLoss]:
     [4600]
     """
     tree, _ = inside(model)
+    has_labels = tree.engine.has_labels
     earlier: dict[tuple[int, int], deque[tuple[float, float]]] = {}
     found = []
     for moment in replay(history_of(tree))[0]:
@@ -116,7 +118,7 @@ def loss_by_node(model: Readable) -> list[NodeLoss]:
         for node, spot in moment.structure.nodes.items():
             before = earlier.setdefault(keys[node], deque(maxlen=EARLIER))
             loss, rows = below[node]
-            change, error = _compare(before, loss, rows)
+            change, error = _compare(before, loss, rows, has_labels=has_labels)
             found.append(
                 NodeLoss(
                     n_rows=moment.sample.n_rows,
@@ -152,19 +154,20 @@ def _losses_below(moment: Moment) -> dict[int, tuple[float, float]]:
 
 
 def _compare(
-    before: Sequence[tuple[float, float]], loss: float, rows: float
+    before: Sequence[tuple[float, float]], loss: float, rows: float, *, has_labels: bool
 ) -> tuple[float, float]:
     """Return how far a mean loss is above those of the samples before, and the standard error.
 
     The spread of a sample's mean falls with the root of its rows. It is at least that of a model
-    that is right all the time but for rare surprises, of which few samples may have had one.
+    that is right all the time but for rare surprises, of which few samples may have had one; of
+    numbers, at least that of normal ones.
     """
     if len(before) < LEAST_EARLIER or rows < LEAST_ROWS:
         return math.nan, math.nan
     losses, weights = np.array(before).T
     middle = float(np.median(losses))
     per_row = (float(np.median(np.sqrt(weights) * np.abs(losses - middle))) / MAD) ** 2
-    per_row = max(per_row, SURPRISE * middle)
+    per_row = max(per_row, SURPRISE * middle if has_labels else NORMAL)
     return loss - middle, math.sqrt(per_row * (1 / rows + 1 / float(weights.sum())))
 
 
@@ -243,7 +246,7 @@ def loss_rises(model: Readable) -> list[LossRise]:
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that keeps its history.
 
     Returns
@@ -359,7 +362,7 @@ def loss_course(model: Readable) -> LossCourse:
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that keeps its history.
 
     Returns

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 from driftree.explain.describe import class_shares, inside, row_shares
 from driftree.explain.rules import most_probable, rules
 from driftree.explain.sparse import say_forgotten
-from driftree.explain.text import MAX_NAME, label_texts, one_line, percent, say_noise, say_share
+from driftree.explain.text import (
+    MAX_NAME,
+    label_texts,
+    one_line,
+    percent,
+    say_noise,
+    say_output,
+    say_share,
+    write_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -39,6 +48,7 @@ STYLE = """
 .driftree-tree .leaf > div { padding-left: 1.2em; }
 .driftree-tree .bar { display: inline-flex; width: 110px; height: 0.75em; margin-right: 0.5em;
   border-radius: 2px; overflow: hidden; vertical-align: -1px; }
+.driftree-tree .rest { flex: 1; background: color-mix(in srgb, currentColor 12%, transparent); }
 .driftree-tree .key { display: inline-block; margin-right: 0.9em; }
 .driftree-tree .key i { display: inline-block; width: 0.75em; height: 0.75em; margin-right: 0.3em;
   border-radius: 2px; vertical-align: -1px; }
@@ -49,13 +59,14 @@ def tree_html(model: Readable) -> str:
     """Return the present tree as a fragment of HTML: no script, nothing from the network.
 
     It is a list that folds: conditions, shares of rows, a bar of label frequencies per leaf, and
-    its strongest weights (with more than two labels: those of the most frequent one). Of more than
+    its strongest weights (with more than two labels: those of the most frequent one). Of a
+    regressor, the bar shows where a leaf's mean lies between those of all leaves. Of more than
     40 leaves it shows those with the most rows, and says how many there are. Text from data is
     escaped; long names lose their middle.
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that has learnt something.
 
     Returns
@@ -152,16 +163,7 @@ class _Sketch:
         return f'<li class="leaf">{self._branch(node)} {words}</li>'
 
     def _leaf(self, rule: Rule) -> str:
-        shown = [label for label in self.colours if label in rule.probabilities]
-        segments = [(self.colours[label], rule.probabilities[label]) for label in shown]
-        segments.append((OTHER_COLOUR, max(0.0, 1 - sum(share for _, share in segments))))
-        bar = "".join(
-            f'<span style="width:{share:.1%};background:{colour}"></span>'
-            for colour, share in segments
-            if share > 0
-        )
-        [likely] = most_probable(rule.probabilities, 1)
-        words = f"{html.escape(self.names[likely])} {percent(rule.probabilities[likely])}"
+        bar, words = self._outcome(rule)
         notes = [say_share(rule.share)]
         if any(rule.floor):
             notes.append(say_noise(rule.floor))
@@ -173,11 +175,35 @@ class _Sketch:
             f"{words} <small>{', '.join(notes)}{self._weights(rule)}</small></div></li>"
         )
 
+    def _outcome(self, rule: Rule) -> tuple[str, str]:
+        """Return the segments of a leaf's bar, and what it says in words."""
+        if rule.unit is not None and rule.mean is not None:
+            return self._place(rule.mean), f"mean {write_number(rule.mean, rule.unit)}"
+        shown = [label for label in self.colours if label in rule.probabilities]
+        segments = [(self.colours[label], rule.probabilities[label]) for label in shown]
+        segments.append((OTHER_COLOUR, max(0.0, 1 - sum(share for _, share in segments))))
+        bar = "".join(
+            f'<span style="width:{share:.1%};background:{colour}"></span>'
+            for colour, share in segments
+            if share > 0
+        )
+        [likely] = most_probable(rule.probabilities, 1)
+        return bar, f"{html.escape(self.names[likely])} {percent(rule.probabilities[likely])}"
+
+    def _place(self, mean: float) -> str:
+        """Return a bar that is the longer, the nearer a mean is to the highest of all leaves."""
+        means = [rule.mean for rule in self.rules.values() if rule.mean is not None]
+        low, high = min(means), max(means)
+        part = (mean - low) / (high - low) if high > low else 0.5
+        return (
+            f'<span style="width:{0.04 + 0.96 * part:.1%};background:{COLOURS[0]}"></span>'
+            '<span class="rest"></span>'
+        )
+
     def _weights(self, rule: Rule) -> str:
         """Return the strongest weights of the most frequent label that has any."""
-        for label in most_probable(rule.probabilities, 1, among=rule.weights):
+        for label in rule.told(1):
             if rule.weights[label]:
-                what = "log-odds" if len(rule.weights) == 1 else "logit"
                 terms = [
                     f"{own.weight:+.3g}&nbsp;{_text(own.name)}"
                     for own in rule.weights[label]
@@ -188,8 +214,8 @@ class _Sketch:
                     for own in rule.weights[label]
                     if own.curve is not None
                 ]
-                name = html.escape(self.names[label])
-                return f"<br>{what} of {name}: <code>{', '.join(terms)}</code>"
+                what = html.escape(say_output(label, self.names, n_outputs=len(rule.weights)))
+                return f"<br>{what}: <code>{', '.join(terms)}</code>"
         return ""
 
 

@@ -16,10 +16,12 @@ from driftree.explain.describe import (
     divide_rows,
     inside,
     level_groups,
+    mean_prediction,
     outputs,
     possible_inputs,
     row_shares,
     strongest_inputs,
+    typical_error,
 )
 from driftree.explain.sparse import merge, node_words
 from driftree.learn.curves import node_effects
@@ -59,7 +61,7 @@ class OutlineNode:
         NaN while one of them has seen no rows.
     probabilities : dict or None
         Share of each label among the rows that reached it, as in `Rule`; None in the past, and as
-        long as no row has reached it.
+        long as no row has reached it. Of numbers there are none.
     effects : dict of dict or None
         Per label (two labels: of the second only) and input: by how much its own model's log-odds
         change when a number grows by two standard deviations (the paper's setting: from its least
@@ -72,6 +74,9 @@ class OutlineNode:
     curves : dict of dict or None
         Per label the curves of the numbers whose lines are bent, as in `LeafModel`; None in the
         past.
+    mean, error : float or None
+        Of a regressor: the mean prediction of its own model, and by how much rows lie around
+        theirs; None in the past. Effects and curves are in the unit of the number, under "y".
     """
 
     node: int
@@ -83,6 +88,8 @@ class OutlineNode:
     probabilities: dict[Hashable, float] | None
     effects: dict[Hashable, dict[str, float]] | None
     curves: dict[Hashable, dict[str, LeafCurve]] | None = None
+    mean: float | None = None
+    error: float | None = None
 
 
 def outline(model: Readable, *, step: int | None = None) -> dict[int, OutlineNode]:
@@ -90,7 +97,7 @@ def outline(model: Readable, *, step: int | None = None) -> dict[int, OutlineNod
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that has learnt something.
     step : int, optional
         The tree after this step, as far as the history goes back; by default the present one. The
@@ -167,9 +174,11 @@ def _now(tree: Tree, encoder: Encoder) -> dict[int, OutlineNode]:
             left=left,
             right=right,
             share=shares[node],
-            probabilities=class_shares(tree, node) if engine.rows[node] > 0 else None,
+            probabilities=(class_shares(tree, node) or None) if engine.rows[node] > 0 else None,
             effects=_effects_now(tree, encoder, node),
             curves=_curves_of(tree, encoder, node),
+            mean=mean_prediction(tree, encoder, node),
+            error=typical_error(tree, node),
         )
     return found
 

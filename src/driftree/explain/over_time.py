@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from driftree.explain.changes import history_of, replay
-from driftree.explain.describe import inside, row_shares
+from driftree.explain.describe import inside, outputs, row_shares
 from driftree.explain.outline import effects_of
 from driftree.learn.events import Replace, Split
 
@@ -63,7 +63,7 @@ def gain_race(model: Readable, node: int | None = None) -> GainRace:
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that keeps its history.
     node : int, optional
         A node of the present tree, by default the one that changed last.
@@ -148,15 +148,15 @@ class WeightsOverTime:
     path : tuple of Condition
         The conditions from the root to it.
     label : hashable
-        The label whose log-odds the effects change.
+        The label whose log-odds the effects change; of a regressor "y", the number itself.
     n_rows : ndarray of int
         Rows of the stream learnt at each sample.
     nodes : ndarray of int
         The leaf that held these rows then: the leaf itself, or before its time the node above it
         that was a leaf; -1 where that node had another split, so that no one leaf held them.
     effects : dict of str to ndarray of float
-        Effect of each input at each sample, in log-odds, as in `outline`; NaN where unknown. The
-        strongest at any time come first.
+        Effect of each input at each sample, in log-odds or the unit of the number, as in `outline`;
+        NaN where unknown. The strongest at any time come first.
     flips : dict of str to list of int
         Samples at which an input's effect had changed its sign: from more than a tenth of the
         strongest effect of all to less than minus that, or the other way.
@@ -181,7 +181,7 @@ def weights_over_time(
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that keeps its history.
     leaf : int, optional
         A leaf of the present tree, as `apply` gives it; by default the one that most rows reach.
@@ -247,6 +247,10 @@ def weights_over_time(
 
 
 def _choose_label(tree: Tree, leaf: int, label: Hashable) -> Hashable:
+    if not tree.engine.has_labels:
+        if label is not None:
+            raise ValueError(f"a number has no labels, so label must be None, got {label!r}")
+        return outputs(tree, tree.engine.n_outputs)[tree.engine.n_outputs // 2]
     labels = list(tree.target.labels)
     if len(labels) < 2:
         raise ValueError(f"effects need at least two labels, the model has met {len(labels)}")

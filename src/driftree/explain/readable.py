@@ -11,7 +11,7 @@ from driftree.explain.export import to_dict, to_dot
 from driftree.explain.importance import Importance, feature_importance
 from driftree.explain.markup import notebook_html
 from driftree.explain.rules import Rule, rules
-from driftree.learn.state import undisturbed
+from driftree.learn.state import undisturbed, undisturbed_alone
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
@@ -33,7 +33,7 @@ class Readable:
         def _encoded(self, X: Any) -> Batch: ...
 
     # ------------------------------------------------------------------ why it changed
-    @undisturbed
+    @undisturbed_alone
     def why(self, *, step: int | None = None, node: int | None = None) -> str:
         """Say why the tree changed, or is as it is.
 
@@ -188,7 +188,8 @@ class Readable:
         -------
         list of LeafModel
             Intercept, all weights and curves per label in the units of the features, and how far
-            each moves the log-odds, which can be compared across features and leaves.
+            each moves the log-odds, which can be compared across features and leaves. Of a
+            regressor all is about the number, "y", in its unit.
 
         Examples
         --------
@@ -285,7 +286,8 @@ class Readable:
         Returns
         -------
         Explanation
-            `intercept` and `contributions` sum to `decision_function`; `print` says it in words.
+            `intercept` and `contributions` sum to `decision_function`, or to the prediction of a
+            regressor; `print` says it in words.
             `unknown` are names in `x` that the model does not know.
 
         Examples
@@ -307,6 +309,21 @@ class Readable:
             (`.contributions` are about granted: their signs are opposite.)
         Certainty: if this rule holds, the probability of refused is between 87% and 96% (95%
         interval).
+
+        A regressor's are in the unit of its target:
+
+        >>> from driftree import DynamicModelTreeRegressor
+        >>> model = DynamicModelTreeRegressor(follow_target=False)
+        >>> for age, income in rng.uniform([20, 0], [80, 90], size=(1000, 2)).tolist():
+        ...     model.learn_one({"age": age, "income": income}, 100 + 2 * income - age)
+        >>> print(model.explain_one({"age": 35, "income": 20}))
+        Prediction: 105.0, with an error of about 0.0
+        Rule: all rows (leaf 0, 1,000 rows learnt, stands since row 0)
+        What makes the number, compared with an average row:
+            -52.8  income = 20
+            +15.1  age = 35
+            An average row has 142.7, this one 105.0.
+        Certainty: if this rule holds, the mean of such rows is 105.0 (95% interval).
         """
         return contributions.explain_one(self, x)
 
@@ -349,8 +366,11 @@ class Readable:
         target: Hashable = None,
         fixed: Iterable[Hashable] = (),
         ranges: Mapping[Hashable, Any] | None = None,
+        below: float | None = None,
+        above: float | None = None,
+        between: tuple[float, float] | None = None,
     ) -> Counterfactual:
-        """Return the nearest row that the model classifies as the target: what would change it.
+        """Return the nearest row that the model predicts as wanted: what would change it.
 
         Distances are Euclidean: numbers are measured in standard deviations (paper's setting: in
         units of the range seen), and a category counts 1 when it changes. So do numbers that were
@@ -375,12 +395,15 @@ class Readable:
         x : dict
             Feature names to values; what is absent, None or NaN is missing.
         target : hashable, optional
-            The label wanted; by default any but the one that the model gives to `x`.
+            The label wanted, of a classifier; by default any but the one that it gives to `x`.
         fixed : iterable of names
             Features that must not change.
         ranges : dict, optional
             Limits by name: ``(low, high)`` of a number, None where open; a list of the levels of a
             category. A present value outside has to move into them.
+        below, above, between : float, float, (float, float), optional
+            The numbers wanted, one of the three; a regressor's. What it knows itself, such as
+            "last y", stays what it is.
 
         Returns
         -------
@@ -404,8 +427,16 @@ class Readable:
         >>> print(model.counterfactual(x, fixed=["job"], ranges={"income": (None, 30_000)}))
         Nothing makes it 'granted': job is fixed and income has a range; without these limits it
         would be if job were 'yes' instead of 'no' and income were 34,986 instead of 25,000.
+
+        >>> from driftree import DynamicModelTreeRegressor
+        >>> model = DynamicModelTreeRegressor(follow_target=False)
+        >>> for temp in rng.normal(15, 5, 1000).tolist():
+        ...     model.learn_one({"temp": temp}, 120 + 4 * temp)
+        >>> print(model.counterfactual({"temp": 25}, below=200))
+        It would be 199.9... if temp were ... instead of 25.
         """
-        return counterfactual(self, x, target=target, fixed=fixed, ranges=ranges)
+        numbers = {"below": below, "above": above, "between": between}
+        return counterfactual(self, x, target=target, fixed=fixed, ranges=ranges, **numbers)
 
     # ------------------------------------------------------------------ in notebooks
     # scikit-learn's `_repr_html_` is a property that gives this method, or nothing under

@@ -14,7 +14,9 @@ from driftree.explain.text import (
     one_line,
     percent,
     say_noise,
+    say_output,
     say_share,
+    write_number,
 )
 from driftree.learn.events import join_path
 
@@ -26,12 +28,13 @@ if TYPE_CHECKING:
     from driftree.explain.readable import Readable
     from driftree.learn.events import Condition
     from driftree.learn.tree import Tree
+    from driftree.learn.units import Unit
 
 MAX_LABELS = 3  # in a sentence
 
 
 class Weight(NamedTuple):
-    """An input of a leaf's model, and what it does to the log-odds.
+    """An input of a leaf's model, and what it does to the log-odds, or to a number.
 
     Attributes
     ----------
@@ -68,6 +71,8 @@ class Weight(NamedTuple):
 class Rule:
     """A leaf as a rule: for which rows it holds, what they were, and what moves the odds.
 
+    Of a regressor: what moves the number, in its own unit.
+
     Attributes
     ----------
     leaf : int
@@ -85,14 +90,19 @@ class Rule:
         Share of each label among the rows that reached the leaf; old rows fade as they do in the
         losses that the tree compares. While a new leaf has seen no rows: of the nearest node above
         that has seen some; if none has (the tree has just started again): the same for all.
-        What the model predicts for a row is not this mean but depends on the weights.
+        What the model predicts for a row is not this mean but depends on the weights. Of numbers
+        there are none.
     weights : dict of tuple of Weight
         Per label the strongest weights and curves that are not zero, the strongest first. Two
-        labels: of the second; one label: of none.
+        labels: of the second; one label: of none. Of a number under its name, "y".
     floor : tuple of float
         Noise floor: the share of each of two labels that is given at random.
     since_step, since_row : int or None
         Step and row since which the leaf is a leaf with this path; None where no history is kept.
+    mean, error : float or None
+        Of a number: the mean prediction, and by how much rows lie around theirs, as in `LeafModel`.
+    unit : Unit or None
+        Of a number: how it is scaled in the models.
     """
 
     leaf: int
@@ -105,22 +115,30 @@ class Rule:
     floor: tuple[float, float] = (0.0, 0.0)
     since_step: int | None = None
     since_row: int | None = None
+    mean: float | None = None
+    error: float | None = None
+    unit: Unit | None = None
 
     def __str__(self) -> str:
         start = f"If {self.text}" if self.path else "Always"
         parts = [f"{start} ({say_share(self.share)}): {self._outcomes()}."]
-        parts += [
-            sentence
-            for label in most_probable(self.probabilities, MAX_LABELS, among=self.weights)
-            if (sentence := self._moves(label))
-        ]
+        parts += [sentence for label in self.told(MAX_LABELS) if (sentence := self._moves(label))]
         if any(self.floor):
             parts.append(f"{say_noise(self.floor)}.")
         if self.since_row:
             parts.append(f"So since row {self.since_row:,}.")
         return " ".join(parts)
 
+    def told(self, most: int) -> list[Hashable]:
+        """Return whose weights are told: the most probable labels that have some; a number's."""
+        if self.unit is not None:
+            return list(self.weights)[:most]
+        return most_probable(self.probabilities, most, among=self.weights)
+
     def _outcomes(self) -> str:
+        if self.unit is not None and self.mean is not None and self.error is not None:
+            mean, error = write_number(self.mean, self.unit), write_number(self.error, self.unit)
+            return f"{mean} on the average, predicted with an error of about {error}"
         names, seen = label_texts(self.probabilities), labels_seen(self.probabilities)
         words = [f"{names[label]} {percent(seen[label])}" for label in list(seen)[:MAX_LABELS]]
         if rest := list(seen.values())[MAX_LABELS:]:
@@ -130,10 +148,11 @@ class Rule:
         return ", ".join(words)
 
     def _moves(self, label: Hashable) -> str:
-        """Return sentences on what makes a label more or less probable; "" if nothing does."""
-        is_pair = len(self.weights) == 1
-        name = label_texts(self.probabilities)[label]
-        subject = f"{'log-odds' if is_pair else 'the logit'} of {name}"
+        """Return sentences on what makes a label more probable, or a number larger; "" if none."""
+        is_pair = len(self.weights) == 1 and self.unit is None
+        subject = say_output(label, label_texts(self.probabilities), n_outputs=len(self.weights))
+        if not is_pair and self.unit is None:
+            subject = f"the {subject}"
         verbs = ("rise", "fall") if is_pair else ("rises", "falls")
         lines = [weight for weight in self.weights[label] if weight.curve is None]
         ways = [[line for line in lines if (line.weight < 0) == falls] for falls in (False, True)]
@@ -144,7 +163,8 @@ class Rule:
         ]
         sentences = []
         if words:
-            sentences.append(f"{subject[0].upper()}{subject[1:]} {', and '.join(words)}.")
+            start = subject if self.unit is not None else f"{subject[0].upper()}{subject[1:]}"
+            sentences.append(f"{start} {', and '.join(words)}.")
         for weight in self.weights[label]:
             if weight.curve is not None:
                 who = ("they" if is_pair else "it") if sentences else subject
@@ -200,6 +220,9 @@ def make_rule(
         floor=leaf.floor,
         since_step=since[0],
         since_row=since[1],
+        mean=leaf.mean,
+        error=leaf.error,
+        unit=leaf.unit,
     )
 
 

@@ -74,7 +74,8 @@ def known_matrix(encoder: Encoder, batch: Batch) -> NDArray[np.float64]:
         return batch.matrix
     features = sparse_engine(encoder).sparse_feature[batch.sparse.ids]
     has_place = np.flatnonzero(features >= 0)
-    matrix = np.zeros((len(batch.sparse), len(encoder.feature_names)))
+    own = np.nan_to_num(encoder.engine.absent)  # what the model knows itself is not 0
+    matrix = np.tile(own, (len(batch.sparse), 1))
     matrix[_rows_of(batch.sparse.begin)[has_place], features[has_place]] = batch.sparse.values[
         has_place
     ]
@@ -118,11 +119,18 @@ class Held:
 
 
 def contribute(
-    tree: Tree, encoder: Encoder, batch: Batch, leaves: NDArray[np.int32], values: Doubles
+    tree: Tree,
+    encoder: Encoder,
+    batch: Batch,
+    leaves: NDArray[np.int32],
+    values: Doubles,
+    *,
+    outputs: slice,
 ) -> Held | None:
     """Add what sparse inputs bring to `values`, [rows, features, outputs]; return all others.
 
-    The cost is that of what the rows hold, and of one look at each leaf's weights.
+    `outputs` are those that `values` has. The cost is that of what the rows hold, and of one look
+    at each leaf's weights.
     """
     if batch.sparse is None:
         return None
@@ -131,7 +139,8 @@ def contribute(
     rows, added = _rows_of(begin), np.zeros((len(ids), values.shape[2]))
     for leaf in np.unique(leaves).tolist():
         here = np.flatnonzero(leaves[rows] == leaf)
-        added[here] = weights_of(engine, leaf, ids[here]) * z[here, None]
+        own = weights_of(engine, leaf, ids[here])[:, outputs] * tree.target.unit.factor
+        added[here] = own * z[here, None]
     features = engine.sparse_feature[ids]
     is_known = features >= 0
     np.add.at(values, (rows[is_known], features[is_known]), added[is_known])
@@ -208,6 +217,7 @@ def node_words(tree: Tree, encoder: Encoder, node: int, most: int | None = None)
         return NodeWords([[] for _ in range(n_outputs)], 0, np.zeros(n_outputs))
     engine = sparse_engine(encoder)
     ids, weights = engine.sparse_weights(node)
+    weights = weights * tree.target.unit.factor
     shift, factor = sparse_scales(engine, ids)
     told = [strongest(own, most) for own in weights.T]
     used = np.unique(np.concatenate(told))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
 from driftree.explain.sparse import say_forgotten
-from driftree.learn.events import ALL_DIGITS, format_number
+from driftree.learn.events import ALL_DIGITS, DIGITS, format_number
 from driftree.learn.words import distinct_texts, nearest_name, printable
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from driftree.explain.readable import Readable
     from driftree.learn.encoding import Encoder
     from driftree.learn.tree import Tree
+    from driftree.learn.units import Unit
 
 INDENT = "|   "
 BRANCH = "|--- "
@@ -26,6 +27,7 @@ MAX_LABELS = 5  # of a leaf, with a formula each
 MAX_NAME = 40  # characters; longer names lose their middle
 MAX_UNKNOWN = 8  # names in a sentence
 LEAST_WIDTH = 30  # of a condition, however deep it stands
+MAX_DECIMALS = 8  # of a number; smaller ones have an exponent
 FAR = 3  # standard deviations: from there on, weights rounded to some digits would say nonsense
 
 
@@ -36,11 +38,12 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
     value at its knots: between two of them it is straight, outside it is flat. A number whose mean
     is far from zero, by more than three standard deviations, is written as a difference:
     ``(year - 2007)``. Names of more than 40 characters lose their middle. With more than five
-    labels, those most frequent in the leaf are shown.
+    labels, those most frequent in the leaf are shown. Of a regressor the formula is that of the
+    number, ``y``.
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that has learnt something.
     max_weights : int, default=3
         Weights to show per leaf (with more than two labels: per leaf and label), strongest first.
@@ -74,6 +77,14 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
     |--- age > 49.8
     |   |--- leaf 2: 49% of rows
     |        log-odds of granted = 6.2 - 0.12 * income + 0.0071 * age
+
+    >>> from driftree import DynamicModelTreeRegressor
+    >>> model = DynamicModelTreeRegressor(follow_target=False)
+    >>> for x in rng.uniform(0, 10, size=500).tolist():
+    ...     model.learn_one({"x": x}, 3.0 * x + 5.0)
+    >>> print(export_text(model, digits=2))
+    |--- leaf 0: 100% of rows, mean ..., error about ...
+         y = 5 + 3 * x
     """
     check_limits(max_weights, digits)
     tree, encoder = inside(model)
@@ -95,9 +106,9 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
             lines.append(f"{INDENT * depth}{BRANCH}{_describe_leaf(leaf)}")
             margin = INDENT * depth + " " * len(BRANCH)
             frequent = class_shares(tree, node)
-            labels = sorted(leaf.weights, key=lambda label: -frequent[label])[:MAX_LABELS]
+            labels = sorted(leaf.weights, key=lambda label: -frequent.get(label, 0.0))[:MAX_LABELS]
             for label in (label for label in leaf.weights if label in labels):
-                left_side = f"{'log-odds' if len(leaf.weights) == 1 else 'logit'} of {names[label]}"
+                left_side = say_output(label, names, n_outputs=len(leaf.weights))
                 terms = _formula(leaf, label, centres, max_weights, digits)
                 terms[0] = f"{left_side} = {terms[0]}"
                 lines += [margin + line for line in _wrap(terms, width - len(margin))]
@@ -111,6 +122,20 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
     return "\n".join(lines)
 
 
+def leaf_formulas(model: Readable, max_weights: int, digits: int = 3) -> dict[int, str]:
+    """Return the formula of each leaf of a regressor, on one line; of a classifier, none."""
+    tree, encoder = inside(model)
+    if tree.engine.has_labels:
+        return {}
+    centres, shares = _centres(tree, encoder), row_shares(tree)
+    found = {}
+    for node in tree.leaves():
+        leaf = leaf_model(tree, encoder, node, shares[node], max_weights)
+        [output, *_] = leaf.weights
+        found[node] = f"{output} = {' '.join(_formula(leaf, output, centres, max_weights, digits))}"
+    return found
+
+
 # ---------------------------------------------------------------------- words of other forms, too
 def _say_codes(tree: Tree, encoder: Encoder) -> list[str]:
     """Say which numbers stand for levels in the formulas: only in the paper's setting some do."""
@@ -121,6 +146,48 @@ def _say_codes(tree: Tree, encoder: Encoder) -> list[str]:
         )
         if codes is not None and column >= 0
     ]
+
+
+def say_output(output: Hashable, names: Mapping[Hashable, str], *, n_outputs: int) -> str:
+    """Say what a model adds up: log-odds of the second of two labels, a label's logit, a number.
+
+    Examples
+    --------
+    >>> (
+    ...     say_output(True, {False: "False", True: "True"}, n_outputs=1),
+    ...     say_output("y", {}, n_outputs=1),
+    ... )
+    ('log-odds of True', 'y')
+    """
+    if output not in names:
+        return str(output)
+    return f"{'log-odds' if n_outputs == 1 else 'logit'} of {names[output]}"
+
+
+def write_number(value: float, unit: Unit, *, signed: bool = False) -> str:
+    """Return a number of the target's, down to about a thousandth of its standard deviation.
+
+    Examples
+    --------
+    >>> from driftree.learn.units import Unit
+    >>> heat = Unit(shift=20.0, factor=5.0)
+    >>> write_number(213.45678, heat), write_number(-1.0, heat, signed=True)
+    ('213.46', '-1.00')
+    >>> write_number(1e12 + 3, Unit(1e12, 2000.0)), write_number(2.3456e-9, Unit(0.0, 1e-9))
+    ('1,000,000,000,003', '2.346e-09')
+    >>> write_number(123456789.0, Unit(0.0, 1e7))
+    '123,460,000'
+    """
+    sign = "+" if signed else ""
+    size = abs(value) if unit.has_log_link else unit.factor
+    decimals = 3 - round(math.log10(size)) if 0 < size < math.inf else 3
+    if decimals > MAX_DECIMALS or abs(value) >= 1e15:
+        digits = decimals + (math.floor(math.log10(abs(value))) if value else 0) + 1
+        return f"{value:{sign}.{min(max(digits, 1), ALL_DIGITS)}g}"
+    if decimals < 0:
+        value, decimals = round(value, decimals), 0
+    text = f"{value:{sign},.{decimals}f}"
+    return text if abs(value) >= 10_000 else text.replace(",", "")
 
 
 def check_limits(max_weights: int, digits: int = 1) -> None:
@@ -288,8 +355,11 @@ def say_unknown(names: Iterable[object], absent: Iterable[object]) -> str:
 
 
 def _describe_leaf(leaf: LeafModel) -> str:
-    noise = f", {say_noise(leaf.floor)}" if any(leaf.floor) else ""
-    return f"leaf {leaf.leaf}: {say_share(leaf.share)}{noise}"
+    more = f", {say_noise(leaf.floor)}" if any(leaf.floor) else ""
+    if leaf.unit is not None and leaf.mean is not None and leaf.error is not None:
+        mean, error = write_number(leaf.mean, leaf.unit), write_number(leaf.error, leaf.unit)
+        more = f", mean {mean}, error about {error}"
+    return f"leaf {leaf.leaf}: {say_share(leaf.share)}{more}"
 
 
 def _centres(tree: Tree, encoder: Encoder) -> dict[str, float]:
@@ -317,7 +387,7 @@ def _formula(
     intercept = leaf.intercept[label] + sum(
         weights[name] * centres[name] for name in names if name in centres and name in weights
     )
-    terms = [f"{intercept:.{digits}g}"]
+    terms = [f"{intercept:.{digits + _more_digits(leaf, intercept)}g}"]
     for name in names[:max_weights]:
         factor = one_line(name)
         if name in curves:
@@ -333,6 +403,14 @@ def _formula(
     if (n_weaker := len(names) - max_weights + leaf.n_weaker) > 0:
         terms.append(f"+ {n_weaker:,} weaker")
     return terms
+
+
+def _more_digits(leaf: LeafModel, intercept: float) -> int:
+    """Return how many digits a number's intercept has before those that matter."""
+    if leaf.unit is None or not intercept:
+        return 0
+    size = abs(intercept) / leaf.unit.factor
+    return min(ALL_DIGITS - DIGITS, max(0, math.ceil(math.log10(size)))) if size > 1 else 0
 
 
 def _curves(leaf: LeafModel, label: Hashable, max_weights: int, digits: int) -> list[list[str]]:

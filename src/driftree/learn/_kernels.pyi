@@ -5,6 +5,7 @@ the simple models, all three by `learn`. It holds no policy: the numbers that it
 to it, and what is split, replaced or pruned is decided in `tree`. All arrays are copies.
 """
 
+from collections.abc import Sequence
 from types import NotImplementedType
 from typing import Any, Self, TypeAlias, final
 
@@ -17,6 +18,8 @@ _Ids: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
 _Flags: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
+REACH_LEVELS: list[float]
+"""Shares of rows for which the engine knows how far an interval must reach."""
 SKETCH: int
 """A grid sees sparse inputs hashed into so many."""
 LANES: int
@@ -483,6 +486,38 @@ class _ModelTreeEngine(_TreeEngine):
     def floor(self, model: int) -> tuple[float, float]:
         """Return the noise floor per class, zeros under the plain link."""
 
+    # ------------------------------------------------------------------ targets that are numbers
+    @property
+    def has_labels(self) -> bool:
+        """Whether the target is one of several labels; if not, it is a number."""
+    @property
+    def input_limit(self) -> float:
+        """The most that a scaled number is."""
+    @property
+    def has_log_link(self) -> bool:
+        """Whether the models predict the logarithm of the number."""
+    has_level: bool
+    """Whether the first features are the recent level of the target; set by Python."""
+    @property
+    def target_shift(self) -> float:
+        """The models learn (y - shift) / scale."""
+    @property
+    def target_scale(self) -> float:
+        """The models learn (y - shift) / scale."""
+    @property
+    def reaches(self) -> _Doubles:
+        """How many roots of the spread an interval must reach, for each of REACH_LEVELS."""
+    def numbers(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
+        """Return the predicted numbers, [rows, outputs]."""
+    def intervals(
+        self, X: NDArray[np.float64], reach: float, sparse: SparseRows | None = None
+    ) -> _Matrix:
+        """Return lower and upper ends, [rows, 2]."""
+    def spread(self, model: int) -> float:
+        """Return the variance around the prediction, or what the loss has instead."""
+    def show_level(self) -> None:
+        """Let rows to come know the level of the target after those learnt so far."""
+
     # ------------------------------------------------------------------ per node
     def class_rows(self, node: int) -> _Doubles:
         """Return the rows of each class that reached a node, faded like its losses."""
@@ -538,6 +573,14 @@ class MeasuredEngine(_ModelTreeEngine):
         floor_rows: float,
         floor_least: float,
         floor_most: float,
+        loss: str = "labels",
+        step: float = 1.0,
+        alarm_nats: float = 0.0,
+        spread_rows: float = 500.0,
+        spread_first_rows: float = 5.0,
+        spread_least: float = 1e-8,
+        input_limit: float = 1.5,
+        quantiles: Sequence[float] = (),
     ) -> None:
         """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
     def accumulate(
@@ -696,6 +739,7 @@ class PaperEngine(_ModelTreeEngine):
         gain_step: float,
         candidates: int,
         replacement_rate: float,
+        loss: str = "labels",
     ) -> None:
         """Make a tree of one leaf."""
     def accumulate(
@@ -731,16 +775,28 @@ class FimtddEngine(_TreeEngine):
         drift_threshold: float,
         drift_rows: float,
         max_nodes: int,
+        has_labels: bool = True,
     ) -> None:
-        """Make a tree of one leaf."""
+        """Make a tree of one leaf; without labels the target is a number: there are 0 classes."""
     def learn(
         self, X: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64]
     ) -> int:
         """Learn rows up to the first after which a node is due; return how many."""
+    def numbers(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
+        """Return the predicted numbers, of one column."""
+    @property
+    def has_log_link(self) -> bool:
+        """Whether predictors are logarithms: never."""
+    @property
+    def target_scale(self) -> float:
+        """What reductions of the deviation are in units of: the deviation of the target."""
     def best_splits(self, leaf: int) -> list[tuple[float, int, float, bool, bool]]:
         """Return per feature the best (SDR, feature, threshold, equality, missing_left)."""
     def split_points(self, leaf: int, feature: int) -> tuple[_Doubles, _Matrix]:
-        """Return the keys of a feature and the class weights (as they came) of rows not above."""
+        """Return the keys of a feature and the class weights (as they came) of rows not above.
+
+        Of a number, three sums in place of the class weights: of 1, of the target, of its square.
+        """
     def split(
         self, leaf: int, feature: int, threshold: float, equality: bool, missing_left: bool
     ) -> None:

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from driftree.learn.validation import Rows
     from driftree.learn.vocabulary import Vocabulary
 
+LEVEL_NAMES = ("last y", "last 3 y", "last 20 y")
+"""Features of a regressor that follows its target: what y was last, and on the average lately."""
+LOG_LEVEL_NAMES = tuple(f"log(1 + {name})" for name in LEVEL_NAMES)
+"""The same where the logarithm of y is predicted."""
+MOST_LEVEL_ROWS = 20
+"""Rows of a call that learns for which the level before it is told: it is old for the last."""
 NUMBER_TYPES = frozenset({float, int, bool, np.float64, type(None)})
 
 
@@ -167,7 +173,9 @@ class ColumnReader:
 
     def _read_columns(self, columns: Sequence[Column], n_rows: int) -> Batch:
         names = self.known.names
-        matrix, news = np.full((n_rows, len(names)), math.nan), News()
+        matrix, news = np.tile(self.engine.absent, (n_rows, 1)), News()
+        if self.learning and n_rows > MOST_LEVEL_ROWS:
+            matrix[:, : self._n_levels] = math.nan
         fresh: list[NDArray[np.float64]] = []
         for column in columns:
             j = names.get(column.name)
@@ -236,11 +244,17 @@ class ColumnReader:
             news.shared.append(j)
         return np.fromiter(map(lookup.__getitem__, cells), np.float64, len(cells))
 
+    @property
+    def _n_levels(self) -> int:
+        """How many features are the recent level of the target: the first ones."""
+        return len(LEVEL_NAMES) if getattr(self.engine, "has_level", False) else 0
+
     def _find_missing(self, matrix: NDArray[np.float64], news: News) -> None:
         if not self.learning:
             return
         missing_column = self.engine.missing_column
-        for j in np.flatnonzero(np.isnan(matrix).any(axis=0)):
+        first = self._n_levels
+        for j in first + np.flatnonzero(np.isnan(matrix[:, first:]).any(axis=0)):
             if j >= len(missing_column) or missing_column[j] < 0:
                 news.missing.append(int(j))
 

@@ -8,6 +8,7 @@ that it was made with.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 
@@ -53,7 +54,7 @@ class MeasuredConstants:
     short_memory: float = 1 / 3
     """Of the usual memory: what a model may have instead, if that loses less."""
     unbend_rows: int = 5000
-    """Rows over which a curve must have earned enough to stay."""
+    """Rows over which a curve must have earned enough to stay, and another memory must win."""
     most_bars: int = 5
     """After each trial of a model that failed, the next waits twice as long, so many times."""
 
@@ -96,14 +97,20 @@ class MeasuredConstants:
     """What is called recent fades so many times as fast as the evidence."""
     alarm_factor: float = 1.2
     """Times are not calm when the recent loss is so many times that of the long run,"""
+    alarm_nats: float = 0
+    """and so many nats per row more,"""
     restless_share: float = 0.5
     """for this share of the evidence window."""
 
     # The simple models
+    input_limit: float = 1.5
+    """Inputs are z-scores, halved, and at most this: three deviations."""
     rows_per_input: float = 20
     """Newton remembers at least so many rows per input."""
     passes: int = 3
-    """Passes of Adagrad over the rows of a step."""
+    """Passes of Adagrad over the rows of a step,"""
+    step: float = 1
+    """and its step."""
     clear_lead: float = 2
     """Of Newton over Adagrad, in nats: then one pass over a single row is enough."""
     most_sure: float = 20
@@ -124,6 +131,12 @@ class MeasuredConstants:
     """its least value,"""
     floor_most: float = 0.5
     """and the most of both labels."""
+    spread_rows: float = 500
+    """Rows that the spread of a number around its prediction remembers;"""
+    spread_first_rows: float = 5
+    """those for which it counts at the start,"""
+    spread_least: float = 1e-8
+    """and its least value, as a share of the target's variance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,4 +165,23 @@ STRAIGHT = replace(
     sureness_window=0,
     mean_curvature=False,
 )
+
+
+# Numbers: a loss may be negative, so that no factor of it means anything, and a model is as sure as
+# its spread says.
+def _for_numbers(constants: MeasuredConstants) -> MeasuredConstants:
+    return replace(
+        constants,
+        alarm_factor=1,
+        alarm_nats=0.3,
+        most_sure=math.inf,
+        sureness_window=0,
+        step=0.1,
+        variance=4,
+        input_limit=3,
+    )
+
+
+MEASURED_NUMBERS = _for_numbers(MEASURED)
+STRAIGHT_NUMBERS = _for_numbers(STRAIGHT)
 PAPER = PaperConstants()

@@ -1,4 +1,4 @@
-"""Curves: what a bent feature adds to the log-odds of a node's model, read off the kernels."""
+"""Curves: what a bent feature adds in a node's model, read off the kernels in the user's unit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from driftree.learn.model_trials import curves_of
+from driftree.learn.units import unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
 
     from driftree.learn._kernels import MeasuredEngine, PaperEngine
 
-LIMIT = 1.5  # of a scaled number: three standard deviations, further out it counts as that
+LIMIT = 1.5  # of a scaled number, and of sparse ones: three standard deviations
+
+
+def input_limit(engine: MeasuredEngine | PaperEngine) -> float:
+    """Return the most that a scaled number is: further out it counts as that.
+
+    A half is a standard deviation; the paper's setting has no limit that matters.
+    """
+    return engine.input_limit
 
 
 class NodeCurve(NamedTuple):
@@ -29,8 +38,8 @@ class NodeCurve(NamedTuple):
         Ascending: those of the bends, and the limits from which on a number counts as if it lay
         there.
     values : ndarray of shape (n_outputs, n_knots)
-        What the feature adds to the log-odds there: its line and its bends. A missing value counts
-        as the mean.
+        What the feature adds there to the log-odds or the number: its line and its bends. A missing
+        value counts as the mean.
     first, last : float
         The part of it that counts: from the first knot of the bends to the last, as far as the
         node's rows go.
@@ -63,11 +72,12 @@ def node_curves(engine: MeasuredEngine | PaperEngine, node: int) -> dict[int, No
     # All knots of all features at once: the samples of a history ask for every leaf.
     rows = np.full((sum(map(len, knots.values())), engine.n_features), np.nan)
     rows[range(len(rows)), [j for j in knots for _ in knots[j]]] = np.concatenate([*knots.values()])
-    inputs, weights = engine.inputs_at(node, rows), engine.weights(node)
+    inputs = engine.inputs_at(node, rows)
+    weights = engine.weights(node) * unit_of(engine).factor
     columns = {j: [int(column)] for j, column in enumerate(engine.value_column) if j in bent}
     for i, (feature, _, _) in enumerate(bends):
         columns[feature].append(engine.n_columns + i)
-    ways = _ways_through(engine, node)
+    ways = ways_through(engine, node)
     found, begin = {}, 0
     for j, own in knots.items():
         part, begin = slice(begin, begin + len(own)), begin + len(own)
@@ -82,13 +92,12 @@ def _limits(
 ) -> dict[int, tuple[float, float]]:
     """Return the values from which on a number counts as if it lay there."""
     shifts, factors = engine.scale_shift.tolist(), engine.scale_factor.tolist()
-    reach = {j: LIMIT / factors[j] if factors[j] > 0 else 0.0 for j in features}
+    limit = input_limit(engine)
+    reach = {j: limit / factors[j] if factors[j] > 0 else 0.0 for j in features}
     return {j: (shifts[j] - own, shifts[j] + own) for j, own in reach.items()}
 
 
-def _ways_through(
-    engine: MeasuredEngine | PaperEngine, node: int
-) -> dict[int, tuple[float, float]]:
+def ways_through(engine: MeasuredEngine | PaperEngine, node: int) -> dict[int, tuple[float, float]]:
     """Return between which values of a numeric feature the rows of a node are, where splits say."""
     found: dict[int, tuple[float, float]] = {}
     lefts = engine.left
@@ -116,10 +125,11 @@ def _part(
 def node_effects(engine: MeasuredEngine | PaperEngine, node: int) -> NDArray[np.float64]:
     """Return the weights of a node's model, [outputs, columns]; of bent features, largest moves.
 
-    A weight is what the log-odds gain when a number grows by two standard deviations. Of a curve it
-    is the most that they gain or lose when it grows by up to that, in the part that counts.
+    A weight is what the log-odds, or the target, gain when a number grows by two standard
+    deviations. Of a curve it is the most that they gain or lose when it grows by up to that, in the
+    part that counts.
     """
-    effects = engine.weights(node)[:, : engine.n_columns].copy()
+    effects = engine.weights(node)[:, : engine.n_columns] * unit_of(engine).factor
     factors, columns = engine.scale_factor.tolist(), engine.value_column.tolist()
     for j, curve in node_curves(engine, node).items():
         inner, knots = curve.inner_knots.tolist(), curve.knots.tolist()

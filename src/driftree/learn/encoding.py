@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, all_finite
-from driftree.learn.columns import ColumnReader
+from driftree.learn.columns import LEVEL_NAMES, LOG_LEVEL_NAMES, ColumnReader
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
 from driftree.learn.tables import SparseMatrix, array_names
 from driftree.learn.validation import plain
@@ -81,6 +81,11 @@ class Encoder:
     def names(self) -> dict[Hashable, int]:
         """Feature names to places in the matrix."""
         return self.known.names
+
+    @property
+    def given_names(self) -> set[Hashable]:
+        """Names of the features that rows hold: all but those of the target's level."""
+        return self.known.names.keys() - {*LEVEL_NAMES, *LOG_LEVEL_NAMES}
 
     @property
     def levels(self) -> list[dict[Hashable, int] | None]:
@@ -163,7 +168,7 @@ class Encoder:
         if known.has_array_names and width == len(known.names):
             return known.feature_names
         names = array_names(width)
-        if known.names and known.names.keys().isdisjoint(names):
+        if self.given_names and known.names.keys().isdisjoint(names):
             raise ValueError(
                 f"the model knows its features by name ({list_names(self.feature_names)}), but the "
                 "array's columns have none: give a data frame, or dicts to learn_one, predict_one"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from driftree.learn._kernels import SparseRows
     from driftree.learn.state import LearningTree
     from driftree.learn.tables import Seen
-    from driftree.learn.target import Answers
+    from driftree.learn.target import Answers, Codes
     from driftree.learn.weights import Weights
 
 SEEN = ("n_features_in_", "feature_names_in_")
@@ -218,7 +218,7 @@ class StreamEstimator(LearntState):
         tree = self._own_tree()
         if not len(weights.shares):
             return None
-        if self._may_be_sparse(tree) and looks_sparse(x, tree.encoder.names):
+        if self._may_be_sparse(tree) and looks_sparse(x, tree.encoder.given_names):
             labels = tree.target.label_list  # all that is kept of the few rows so far
             tree = self._own_tree(afresh=True, is_sparse=True)
             with tree.engine.writing():
@@ -253,7 +253,7 @@ class StreamEstimator(LearntState):
         self,
         tree: LearningTree,
         X: NDArray[np.float64],
-        y: NDArray[np.int32],
+        y: Codes,
         w: NDArray[np.float64],
         lesson: Lesson | None = None,
     ) -> None:
@@ -276,6 +276,8 @@ class StreamEstimator(LearntState):
                     self._keep(tree, fresh.seen)
                     fresh = None
                 start += size
+                if start >= len(X):
+                    tree.end_call()
 
     def _keep(self, tree: LearningTree, seen: Seen | None) -> None:
         """Let a tree be the model's, while nobody looks at the one before it; all in one move."""

@@ -109,7 +109,9 @@ class Event:
     """What all changes of the tree have in common.
 
     A loss is the sum, over rows, of minus the logarithm of the probability that was given to the
-    label before it was known: ln 2 = 0.69 per row for a coin flip, 0 for certainty.
+    label before it was known: ln 2 = 0.69 per row for a coin flip, 0 for certainty. Of a number it
+    is minus the logarithm of the density, with the target's standard deviation as the unit: it may
+    be below 0.
 
     Attributes
     ----------

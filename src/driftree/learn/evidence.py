@@ -17,6 +17,7 @@ import numpy as np
 from driftree.learn import constants
 from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine, PaperEngine
 from driftree.learn.model_trials import ModelTrials
+from driftree.learn.parameters import MeasuredNumberParameters, PaperNumberParameters
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,6 +137,7 @@ class GradientApproximation:
             gain_step=p.gain_step,
             candidates=p.candidates,
             replacement_rate=p.replacement_rate,
+            loss=p.loss if isinstance(p, PaperNumberParameters) else "labels",
         )
 
     def step_rows(self) -> int:
@@ -207,7 +209,12 @@ class MeasuredTrials:
 
     def __init__(self, parameters: MeasuredParameters, n_classes: int) -> None:
         p = parameters
-        c = constants.MEASURED if p.max_bends else constants.STRAIGHT
+        if isinstance(p, MeasuredNumberParameters):
+            c = constants.MEASURED_NUMBERS if p.max_bends else constants.STRAIGHT_NUMBERS
+            loss, quantiles = p.loss, p.quantiles
+        else:
+            c = constants.MEASURED if p.max_bends else constants.STRAIGHT
+            loss, quantiles = "labels", ()
         self.constants = c
         self.sample_rows = c.sample_rows
         self.window = p.evidence_window
@@ -241,6 +248,14 @@ class MeasuredTrials:
             floor_rows=c.floor_rows,
             floor_least=c.floor_least,
             floor_most=c.floor_most,
+            loss=loss,
+            step=c.step,
+            alarm_nats=c.alarm_nats,
+            spread_rows=c.spread_rows,
+            spread_first_rows=c.spread_first_rows,
+            spread_least=c.spread_least,
+            input_limit=c.input_limit,
+            quantiles=quantiles,
         )
         self.engine.absent_is_zero = p.absent == "zero"
         self.models = ModelTrials(self.engine, c, p)

@@ -1,17 +1,18 @@
-"""Faces: the scikit-learn and River interfaces of every stream classifier."""
+"""Faces: the scikit-learn and River interfaces of every stream classifier and regressor."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from river.base import MiniBatchClassifier
+from river.base import MiniBatchClassifier, MiniBatchRegressor
 from river.utils import dataframe
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from driftree.learn.estimator import StreamEstimator
 from driftree.learn.state import undisturbed
 from driftree.learn.tables import Columns, read_frame
+from driftree.learn.target import Labels
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -54,7 +55,13 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels, in the order of the columns of `predict_proba`."""
-        return self._fitted.target.classes
+        return self._labels.classes
+
+    @property
+    def _labels(self) -> Labels:
+        target = self._fitted.target
+        assert isinstance(target, Labels)
+        return target
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable label of each row."""
@@ -116,7 +123,7 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         if known is not None:
             return known
         with tree.engine.reading():
-            return tree.target.probabilities_of(*tree.encoder.read_dict(x, learning=False).rows)
+            return self._labels.probabilities_of(*tree.encoder.read_dict(x, learning=False).rows)
 
     @undisturbed
     def predict_many(self, X: Any) -> Any:
@@ -138,7 +145,7 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         frame, tree = read_frame(X), self._tree
         columns: dict[Any, NDArray[np.float64]] = {}
         if tree is not None:
-            columns = tree.target.to_columns(*tree.encoder.read(frame, learning=False).rows)
+            columns = self._labels.to_columns(*tree.encoder.read(frame, learning=False).rows)
         if isinstance(frame, Columns):
             return columns
         return dataframe.to_native_frame(columns, like=frame)
@@ -146,3 +153,57 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
     @property
     def _multiclass(self) -> bool:
         return True
+
+
+class StreamRegressor(StreamEstimator, RegressorMixin, BaseEstimator, MiniBatchRegressor):
+    """The interfaces of scikit-learn and River to a tree that predicts numbers."""
+
+    # ------------------------------------------------------------------ scikit-learn
+    def partial_fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn a batch.
+
+        Parameters
+        ----------
+        X : array, data frame or dict of columns, of shape (n_rows, n_features)
+            The same features in every call; use `learn_many` or `learn_one` when features come and
+            go.
+        y : array of shape (n_rows,)
+            Numbers.
+        sample_weight : array of shape (n_rows,), optional
+            Weight 2 counts the row twice, weight 0 leaves it out.
+
+        Returns
+        -------
+        self
+            If anything in the input is wrong, an error is raised and the model is unchanged.
+        """
+        return self._learn_batch(X, y, sample_weight)
+
+    @undisturbed
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Return the predicted number of each row."""
+        batch = self._encoded(X)
+        return self._fitted.target.predict(*batch.rows)
+
+    # ------------------------------------------------------------------ River
+    def predict_one(self, x: Mapping[Hashable, Any]) -> float:
+        """Return the prediction for one row; 0 before anything was learnt."""
+        tree = self._tree
+        if tree is None:
+            return 0.0
+        number = tree.encoder.row_face.predict(x)
+        if number is NotImplemented:  # something in the row is new or wrong
+            with tree.engine.reading():
+                batch = tree.encoder.read_dict(x, learning=False)
+                return float(tree.target.predict(*batch.rows)[0])
+        return float(number)
+
+    @undisturbed
+    def predict_many(self, X: Any) -> Any:
+        """Return the predictions as a series of the same kind as the frame; of a dict, an array."""
+        frame, tree = read_frame(X), self._tree
+        if tree is not None:
+            return tree.target.to_column(*tree.encoder.read(frame, learning=False).rows, frame)
+        if isinstance(frame, Columns):
+            return np.zeros(len(frame))
+        return dataframe.to_native_series([0.0] * len(frame), name=None, like=frame)

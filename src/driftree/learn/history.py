@@ -169,10 +169,11 @@ class NodeSample(NamedTuple):
     loss_rows : float
         The rows that this mean is of, faded like the sums that the tree compares.
     weights : ndarray of float32 or None
-        Weights of a leaf's model, [outputs, inputs], as effects: what the log-odds gain when a
-        number grows by two standard deviations (in the paper's setting: over its whole range), or
-        a 0/1 input from 0 to 1. Of a number whose line is bent, the most that they rise or fall
-        when it grows by up to that. None at inner nodes, and where they would take too much memory.
+        Weights of a leaf's model, [outputs, inputs], as effects: what the log-odds (of a number:
+        the target) gain when a number grows by two standard deviations (in the paper's setting:
+        over its whole range), or a 0/1 input from 0 to 1. Of a number whose line is bent, the most
+        that they rise or fall when it grows by up to that. None at inner nodes, and where they
+        would take too much memory.
     entrants : tuple of Entrant
         The best candidates and their gains, best first.
     needed : float

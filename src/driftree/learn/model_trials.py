@@ -86,9 +86,7 @@ class ModelTrials:
         if trial.model < 0:
             return None
         before, after = self.bends(node), engine.bends(trial.model)
-        old, new = set(before), set(after)
-        added = [bend for bend in after if bend not in old]
-        removed = [bend for bend in before if bend not in new]
+        added, removed = without(after, before), without(before, after)
         required = self._level(before, after)
         # Not in between: what a model does may not depend on when it was last loaded.
         own = engine.node(node)
@@ -98,7 +96,7 @@ class ModelTrials:
         return ModelCandidate(
             added,
             removed,
-            self._remembered(trial.model),
+            self._remembered(trial.model, len(after)),
             gain=trial.node_loss - trial.trial_loss,
             threshold=required,
             node_loss=trial.node_loss,
@@ -107,10 +105,10 @@ class ModelTrials:
 
     def _level(self, before: list[BendInput], after: list[BendInput]) -> float:
         """Return what another model must gain to take over at any time."""
-        n_added = len(set(after) - set(before))
-        if len(after) >= len(before):
+        n_added = len(after) - len(before)
+        if n_added >= 0:
             return self.required(max(1, n_added))  # a memory is one number, too
-        return self.constants.prune_share * self.required(len(before) - len(after))
+        return self.constants.prune_share * self.required(-n_added)
 
     def set_level(self, node: int) -> None:
         """Say what the model on trial must gain."""
@@ -182,8 +180,8 @@ class ModelTrials:
             return self._more_bends(node, n_halvings) or self._fewer_bends(node)
         return self._fewer_bends(node) or self._more_bends(node, n_halvings)
 
-    def _remembered(self, model: int) -> float:
-        n_inputs = self.engine.n_columns + len(self.engine.bends(model))
+    def _remembered(self, model: int, n_bends: int) -> float:
+        n_inputs = self.engine.n_columns + n_bends
         usual = max(self.model_window, self.constants.rows_per_input * n_inputs)
         return self.engine.memory(model) * usual
 
@@ -241,6 +239,20 @@ class ModelTrials:
             worth[bend[0]] = worth.get(bend[0], 0.0) + own - n_outputs
         kept = [bend for bend in present if worth[bend[0]] > 0]
         return Wanted(kept, self._memory(node)) if len(kept) < len(present) else None
+
+
+def without(bends: list[BendInput], others: list[BendInput]) -> list[BendInput]:
+    """Return the bends that are not among others: of two models one has all that the other has.
+
+    Examples
+    --------
+    >>> without([(0, 1.0, 3.0), (1, 3.0, 8.0)], [(0, 1.0, 3.0)])
+    [(1, 3.0, 8.0)]
+    """
+    if len(bends) <= len(others):
+        return []
+    there = set(others)
+    return [bend for bend in bends if bend not in there]
 
 
 def curve_pieces(feature: int, edges: NDArray[np.float64], n_pieces: int) -> list[BendInput]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from driftree.learn._kernels import _RowFace, _TreeEngine
     from driftree.learn.encoding import Encoder
     from driftree.learn.sparse import SparseFeatures
-    from driftree.learn.target import Labels
+    from driftree.learn.target import Target
 
 
 class TreeNodes:
@@ -24,10 +24,13 @@ class TreeNodes:
 
     engine: _TreeEngine
     encoder: Encoder
-    target: Labels
+    target: Target
 
     def __init__(self, engine: _TreeEngine) -> None:
         self.engine = engine
+
+    def end_call(self) -> None:
+        """Do what is to be done after all rows of a call."""
 
     def sparse_features(self, row_face: _RowFace) -> SparseFeatures | None:
         """Return what reads rows that hold few of many features; None if it does not take them."""

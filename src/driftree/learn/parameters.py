@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import MISSING, Field, dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +122,77 @@ class PaperParameters(TreeParameters):
     replacement_rate: float = 0.5
 
 
+LOSSES = ("gaussian", "student", "poisson", "quantile")
+MOST_QUANTILES = 100
+PAPER_LOSSES = ("gaussian", "student")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredNumberParameters(MeasuredParameters):
+    """The same for a target that is a number."""
+
+    loss: str = "gaussian"
+    quantiles: tuple[float, ...] = (0.1, 0.5, 0.9)
+    follow_target: bool = True
+
+    def __post_init__(self) -> None:
+        check_loss(self.loss, LOSSES)
+        object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
+        if not isinstance(self.follow_target, (bool, np.bool_)):
+            raise TypeError(
+                f"follow_target must be True, False or None, got {self.follow_target!r}"
+            )
+        MeasuredParameters.__post_init__(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperNumberParameters(PaperParameters):
+    """The same for a target that is a number."""
+
+    loss: str = "gaussian"
+
+    def __post_init__(self) -> None:
+        check_loss(self.loss, PAPER_LOSSES)
+        PaperParameters.__post_init__(self)
+
+
+def check_loss(loss: object, known: Sequence[str]) -> None:
+    """Raise if there is no such loss."""
+    if not isinstance(loss, str) or loss not in known:
+        raise ValueError(f"loss must be one of {', '.join(map(repr, known))}, got {loss!r}")
+
+
+def check_quantiles(quantiles: Any) -> tuple[float, ...]:
+    """Return quantiles in order; raise if they are none.
+
+    Examples
+    --------
+    >>> check_quantiles([0.9, 0.5])
+    (0.5, 0.9)
+    >>> check_quantiles([0.5, 1.5])
+    Traceback (most recent call last):
+    ValueError: quantiles must be different numbers between 0 and 1, got [0.5, 1.5]
+    """
+    try:
+        found = tuple(sorted(map(float, quantiles)))
+    except TypeError:
+        raise TypeError(f"quantiles must be a sequence of numbers, got {quantiles!r}") from None
+    if not found or len(set(found)) < len(found) or not 0 < found[0] <= found[-1] < 1:
+        raise ValueError(f"quantiles must be different numbers between 0 and 1, got {quantiles!r}")
+    if len(found) > MOST_QUANTILES:
+        raise ValueError(f"{len(found)} quantiles were given, at most {MOST_QUANTILES} may be")
+    return found
+
+
 STRAIGHT_EPSILON = 1e-14  # there is no price, so that this alone keeps trees small
 
 Parameters = MeasuredParameters | PaperParameters
-SETTINGS: dict[object, type[Parameters]] = {
-    "measured": MeasuredParameters,
-    "paper": PaperParameters,
-}
+Settings = dict[object, type[Parameters]]
+SETTINGS: Settings = {"measured": MeasuredParameters, "paper": PaperParameters}
+NUMBER_SETTINGS: Settings = {"measured": MeasuredNumberParameters, "paper": PaperNumberParameters}
 
 
-def read_parameters(source: Any) -> Parameters:
+def read_parameters(source: Any, settings: Settings = SETTINGS) -> Parameters:
     """Read the parameters of a tree off an object; None is the default of the setting in use.
 
     Examples
@@ -142,15 +206,15 @@ def read_parameters(source: Any) -> Parameters:
     or change the setting
     """
     setting = source.setting
-    if not isinstance(setting, str) or setting not in SETTINGS:
+    if not isinstance(setting, str) or setting not in settings:
         raise ValueError(f"setting must be 'measured' or 'paper', got {setting!r}")
-    own = SETTINGS[setting]
+    own = settings[setting]
     given: dict[str, Any] = {}
     for name, field in own.__dataclass_fields__.items():
         value = getattr(source, name)
         if value is not None or field.default is MISSING:
             given[name] = value
-    for other, kind in SETTINGS.items():
+    for other, kind in settings.items():
         for name in kind.__dataclass_fields__ if kind is not own else ():
             value = getattr(source, name)
             if value is not None and name not in given:

@@ -13,6 +13,8 @@ from driftree.learn.history import MAX_BYTES, Mark, NodeSample, Sample
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from driftree.learn._kernels import MeasuredEngine, PaperEngine
     from driftree.learn.events import Event, Spot
     from driftree.learn.history import Entrant, History
@@ -66,10 +68,15 @@ class Sampler:
             own.rows,
             loss,
             loss_rows,
-            node_effects(engine, node).astype(np.float32) if is_leaf and has_weights else None,
+            self._effects(node) if is_leaf and has_weights else None,
             tuple(self.entrants(node)),
             own.split_level if is_leaf else own.replace_level,
         )
+
+    def _effects(self, node: int) -> NDArray[np.float32]:
+        """Return the effects of a leaf's inputs; huge ones, of a huge target, as what has room."""
+        most = float(np.finfo(np.float32).max)
+        return np.clip(node_effects(self.engine, node), -most, most).astype(np.float32)
 
 
 def _since(before: Mark | None, now: Mark, window: float) -> tuple[float, float]:

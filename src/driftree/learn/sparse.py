@@ -20,7 +20,7 @@ from driftree.learn.validation import is_missing
 from driftree.learn.words import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -265,7 +265,7 @@ def _checked_name(name: Any) -> Any:
     return name
 
 
-def looks_sparse(row: Iterable[Hashable], known: Mapping[Hashable, int]) -> bool:
+def looks_sparse(row: Iterable[Hashable], known: Collection[Hashable]) -> bool:
     """Tell whether a row holds new features and lacks more than half of those that are known.
 
     Examples

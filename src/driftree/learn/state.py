@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from driftree.learn._kernels import SparseRows, Turn, _TreeEngine
     from driftree.learn.memory import Size
     from driftree.learn.nodes import TreeNodes
+    from driftree.learn.target import Codes, Target
 
 STATE_VERSION = 3  # of what is pickled: to be raised with every change of it
 NO_WORDS = Vocabulary.of({}, [], {})  # of all trees that have met none yet
@@ -49,8 +50,8 @@ class LearningTree(Protocol):
         """Features and levels: what X means."""
 
     @property
-    def target(self) -> Labels:
-        """Labels: what y means."""
+    def target(self) -> Target:
+        """Labels or numbers: what y means."""
 
     @property
     def n_nodes(self) -> int:
@@ -63,7 +64,7 @@ class LearningTree(Protocol):
     def learn(
         self,
         X: NDArray[np.float64],
-        y: NDArray[np.int32],
+        y: Codes,
         w: NDArray[np.float64],
         sparse: SparseRows | None = None,
     ) -> None:
@@ -81,6 +82,9 @@ class LearningTree(Protocol):
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
         """Make ready for labels to come."""
 
+    def end_call(self) -> None:
+        """Do what is to be done after all rows of a call."""
+
     def finish(self) -> None:
         """Bring to an end what is new or was interrupted: thresholds, the last event."""
 
@@ -95,7 +99,13 @@ class LearningTree(Protocol):
         """Take over the knowledge of another tree; raise ValueError if it is not sound."""
 
 
-def connect(tree: TreeNodes, categorical: Sequence[Hashable] | None, *, indicators: bool) -> None:
+def connect(
+    tree: TreeNodes,
+    categorical: Sequence[Hashable] | None,
+    *,
+    indicators: bool,
+    target: type[Target] = Labels,
+) -> None:
     """Give a new tree its encoder and its target, which share one vocabulary."""
     row_face = tree.engine.row_face(NO_WORDS)
     tree.encoder = Encoder(
@@ -105,7 +115,7 @@ def connect(tree: TreeNodes, categorical: Sequence[Hashable] | None, *, indicato
         indicators=indicators,
         sparse=tree.sparse_features(row_face),
     )
-    tree.target = Labels(row_face, tree.engine)
+    tree.target = target(row_face, tree.engine)  # type: ignore[call-arg]
 
 
 class HasTree(Protocol):
@@ -119,13 +129,25 @@ def undisturbed(
     method: Callable[Concatenate[State, Arguments], Result],
 ) -> Callable[Concatenate[State, Arguments], Result]:
     """Let a method see one whole state of the model: no other thread learns meanwhile."""
+    return _in_turn(method, alone=False)
 
+
+def undisturbed_alone(
+    method: Callable[Concatenate[State, Arguments], Result],
+) -> Callable[Concatenate[State, Arguments], Result]:
+    """Do the same, but no other thread may look either: the paper's candidates are settled."""
+    return _in_turn(method, alone=True)
+
+
+def _in_turn(
+    method: Callable[Concatenate[State, Arguments], Result], *, alone: bool
+) -> Callable[Concatenate[State, Arguments], Result]:
     @wraps(method)
     def look(self: State, /, *arguments: Arguments.args, **more: Arguments.kwargs) -> Result:
         while (tree := self._tree) is not None:
             if not tree.is_finished:
                 tree.finish()
-            with tree.engine.reading():
+            with tree.engine.writing() if alone else tree.engine.reading():
                 if tree is self._tree:  # `fit` makes a new one
                     return method(self, *arguments, **more)
         return method(self, *arguments, **more)

@@ -1,16 +1,19 @@
-"""Target: what y means; for a classifier, labels.
+"""Target: what y means; for a classifier, labels, for a regressor, numbers.
 
 The counterpart of the encoder, which is for X: it reads y, finds what is new in it, and returns
-predictions as the user's labels. Estimators need nothing else of a target: another kind of y takes
-another class like `Labels`, and no change of the learning.
+predictions as the user's labels or numbers. Estimators need nothing else of a target: another kind
+of y takes another class like `Labels` and `Numbers`, and no change of the learning.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import numbers as numbers_abc
 from collections.abc import Mapping, Set
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import NormalDist
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +21,9 @@ from river.utils import dataframe
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from driftree.learn._kernels import REACH_LEVELS
 from driftree.learn.tables import Columns
+from driftree.learn.units import LOG_ODDS, Unit, unit_of
 from driftree.learn.validation import (
     as_objects,
     check_keys,
@@ -32,18 +37,64 @@ from driftree.learn.words import shown
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from driftree.learn._kernels import SparseRows, _RowFace, _TreeEngine
+    from driftree.learn._kernels import SparseRows, _ModelTreeEngine, _RowFace, _TreeEngine
     from driftree.learn.tables import Frame
     from driftree.learn.validation import Rows
     from driftree.learn.vocabulary import Vocabulary
 
+Codes = NDArray[np.int32] | NDArray[np.float64]
+"""Codes of labels, or numbers."""
 SHORT = 64  # labels of so few rows are looked up one by one, which is faster than sorting them
+
+
+class Target(Protocol):
+    """What every kind of y can do; all that learning needs to know of it."""
+
+    @property
+    def labels(self) -> Mapping[Hashable, int]:
+        """Labels to codes; none if y is a number."""
+
+    @property
+    def label_list(self) -> Sequence[Any]:
+        """Labels by code."""
+
+    @property
+    def unit(self) -> Unit:
+        """From what models predict to what the user reads."""
+
+    def outputs(self, n_outputs: int, quantiles: Sequence[float] = ()) -> list[Hashable]:
+        """Return what models of so many outputs predict."""
+
+    def read(
+        self,
+        y: Any,
+        n_rows: int,
+        *,
+        strict: bool = False,
+        expected: Any = None,
+        rows: Rows = None,
+    ) -> Answers:
+        """Return what was given, as the kernels take it; raise if it is wrong."""
+
+    def known_codes(self, y: Any, n_rows: int) -> Codes | None:
+        """Return the same of an array in which nothing has to be looked at; otherwise None."""
+
+    def knowledge(self) -> dict[str, Any]:
+        """Return what `growth.restore` takes."""
+
+    def predict(
+        self, matrix: NDArray[np.float64], sparse: SparseRows | None = None
+    ) -> NDArray[Any]:
+        """Return the prediction for each row."""
+
+    def to_column(self, matrix: NDArray[np.float64], sparse: SparseRows | None, like: Frame) -> Any:
+        """Return the predictions as a series of the same kind as a frame, or an array."""
 
 
 class Answers(NamedTuple):
     """What was read of y: a code per row, and the labels that are new, in the order of codes."""
 
-    codes: NDArray[np.int32]
+    codes: Codes
     new: Sequence[Hashable] = ()
 
 
@@ -63,6 +114,16 @@ class Labels:
         self.engine = engine
 
     # ------------------------------------------------------------------ words
+    unit = LOG_ODDS
+
+    def outputs(self, n_outputs: int, quantiles: Sequence[float] = ()) -> list[Hashable]:
+        """Return the labels that have a model: the second of two, each of more, none of one.
+
+        Models of the past may have fewer outputs than there are labels by now.
+        """
+        labels = list(self.labels)
+        return labels[:n_outputs] if n_outputs > 1 else labels[1:2]
+
     @property
     def labels(self) -> dict[Hashable, int]:
         """Labels to codes."""
@@ -171,6 +232,159 @@ class Labels:
         return dict(zip(self.label_list, proba.T, strict=True))
 
 
+class Numbers:
+    """Real numbers.
+
+    Parameters
+    ----------
+    row_face : RowFace
+        It holds the vocabulary, in which there are no labels.
+    engine : Engine
+        Its predictions are in the user's unit.
+    """
+
+    labels: Mapping[Hashable, int] = MappingProxyType({})
+    label_list: Sequence[Any] = ()
+
+    def __init__(self, row_face: _RowFace, engine: Any) -> None:
+        self.row_face = row_face
+        self.engine: _ModelTreeEngine = engine
+
+    def read(
+        self,
+        y: Any,
+        n_rows: int,
+        *,
+        strict: bool = False,
+        expected: Any = None,
+        rows: Rows = None,
+    ) -> Answers:
+        """Return the numbers; raise if one of them is missing, infinite or no number."""
+        assert expected is None
+        numbers = to_target(y, strict=strict)
+        if len(numbers) != n_rows:
+            raise ValueError(
+                f"X has {n_rows} rows, but y has {len(numbers)} numbers: give one per row"
+            )
+        numbers = check_numbers(numbers, rows)
+        if self.engine.has_log_link and (numbers < 0).any():
+            row = int((numbers < 0).argmax())
+            raise ValueError(
+                f"with loss='poisson' targets must not be negative, but that of row "
+                f"{row_of(row, rows)} is {numbers[row].item()!r}"
+            )
+        return Answers(numbers)
+
+    def known_codes(self, y: Any, n_rows: int) -> NDArray[np.float64] | None:
+        """Return a plain array of numbers; None if it has to be looked at."""
+        is_plain = type(y) is np.ndarray and y.dtype == np.float64 and y.shape == (n_rows,)
+        if not is_plain or not bool((np.abs(y) <= LARGEST).all()):
+            return None
+        return None if self.engine.has_log_link and bool((y < 0).any()) else y
+
+    def knowledge(self) -> dict[str, Any]:
+        """Return what `growth.restore` takes: there are no labels."""
+        return {"labels": {}}
+
+    @property
+    def unit(self) -> Unit:
+        """From what models predict to the user's unit."""
+        return unit_of(self.engine)
+
+    def outputs(self, n_outputs: int, quantiles: Sequence[float] = ()) -> list[Hashable]:
+        """Return what the models predict, in words."""
+        if n_outputs > 1:
+            return [f"{quantile:g} quantile" for quantile in quantiles[:n_outputs]]
+        return ["log y" if self.unit.has_log_link else "y"]
+
+    def predict(
+        self, matrix: NDArray[np.float64], sparse: SparseRows | None = None
+    ) -> NDArray[np.float64]:
+        """Return the predicted number of each row."""
+        found = self.engine.numbers(matrix, sparse)
+        return np.asarray(found[:, found.shape[1] // 2])
+
+    def intervals(
+        self, matrix: NDArray[np.float64], sparse: SparseRows | None, level: float
+    ) -> NDArray[np.float64]:
+        """Return lower and upper ends."""
+        if self.engine.n_outputs > 1:
+            raise ValueError(
+                "intervals are for one number: with loss='quantile', predict_quantiles has the ends"
+            )
+        low, high = REACH_LEVELS[0], REACH_LEVELS[-1]
+        if not low <= level <= high:
+            raise ValueError(f"level must be from {low:g} to {high:g}, got {level!r}")
+        reaches = np.maximum.accumulate(self.engine.reaches)
+        # Between two levels as a normal density would have it.
+        places = [NORMAL.inv_cdf((1 + one) / 2) for one in (*REACH_LEVELS, level)]
+        return self.engine.intervals(
+            matrix, float(np.interp(places[-1], places[:-1], reaches)), sparse
+        )
+
+    def to_column(self, matrix: NDArray[np.float64], sparse: SparseRows | None, like: Frame) -> Any:
+        """Return the predictions as a series of the same kind as a frame, or an array."""
+        numbers = self.predict(matrix, sparse)
+        if isinstance(like, Columns):
+            return numbers
+        return dataframe.to_native_series(numbers.tolist(), name=None, like=like)
+
+
+LARGEST = 1e100  # squares of more have no room
+NORMAL = NormalDist()
+
+
+# ---------------------------------------------------------------------- checking numbers
+def check_numbers(y: Any, rows: Rows = None) -> NDArray[np.float64]:
+    """Return a target of numbers, or some rows of it; raise if one is missing or too large.
+
+    Examples
+    --------
+    >>> check_numbers([3, 2.5])
+    array([3. , 2.5])
+    """
+    numbers = to_target(y, strict=True)
+    if rows is not None:
+        numbers = numbers[rows]
+    is_wrong = ~(np.abs(numbers) <= LARGEST)
+    if is_wrong.any():
+        row = int(is_wrong.argmax())
+        raise ValueError(
+            f"Input y contains NaN, infinity or a number beyond {LARGEST:g}: the target of row "
+            f"{row_of(row, rows)} is {numbers[row].item()!r}; leave the row out, or scale y"
+        )
+    return numbers
+
+
+def to_target(y: Any, *, strict: bool) -> NDArray[np.float64]:
+    """Return a target of numbers as an array of float64."""
+    if y is None:
+        raise ValueError("learning requires y to be passed, but the target y is None")
+    _check_sequence("y", y, "numbers")
+    given = y.tolist() if isinstance(y, np.ma.MaskedArray) else y
+    if not strict and hasattr(given, "to_pylist"):
+        given = given.to_pylist()
+    try:
+        array: NDArray[Any] = np.asarray(given)
+    except ValueError:  # lists of several lengths
+        array = as_objects(given)
+    if not strict and array.ndim != 1:
+        raise ValueError(f"y must be a sequence of numbers, got an array of shape {array.shape}")
+    array = column_or_1d(array, warn=True)
+    if array.dtype.kind in "fiu":
+        return array.astype(np.float64)
+    for row, number in enumerate(array.tolist()):
+        is_number = isinstance(number, numbers_abc.Real) and not isinstance(number, bool)
+        if not is_number and not is_missing(number):
+            raise ValueError(
+                f"y must hold numbers, but the target of row {row} is {shown(number)}: for labels "
+                "take DynamicModelTreeClassifier"
+            )
+    return np.array(
+        [math.nan if is_missing(number) else number for number in array], dtype=np.float64
+    )
+
+
 # ---------------------------------------------------------------------- checking labels
 def check_labels(y: Any) -> NDArray[Any]:
     """Return labels as an array by scikit-learn's rules: real numbers are not classes."""
@@ -208,12 +422,12 @@ def to_labels(y: Any, what: str = "y") -> Any:
     return y.tolist() if isinstance(y, np.ma.MaskedArray) else y
 
 
-def _check_sequence(what: str, y: Any) -> None:
+def _check_sequence(what: str, y: Any, of: str = "labels") -> None:
     """Raise if labels have no order or length: text and sets would be learnt as nonsense."""
     has_length = hasattr(y, "__len__") or hasattr(y, "__array__")
     if not has_length or isinstance(y, (str, bytes, Set, Mapping)):
         raise TypeError(
-            f"{what} must be a sequence of labels, got {shown(y)} of type {type(y).__name__!r}: "
+            f"{what} must be a sequence of {of}, got {shown(y)} of type {type(y).__name__!r}: "
             "give a list, an array or a series"
         )
     if getattr(y, "shape", None) == ():

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from driftree.learn._kernels import MeasuredEngine, PaperEngine, SparseRows, _RowFace
     from driftree.learn.memory import Size
     from driftree.learn.parameters import Parameters
+    from driftree.learn.target import Codes
 
 
 @dataclass(slots=True)
@@ -65,8 +66,10 @@ class Tree(TreeNodes):
 
     engine: MeasuredEngine | PaperEngine
 
-    def __init__(self, parameters: Parameters, n_classes: int) -> None:
+    def __init__(self, parameters: Parameters, n_classes: int | None = None) -> None:
         self.parameters = parameters
+        if n_classes is None:
+            n_classes = 0 if hasattr(parameters, "loss") else 1  # so far
         self.evidence: Evidence = (
             GradientApproximation(parameters, n_classes)
             if isinstance(parameters, PaperParameters)
@@ -92,7 +95,7 @@ class Tree(TreeNodes):
     def learn(
         self,
         X: NDArray[np.float64],
-        y: NDArray[np.int32],
+        y: Codes,
         w: NDArray[np.float64],
         sparse: SparseRows | None = None,
     ) -> None:
@@ -103,6 +106,15 @@ class Tree(TreeNodes):
         self.engine.learn(X, y.astype(np.float64), w, sparse)
         if self.engine.has_due:
             self.decide()
+
+    def end_call(self) -> None:
+        """Let rows to come know the recent level of the target.
+
+        Not before: within a batch the models are to learn with what they will know when they
+        predict one, and that is what came before it.
+        """
+        if not self.engine.has_labels:
+            self.engine.show_level()
 
     @property
     def step_rows(self) -> int:

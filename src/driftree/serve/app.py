@@ -20,6 +20,7 @@ from driftree.learn.storage import container, models
 from driftree.serve import requests, responses
 from driftree.serve.middleware import CONTENT_TYPE, AccessMiddleware, Metrics
 from driftree.serve.requests import LearnBatch, Refusal
+from driftree.serve.writer import predicts_numbers
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -43,7 +44,8 @@ DESCRIPTIONS = {
     503: "Overloaded, or learning has stopped.",
 }
 # The middleware checks the token, before anything is read; this only documents it.
-router = APIRouter(dependencies=[Security(HTTPBearer(auto_error=False))])
+SECURITY = [Security(HTTPBearer(auto_error=False))]
+router = APIRouter(dependencies=SECURITY)
 open_router = APIRouter()
 
 
@@ -102,35 +104,26 @@ async def _read(request: Request, kind: Any) -> Any:
 
 
 # ---------------------------------------------------------------------- predict and learn
-@router.post(
-    "/predict",
-    response_model=responses.Predictions,
-    responses=_problems(*BODY, 409),
-    openapi_extra=_takes(requests.PredictRequest),
-)
 async def predict(request: Request) -> Response:
-    """Predict labels and probabilities of rows."""
+    """Predict rows: labels and their probabilities, or numbers."""
     writer = _writer(request)
     wanted = await _read(request, requests.PredictRequest)
     requests.check_rows(wanted.rows, writer.limits)
     return AsciiResponse(await run_in_threadpool(responses.predict, writer.model, wanted.rows))
 
 
-@router.post(
-    "/learn",
-    response_model=responses.Receipt,
-    responses=_problems(*BODY, 403, 503),
-    openapi_extra=_takes(requests.LearnRequest, KEY_PARAMETER),
-)
 async def learn(request: Request) -> Response:
     """Learn a batch; once it is acknowledged, it survives a crash."""
     writer = _writer(request)
     key = request.headers.get(KEY)
     requests.check_key(key)
-    wanted = await _read(request, requests.LearnRequest)
+    are_numbers = predicts_numbers(writer.model)
+    kind = requests.LearnNumbersRequest if are_numbers else requests.LearnRequest
+    wanted = await _read(request, kind)
+    labels = wanted.targets if are_numbers else wanted.labels
     requests.check_rows(wanted.rows, writer.limits)
-    requests.check_batch(wanted.labels, wanted.weights)
-    waiting = writer.submit(LearnBatch(wanted.rows, wanted.labels, wanted.weights, key))
+    requests.check_batch(labels, wanted.weights, are_numbers=are_numbers)
+    waiting = writer.submit(LearnBatch(wanted.rows, labels, wanted.weights, key))
     learnt, is_new = await asyncio.wrap_future(waiting)
     return AsciiResponse(
         {"sequence": learnt.sequence, "rows": learnt.n_rows, "repeated": not is_new}
@@ -138,12 +131,6 @@ async def learn(request: Request) -> Response:
 
 
 # ---------------------------------------------------------------------- explain
-@router.post(
-    "/explain",
-    response_model=responses.WhyPrediction,
-    responses=_problems(*BODY, 409),
-    openapi_extra=_takes(requests.ExplainRequest),
-)
 async def explain(request: Request) -> Response:
     """Explain the prediction of a row."""
     writer = _writer(request)
@@ -155,6 +142,33 @@ async def explain(request: Request) -> Response:
             return responses.explain(model, wanted.row)
 
     return AsciiResponse(await run_in_threadpool(look))
+
+
+def target_router(*, are_numbers: bool) -> APIRouter:
+    """Return the routes whose schema depends on what a model predicts: labels or numbers."""
+    learnt = requests.LearnNumbersRequest if are_numbers else requests.LearnRequest
+    found = responses.PredictedNumbers if are_numbers else responses.Predictions
+    why = responses.WhyNumber if are_numbers else responses.WhyPrediction
+    own = APIRouter(dependencies=SECURITY)
+    own.post(
+        "/predict",
+        response_model=found,
+        responses=_problems(*BODY, 409),
+        openapi_extra=_takes(requests.PredictRequest),
+    )(predict)
+    own.post(
+        "/learn",
+        response_model=responses.Receipt,
+        responses=_problems(*BODY, 403, 503),
+        openapi_extra=_takes(learnt, KEY_PARAMETER),
+    )(learn)
+    own.post(
+        "/explain",
+        response_model=why,
+        responses=_problems(*BODY, 409),
+        openapi_extra=_takes(requests.ExplainRequest),
+    )(explain)
+    return own
 
 
 @router.get("/explain", response_model=responses.Tree, responses=_problems(409))
@@ -273,6 +287,7 @@ def make_app(writer: Writer, *, token: str | None = None, only_loopback: bool = 
     )
     app.state.writer = writer
     app.state.metrics = Metrics()
+    app.include_router(target_router(are_numbers=predicts_numbers(writer.model)))
     app.include_router(router)
     app.include_router(open_router)
     app.add_exception_handler(Refusal, _on_refusal)

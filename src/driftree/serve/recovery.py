@@ -7,9 +7,13 @@ import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from driftree.estimators import CLASSES, DynamicModelTreeClassifier
+from driftree.estimators import (
+    CLASSES,
+    DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
+)
 from driftree.learn.storage import ModelFileError, models, name_errors
 from driftree.learn.storage.locks import take_lock
 from driftree.serve.journal import (
@@ -24,6 +28,7 @@ from driftree.serve.requests import UNLIMITED, LearnBatch, Limits, Refusal
 from driftree.serve.writer import LearntKeys, Writer, feature_names, labels_of
 
 SUFFIX = ".journal"
+NEW = {"classification": DynamicModelTreeClassifier, "regression": DynamicModelTreeRegressor}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,14 @@ class Note:
     journal_id: str
     sequence: int
     keys: LearntKeys
+
+
+class Known(NamedTuple):
+    """A model, the note of the server that saved it, and the file, which may be yet to come."""
+
+    model: Any
+    note: Note | None
+    path: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,7 @@ def open_model(
     limits: Limits | None = None,
     snapshot_every: int = 10_000,
     without_journal: bool = False,
+    task: str | None = None,
 ) -> Recovered:
     """Return a writer of the model in a file, with everything that was acknowledged.
 
@@ -72,6 +86,8 @@ def open_model(
         Rows after which the model is saved.
     without_journal : bool, default=False
         Continue from the file alone, although its journal is missing.
+    task : {"classification", "regression"}, optional
+        What a new model predicts; by default labels.
 
     Raises
     ------
@@ -85,6 +101,8 @@ def open_model(
         raise ValueError(
             "--new is for a model that learns, --read-only forbids it: give one of them"
         )
+    if task is not None and not new:
+        raise ValueError("--task is for --new: what a model predicts is in its file")
     if new and path.exists():
         raise ValueError(f"{path} exists: omit --new to continue with it, or choose another file")
     if not new and not path.exists():
@@ -102,7 +120,18 @@ def open_model(
             raise ValueError(
                 f"{folder} has a journal: omit --without-journal, or move the folder away"
             )
-        return _recover(path, found, lock, limits, snapshot_every, without_journal=without_journal)
+        model, note = NEW[task or "classification"](), None
+        if path.exists():
+            model, note = read_model(path)
+        check_model(model, limits)
+        return _recover(
+            Known(model, note, path),
+            found,
+            lock,
+            limits,
+            snapshot_every,
+            without_journal=without_journal,
+        )
     except BaseException:
         os.close(lock)
         raise
@@ -150,7 +179,7 @@ def check_model(model: Any, limits: Limits) -> None:
 
 
 def _recover(
-    path: Path,
+    known: Known,
     found: Found,
     lock: int,
     limits: Limits,
@@ -158,12 +187,8 @@ def _recover(
     *,
     without_journal: bool,
 ) -> Recovered:
+    model, note, path = known
     folder = path.with_name(path.name + SUFFIX)
-    if path.exists():
-        model, note = read_model(path)
-    else:
-        model, note = DynamicModelTreeClassifier(), None
-    check_model(model, limits)
     is_first = note is None or without_journal
     if not is_first or found.entries:
         _check_fit(path, folder, found, note)

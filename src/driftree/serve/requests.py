@@ -96,6 +96,7 @@ def busy(words: str) -> Refusal:
 _JSON_TYPES: list[dict[str, Any]] = [{"type": "number"}, {"type": "string"}, {"type": "boolean"}]
 Cell = Annotated[Any, WithJsonSchema({"anyOf": [*_JSON_TYPES, {"type": "null"}]})]
 Label = Annotated[Any, WithJsonSchema({"anyOf": _JSON_TYPES})]
+Number = Annotated[Any, WithJsonSchema({"type": "number"})]
 Weight = Annotated[Any, WithJsonSchema({"type": "number", "minimum": 0})]
 Row = Annotated[dict[str, Cell], Field(json_schema_extra={"minProperties": 1})]
 
@@ -110,14 +111,23 @@ class PredictRequest(_Request):
     rows: list[Row] = Field(min_length=1)
 
 
-class LearnRequest(_Request):
-    """A batch to learn: all of it, or nothing if any part is invalid."""
-
+class _LearnRequest(_Request):
     rows: list[Row] = Field(min_length=1)
-    labels: list[Label] = Field(description="One per row.")
     weights: list[Weight] | None = Field(
         default=None, description="One per row: 2 counts the row twice, 0 leaves it out."
     )
+
+
+class LearnRequest(_LearnRequest):
+    """A batch to learn: all of it, or nothing if any part is invalid."""
+
+    labels: list[Label] = Field(description="One per row.")
+
+
+class LearnNumbersRequest(_LearnRequest):
+    """A batch to learn: all of it, or nothing if any part is invalid."""
+
+    targets: list[Number] = Field(description="One per row.")
 
 
 class ExplainRequest(_Request):
@@ -237,15 +247,31 @@ def check_rows(rows: list[dict[str, Any]], limits: Limits) -> None:
             raise Refusal(422, f"a feature's name exceeds {MAX_TEXT:,} characters: shorten it")
 
 
-def check_batch(labels: list[Any], weights: list[Any] | None) -> None:
-    """Raise if a label or a weight has an unsupported value."""
+def check_batch(labels: list[Any], weights: list[Any] | None, *, are_numbers: bool = False) -> None:
+    """Raise if a label, or a target that has to be a number, or a weight is unsupported."""
+    if are_numbers:
+        for i, target in enumerate(labels):
+            check_number(target, f"targets, row {i}")
+        labels = []
     for i, label in enumerate(labels):
         if label is not None:  # the model's own error is clearer
             check_value(label, f"labels, row {i}")
     for i, weight in enumerate(weights or ()):
-        check_value(weight, f"weights, row {i}")
-        if type(weight) not in (int, float):
-            raise Refusal(422, f"weights, row {i} must be a number, got {_short(weight)}")
+        check_number(weight, f"weights, row {i}")
+
+
+def check_number(value: Any, where: str) -> None:
+    """Raise unless a value is a finite number.
+
+    Examples
+    --------
+    >>> check_number("12", "targets, row 0")
+    Traceback (most recent call last):
+    driftree.serve.requests.Refusal: 422: targets, row 0 must be a number, got '12'
+    """
+    if type(value) not in (int, float):
+        raise Refusal(422, f"{where} must be a number, got {_short(value)}")
+    check_value(value, where)
 
 
 def check_value(value: Any, where: str) -> None:
@@ -311,7 +337,7 @@ def _short(value: object) -> str:
 # ---------------------------------------------------------------------- a batch to learn
 @dataclass(frozen=True, slots=True)
 class LearnBatch:
-    """A batch to learn, in one call of `learn_many`.
+    """A batch to learn, in one call of `learn_many`; labels may be numbers.
 
     Examples
     --------

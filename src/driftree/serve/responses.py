@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from driftree.explain.text import export_text
 from driftree.serve.requests import Cell, Label, Refusal, to_columns
-from driftree.serve.writer import feature_names, labels_of
+from driftree.serve.writer import feature_names, labels_of, predicts_numbers
 
 if TYPE_CHECKING:
     from driftree.explain.explanation import Explanation
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from driftree.serve.writer import Writer
 
 NOTHING_LEARNT = "nothing has been learnt yet: POST rows and labels to /learn first"
+NO_NUMBERS_LEARNT = "nothing has been learnt yet: POST rows and targets to /learn first"
 
 
 # ---------------------------------------------------------------------- schemas
@@ -36,6 +37,13 @@ class Predictions(BaseModel):
     classes: list[Label]
     labels: list[Label]
     probabilities: list[list[float]]
+    unknown: list[str] = Field(description="Names in the rows that the model does not know.")
+
+
+class PredictedNumbers(BaseModel):
+    """The predicted number of each row."""
+
+    predictions: list[float]
     unknown: list[str] = Field(description="Names in the rows that the model does not know.")
 
 
@@ -55,13 +63,7 @@ class Logit(BaseModel):
     contributions: dict[str, float]
 
 
-class WhyPrediction(BaseModel):
-    """Why a row gets its prediction; `text` says it in words."""
-
-    prediction: Label
-    classes: list[Label]
-    probabilities: list[float]
-    logits: list[Logit]
+class _Why(BaseModel):
     path: list[str]
     leaf: int
     rows: float
@@ -69,6 +71,23 @@ class WhyPrediction(BaseModel):
     deviation: float | None
     unknown: list[str]
     text: str
+
+
+class WhyPrediction(_Why):
+    """Why a row gets its prediction; `text` says it in words."""
+
+    prediction: Label
+    classes: list[Label]
+    probabilities: list[float]
+    logits: list[Logit]
+
+
+class WhyNumber(_Why):
+    """Why a row gets its number, a sum over the features; `text` says it in words."""
+
+    prediction: float
+    intercept: float
+    contributions: dict[str, float]
 
 
 class Tree(BaseModel):
@@ -130,22 +149,34 @@ class Health(BaseModel):
 
 # ---------------------------------------------------------------------- data
 def predict(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return labels and probabilities of rows; the model may learn meanwhile."""
+    """Return what a model says of rows; it may learn meanwhile."""
     try:
-        shares = model.predict_proba_many(to_columns(rows))
+        told = _numbers(model, rows) if predicts_numbers(model) else _labels(model, rows)
     except (TypeError, ValueError) as error:
         raise Refusal(422, str(error)) from None
+    known = set(feature_names(model))
+    return told | {"unknown": sorted({name for row in rows for name in row} - known)}
+
+
+def _labels(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return labels and probabilities."""
+    shares = model.predict_proba_many(to_columns(rows))
     if not shares:
         raise Refusal(409, NOTHING_LEARNT)
     classes = list(shares)
-    known = set(feature_names(model))
     probabilities = np.column_stack(list(shares.values())).tolist()
     return {
         "classes": classes,
         "labels": [classes[row.index(max(row))] for row in probabilities],
         "probabilities": probabilities,
-        "unknown": sorted({name for row in rows for name in row} - known),
     }
+
+
+def _numbers(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return predicted numbers."""
+    if model._tree is None:
+        raise Refusal(409, NO_NUMBERS_LEARNT)
+    return {"predictions": model.predict_many(to_columns(rows)).tolist()}
 
 
 def explain(model: Any, row: dict[str, Any]) -> dict[str, Any]:
@@ -155,20 +186,8 @@ def explain(model: Any, row: dict[str, Any]) -> dict[str, Any]:
         why: Explanation = model.explain_one(row)
     except (TypeError, ValueError) as error:
         raise Refusal(422, str(error)) from None
-    if isinstance(why.intercept, dict):
-        logits = [
-            (label, why.intercept[label], why.contributions[label]) for label in why.intercept
-        ]
-    else:
-        logits = [(why.label, why.intercept, why.contributions)]
-    return {
+    return _terms(why, is_number=predicts_numbers(model)) | {
         "prediction": why.prediction,
-        "classes": list(why.probabilities),
-        "probabilities": list(why.probabilities.values()),
-        "logits": [
-            {"label": label, "intercept": intercept, "contributions": contributions}
-            for label, intercept, contributions in logits
-        ],
         "path": [str(condition) for condition in why.path],
         "leaf": why.leaf,
         "rows": why.rows,
@@ -176,6 +195,26 @@ def explain(model: Any, row: dict[str, Any]) -> dict[str, Any]:
         "deviation": None if why.deviation is None else finite(why.deviation),
         "unknown": list(why.unknown),
         "text": str(why),
+    }
+
+
+def _terms(why: Explanation, *, is_number: bool) -> dict[str, Any]:
+    """Return what the features contribute: to the number, or to the log-odds of labels."""
+    if is_number:
+        return {"intercept": why.intercept, "contributions": why.contributions}
+    if isinstance(why.intercept, dict):
+        logits = [
+            (label, why.intercept[label], why.contributions[label]) for label in why.intercept
+        ]
+    else:
+        logits = [(why.label, why.intercept, why.contributions)]
+    return {
+        "classes": list(why.probabilities),
+        "probabilities": list(why.probabilities.values()),
+        "logits": [
+            {"label": label, "intercept": intercept, "contributions": contributions}
+            for label, intercept, contributions in logits
+        ],
     }
 
 
@@ -190,7 +229,7 @@ def check_readable(model: Any) -> None:
     if not hasattr(model, "explain_one"):
         raise Refusal(409, f"a {type(model).__name__} cannot explain itself")
     if model._tree is None:
-        raise Refusal(409, NOTHING_LEARNT)
+        raise Refusal(409, NO_NUMBERS_LEARNT if predicts_numbers(model) else NOTHING_LEARNT)
 
 
 def tell_event(event: events.Event) -> dict[str, Any]:

@@ -50,13 +50,14 @@ def serve(
     limits: Limits,
     snapshot_every: int,
     without_journal: bool,
+    task: str | None = None,
     tell: Callable[[Recovered, str, int], None],
 ) -> None:
     """Serve a model until SIGTERM or SIGINT, then save it.
 
     Parameters
     ----------
-    path, new, read_only, limits, snapshot_every, without_journal
+    path, new, read_only, limits, snapshot_every, without_journal, task
         As in `open_model`.
     host, port : str, int
         Where to listen; port 0 is any free port. A host that other machines reach needs a token.
@@ -84,6 +85,7 @@ def serve(
             limits=limits,
             snapshot_every=snapshot_every,
             without_journal=without_journal,
+            task=task,
         )
         writer = recovered.writer
         writer.start()

@@ -21,6 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sklearn.base import is_regressor
+
+from driftree.learn.columns import LEVEL_NAMES
 from driftree.learn.storage import ModelFileError, container, models
 from driftree.serve.journal import MAX_GROUP
 from driftree.serve.requests import Limits, Refusal, busy, to_columns
@@ -107,7 +110,7 @@ class Writer:
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier or FIMTDDClassifier
+    model : learner of driftree's
         The model, as of `sequence`.
     path : Path
         Its file.
@@ -265,7 +268,9 @@ class Writer:
     def _check_size(self, batch: LearnBatch) -> None:
         """Raise if the model would have more features or labels than allowed."""
         names = {name for row in batch.rows for name in row}.union(feature_names(self.model))
-        labels = {label for label in batch.labels if label is not None}.union(labels_of(self.model))
+        labels = set(labels_of(self.model))
+        if not predicts_numbers(self.model):
+            labels |= {label for label in batch.labels if label is not None}
         for what, n, most in (
             ("features", len(names), self.limits.max_features),
             ("labels", len(labels), self.limits.max_labels),
@@ -353,12 +358,19 @@ class Writer:
 
 # ---------------------------------------------------------------------- looking at a model
 def feature_names(model: Any) -> list[Any]:
-    """Return the names of the features that a model has seen."""
-    return [] if model._tree is None else list(model._tree.encoder.names)
+    """Return the names of the features that a model has seen in rows."""
+    if model._tree is None:
+        return []
+    return [name for name in model._tree.encoder.names if name not in LEVEL_NAMES]
+
+
+def predicts_numbers(model: Any) -> bool:
+    """Tell whether the target is a number, rather than a label."""
+    return bool(is_regressor(model))
 
 
 def labels_of(model: Any) -> list[Any]:
-    """Return the labels that a model has seen."""
+    """Return the labels that a model has seen; none if its target is a number."""
     return [] if model._tree is None else list(model._tree.target.labels)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from driftree.explain.explanation import Explanations
-from driftree.explain.text import label_texts, percent
+from driftree.explain.text import label_texts, percent, write_number
 from driftree.learn.events import format_number
 from driftree.show.style import (
     DOWN,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from driftree.explain.explanation import Explanation
+    from driftree.learn.units import Unit
 
 WIDTH = 7.0
 HEADING = 4.2  # inches for the words above the bars
@@ -47,7 +48,8 @@ def plot_contributions(
     """Draw how the features of a row move its log-odds away from those of an average row.
 
     From the top: the log-odds of the average row, what each feature adds, the strongest first, and
-    the log-odds of the row. Bars to the right make the label more likely.
+    the log-odds of the row. Bars to the right make the label more likely. Of a regressor it is the
+    number, in its own unit.
 
     Parameters
     ----------
@@ -96,7 +98,7 @@ def plot_contributions(
         steps.append((f"{len(rest)} weaker features", sum(value for _, value in rest)))
     ax = axes_or_new(ax, width=WIDTH, height=BAR * (len(steps) + 2) + 1.15)
     words = ["average row", *(cut(word, NAMES, FONT_SIZE) for word, _ in steps), "this row"]
-    _draw_steps(ax, intercept, [value for _, value in steps])
+    _draw_steps(ax, intercept, [value for _, value in steps], explanation.unit)
     ax.set_yticks(range(len(words)))
     ax.set_yticklabels(words, fontsize=FONT_SIZE, **PLAIN)
     ax.set_ylim(len(words) - 0.4, -0.6)
@@ -107,6 +109,8 @@ def plot_contributions(
 def _pick(explanation: Explanation, label: Hashable) -> tuple[Hashable, float, dict[str, float]]:
     """Return the label to explain, its intercept and its contributions."""
     intercept = explanation.intercept
+    if explanation.unit is not None:
+        return None, *explanation.sums_of(label)
     if len(explanation.probabilities) < 2:
         raise ValueError(
             "contributions need at least two labels, the model has met "
@@ -132,43 +136,64 @@ def _write(value: Any) -> str:
     return format_number(value) if is_number else str(value)
 
 
-def _draw_steps(ax: Axes, intercept: float, values: list[float]) -> None:
-    """Draw the bars, each from where the one above ends."""
+def _draw_steps(ax: Axes, intercept: float, values: list[float], unit: Unit | None) -> None:
+    """Draw the bars, each from where the one above ends; log-odds with their 0."""
     ends = [intercept]
     for value in values:
         ends.append(ends[-1] + value)
     last = len(values) + 1
-    lowest, highest = min(0.0, *ends), max(0.0, *ends)
+    lowest, highest = min(ends), max(ends)
+    if unit is None:
+        lowest, highest = min(0.0, lowest), max(0.0, highest)
     room = (highest - lowest or 1.0) * 0.14  # for the numbers beside the bars
     ax.set_xlim(lowest - room, highest + room)
-    ax.axvline(0.0, color=MUTED, linewidth=0.8, zorder=0)
+    if unit is None:
+        ax.axvline(0.0, color=MUTED, linewidth=0.8, zorder=0)
     gap = room * 0.12
     for place, (start, length) in enumerate(zip(ends, values, strict=False), start=1):
         colour, side = (UP, "left") if length >= 0 else (DOWN, "right")
         ax.barh(place, length, left=start, height=0.66, color=colour)
         x = start + length + (gap if length >= 0 else -gap)
-        ax.text(x, place, write_signed(length), ha=side, va="center", fontsize=SMALL, color=INK)
+        text = write_signed(length, unit)
+        ax.text(x, place, text, ha=side, va="center", fontsize=SMALL, color=INK)
     for place, end in enumerate(ends):
         ax.plot([end, end], [place - 0.33, place + 1.33], color=MUTED, linewidth=0.7, zorder=0)
     for place, end in ((0, ends[0]), (last, ends[-1])):
         ax.plot(end, place, marker="D", markersize=5, color=INK, zorder=3)
         is_right = end < (lowest + highest) / 2
         x, side = (end + 2.5 * gap, "left") if is_right else (end - 2.5 * gap, "right")
-        text = write_signed(end)
+        text = write_signed(end) if unit is None else write_number(end, unit)
         ax.text(x, place, text, ha=side, va="center", fontsize=FONT_SIZE, weight="bold", color=INK)
 
 
 def _add_words(ax: Axes, explanation: Explanation, label: Hashable) -> None:
+    by = f"by the model of leaf {explanation.leaf}: "
+    words = by + say_path(explanation.path, HEADING - measure(by, FONT_SIZE), FONT_SIZE)
+    unit = explanation.unit
+    title, axis = (
+        _say_labels(explanation, label) if unit is None else _say_number(explanation, unit)
+    )
+    add_heading(ax, title, words, width=HEADING)
+    ax.set_xlabel(axis, fontsize=FONT_SIZE, **PLAIN)
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _say_labels(explanation: Explanation, label: Hashable) -> tuple[str, str]:
+    """Return the title, and what the axis means."""
     noun = "logit" if isinstance(explanation.intercept, dict) else "log-odds"
     likely = explanation.probabilities[explanation.prediction]
     labels = label_texts(explanation.probabilities)
     title = f"Predicted: {labels[explanation.prediction]}, probability {percent(likely)}"
-    by = f"by the model of leaf {explanation.leaf}: "
-    words = by + say_path(explanation.path, HEADING - measure(by, FONT_SIZE), FONT_SIZE)
-    add_heading(ax, title, words, width=HEADING)
     even = " (0: both equally likely)" if any(explanation.floor) else ""  # else it is so anyway
     start, end = f"{noun} of ", f"{even}: to the right, more likely"
     name = cut(labels[label], HEADING - measure(start + end, FONT_SIZE), FONT_SIZE)
-    ax.set_xlabel(start + name + end, fontsize=FONT_SIZE, **PLAIN)
-    ax.tick_params(axis="y", length=0)
-    ax.spines[["top", "right", "left"]].set_visible(False)
+    return title, start + name + end
+
+
+def _say_number(explanation: Explanation, unit: Unit) -> tuple[str, str]:
+    assert isinstance(explanation.prediction, float)
+    title = f"Predicted: {write_number(explanation.prediction, unit)}"
+    if explanation.error is not None:
+        title += f", with an error of about {write_number(explanation.error, unit)}"
+    return title, "log of y" if unit.has_log_link else "y"

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from matplotlib.collections import QuadMesh
     from numpy.typing import NDArray
 
-    from driftree.estimators import DynamicModelTreeClassifier
     from driftree.explain.over_time import GainRace, WeightsOverTime
     from driftree.learn.events import Event
+    from driftree.show.style import AnyTree
 
 HEADING = 5.6  # inches for words above the axes
 LEGEND = 1.7  # inches for a candidate's words
@@ -67,14 +67,12 @@ RUNNERS = (  # colour, dashes, marker: of the candidates with the largest gains
 )
 
 
-def plot_gain_race(
-    model: DynamicModelTreeClassifier, *, node: int | None = None, ax: Axes | None = None
-) -> Axes:
+def plot_gain_race(model: AnyTree, *, node: int | None = None, ax: Axes | None = None) -> Axes:
     """Draw the gains of a node's candidates against what they must reach: a split seen coming.
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that keeps its history.
     node : int, optional
         A node of the present tree, by default the one that changed last.
@@ -177,7 +175,7 @@ def _set_gain_axes(ax: Axes, race: GainRace) -> None:
 
 
 def plot_weights_over_time(
-    model: DynamicModelTreeClassifier,
+    model: AnyTree,
     *,
     leaf: int | None = None,
     label: Hashable = None,
@@ -186,12 +184,13 @@ def plot_weights_over_time(
 ) -> Axes:
     """Draw how the effects of a leaf's inputs went, and mark where one has changed its sign.
 
-    Blue and + make the label more likely, red and - less. The colours tell effects apart up to the
-    size that one in a hundred exceeds. Before the leaf's time it is the leaf that was in its place.
+    Blue and + make the label more likely, or the number larger, red and - less. The colours tell
+    effects apart up to the size that one in a hundred exceeds. Before the leaf's time it is the
+    leaf that was in its place.
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that keeps its history.
     leaf : int, optional
         A leaf of the present tree; by default the one that most rows reach.
@@ -228,14 +227,18 @@ def plot_weights_over_time(
     check_samples(model, len(course.n_rows) * len(names), f"leaf {course.leaf}")
     ax = axes_or_new(ax, width=PAGE_WIDTH, height=1.9 + LANE * len(names))
     effects = np.array([course.effects[name] for name in names])
-    picture = _draw_heat(ax, course.n_rows, effects)
+    has_labels = inside(model)[0].engine.has_labels
+    what, gains = ("log-odds", "the log-odds gain")
+    if not has_labels:
+        what, gains = str(course.label), f"{course.label} gains"
+    picture = _draw_heat(ax, course.n_rows, effects, what)
     _write_signs(ax, course, names, picture)
     n_lines = _mark_flips(ax, course, names)
     ax.set_yticks(range(len(names)))
     ax.set_yticklabels(cut_together(names, NAMES, FONT_SIZE), **PLAIN)
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel(
-        f"{say_rows(model, int(course.n_rows[-1]))}; effect: what the log-odds gain when\n"
+        f"{say_rows(model, int(course.n_rows[-1]))}; effect: what {gains} when\n"
         f"{unit_of_effects(model)}",
         fontsize=FONT_SIZE,
     )
@@ -246,13 +249,15 @@ def plot_weights_over_time(
         else f"; the strongest {len(names)} of {len(course.effects)} inputs"
     )
     words = say_path(course.path, 4.4 - measure(which, FONT_SIZE), FONT_SIZE) + which
-    label_text = label_texts(inside(model)[0].target.labels)[course.label]
+    label_text = label_texts(inside(model)[0].target.labels)[course.label] if has_labels else what
     title = f"Leaf {course.leaf}: effects on {label_text}"
     add_heading(ax, title, words, width=4.4, lines=1 + n_lines)
     return ax
 
 
-def _draw_heat(ax: Axes, n_rows: NDArray[np.int64], effects: NDArray[np.float64]) -> QuadMesh:
+def _draw_heat(
+    ax: Axes, n_rows: NDArray[np.int64], effects: NDArray[np.float64], what: str
+) -> QuadMesh:
     largest = colour_limit(effects)
     edges = np.concatenate(([0], n_rows)).astype(float)
     ax.patch.set(**UNKNOWN)
@@ -266,7 +271,7 @@ def _draw_heat(ax: Axes, n_rows: NDArray[np.int64], effects: NDArray[np.float64]
         rasterized=True,
     )
     ax.set_ylim(len(effects) - 0.5, -0.5)
-    add_scale(ax, picture, "effect (log-odds)", extend="both")
+    add_scale(ax, picture, f"effect ({what})", extend="both")
     return picture
 
 

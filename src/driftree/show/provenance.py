@@ -11,8 +11,8 @@ from driftree.learn._kernels import instruction_set, instruction_sets
 from driftree.learn.parameters import read_parameters
 
 if TYPE_CHECKING:
-    from driftree.estimators import DynamicModelTreeClassifier
     from driftree.evaluate.runs import RunResult, RunSettings
+    from driftree.show.style import AnyTree
 
 OTHER_LIBRARIES = ("narwhals", "rich", "scipy", "typer")  # needed, but results do not hang on them
 EXTRA_LIBRARIES = ("matplotlib", "pandas", "polars", "pyarrow", "shap")
@@ -81,7 +81,7 @@ def _environment() -> dict[str, str]:
     }
 
 
-def parameters(model: DynamicModelTreeClassifier) -> list[dict[str, Any]]:
+def parameters(model: AnyTree) -> list[dict[str, Any]]:
     """Return each parameter of a model's setting as text, and whether it is not the default.
 
     Examples
@@ -90,7 +90,7 @@ def parameters(model: DynamicModelTreeClassifier) -> list[dict[str, Any]]:
     >>> [row["name"] for row in parameters(DynamicModelTreeClassifier(bins=32)) if row["changed"]]
     ['bins']
     """
-    chosen, defaults = read_parameters(model), type(model)().get_params()
+    chosen, defaults = read_parameters(model, model._settings), type(model)().get_params()
     given = {name: value for name, value in model.get_params().items() if hasattr(chosen, name)}
     given["categorical"] = model.categorical
     return [

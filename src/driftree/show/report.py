@@ -22,9 +22,9 @@ from driftree.show.report_data import gather, visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from driftree.estimators import DynamicModelTreeClassifier
     from driftree.evaluate.records import Record
     from driftree.show.scores import Drifts
+    from driftree.show.style import AnyTree
 
 SCRIPTS = ("data", "replay", "timeline", "tree", "reading", "tables", "main")
 UNFIT = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
@@ -36,7 +36,7 @@ POLICY = (
 
 
 def report(
-    model: DynamicModelTreeClassifier,
+    model: AnyTree,
     records: Iterable[Record] | None = None,
     path: str | os.PathLike[str] = "report.html",
     *,
@@ -51,7 +51,7 @@ def report(
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that has learnt something. Without its history (`keep_history=False`) the page shows
         the present tree only.
     records : iterable of Record, optional

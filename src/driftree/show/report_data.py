@@ -8,20 +8,17 @@ page looks up in the list of names.
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from driftree.evaluate.learners import LEARNERS
 from driftree.evaluate.records import by_learner, columns, slide, summarise
-from driftree.explain.changes import KINDS
 from driftree.explain.describe import inside
-from driftree.explain.sparse import say_forgotten
-from driftree.explain.text import label_texts, one_line, shorten_together
+from driftree.explain.text import one_line, shorten_together
 from driftree.learn.events import Condition, RunnerUp, join_path
 from driftree.learn.words import printable
+from driftree.show.metrics import metrics_of
 from driftree.show.provenance import parameters, versions
 from driftree.show.report_leaves import (
     Inputs,
@@ -32,25 +29,22 @@ from driftree.show.report_leaves import (
     structure_now,
     thin,
 )
+from driftree.show.report_words import WINDOW, label_names, say_headline, say_words
 from driftree.show.scores import drift_spans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from driftree.estimators import DynamicModelTreeClassifier
     from driftree.evaluate.records import Record
-    from driftree.learn.encoding import Encoder
     from driftree.learn.events import Curve, Event
-    from driftree.learn.history import History, Structure
+    from driftree.learn.history import Structure
+    from driftree.show.metrics import Metric
     from driftree.show.scores import Drifts
+    from driftree.show.style import AnyTree
 
-MODEL_KINDS = ("bend", "unbend", "memory")  # of changes, told together where there is little room
 MAX_POINTS = 400  # of a metric's curve
-WINDOW = 20  # batches of the sliding mean, as in the paper's figures
 CARD_NAME = 13  # characters of an input's name
 NATS_DIGITS = 9  # as many as the sentences have, also in losses of many rows
-NO_HISTORY = "The model was told to keep no history, so only its present tree is known."
-NO_CHANGES = "The tree has not changed so far."
 MARK = "\x7f"  # in no name: `printable` writes it in another way
 MAX_NAME = 1000  # characters
 MAX_PLAIN = 12  # characters of a name that may as well stand in the text
@@ -59,7 +53,7 @@ CONTROLS = re.compile("[\x00-\x1f\x80-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-
 
 
 def gather(
-    model: DynamicModelTreeClassifier,
+    model: AnyTree,
     records: list[Record] | None,
     drifts: Drifts = (),
     settings: Mapping[str, object] | None = None,
@@ -68,7 +62,7 @@ def gather(
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that has learnt something.
     records : list of Record or None
         What was measured; the first learner in it is the model.
@@ -89,7 +83,7 @@ def gather(
     (['split'], 2)
     """
     tree, _ = inside(model)
-    words, inputs = Words(), Inputs(model)
+    words, inputs, metrics = Words(), Inputs(model), metrics_of(model)
     history = tree.history
     events = [] if history is None else list(history.events)
     first = structure_now(tree) if history is None else history.at(history.first_step - 1)
@@ -97,9 +91,11 @@ def gather(
     n_rows = max([tree.engine.n_rows, *(record.n_rows for record in measured)])
     leaves, lives = present_leaves(model, words, inputs), leaves_over_time(model, inputs)
     data = {
-        **_words(model, history, measured),
-        "headline": _headline(model, history, measured),
-        "labels": _labels(model),
+        **say_words(model, history, measured),
+        "headline": say_headline(model, history, measured),
+        "labels": label_names(model),
+        "number": None if tree.engine.has_labels else tree.target.outputs(1)[0],
+        "n_outputs": tree.engine.n_outputs,
         "inputs": inputs.names,
         "short_inputs": _shorten_names(inputs.names, len(tree.target.labels)),
         "factors": [round_number(factor) for factor in inputs.factors],
@@ -115,9 +111,10 @@ def gather(
         "shares": present_shares(model),
         **lives,
         "drifts": drift_spans(drifts, n_rows),
-        "metric": "F1",
-        "curves": _curves(measured),
-        "comparison": _comparison(measured),
+        "metric": metrics[0].title,
+        "metrics": [metric._asdict() for metric in metrics],
+        "curves": _curves(measured, metrics[0]),
+        "comparison": _comparison(measured, metrics),
         "code": repr(model),
         "run": [[str(name), str(value)] for name, value in (settings or {}).items()],
         "settings": parameters(model),
@@ -135,10 +132,6 @@ def _show_controls(part: Any) -> Any:
     if isinstance(part, dict):
         return {name: _show_controls(value) for name, value in part.items()}
     return [_show_controls(value) for value in part] if isinstance(part, list | tuple) else part
-
-
-def _labels(model: DynamicModelTreeClassifier) -> list[str]:
-    return list(label_texts(inside(model)[0].target.labels, most=None).values())
 
 
 def _shorten_names(names: list[str], n_labels: int) -> list[str]:
@@ -202,120 +195,12 @@ def _features(curves: tuple[Curve, ...], most: int = 3) -> list[str]:
     return names if len(names) <= most else [*names[:most], f"{len(names) - most} more"]
 
 
-# ---------------------------------------------------------------------- words
-def _words(
-    model: DynamicModelTreeClassifier, history: History | None, records: list[Record]
-) -> dict[str, str]:
-    """Return the sentences that depend on what there is to say."""
-    scores = (
-        f"F1 of each batch before it was learnt, mean of the last {WINDOW}. F1 is the harmonic "
-        "mean of precision and recall, averaged over the labels by their rows: 1 is without error."
-    )
-    below = NO_HISTORY if history is None else "Each mark is a change of the tree."
-    return {
-        "lead": _lead(model, history),
-        "unit": _unit(model),
-        "notice": NO_HISTORY if history is None else NO_CHANGES,
-        "time_words": f"{scores} {below}" if records else below,
-        "tree_key": _tree_key(_labels(model)),
-    }
-
-
-def _unit(model: DynamicModelTreeClassifier) -> str:
-    """Say by how much a number grows that has an effect."""
-    if model.setting == "paper":
-        return "its whole range"
-    _, encoder = inside(model)
-    sparse = ", a sparse one from 0 to its usual size" if encoder.sparse is not None else ""
-    return f"two standard deviations{sparse}"
-
-
-def _lead(model: DynamicModelTreeClassifier, history: History | None) -> str:
-    leaves = f"{model.n_leaves_} leaves, each" if model.n_leaves_ > 1 else "one leaf"
-    rows = f"It has learnt {model.n_rows_seen_:,} rows as they came, "
-    now = f"and now has {leaves} with a simple model of its own. This page shows"
-    if history is None:
-        return f"{rows}{now} what it knows."
-    n_changes = len(history.events)
-    times = {0: "not changed so far", 1: "changed once"}.get(
-        n_changes,
-        f"changed {'more than ' if history.first_step > 0 else ''}{n_changes:,} times",
-    )
-    return f"{rows}has {times}, {now} how it came to be, and why."
-
-
-def _tree_key(labels: list[str]) -> str:
-    """Say how a leaf's card is to be read."""
-    side = f"for {labels[1]}" if len(labels) == 2 else "for its label"
-    return (
-        "Lines are as wide as their share of rows, and so is the grey bar of a leaf. Below it: the "
-        "most frequent label (of the latest tree only), then the strongest weights, to the right "
-        f"{side}, to the left against; the bars of all leaves have one scale. A line that is bent "
-        "is drawn as its curve (of the latest tree only)."
-    )
-
-
-# ---------------------------------------------------------------------- headline numbers
-def _headline(
-    model: DynamicModelTreeClassifier, history: History | None, records: list[Record]
-) -> list[dict[str, Any]]:
-    """Return the numbers on top, as text or, where the page rounds, as number and spread."""
-    tree, encoder = inside(model)
-    labels = _labels(model)
-    n_inputs = tree.engine.n_columns - 1
-    nodes = _plural(model.n_nodes_, "node")
-    kinds = Counter(event.kind for event in history.events) if history is not None else Counter()
-    shaping = {kind: word for kind, word in KINDS.items() if kind not in MODEL_KINDS}
-    counts = [_plural(kinds[kind], word) for kind, word in shaping.items() if kinds[kind]]
-    n_models = sum(kinds[kind] for kind in MODEL_KINDS)
-    changes = ", ".join([*counts, f"{n_models:,} of models"] if n_models else counts)
-    n_changes = "not kept" if history is None else f"{kinds.total():,}"
-    if history is not None and history.first_step > 0:
-        n_changes, changes = f"{n_changes}+", f"the latest: {changes}"
-    rows = [
-        ("rows learnt", f"{model.n_rows_seen_:,}", f"in {_plural(tree.engine.n_steps, 'step')}"),
-        ("leaves", f"{model.n_leaves_:,}", f"depth {model.depth_}, {nodes}"),
-        ("splits", f"{model.n_leaves_ - 1:,}", _plural(model.n_parameters_, "parameter")),
-        ("changes", n_changes, changes),
-        *_scores(records),
-        ("labels", f"{len(labels):,}", ", ".join(labels)),
-        _features_known(encoder, n_inputs),
-    ]
-    return [{"name": name, "value": value, "more": more} for name, value, more in rows]
-
-
-def _features_known(encoder: Encoder, n_inputs: int) -> tuple[str, str, str]:
-    """Return how many features there are; of sparse ones, how many have a column or were lost."""
-    if encoder.sparse is None:
-        return "features", f"{len(encoder.feature_names):,}", _plural(n_inputs, "input")
-    columns = f"{n_inputs:,} held by most rows"
-    more = ", ".join(filter(None, [columns, say_forgotten(encoder)]))
-    return "features", f"{encoder.row_face.n_sparse:,}", more
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
-
-
-def _scores(records: list[Record]) -> list[tuple[str, float | None, float | None]]:
-    """Return the model's mean scores and their spread over batches; it is the first learner."""
-    if not records:
-        return []
-    figures = summarise(records)[records[0].learner]
-    named = (("F1", figures["f1"]), ("accuracy", figures["accuracy"]))
-    return [
-        (name, round_number(figure.mean), round_number(figure.std))
-        for name, figure in named
-        if math.isfinite(figure.mean)
-    ]
-
-
 # ---------------------------------------------------------------------- learners
-def _curves(records: list[Record]) -> list[dict[str, Any]]:
+def _curves(records: list[Record], metric: Metric) -> list[dict[str, Any]]:
     curves = []
     for learner, group in by_learner(records).items():
         figures = columns(group)
-        mean, _ = slide(figures["f1"], WINDOW)
+        mean, _ = slide(metric.of(figures), WINDOW)
         places = thin(len(group), MAX_POINTS)
         curves.append(
             {
@@ -327,18 +212,19 @@ def _curves(records: list[Record]) -> list[dict[str, Any]]:
     return curves
 
 
-def _comparison(records: list[Record]) -> list[dict[str, Any]]:
+def _comparison(records: list[Record], metrics: tuple[Metric, Metric]) -> list[dict[str, Any]]:
     """Return how well, how simply and how fast each learner did, where there are several."""
     groups = by_learner(records)
     if len(groups) < 2:
         return []
     rows = []
+    first, second = metrics
     for learner, figures in summarise(records).items():
         rows.append(
             {
                 "title": _title(learner),
-                "f1": [round_number(figures["f1"].mean), round_number(figures["f1"].std)],
-                "accuracy": round_number(figures["accuracy"].mean),
+                first.field: [round_number(part) for part in first.of(figures)],
+                second.field: round_number(second.of(figures).mean),
                 "splits": round_number(figures["n_splits"].mean),
                 "parameters": round_number(figures["n_parameters"].mean),
                 "seconds": round_number(sum(record.seconds for record in groups[learner])),

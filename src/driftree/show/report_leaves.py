@@ -22,6 +22,7 @@ from driftree.explain.describe import (
 )
 from driftree.explain.rules import most_probable, rules
 from driftree.explain.sparse import node_words
+from driftree.explain.text import leaf_formulas, write_number
 from driftree.learn.curves import node_effects
 from driftree.learn.events import Spot
 from driftree.learn.history import Structure
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from driftree.estimators import DynamicModelTreeClassifier
     from driftree.explain.curves import LeafCurve
-    from driftree.explain.rules import Weight
+    from driftree.explain.rules import Rule, Weight
     from driftree.explain.sparse import SparseInput
     from driftree.learn.events import Condition
     from driftree.learn.tree import Tree
     from driftree.show.report_data import Words
+    from driftree.show.style import AnyTree
 
 MAX_LEAF_SAMPLES = 8000  # leaves in all samples: keeps the page small whatever the tree
 MAX_WEIGHTS = 6  # of a leaf
@@ -90,7 +91,7 @@ class Inputs:
         What an effect is to be multiplied by to be per unit of the feature.
     """
 
-    def __init__(self, model: DynamicModelTreeClassifier) -> None:
+    def __init__(self, model: AnyTree) -> None:
         tree, encoder = inside(model)
         self.names = encoder.column_names()
         self.factors: list[float] = column_scales(tree)[1].tolist()
@@ -106,9 +107,7 @@ class Inputs:
 
 
 # ---------------------------------------------------------------------- at present
-def present_leaves(
-    model: DynamicModelTreeClassifier, words: Words, inputs: Inputs
-) -> list[dict[str, Any]]:
+def present_leaves(model: AnyTree, words: Words, inputs: Inputs) -> list[dict[str, Any]]:
     """Return the leaves from left to right as rules, with their strongest weights.
 
     With more than two labels, these are weights of the labels that are most frequent in the leaf.
@@ -116,7 +115,7 @@ def present_leaves(
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that has learnt something.
     words : Words
         Writes the rules.
@@ -124,8 +123,9 @@ def present_leaves(
         Numbers the inputs that are named.
     """
     tree, _ = inside(model)
-    is_reached = tree.engine.class_rows(0).sum() > 0
-    label_numbers = {label: number for number, label in enumerate(tree.target.labels)}
+    is_reached = _has_rows(tree, 0)
+    formulas = leaf_formulas(model, MAX_WEIGHTS)
+    label_numbers = _output_numbers(tree)
     leaves = []
     for rule in rules(model, max_weights=MAX_WEIGHTS):
         weights = [
@@ -144,7 +144,8 @@ def present_leaves(
                     round_number(share) if is_reached else None
                     for share in rule.probabilities.values()
                 ],
-                "is_new": bool(tree.engine.class_rows(rule.leaf).sum() <= 0),
+                **_number(rule, formulas),
+                "is_new": not _has_rows(tree, rule.leaf),
                 "floor": round_number(sum(rule.floor)) if any(rule.floor) else 0,
                 "since_row": rule.since_row,
                 "weights": [
@@ -161,6 +162,36 @@ def present_leaves(
     return leaves
 
 
+def _output_numbers(tree: Tree) -> dict[Hashable, int]:
+    """Return the numbers of the labels; a number has that of the second of two labels."""
+    names = outputs(tree, tree.engine.n_outputs)
+    if tree.engine.has_labels:
+        names = list(tree.target.labels)
+    elif len(names) == 1:
+        return {names[0]: 1}
+    return {name: number for number, name in enumerate(names)}
+
+
+def _has_rows(tree: Tree, node: int) -> bool:
+    """Tell whether rows have reached a node that are still remembered."""
+    engine = tree.engine
+    rows = engine.class_rows(node).sum() if engine.has_labels else engine.rows[node]
+    return bool(rows > 0)
+
+
+def _number(rule: Rule, formulas: dict[int, str]) -> dict[str, Any]:
+    """Return mean, error and formula of a leaf of a regressor; nothing of a classifier."""
+    if rule.unit is None or rule.mean is None or rule.error is None:
+        return {}
+    return {
+        "mean": round_number(rule.mean, 9),
+        "error": round_number(rule.error),
+        "mean_text": write_number(rule.mean, rule.unit),
+        "error_text": write_number(rule.error, rule.unit),
+        "formula": formulas[rule.leaf],
+    }
+
+
 def _points(curve: LeafCurve) -> tuple[list[float | None], list[float | None]]:
     """Return the knots of a curve and its values there, as far as it is bent and has rows."""
     between = [knot for knot in curve.knots if curve.first < knot < curve.last]
@@ -168,19 +199,24 @@ def _points(curve: LeafCurve) -> tuple[list[float | None], list[float | None]]:
     return [round_number(knot) for knot in knots], [round_number(curve(knot)) for knot in knots]
 
 
-def present_shares(model: DynamicModelTreeClassifier) -> dict[int, float | None]:
+def present_shares(model: AnyTree) -> dict[int, float | None]:
     """Return each node's share of the rows at present, inner nodes too."""
     return {node: round_number(share) for node, share in row_shares(inside(model)[0]).items()}
 
 
 def _telling(probabilities: dict[Hashable, float], among: list[Hashable]) -> list[Hashable]:
-    """Return the labels whose weights tell something about a leaf: of more than two, seen ones."""
+    """Return the labels whose weights tell something about a leaf: of more than two, seen ones.
+
+    Of numbers, which have no probabilities, all that is predicted.
+    """
+    if not probabilities:
+        return among[:MAX_LABELS]
     found = most_probable(probabilities, MAX_LABELS, among=among)
     return [label for label in found if len(among) < 2 or probabilities[label] > 0]
 
 
 # ---------------------------------------------------------------------- over time
-def leaves_over_time(model: DynamicModelTreeClassifier, inputs: Inputs) -> dict[str, Any]:
+def leaves_over_time(model: AnyTree, inputs: Inputs) -> dict[str, Any]:
     """Return the times of the samples, and each leaf's share and strongest weights at them.
 
     The last sample is the present. A leaf has the `MAX_WEIGHTS` weights that were strongest over
@@ -190,14 +226,14 @@ def leaves_over_time(model: DynamicModelTreeClassifier, inputs: Inputs) -> dict[
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that has learnt something.
     inputs : Inputs
         Numbers the inputs that are named.
     """
     tree, _ = inside(model)
     moments = [*_past(tree), _now(tree)]
-    labels = {label: number for number, label in enumerate(tree.target.labels)}
+    labels = _output_numbers(tree)
     frequent: dict[Pair, list[int]] = {}
     for leaf, sight in moments[-1][2].items():
         found = _telling(class_shares(tree, leaf), outputs(tree, tree.engine.n_outputs))
@@ -290,7 +326,7 @@ def _life(
     node: int,
     since: int,
     life: Life,
-    model: DynamicModelTreeClassifier,
+    model: AnyTree,
     labels: list[int] | None,
     *,
     inputs: Inputs,
@@ -328,7 +364,7 @@ def _life(
 
 
 def _sparse_now(
-    model: DynamicModelTreeClassifier, leaf: int, labels: list[int], inputs: Inputs
+    model: AnyTree, leaf: int, labels: list[int], inputs: Inputs
 ) -> tuple[dict[Pair, float | None], int]:
     """Return the strongest effects of sparse features by label and input, and how many there are.
 

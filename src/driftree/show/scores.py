@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.evaluate.learners import LEARNERS
-from driftree.evaluate.records import by_learner, columns, slide, summarise
+from driftree.evaluate.records import SCORES, by_learner, columns, slide, summarise
 from driftree.show.style import FONT_SIZE, PLAIN, axes_or_new, cut, page
 
 if TYPE_CHECKING:
@@ -337,11 +337,13 @@ def draw_course(
     drifts: Drifts,
     window: int,
 ) -> None:
-    """Draw F1 into one panel and the number of splits into another."""
+    """Draw F1, or MAE of numbers, into one panel and the number of splits into another."""
     mark_drifts((above, below), drifts)
+    task = next(iter(courses.values()))[0].task
+    score = SCORES[task][0]
     for i, (learner, records) in enumerate(courses.items()):
         values = columns(records)
-        draw_curve(above, values["n_rows"], values["f1"], styles[learner], window=window, number=i)
+        draw_curve(above, values["n_rows"], values[score], styles[learner], window=window, number=i)
         draw_curve(
             below, values["n_rows"], values["n_splits"], styles[learner], window=window, number=i
         )
@@ -350,8 +352,9 @@ def draw_course(
         panel.set_xlim(0, last_row)
         panel.xaxis.set_major_formatter(write_rows)
     low, high = above.get_ylim()
-    above.set_ylim(max(low, -0.02), min(high, 1.02))  # shades may go beyond what is possible
-    above.set_ylabel("F1", fontsize=FONT_SIZE)
+    is_share = task == "classification"
+    above.set_ylim(max(low, -0.02 if is_share else 0), min(high, 1.02) if is_share else high)
+    above.set_ylabel(score.upper(), fontsize=FONT_SIZE)  # shades may go beyond what is possible
     below.set_ylabel("splits (log scale)", fontsize=FONT_SIZE)
     below.set_yscale("symlog", linthresh=1)  # a tree may have none
     below.set_ylim(bottom=BELOW_ZERO)

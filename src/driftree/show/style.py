@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from driftree.estimators import DynamicModelTreeClassifier
+    from driftree.estimators import DynamicModelTreeClassifier, DynamicModelTreeRegressor
     from driftree.learn.events import Condition
+    from driftree.learn.units import Unit
+
+    AnyTree = DynamicModelTreeClassifier | DynamicModelTreeRegressor
 
 MISSING = "pictures need matplotlib: pip install 'driftree[plot]'"
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -47,6 +50,7 @@ PALETTE = ("#009E73", "#CC79A7", "#F0E442", "#56B4E9", "#E69F00", "#4d4d4d")
 # ColorBrewer's, for values around 0, safe for colour-blind readers
 SIGNS = "RdBu"  # red below 0, blue above, like DOWN and UP
 CHANGES = "PuOr_r"  # purple: less; orange: more
+MEANS = "cividis"  # of numbers, from low to high; made for colour-blind readers
 # Light colours of these scales are near to white and to grey: what is not known has lines instead.
 UNKNOWN: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.75", "hatch": "/////"}
 FEW = 0.01  # of all values: those beyond what the colours can tell
@@ -151,7 +155,7 @@ def colour_limit(values: NDArray[np.float64], least: float = 0.0) -> float:
     return max(limit, least) or 1.0  # a scale needs some room
 
 
-def check_samples(model: DynamicModelTreeClassifier, n_samples: int, what: str) -> None:
+def check_samples(model: AnyTree, n_samples: int, what: str) -> None:
     """Raise if there is nothing to draw yet, and say when there will be."""
     if not n_samples:
         due = history_of(inside(model)[0]).next_row
@@ -161,7 +165,7 @@ def check_samples(model: DynamicModelTreeClassifier, n_samples: int, what: str) 
         )
 
 
-def say_rows(model: DynamicModelTreeClassifier, row: int) -> str:
+def say_rows(model: AnyTree, row: int) -> str:
     """Name the axis of rows, and say so where the last sample comes well before the end.
 
     Examples
@@ -296,16 +300,34 @@ def text_on(colour: str) -> str:
     return "#000000" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"
 
 
-def write_signed(value: float) -> str:
-    """Write an effect: its sign, and as many digits as tell something.
+def write_signed(value: float, unit: Unit | None = None) -> str:
+    """Write an effect: its sign, and as many digits as tell something, also in a number's unit.
 
     Examples
     --------
     >>> write_signed(2.345), write_signed(-0.0123), write_signed(-120.4)
     ('+2.3', '-0.01', '-120')
+    >>> from driftree.learn.units import Unit
+    >>> [write_signed(value, Unit(0.0, 0.01)) for value in (0.01234, -0.00005)]
+    ['+0.0123', '-0.00005']
+    >>> [write_signed(value, Unit(0.0, 1e6)) for value in (1234567.0, -34567.0, 12.0)]
+    ['+1.2e6', '-34567', '0']
     """
+    if unit is not None:
+        return _write_in_unit(value, unit)
     digits = 2 if abs(value) < 0.995 else 1 if abs(value) < 99.5 else 0
     return f"{value:+.{digits}f}"
+
+
+def _write_in_unit(value: float, unit: Unit) -> str:
+    size, step = abs(value), unit.factor / 1000
+    if size < step / 2:
+        return "0"
+    if not 1e-5 <= size < 99_999:
+        number, exponent = f"{value:+.1e}".split("e")
+        return f"{number}e{int(exponent)}"
+    least = max(step, 10.0 ** (math.floor(math.log10(size)) - 2))
+    return f"{value:+.{max(0, -math.floor(math.log10(least)))}f}"
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from driftree.evaluate.records import by_learner, columns
 from driftree.explain.describe import inside
 from driftree.explain.losses import loss_by_node, loss_course, loss_rises
+from driftree.show.metrics import metrics_of
 from driftree.show.scores import (
     WINDOW,
     choose_styles,
@@ -45,10 +46,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from driftree.estimators import DynamicModelTreeClassifier
     from driftree.evaluate.records import Record
     from driftree.explain.losses import LossCourse, LossRise, NodeLoss
+    from driftree.show.metrics import Metric
     from driftree.show.scores import Drifts
+    from driftree.show.style import AnyTree
 
 # Changes of the tree, from the top lane down: their name as on the page, their mark, their colour.
 KINDS = {
@@ -66,7 +68,7 @@ LARGEST, SMALLEST = 9.0, 4.0  # marks at the root and from the fifth level on, i
 
 
 def plot_timeline(
-    model: DynamicModelTreeClassifier,
+    model: AnyTree,
     records: Iterable[Record] | None = None,
     *,
     drifts: Drifts = (),
@@ -79,11 +81,12 @@ def plot_timeline(
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that keeps its history.
     records : iterable of Record, optional
-        What an evaluation saw of it, and perhaps of other learners: then F1 is drawn. Without
-        them it is the mean loss per row, with that of one model, the root's.
+        What an evaluation saw of it, and perhaps of other learners: then F1 is drawn, or the mean
+        absolute error of a regressor. Without them it is the mean loss per row, with that of one
+        model, the root's.
     drifts : sequence of int or (int, int), default=()
         Rows at which the stream is known to change abruptly, or spans in which it changes.
     window : int, default=20
@@ -121,7 +124,7 @@ def plot_timeline(
     if losses is not None:
         handles = _draw_loss(above, losses)
     else:
-        handles = _draw_scores(above, courses, window)
+        handles = _draw_scores(above, courses, window, metrics_of(model)[0])
     _draw_events(below, model)
     handles += drift_handles(drifts)
     legend_above(above, handles, width=HEADING)
@@ -147,16 +150,20 @@ def _two_panels(ax: Sequence[Axes] | NDArray[np.object_] | None) -> tuple[Axes, 
     return above, below
 
 
-def _draw_scores(above: Axes, courses: dict[str, list[Record]], window: int) -> list[Artist]:
+def _draw_scores(
+    above: Axes, courses: dict[str, list[Record]], window: int, metric: Metric
+) -> list[Artist]:
     styles = choose_styles(courses)
     for number, (learner, records) in enumerate(courses.items()):
         values = columns(records)
-        draw_curve(
-            above, values["n_rows"], values["f1"], styles[learner], window=window, number=number
-        )
-    low, high = above.get_ylim()
-    above.set_ylim(max(low, -0.02), min(high, 1.02))  # shades may go beyond what is possible
-    above.set_ylabel("F1", fontsize=FONT_SIZE)
+        scores = metric.of(values)
+        draw_curve(above, values["n_rows"], scores, styles[learner], window=window, number=number)
+    low, high = above.get_ylim()  # shades may go beyond what is possible
+    if metric.is_share:
+        above.set_ylim(max(low, -0.02), min(high, 1.02))
+    else:
+        above.set_ylim(bottom=max(low, 0.0))
+    above.set_ylabel(metric.title, fontsize=FONT_SIZE)
     return learner_handles(styles)
 
 
@@ -169,16 +176,18 @@ def _draw_loss(above: Axes, course: LossCourse) -> list[Artist]:
         above.plot(course.n_rows, losses, label=name, **look)[0]
         for (name, look), losses in zip(looks.items(), (course.tree, course.root), strict=True)
     ]
-    above.set_ylim(bottom=0.0)
+    if not min(np.nanmin(course.tree), np.nanmin(course.root)) < 0:  # as it may be of numbers
+        above.set_ylim(bottom=0.0)
     above.set_ylabel("loss per row (nats)", fontsize=FONT_SIZE)
     return lines
 
 
-def _draw_events(below: Axes, model: DynamicModelTreeClassifier) -> None:
+def _draw_events(below: Axes, model: AnyTree) -> None:
     """Draw a lane for each kind of change; for bends only if there are any."""
     events = model.events_
     counts = {kind: sum(event.kind == kind for event in events) for kind in KINDS}
-    kinds = [kind for kind in KINDS if counts[kind] or kind not in RARE]
+    rare = RARE if inside(model)[0].engine.has_labels else (*RARE, "link")
+    kinds = [kind for kind in KINDS if counts[kind] or kind not in rare]
     for lane, kind in enumerate(kinds):
         _, marker, colour = KINDS[kind]
         own = [event for event in events if event.kind == kind]
@@ -225,9 +234,7 @@ GAP = 6  # between levels
 MOST = 4  # sentences below the picture
 
 
-def plot_drift_by_level(
-    model: DynamicModelTreeClassifier, *, drifts: Drifts = (), ax: Axes | None = None
-) -> Axes:
+def plot_drift_by_level(model: AnyTree, *, drifts: Drifts = (), ax: Axes | None = None) -> Axes:
     """Draw where in the tree the loss rose and fell over time: a drift is global or local.
 
     Each band is a level of the tree, from the root down. In a band the nodes lie in tree order,
@@ -237,7 +244,7 @@ def plot_drift_by_level(
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that keeps its history.
     drifts : sequence of int or (int, int), default=()
         Rows at which the stream is known to change abruptly, or spans in which it changes.
@@ -330,7 +337,7 @@ def _mark_drifts(ax: Axes, spans: list[tuple[int, int]]) -> None:
             ax.plot([start, stop], [1.015, 1.015], linewidth=3, solid_capstyle="butt", **above)
 
 
-def _tell(ax: Axes, model: DynamicModelTreeClassifier, axis: str) -> None:
+def _tell(ax: Axes, model: AnyTree, axis: str) -> None:
     """Name the axis, and say below it what can be said: the rises for the most rows."""
     rises = sorted(loss_rises(model), key=lambda rise: -rise.share)
     lines = [

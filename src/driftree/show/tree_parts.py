@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.explain.text import one_line, say_share
+from driftree.explain.text import one_line, say_share, write_number
 from driftree.show.style import (
     DOWN,
+    FAINT,
     FONT_SIZE,
     INK,
+    MEANS,
     MUTED,
     OTHERS,
     PALETTE,
     PLAIN,
     SMALL,
     UP,
+    cut,
     cut_conditions,
     cut_together,
     measure,
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
     from driftree.explain.curves import LeafCurve
     from driftree.explain.outline import OutlineNode
+    from driftree.learn.units import Unit
 
 MAX_LEAVES = 40
 MARGIN = 0.12
@@ -223,9 +227,47 @@ def colour_labels(nodes: Mapping[int, OutlineNode]) -> dict[Hashable, str]:
     return {label: next(colours) if label in own else OTHERS for label in total}
 
 
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """The scale on which all leaves of a regressor show their means, and errors around them."""
+
+    unit: Unit
+    low: float
+    high: float
+    means: tuple[float, float]
+
+    @classmethod
+    def over(cls, nodes: Mapping[int, OutlineNode], unit: Unit | None) -> Gauge | None:
+        """Return the scale of all leaves; None if they have labels, or no known means."""
+        leaves = [node for node in nodes.values() if node.left < 0]
+        found = [(node.mean, node.error or 0.0) for node in leaves if node.mean is not None]
+        if unit is None or not found:
+            return None
+        means = [mean for mean, _ in found]
+        low = min(mean - error for mean, error in found)
+        high = max(mean + error for mean, error in found)
+        return cls(unit, low, high, (min(means), max(means)))
+
+    def place(self, number: float) -> float:
+        """Return where a number lies, from 0 to 1."""
+        wide = self.high - self.low
+        return min(max((number - self.low) / wide, 0.0), 1.0) if wide > 0 else 0.5
+
+    def colour(self, mean: float) -> str:
+        """Return the colour of a mean, dark if it is low."""
+        from matplotlib import colormaps
+        from matplotlib.colors import to_hex
+
+        low, high = self.means
+        part = (mean - low) / (high - low) if high > low else 0.5
+        return to_hex(colormaps[MEANS](0.1 + 0.8 * min(max(part, 0.0), 1.0)))
+
+
 def label_of(node: OutlineNode) -> Hashable:
     """Return the label whose effects a leaf shows."""
     assert node.effects
+    if node.mean is not None:  # of quantiles, the middle one
+        return list(node.effects)[len(node.effects) // 2]
     if node.probabilities:
         seen = node.probabilities
         return max(node.effects, key=lambda label: seen.get(label, 0.0))
@@ -242,9 +284,13 @@ def bars_of(node: OutlineNode, max_weights: int) -> list[tuple[str, float]]:
 
 # ---------------------------------------------------------------------- drawing
 def draw_card(
-    pen: Pen, box: Box, labels: Mapping[Hashable, str], names: Mapping[Hashable, str]
+    pen: Pen,
+    box: Box,
+    labels: Mapping[Hashable, str],
+    names: Mapping[Hashable, str],
+    gauge: Gauge | None = None,
 ) -> None:
-    """Draw the left side of a leaf's card: its rows and their labels, with colours and names."""
+    """Draw the left side of a leaf's card: its rows and their labels, or their mean."""
     node, top = box.node, box.y - box.height / 2
     pen.fill(box.x, top - 0.06, box.width, box.height + 0.12, facecolor=CARD, zorder=0.6)
     pen.fill(box.x, top - 0.06, 0.03, box.height + 0.12, facecolor=MUTED)
@@ -256,6 +302,31 @@ def draw_card(
         _draw_bar(pen, (x, top + HEADER), node.probabilities, labels, names, width=right - x)
         words = _most_frequent(node.probabilities, names, right - x)
         pen.write(x, top + 2.5 * HEADER - 0.02, words)
+    if gauge is not None and node.mean is not None:
+        pen.fill(box.x, top - 0.06, 0.06, box.height + 0.12, facecolor=gauge.colour(node.mean))
+        _draw_gauge(pen, (x, top + HEADER), node.mean, node.error or 0.0, gauge, width=right - x)
+        mean, error = (write_number(own, gauge.unit) for own in (node.mean, node.error or 0.0))
+        words = cut(f"mean {mean}, error {error}", right - x, SMALL)
+        pen.write(x, top + 2.5 * HEADER - 0.02, words)
+
+
+def _draw_gauge(
+    pen: Pen,
+    place: tuple[float, float],
+    mean: float,
+    error: float,
+    gauge: Gauge,
+    *,
+    width: float,
+) -> None:
+    """Draw where a leaf's mean lies among all leaves, and how far rows lie around predictions."""
+    start, y = place
+    left, middle, right = (
+        start + width * gauge.place(end) for end in (mean - error, mean, mean + error)
+    )
+    pen.fill(start, y + 0.06, width, 0.06, facecolor=FAINT)
+    pen.fill(left, y + 0.03, max(right - left, 0.02), 0.12, facecolor=gauge.colour(mean))
+    pen.fill(middle - 0.012, y + 0.01, 0.024, 0.16, facecolor=INK)
 
 
 def draw_bars(
@@ -266,6 +337,7 @@ def draw_bars(
     headings: Mapping[Hashable, str],
     *,
     longest: float,
+    unit: Unit | None = None,
 ) -> None:
     """Draw the right side of a leaf's card: the strongest effects, and on which label.
 
@@ -289,7 +361,7 @@ def draw_bars(
         pen.fill(zero, y + 0.03, length, BAR - 0.05, facecolor=UP if value > 0 else DOWN)
         pen.write(left, y + BAR / 2, layout.names[name], ha="right")
         gap, side = (0.03, "left") if value > 0 else (-0.03, "right")
-        pen.write(zero + length + gap, y + BAR / 2, write_signed(value), ha=side)
+        pen.write(zero + length + gap, y + BAR / 2, write_signed(value, unit), ha=side)
         if name in curves:
             start = zero - HALF_BARS if value > 0 else zero + 0.06
             _draw_curve(pen, curves[name], (start, y + 0.04), (HALF_BARS - 0.06, BAR - 0.08))

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from driftree.explain.describe import inside
+from driftree.explain.describe import inside, number_unit, outputs
 from driftree.explain.outline import outline, unit_of_effects
-from driftree.explain.text import check_limits, label_texts
+from driftree.explain.text import check_limits, label_texts, write_number
 from driftree.show.style import (
     FAINT,
     FONT_SIZE,
@@ -23,6 +23,7 @@ from driftree.show.tree_parts import (
     COLUMN_GAP,
     MARGIN,
     Box,
+    Gauge,
     Layout,
     Pen,
     bars_of,
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from driftree.estimators import DynamicModelTreeClassifier
     from driftree.explain.outline import OutlineNode
+    from driftree.show.style import AnyTree
 
 LINE = 0.17  # of the heading
 LEAST_WIDTH = 7.0
@@ -48,27 +49,30 @@ THICKEST = 11.0  # points, the line of all rows
 
 
 def plot_tree(
-    model: DynamicModelTreeClassifier,
+    model: AnyTree,
     *,
     step: int | None = None,
     max_weights: int = 5,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the tree: conditions, shares of rows, and of each leaf its labels and linear model.
+    """Draw the tree: conditions, shares of rows, and of each leaf its outcome and linear model.
 
     Rows that pass a condition take the upper line; the thicker a line, the more rows. A leaf shows
     how often it has seen each label, and the inputs that move its log-odds most, to the right those
     that make the label more likely; with more than two labels, those of its most frequent label,
-    or of the one with the strongest effect as long as no row has reached it.
-    The bars of all leaves have the same scale. Of a tree with more than 40 leaves the branches that
-    the fewest rows reach are one card each, with the model that the node above them keeps.
+    or of the one with the strongest effect as long as no row has reached it. A leaf of a regressor
+    shows its mean prediction, which also colours it, the error around predictions, and the inputs
+    that move the number most, in its unit. The bars of all leaves have the same scale. Of a tree
+    with more than 40 leaves the branches that the fewest rows reach are one card each, with the
+    model that the node above them keeps.
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
+    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that has learnt something.
     step : int, optional
-        Draw the tree as it was after this step; then how often labels came is not known.
+        Draw the tree as it was after this step; then how often labels came, or what the means were,
+        is not known.
     max_weights : int, default=5
         Effects to show per leaf, strongest first.
     ax : matplotlib Axes, optional
@@ -96,7 +100,10 @@ def plot_tree(
     """
     check_limits(max_weights)
     nodes = outline(model, step=step)
-    labels, names = colour_labels(nodes), label_texts(inside(model)[0].target.labels, most=None)
+    tree, _ = inside(model)
+    labels, names = colour_labels(nodes), label_texts(tree.target.labels, most=None)
+    unit = number_unit(tree)
+    gauge = Gauge.over(nodes, unit)
     hidden = hide_small(nodes)
     bars = {
         node.node: bars_of(node, max_weights)
@@ -109,7 +116,7 @@ def plot_tree(
     heading = _Heading(
         f"The tree {when}: {_count_leaves(nodes)}",
         _flow(_explain(model, nodes, layout, max_weights), width - 2 * MARGIN),
-        _place_labels(labels, names, width),
+        _place_legend(_name_labels(labels, names) if gauge is None else _name_means(gauge), width),
     )
     layout.move_down(heading.height)
     pen = _make_pen(ax, width, layout.height)
@@ -118,13 +125,15 @@ def plot_tree(
         if not box.is_card:
             for child, word in ((box.node.left, "yes"), (box.node.right, "no")):
                 _draw_line(pen, box, layout.boxes[child], word)
-    whose = [f"for {name}" for name in names.values()]
-    headings = dict(zip(names, cut_together(whose, layout.room - 0.1, SMALL), strict=True))
+    told = label_texts(outputs(tree, tree.engine.n_outputs), most=None) if unit else names
+    whose = [f"for {name}" for name in told.values()]
+    headings = dict(zip(told, cut_together(whose, layout.room - 0.1, SMALL), strict=True))
     longest = max((abs(value) for own in bars.values() for _, value in own), default=0.0) or 1.0
     for box in layout.boxes.values():
         if box.is_card:
-            draw_card(pen, box, labels, names)
-            draw_bars(pen, box, bars[box.node.node], layout, headings, longest=longest)
+            draw_card(pen, box, labels, names, gauge)
+            own = bars[box.node.node]
+            draw_bars(pen, box, own, layout, headings, longest=longest, unit=unit)
         else:
             _draw_inner(pen, box)
     return pen.ax
@@ -156,7 +165,7 @@ def _count_leaves(nodes: Mapping[int, OutlineNode]) -> str:
 
 
 def _explain(
-    model: DynamicModelTreeClassifier,
+    model: AnyTree,
     nodes: Mapping[int, OutlineNode],
     layout: Layout,
     max_weights: int,
@@ -168,6 +177,9 @@ def _explain(
     if any(math.isnan(node.share) for node in nodes.values()):
         lines.append("Dashed: not known yet.")
     effects = next((leaf.effects for leaf in leaves if leaf.effects), None)
+    has_labels = inside(model)[0].engine.has_labels
+    if any(leaf.mean is not None for leaf in leaves):
+        lines.append("Leaves: the tick is the mean prediction, the band the error around it.")
     if effects:
         several = len(effects) > 1
         has_seen = {bool(leaf.probabilities) for leaf in leaves}
@@ -178,17 +190,20 @@ def _explain(
         one = " (where no rows came: ".join(words[each] for each in sorted(has_seen, reverse=True))
         one += ")" if len(has_seen) > 1 else ""
         names = label_texts(inside(model)[0].target.labels)
-        whose = one if several else f"label {names[next(iter(effects))]}"
+        first = next(iter(effects)) if not several else "the quantile"
+        gains = f"{first} gains"
+        if has_labels:
+            whose = one if several else f"label {names[first]}"
+            gains = f"the log-odds of {whose} gain"
         inputs = len(next(iter(effects.values())))
         which = f"the strongest {max_weights} of {inputs}" if inputs > max_weights else "all"
         lines += [
-            f"Bars: what the log-odds of {whose} gain when {unit_of_effects(model)};",
+            f"Bars: what {gains} when {unit_of_effects(model)};",
             f"{which}, the same scale in all leaves.",
         ]
         if any(own for leaf in leaves for own in (leaf.curves or {}).values()):
-            lines.append(
-                "Black: the curve of a number; its bar is the most they gain or lose by up to that."
-            )
+            most = "they gain or lose" if has_labels else f"{first} gains or loses"
+            lines.append(f"Black: the curve of a number; its bar is the most {most} by up to that.")
     if hidden:
         lines.append(
             f"{sum(hidden)} of the leaves, which the fewest rows reach, are shown as {len(hidden)} "
@@ -212,14 +227,31 @@ class _Heading:
         return LINE * (n_lines + 0.7) + MARGIN
 
 
-def _place_labels(
-    labels: Mapping[Hashable, str], names: Mapping[Hashable, str], width: float
-) -> list[tuple[float, int, str, str]]:
+def _name_means(gauge: Gauge) -> list[tuple[str, str]]:
+    """Return the colours of the lowest and the highest mean; of one leaf, none."""
+    low, high = gauge.means
+    ends = (("lowest", low), ("highest", high)) if low < high else ()
+    return [
+        (f"{word} mean {write_number(mean, gauge.unit)}", gauge.colour(mean)) for word, mean in ends
+    ]
+
+
+def _name_labels(
+    labels: Mapping[Hashable, str], names: Mapping[Hashable, str]
+) -> list[tuple[str, str]]:
+    """Return the names of the labels that have a colour of their own, and how many have not."""
     own = [label for label, colour in labels.items() if colour != OTHERS]
     short = cut_together([names[label] for label in own], 1.2, SMALL)
     entries = [(name, labels[label]) for name, label in zip(short, own, strict=True)]
     if len(own) < len(labels):
         entries.append((f"{len(labels) - len(own)} other labels", OTHERS))
+    return entries
+
+
+def _place_legend(
+    entries: list[tuple[str, str]], width: float
+) -> list[tuple[float, int, str, str]]:
+    """Set names with their colours side by side, in lines."""
     legend = []
     x, line = MARGIN, 0
     for name, colour in entries:

@@ -104,6 +104,14 @@ def parse_number_label(cell: str) -> float:
     return number
 
 
+def parse_number_target(cell: str) -> float:
+    """Return the target of a regression."""
+    number = parse_number(cell)
+    if math.isnan(number):
+        raise ValueError(f"the target is missing, got {show(cell)}")
+    return number
+
+
 def parse_text_label(cell: str) -> str:
     """Return a label that is text."""
     text = parse_text(cell)
@@ -142,11 +150,17 @@ class CsvColumn(NamedTuple):
 
 
 def decide_column(
-    name: str, cells: Sequence[str], *, is_target: bool, is_category: bool
+    name: str,
+    cells: Sequence[str],
+    *,
+    is_target: bool,
+    is_category: bool,
+    is_regression: bool = False,
 ) -> CsvColumn:
     """Decide by the first cells what a column holds.
 
-    Most of them count: in a column of numbers, text is malformed, even among the first rows.
+    Most of them count: in a column of numbers, text is malformed, even among the first rows. The
+    target of a regression is a number, be it whole in all of them.
 
     Examples
     --------
@@ -157,6 +171,8 @@ def decide_column(
     values = [cell for cell in cells if not is_missing(cell)]
     numbers = [cell for cell in values if is_number(cell)]
     is_repetitive = 2 * len(set(cells)) < len(cells)
+    if is_target and is_regression:
+        return CsvColumn(name, parse_number_target, np.float64, is_repetitive)
     if is_category or (values and 2 * len(numbers) <= len(values)):
         parse = parse_text_label if is_target else parse_text
         return CsvColumn(name, parse, object, is_repetitive)

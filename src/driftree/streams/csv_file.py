@@ -72,6 +72,8 @@ class CsvFile(Source):
         Columns to read as text although they may hold numbers.
     skips_bad_rows : bool
         Whether malformed rows are counted and left out, or stop the reading.
+    is_regression : bool, default=False
+        Whether the target is a number, rather than a label.
     """
 
     def __init__(
@@ -82,12 +84,14 @@ class CsvFile(Source):
         target: Hashable | None,
         categorical: Collection[str],
         skips_bad_rows: bool,
+        is_regression: bool = False,
     ) -> None:
         self.file = file
         self.name = name
         self.target = target
         self.categorical = categorical
         self.skips_bad_rows = skips_bad_rows
+        self.is_regression = is_regression
         self.is_repeatable = isinstance(file, Path)
         self.bad_rows = BadRows()
         self.header: list[str] = []
@@ -188,7 +192,13 @@ class CsvFile(Source):
         columns = []
         for name, values in zip(self.header, cells, strict=True):
             is_target, is_category = name == self._target_name(), name in self.categorical
-            column = decide_column(name, values, is_target=is_target, is_category=is_category)
+            column = decide_column(
+                name,
+                values,
+                is_target=is_target,
+                is_category=is_category,
+                is_regression=self.is_regression,
+            )
             looks_like_text = column.dtype is object and not is_category
             if looks_like_text and self.delimiter != "," and has_decimal_commas(values):
                 example = next(value for value in values if "," in value)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import narwhals.stable.v2 as nw
 import numpy as np
 
+from driftree.learn.target import to_target
 from driftree.streams.csv_file import CsvFile
 from driftree.streams.rows import Blocks, cut
 from driftree.streams.sources import (
@@ -21,6 +22,7 @@ from driftree.streams.sources import (
     Source,
 )
 
+Task = Literal["classification", "regression"]
 PARQUET_MAGIC = b"PAR1"
 POSSIBLE = (
     'a path of a CSV, CSV.gz or Parquet file; "-" for CSV on standard input; an open CSV file; an '
@@ -45,6 +47,8 @@ class Stream:
         Names of the features, None until they are known.
     bad_rows : BadRows
         What the last iteration has skipped so far: `count`, and the `first` ten.
+    task : {"classification", "regression"} or None
+        "regression" if the targets are numbers, None if that was not said.
 
     Examples
     --------
@@ -56,8 +60,11 @@ class Stream:
     Stream('the array', batch_rows=2, n_rows=3)
     """
 
-    def __init__(self, source: Source, batch: float, n_rows: int | None) -> None:
+    def __init__(
+        self, source: Source, batch: float, n_rows: int | None, task: Task | None = None
+    ) -> None:
         self._source = source
+        self.task = task
         self._limit = n_rows
         self._was_read = False
         is_share = isinstance(batch, float)
@@ -148,10 +155,21 @@ class Stream:
         stop = self._limited(stop)
         if stop is None or skip_rows < stop:
             blocks = self._source.blocks(skip_rows, self.batch_rows, stop)
+            if self.task == "regression":
+                blocks = _with_numbers(blocks, self.name)
             yield from cut(blocks, self.batch_rows, start=skip_rows, stop=stop)
 
     def __repr__(self) -> str:
         return f"Stream({self.name!r}, batch_rows={self.batch_rows}, n_rows={self.n_rows})"
+
+
+def _with_numbers(blocks: Blocks, name: str) -> Blocks:
+    """Turn the targets of blocks into float64."""
+    for X, y in blocks:
+        try:
+            yield X, to_target(y, strict=True)
+        except ValueError as error:
+            raise ValueError(f"the targets of {name}: {error}") from None
 
 
 class _Recut(Source):
@@ -185,6 +203,7 @@ def open_stream(
     n_rows: int | None = None,
     on_bad_row: Literal["stop", "skip"] = "stop",
     categorical: Collection[str] = (),
+    task: Task | None = None,
 ) -> Stream:
     r"""Open a source of rows as a stream of batches (X, y).
 
@@ -209,6 +228,9 @@ def open_stream(
     categorical : collection of str, default=()
         Columns of a CSV file, the label's included, that are read as text although they hold
         numbers.
+    task : {"classification", "regression"}, optional
+        "regression" if the target is a number: y is float64 then, also where it is whole in all
+        rows. By default numbers are labels, too.
 
     Returns
     -------
@@ -241,6 +263,8 @@ def open_stream(
         raise ValueError(f'on_bad_row must be "stop" or "skip", but is {on_bad_row!r}')
     if isinstance(categorical, str):
         raise TypeError(f"categorical must hold names of columns: write [{categorical!r}]")
+    if task is not None:
+        check_task(task)
     file = _find_file(source)
     if file is not None and not is_parquet(file):
         name = str(file) if isinstance(file, Path) else _name_file(source)
@@ -250,6 +274,7 @@ def open_stream(
             target=target,
             categorical=categorical,
             skips_bad_rows=on_bad_row == "skip",
+            is_regression=task == "regression",
         )
     elif categorical:
         raise ValueError(
@@ -260,7 +285,21 @@ def open_stream(
         found = ParquetFile(file, target)
     else:
         found = _find_rows(source, target)
-    return Stream(found, batch, n_rows)
+    return Stream(found, batch, n_rows, task)
+
+
+def check_task(task: Task) -> Task:
+    """Return a task; raise if it is none.
+
+    Examples
+    --------
+    >>> check_task("ranking")
+    Traceback (most recent call last):
+    ValueError: task must be "classification" or "regression", got 'ranking'
+    """
+    if task not in ("classification", "regression"):
+        raise ValueError(f'task must be "classification" or "regression", got {task!r}')
+    return task
 
 
 def _check_batch(batch: Any) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.explain.contributions import read_row
 from driftree.explain.counterfactual import counterfactual, find_nearest
 from driftree.explain.counterfactual.constraints import Constraints
@@ -149,6 +149,92 @@ def check(model, x, *, target=None, fixed=(), ranges=None):
         assert nearest >= exact * (1 - 1e-6)
     assert result.exact
     return result
+
+
+# ---------------------------------------------------------------------- numbers
+GOALS = {"below": -3.0, "above": 4.0, "between": (0.5, 0.75)}
+
+
+def learn_numbers(**settings):
+    """A regressor whose number bends and splits; it follows its target unless told not to."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(4000, 3))
+    y = 3 * np.abs(X[:, 0]) + np.where(X[:, 1] > 0.5, 2 * X[:, 2], -2 * X[:, 2])
+    return DynamicModelTreeRegressor(**settings).partial_fit(X, 100 * y + 1e4)
+
+
+def is_wanted(numbers, goal, limits):
+    low, high = {"below": (-math.inf, limits), "above": (limits, math.inf)}.get(goal, limits)
+    return (low < numbers) & (numbers < high)
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_bends": 0}, {"setting": "paper"}], ids=str)
+@pytest.mark.parametrize("goal", GOALS)
+def test_no_row_with_such_a_number_is_nearer(goal, settings):
+    model = learn_numbers(**settings)
+    engine = model._tree.engine
+    limits = 100 * np.array(GOALS[goal]) + 1e4
+    limits = float(limits) if limits.ndim == 0 else tuple(limits.tolist())
+    unit = (1.0 if settings.get("setting") == "paper" else 0.5) / engine.scale_factor[-3:]
+    rng = np.random.default_rng(2)
+    for row in rng.normal(size=(8, 3)):
+        x = {f"x{j}": value for j, value in enumerate(row.tolist())}
+        result = counterfactual(model, x, **{goal: limits})
+        assert result.exact
+        exact = math.sqrt(find_nearest(model, x, **{goal: limits}).cost)
+        reach = exact if 0 < exact < math.inf else 3.0
+        others = row + rng.normal(size=(4000, 3)) * reach * unit
+        fits = is_wanted(model.predict(others), goal, limits)
+        ways = np.linalg.norm((others - row) / unit, axis=1)
+        assert ways[fits].min(initial=math.inf) >= exact * (1 - 1e-6)
+        assert bool(result) == (exact < math.inf)
+        if result:
+            assert is_wanted(result.prediction, goal, limits)
+            assert model.predict_one(result.x) == pytest.approx(result.prediction, rel=1e-12)
+            assert exact * (1 - 1e-9) <= result.distance <= exact + ROUNDING
+            assert set(result.x) == set(x)
+            said = float(result.said.replace(",", ""))
+            assert is_wanted(said, goal, limits)
+            assert f"be {result.said} if " in str(result) or "already" in str(result)
+
+
+def test_nobody_can_change_what_the_target_was():
+    model = learn_numbers()
+    for y in np.random.default_rng(1).normal(size=2000).cumsum().tolist():
+        model.learn_one({"x0": 0.0}, y)
+    x = {"x0": 0.0, "x1": 0.0, "x2": 0.0, "shoes": 1}
+    assert model.explain_one(x).contributions["last y"]
+    before = model.predict_one(x)
+    result = counterfactual(model, x, below=before - 20, fixed=["x0", "x1", "x2"])
+    assert not result
+    assert f"Nothing makes it below {before - 20:.0f}"[:25] in str(result)
+    assert "x0, x1, x2 are fixed" in str(result)
+    assert result.note == "Not known to the model: 'shoes'."
+    assert (result.prediction, result.target) == (None, result.said)
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({}, "say which numbers are wanted, .* got none of them"),
+        ({"below": 1, "above": 0}, "got below and above"),
+        ({"below": "much"}, "below must be a number, got 'much'"),
+        ({"above": math.inf}, "above must be a number, got inf"),
+        ({"between": (3, 2)}, r"between must be two numbers, the lower first, got \(3, 2\)"),
+        ({"between": 3}, "between must be two numbers, the lower first, got 3"),
+        ({"target": "high"}, "target is for labels, .* got target='high'"),
+    ],
+)
+def test_which_numbers_are_wanted_is_checked(wish, message):
+    model = learn_numbers()
+    with pytest.raises(ValueError, match=message):
+        model.counterfactual({"x0": 0.0}, **wish)
+
+
+@pytest.mark.parametrize("goal", GOALS)
+def test_labels_are_not_below_anything(goal):
+    with pytest.raises(ValueError, match=f"{goal} is for numbers, but the model predicts labels"):
+        learn().counterfactual({"income": 1.0}, **{goal: GOALS[goal]})
 
 
 # ---------------------------------------------------------------------- nothing is nearer

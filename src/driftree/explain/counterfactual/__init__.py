@@ -10,6 +10,9 @@ first 32), or those in `ranges`. The paper's setting keeps no list of numbers na
 The numbers of the nearest row are then rounded, away from the row that it started from, to as few
 digits as the model agrees to: what is said can be taken at its word.
 
+A number that is to be below or above another is a goal like a label (`goals`): what the leaf's
+model adds up has to reach a limit. What the model knows itself, such as "last y", cannot change.
+
 Where features are sparse, what a row holds may go, and what the tree may be split by may come
 (`sparse_space`).
 
@@ -29,28 +32,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.explain.contributions import read_one
-from driftree.explain.counterfactual.constraints import Constraints, is_hashable, read_constraints
+from driftree.explain.counterfactual.constraints import Constraints, read_constraints
+from driftree.explain.counterfactual.goals import Wish
 from driftree.explain.counterfactual.leaf_tasks import Plan, Region, Start, plan_for, reach
 from driftree.explain.counterfactual.solver import EQUAL
 from driftree.explain.counterfactual.sparse_space import SparseSpace
 from driftree.explain.counterfactual.words import round_away, round_back, say_changes
 from driftree.explain.describe import inside
-from driftree.explain.explanation import zero_of
 from driftree.explain.sparse import unknown_names
-from driftree.explain.text import did_you_mean, one_line, percent, say_unknown
+from driftree.explain.text import one_line, percent, say_unknown
 from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.columns import LEVEL_NAMES
 from driftree.learn.encoding import Encoder
 from driftree.learn.events import ALL_DIGITS
-from driftree.learn.validation import plain
-from driftree.learn.words import list_names
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
+    from driftree.explain.counterfactual.goals import Demands, LabelGoal, NumberGoal
     from driftree.explain.counterfactual.solver import Doubles, Places
     from driftree.explain.readable import Readable
+    from driftree.learn.columns import Batch
     from driftree.learn.events import Condition
-    from driftree.learn.target import Labels
     from driftree.learn.tree import Tree
 
 MAX_NODES = 500  # of all searches together; then one each
@@ -65,7 +68,10 @@ class Counterfactual:
     exists : bool
         Whether there is one; also ``bool(result)``.
     target : hashable
-        The label that the model gives to it; if there is none, the label that was wanted.
+        The label that the model gives to it; if there is none, the label that was wanted. Of a
+        regressor what was wanted, such as "below 200".
+    prediction : hashable
+        What the model predicts for it, the label or the number; None if there is none.
     x : dict or None
         The whole row as it came, with the changes; numbers are rounded, and predicted as such.
     changes : dict
@@ -74,7 +80,7 @@ class Counterfactual:
         Distance of `x` from the old row, see `counterfactual`; infinite if there is none. By the
         rounding it may be farther than the nearest row: mostly less than 0.02 per number.
     probability : float
-        Probability of the target after the change; NaN if there is none.
+        Probability of the target after the change; NaN if there is none, and of numbers.
     leaf : int or None
         Id of the leaf that the row then reaches.
     path : tuple of Condition
@@ -87,6 +93,9 @@ class Counterfactual:
         If there is none, why.
     note : str
         Which names of the old row the model does not know; empty if it knows all.
+    said : str
+        Of a number: the prediction in words, with as many digits as show that it is as wanted; if
+        there is none, what was wanted.
     """
 
     exists: bool
@@ -100,6 +109,8 @@ class Counterfactual:
     exact: bool = True
     reason: str = ""
     note: str = ""
+    prediction: Any = None
+    said: str = ""
 
     def __bool__(self) -> bool:
         return self.exists
@@ -109,11 +120,12 @@ class Counterfactual:
 
     def _sentence(self) -> str:
         label = "anything else" if self.target is None else one_line(repr(self.target))
+        what, odds = (self.said, "") if self.said else (label, f" ({percent(self.probability)})")
         if not self.exists:
-            return f"Nothing makes it {label}: {self.reason}."
+            return f"Nothing makes it {what}: {self.reason}."
         if not self.changes:
-            return f"It is {label} already ({percent(self.probability)}): nothing has to change."
-        return f"It would be {label} ({percent(self.probability)}) if {say_changes(self.changes)}."
+            return f"It is {what} already{odds}: nothing has to change."
+        return f"It would be {what}{odds} if {say_changes(self.changes)}."
 
 
 def counterfactual(
@@ -123,17 +135,18 @@ def counterfactual(
     target: Hashable = None,
     fixed: Iterable[Hashable] = (),
     ranges: Mapping[Hashable, Any] | None = None,
+    **numbers: Any,
 ) -> Counterfactual:
     """Return the nearest row with another prediction: see `Readable.counterfactual`."""
-    hunt = find_nearest(model, x, target=target, fixed=fixed, ranges=ranges)
-    names = hunt.tree.encoder.names
+    hunt = find_nearest(model, x, target=target, fixed=fixed, ranges=ranges, **numbers)
+    given = {*hunt.x, *own_features(hunt.tree)}
     unknown = unknown_names(hunt.tree.encoder, hunt.x)
-    note = say_unknown(unknown, [name for name in names if name not in hunt.x])
+    note = say_unknown(unknown, [name for name in hunt.tree.encoder.names if name not in given])
     if hunt.best is not None:
         return hunt.result(note)
     return Counterfactual(
         exists=False,
-        target=None if hunt.target is None else hunt.tree.target.label_list[hunt.target],
+        **hunt.goal.wanted(),
         exact=hunt.unsearched == math.inf,
         reason=_say_why(hunt),
         note=note,
@@ -144,23 +157,30 @@ def find_nearest(
     model: Readable,
     x: Mapping[Hashable, Any],
     *,
-    target: Hashable,
-    fixed: Iterable[Hashable],
-    ranges: Mapping[Hashable, Any] | None,
+    target: Hashable = None,
+    fixed: Iterable[Hashable] = (),
+    ranges: Mapping[Hashable, Any] | None = None,
+    **numbers: Any,
 ) -> Hunt:
-    """Return the search at its end: the nearest row, before any rounding."""
+    """Return the search at its end: the nearest row, before any rounding.
+
+    `numbers` are `below`, `above` or `between`.
+    """
     tree, encoder = inside(model)
     batch = read_one(encoder, x)
     space = encoder if batch.sparse is None else SparseSpace(encoder, dict(x))
     values = batch.matrix[0] if isinstance(space, Encoder) else space.values
     limits = read_constraints(space, x, values, fixed, ranges)
-    code = _read_target(tree.target, target)
-    present = int(tree.engine.probabilities(*batch.rows)[0].argmax())
-    if code is None and len(tree.target.labels) == 2:
-        code = 1 - present
-    hunt = Hunt(tree, space, dict(x), values, present=present, target=code)
+    goal = Wish(target, **numbers).read(tree, batch)
+    hunt = Hunt(tree, space, dict(x), values, goal)
     hunt.run(limits)
     return hunt
+
+
+def own_features(tree: Tree) -> list[Hashable]:
+    """Return the names of the features that the model knows itself: nobody can change the past."""
+    has_level = not tree.engine.has_labels and tree.engine.has_level
+    return list(tree.encoder.feature_names[: len(LEVEL_NAMES)]) if has_level else []
 
 
 class Hunt:
@@ -182,33 +202,26 @@ class Hunt:
         encoder: Encoder | SparseSpace,
         x: dict[Hashable, Any],
         values: Doubles,
-        *,
-        present: int,
-        target: int | None,
+        goal: LabelGoal | NumberGoal,
     ) -> None:
         self.tree, self.encoder, self.x, self.values = tree, encoder, x, values
-        self.present, self.target = present, target
+        self.goal = goal
         self.best: Doubles | None = None
         self.cost = self.unsearched = math.inf
 
     def again(self) -> Hunt:
         """Return the same hunt, not begun."""
-        return Hunt(
-            self.tree,
-            self.encoder,
-            self.x,
-            self.values,
-            present=self.present,
-            target=self.target,
-        )
+        return Hunt(self.tree, self.encoder, self.x, self.values, self.goal)
 
     def run(self, limits: Constraints) -> None:
         """Take the leaves by what they cost at least, until the next is no nearer."""
         self.limits = limits
-        if self.target == self.present and limits.allow(self.values):
+        for name in own_features(self.tree):
+            limits.hold(self.encoder.names[name], self.values)
+        if self._agrees(self.values) and limits.allow(self.values):
             self.best, self.cost = self.values, 0.0
             return
-        if len(self.tree.target.labels) < 2:
+        if self.goal.impossible:
             return
         self.start = Start(self.tree, self.encoder, self.values, limits)
         regions = (reach(self.tree, self.start, limits, leaf) for leaf in self.tree.leaves())
@@ -223,7 +236,7 @@ class Hunt:
             if isinstance(nearest, Plan):
                 nodes_left -= self._search(nearest, max(nodes_left, 1))
                 continue
-            for demands, constants in self._goals(nearest.leaf):
+            for demands, constants in self._demands(nearest.leaf):
                 plan = plan_for(nearest, self.start, demands, constants)
                 heapq.heappush(rest, (plan.search.least, next(order), plan))
 
@@ -234,25 +247,11 @@ class Hunt:
         self.unsearched = min(self.unsearched, unsearched)
         return n_nodes
 
-    def _goals(self, leaf: int) -> list[tuple[Doubles, Doubles]]:
-        """Return what must not be negative: rows of weights and constants, one goal or several.
-
-        For any label but the present one each other label is a goal of its own: where it first
-        draws level, the prediction changes, if not to it, then to a third one.
-        """
-        engine, target = self.tree.engine, self.target
-        weights = engine.weights(leaf)
+    def _demands(self, leaf: int) -> list[Demands]:
+        weights = self.tree.engine.weights(leaf)
         if self.start.sparse is not None:
             weights = np.hstack([weights, self.start.sparse.weights(leaf)])
-        if engine.n_outputs == 1:
-            even = zero_of(engine.floor(int(engine.model[leaf])))
-            sign = 1.0 if target == 1 else -1.0
-            return [(sign * weights, np.array([-sign * even]))]
-        if target is not None:
-            others = np.delete(weights, target, axis=0)
-            return [(weights[target] - others, np.zeros(len(others)))]
-        others = np.delete(weights, self.present, axis=0) - weights[self.present]
-        return [(other[None], np.zeros(1)) for other in others]
+        return self.goal.demands(leaf, weights)
 
     def _confirm(self, plan: Plan, shifts: Doubles, pieces: Places) -> float:
         """Return the squared distance of a row if the model agrees, else infinity."""
@@ -265,8 +264,7 @@ class Hunt:
         return cost
 
     def _agrees(self, values: Doubles) -> bool:
-        code = int(self._probabilities(self.row(values)).argmax())
-        return code != self.present if self.target is None else code == self.target
+        return self.goal.agrees(self._read(self.row(values)))
 
     def rounded(self) -> Doubles:
         """Return the nearest row with its new numbers rounded, as far as the model agrees.
@@ -305,9 +303,8 @@ class Hunt:
             matrix = self.encoder.known(matrix)
         return int(self.tree.engine.leaves(matrix)[0])
 
-    def _probabilities(self, row: dict[Hashable, Any]) -> Doubles:
-        rows = self.tree.encoder.read_dict(row, learning=False).rows
-        return np.asarray(self.tree.engine.probabilities(*rows)[0])
+    def _read(self, row: dict[Hashable, Any]) -> Batch:
+        return self.tree.encoder.read_dict(row, learning=False)
 
     def row(self, values: Doubles) -> dict[Hashable, Any]:
         """Return the row as it came, with what is different in it."""
@@ -342,16 +339,13 @@ class Hunt:
         """Return what was found, rounded."""
         values = self.rounded()
         row = self.row(values)
-        probabilities = self._probabilities(row)
-        code = int(probabilities.argmax())
         leaf = self._leaf(values)
         return Counterfactual(
             exists=True,
-            target=self.tree.target.label_list[code],
+            **self.goal.reached(self._read(row)),
             x=row,
             changes=self.changes(values),
             distance=math.sqrt(self.start.costs(values).sum()) if self.cost else 0.0,
-            probability=float(probabilities[code]),
             leaf=leaf,
             path=self.tree.path(leaf),
             exact=self.cost <= self.unsearched,
@@ -359,25 +353,11 @@ class Hunt:
         )
 
 
-def _read_target(labels: Labels, target: Hashable) -> int | None:
-    if target is None:
-        return None
-    code = labels.labels.get(plain(target)) if is_hashable(target) else None
-    if code is None:
-        raise ValueError(
-            f"target must be a label that was learnt, got {target!r}"
-            f"{did_you_mean(target, labels.label_list)}: choose from "
-            f"{list_names(labels.label_list)}, or None for any other than now"
-        )
-    return code
-
-
 # ---------------------------------------------------------------------- words
 def _say_why(hunt: Hunt) -> str:
     """Say why there is no such row: the limits are too narrow, or the model has none."""
-    labels = hunt.tree.target.label_list
-    if len(labels) < 2:
-        return f"{one_line(repr(labels[0]))} is the only label that was learnt"
+    if hunt.goal.impossible:
+        return hunt.goal.impossible
     if hunt.unsearched < math.inf:
         return "none was found before the search was cut short"
     narrow = hunt.limits.say(hunt.encoder.display_names)
@@ -389,5 +369,4 @@ def _say_why(hunt: Hunt) -> str:
             how = f"would be if {say_changes(changes)}" if changes else "is already"
             return f"{narrow}; without these limits it {how}"
     same = " with the same features missing" if np.isnan(hunt.values).any() else ""
-    which = "any other label" if hunt.target is None else "this label"
-    return f"the model gives {which} to no row{same}"
+    return f"{hunt.goal.say_none()}{same}"

@@ -57,6 +57,11 @@ class Constraints:
             math.isnan(values[j]) or values[j] in allowed for j, allowed in self.values.items()
         )
 
+    def hold(self, j: int, values: NDArray[np.float64]) -> None:
+        """Let a number stay what it is."""
+        if not math.isnan(values[j]):
+            self.low[j], self.high[j] = max(self.low[j], values[j]), min(self.high[j], values[j])
+
     def say(self, names: list[str]) -> str:
         """Say which features are limited; nothing if none is."""
         parts = []
@@ -112,9 +117,8 @@ def read_constraints(
         limits.fixed.append(j)
         if _is_category(encoder, j):
             limits.values[j] = {float(values[j])} & limits.values.get(j, {float(values[j])})
-        elif not math.isnan(values[j]):
-            limits.low[j] = max(limits.low[j], values[j])
-            limits.high[j] = min(limits.high[j], values[j])
+        else:
+            limits.hold(j, values)
     return limits
 
 

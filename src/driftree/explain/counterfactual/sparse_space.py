@@ -54,7 +54,11 @@ class SparseSpace:
         own = np.array([places[name] for name in words], dtype=np.int32)
         self.display_names = [*encoder.display_names, *sparse_texts(encoder, own)]
         self._find_slots(own)
-        self._values = [float(held.get(name, 0.0)) for name in self.feature_names]
+        absent = [*np.nan_to_num(self.engine.absent).tolist(), *[0.0] * len(words)]
+        self._values = [
+            float(held.get(name, other))
+            for name, other in zip(self.feature_names, absent, strict=True)
+        ]
         self.levels: list[dict[Hashable, int] | None] = [None] * len(self.feature_names)
         self._levels_at: dict[int, list[int]] = {}  # place of a text to those of its levels
         self._add_texts()

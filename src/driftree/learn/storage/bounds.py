@@ -36,6 +36,7 @@ LENGTHS = ".lengths"  # at the end of the name of a packed list's lengths
 
 
 SPARSE_NAMES = "names.sparse"
+MOST_LEVELS = 100  # of intervals or quantiles of a number
 MOST_NAME_BYTES = 1024  # of a sparse feature in the mean, as JSON
 
 
@@ -48,6 +49,12 @@ class _Size(NamedTuple):
     n_trials: int
     max_features: int
     n_name_bytes: int
+    n_quantiles: int
+
+    @property
+    def n_outputs(self) -> int:
+        """Linear predictors of a row: one per label if there are more than two, or quantile."""
+        return max(self.n_quantiles, self.n_labels if self.n_labels > 2 else 1)
 
     @property
     def n_sparse(self) -> int:
@@ -87,6 +94,7 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
         lengths.get("trial.feature", 0),
         _max_features(learnt),
         lengths.get(SPARSE_NAMES, 0),
+        lengths.get("target_offset", 0),
     )
     if lengths.get("is_categorical", size.n_features) != size.n_features:
         raise ModelFileError(f"the names are not those of {lengths['is_categorical']} features")
@@ -130,6 +138,7 @@ LONGEST: dict[str, Callable[[_Size], int]] = {
     "missing_column": lambda size: size.n_features,
     "level_column": lambda size: size.n_features * (MAX_LEVELS + 1),
     "place": lambda size: size.n_labels,
+    "target_": lambda size: MOST_LEVELS,
     SPARSE_NAMES: lambda size: MOST_NAME_BYTES * size.max_features,
     "sparse_": lambda size: size.n_sparse,
     "model.": lambda size: 2 * size.n_nodes + 2 * size.n_trials + 1,  # a node's may be on trial
@@ -159,7 +168,7 @@ def _check_parts(parts: set[str], size: _Size, entries: Mapping[str, Sized], rea
             raise ModelFileError(f"{name!r} has wrong lengths: 0 to {longest[name]:,} may be")
         if sum(own) != entries[name].shape[0]:
             raise ModelFileError(f"{name!r} has parts of no item")
-    n_outputs = size.n_labels if size.n_labels > 2 else 1
+    n_outputs = size.n_outputs
     n_weights = n_outputs * (stride + (SKETCH if size.n_name_bytes else 0))
     bends = lengths.get("model.bend_feature", [])
     for own, n_bends in zip(lengths.get("model.numbers", []), bends, strict=False):
@@ -198,7 +207,8 @@ def _model_numbers(stride: int, n_outputs: int, n_bends: int) -> int:
 def _longest_parts(size: _Size, stride: int) -> dict[str, int]:
     """Return how many numbers one item of a list may have."""
     n_features, n_labels = size.n_features, max(2, size.n_labels)
-    n_outputs = n_labels if n_labels > 2 else 1
+    n_sums = max(3, n_labels)  # a number has three
+    n_outputs = size.n_outputs
     n_weights = n_outputs * (stride + (SKETCH if size.n_name_bytes else 0))
     n_slots = n_features * (int(RANGES["bins"].high) + 2)
     n_bends = int(RANGES["max_bends"].high)
@@ -221,9 +231,9 @@ def _longest_parts(size: _Size, stride: int) -> dict[str, int]:
         **dict.fromkeys((f"candidates.{figure}" for figure in figures), n_stored),
         "candidates.gradient_left": n_stored * n_weights,
         "candidates.gradient_before": n_stored * n_weights,
-        "split_points.counts": n_labels,
+        "split_points.counts": n_sums,
         "split_points.n_keys": n_features,
         "split_points.root": n_features,
-        "split_points.present": n_features * n_labels,
-        "split_points.keys": n_features * MAX_KEYS * (2 + n_labels),
+        "split_points.present": n_features * n_sums,
+        "split_points.keys": n_features * MAX_KEYS * (2 + n_sums),
     }

@@ -335,7 +335,7 @@ def _unpack_learnt(told: dict[str, Any], history: Any, arrays: Arrays) -> dict[s
             parameters.max_nodes,
             len(told["names"]),
             bounds.count_inputs(arrays, arrays.__getitem__) + n_bends if is_sampled else 1,
-            len(told["labels"]),
+            max(len(told["labels"]), len(getattr(parameters, "quantiles", ()))),
             _single(arrays, "n_steps"),
             _single(arrays, "n_rows"),
         )

@@ -57,7 +57,9 @@ const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"
 const leafCount = (count) => plural(count, "leaf").replace("leafs", "leaves");
 // The oldest changes of a long log are not counted any more.
 const allChanges = () => `${whole(EVENTS.length)}${DATA.first.step > 0 ? "+" : ""}`;
-const score = (value) => (value === null ? "–" : value.toFixed(3));
+// Scores of labels lie between 0 and 1, errors of numbers are in their unit.
+const score = (value) =>
+  value === null ? "–" : DATA.metrics[0].is_share ? value.toFixed(3) : figure(value, 4);
 
 function figure(value, digits = 3) {
   if (value === null || value === undefined) return "–";
@@ -92,7 +94,8 @@ function shortCondition(number, length) {
 }
 const inputName = (column) => DATA.inputs[column];
 const labelName = (number) => DATA.labels[number];
-const isBinary = DATA.labels.length <= 2;
+const isNumber = DATA.number !== null; // then there are no labels, and weights are its own
+const isBinary = isNumber ? DATA.n_outputs === 1 : DATA.labels.length <= 2;
 // With two labels all weights speak about the second one; else each about its own label.
 const weightName = ([label, column]) =>
   isBinary ? inputName(column) : `${labelName(label)}: ${inputName(column)}`;
@@ -107,12 +110,16 @@ const shortWeightName = ([label, column], length) =>
 const cardName = ([label, column]) =>
   (isBinary ? "" : `${shorten(labelName(label), 4)}: `) + DATA.short_inputs[column];
 function weightWords() {
-  const label = DATA.labels[DATA.labels.length - 1];
-  const whose = isBinary ? `the log-odds of ${shorten(label, 40)}` : "a label's log-odds";
+  const most = isNumber ? `${DATA.number} gains or loses` : "they gain or lose";
   const bent = LEAVES.some((leaf) => leaf.curves.length)
-    ? " Where a number has a curve: the most that they gain or lose when it grows by up to that."
+    ? ` Where a number has a curve: the most that ${most} when it grows by up to that.`
     : "";
-  return `what ${whose} gain when a number grows by ${DATA.unit}, or a yes/no input becomes yes.${bent}`;
+  return `what ${gainWords()} when a number grows by ${DATA.unit}, or a yes/no input becomes yes.${bent}`;
+}
+function gainWords() {
+  if (isNumber) return `${DATA.number} gains`;
+  const label = DATA.labels[DATA.labels.length - 1];
+  return isBinary ? `the log-odds of ${shorten(label, 40)} gain` : "a label's log-odds gain";
 }
 // A name of the user's; its tooltip has the whole.
 const named = (text, length, whole = text) =>
@@ -221,6 +228,44 @@ function shareBar(share, width = 72, kind = "share") {
       height: 6,
       rx: 3,
     }),
+  );
+}
+
+// Where the mean of a leaf lies among those of all leaves, in the band of its error. The colours are
+// told apart by colour-blind readers, and on light and dark pages.
+const HEIGHTS = [
+  [43, 93, 158],
+  [133, 133, 127],
+  [222, 188, 52],
+];
+function heightColour(part) {
+  const place = Math.min(Math.max(part, 0), 1) * (HEIGHTS.length - 1);
+  const below = Math.min(Math.floor(place), HEIGHTS.length - 2);
+  const mixed = HEIGHTS[below].map((from, channel) =>
+    Math.round(from + (place - below) * (HEIGHTS[below + 1][channel] - from)),
+  );
+  return `rgb(${mixed.join(",")})`;
+}
+function gaugeBar(leaf, width = 96) {
+  const means = LEAVES.map(({ mean }) => mean);
+  const low = Math.min(...LEAVES.map(({ mean, error }) => mean - error));
+  const high = Math.max(...LEAVES.map(({ mean, error }) => mean + error));
+  const [least, most] = [Math.min(...means), Math.max(...means)];
+  const x = (number) => (high > low ? (width * (number - low)) / (high - low) : width / 2);
+  const left = x(leaf.mean - leaf.error);
+  return svg(
+    "svg",
+    { class: "bar gauge", width, height: 12, viewBox: `0 0 ${width} 12`, "aria-hidden": "true" },
+    svg("rect", { class: "rail", x: 0, y: 4, width, height: 4, rx: 2 }),
+    svg("rect", {
+      fill: heightColour(most > least ? (leaf.mean - least) / (most - least) : 0.5),
+      x: left,
+      y: 2,
+      width: Math.max(2, x(leaf.mean + leaf.error) - left),
+      height: 8,
+      rx: 1,
+    }),
+    svg("line", { class: "mean", x1: x(leaf.mean), x2: x(leaf.mean), y1: 0, y2: 12 }),
   );
 }
 

@@ -66,16 +66,12 @@ function readEvent(number) {
           [{ name: "Compared" }, { name: "value", number: true }],
           figures,
         ),
-        el("p", { class: "quiet" }, LOSS_WORDS),
+        el("p", { class: "quiet" }, DATA.loss_words),
       ],
     ]),
   );
 }
 
-const LOSS_WORDS =
-  "The loss of a row is minus the natural logarithm of the probability that its label was given " +
-  "before it was known, in nats: ln 2 = 0.69 for a coin flip, 0 for certainty. Losses here are " +
-  "sums over rows.";
 const inNats = (value) => (value === null ? "–" : `${nats(value)} nats`);
 
 // What is told about, and the way back to it.
@@ -200,7 +196,10 @@ function readLeaf(nodes, node, row, count) {
       el("h2", { id: "reading-title", tabindex: "-1", title: leaf.rule }, shorten(leaf.rule, 240)),
     ),
     body([
-      [el("p", { class: "sentence" }, leafWords(known, now)), now ? probabilityTable(now) : null],
+      [
+        el("p", { class: "sentence" }, leafWords(known, now)),
+        now ? (isNumber ? numberPart(now) : probabilityTable(now)) : null,
+      ],
       weightParts(leaf, row, now, known),
       [historyPart(nodes, node, count)],
     ]),
@@ -215,6 +214,24 @@ function leafWords({ share, rows, row, first }, now) {
   if (share === null) return "It has seen no rows yet.";
   const floor = now?.floor ? ` ${percent(now.floor)} of its labels look random.` : "";
   return `It takes ${percent(share)} of the rows and has learnt ${whole(rows)} of them.${floor}`;
+}
+
+// What a leaf of a regressor predicts: on the average, and by which formula.
+function numberPart(now) {
+  return el(
+    "div",
+    { class: "part" },
+    el("h3", {}, now.is_new ? "Its predictions so far" : "Its predictions"),
+    table(
+      "Its predictions",
+      [{ name: "figure" }, { name: "value", number: true }, { name: "" }],
+      [
+        ["mean", now.mean_text, gaugeBar(now, 120)],
+        ["error, about", now.error_text, ""],
+      ],
+    ),
+    el("p", { class: "formula" }, now.formula),
+  );
 }
 
 function probabilityTable(now) {

@@ -66,7 +66,7 @@ function drawRules() {
   const heads = [
     { name: "rule" },
     { name: "rows" },
-    { name: isBinary ? "labels" : "most probable labels" },
+    { name: isNumber ? "mean" : isBinary ? "labels" : "most probable labels" },
     { name: "strongest weights" },
     { name: "since row", number: true },
   ];
@@ -85,20 +85,9 @@ function drawRules() {
       el("span", { class: "name rule" }, leaf.rule),
     ),
     el("div", { class: "stack" }, el("span", {}, percent(leaf.share)), shareBar(leaf.share, 72)),
-    el(
-      "ul",
-      { class: "plain pairs" },
-      leaf.is_new ? el("li", { class: "quiet" }, "before the split:") : null,
-      rankedLabels(leaf).map((number) =>
-        el(
-          "li",
-          {},
-          named(labelName(number), 20),
-          el("span", { class: "number" }, percent(leaf.probabilities[number])),
-          shareBar(leaf.probabilities[number], 48, "chance"),
-        ),
-      ),
-    ),
+    isNumber
+      ? el("div", { class: "stack" }, el("span", {}, leaf.mean_text), gaugeBar(leaf, 96))
+      : labelList(leaf),
     el(
       "ul",
       { class: "plain pairs" },
@@ -122,6 +111,22 @@ function drawRules() {
   $("rules-words").textContent = `A row falls under exactly one rule. Weights: ${weightWords()}`;
 }
 
+const labelList = (leaf) =>
+  el(
+    "ul",
+    { class: "plain pairs" },
+    leaf.is_new ? el("li", { class: "quiet" }, "before the split:") : null,
+    rankedLabels(leaf).map((number) =>
+      el(
+        "li",
+        {},
+        named(labelName(number), 20),
+        el("span", { class: "number" }, percent(leaf.probabilities[number])),
+        shareBar(leaf.probabilities[number], 48, "chance"),
+      ),
+    ),
+  );
+
 const rankedLabels = (leaf, most = 3) =>
   [...leaf.probabilities.keys()]
     .filter((number) => leaf.probabilities[number] > 0)
@@ -131,11 +136,14 @@ const rankedLabels = (leaf, most = 3) =>
 function drawComparison() {
   if (!DATA.comparison.length) return;
   $("comparison-section").hidden = false;
+  const [main, other] = DATA.metrics;
+  const values = DATA.comparison.map((row) => row[main.field][0] ?? 0);
+  const longest = main.is_share ? 1 : Math.max(...values) || 1;
   const heads = [
     { name: "learner" },
-    { name: "F1", number: true },
+    { name: main.title, number: true },
     { name: "" },
-    { name: "accuracy", number: true },
+    { name: other.title, number: true },
     { name: "splits*", number: true },
     { name: "parameters", number: true },
     { name: "seconds", number: true },
@@ -150,9 +158,9 @@ function drawComparison() {
       heads,
       DATA.comparison.map((row, number) => [
         [lineSample(number, number === 0), named(row.title, 40)],
-        row.f1[0] === null ? "–" : `${score(row.f1[0])} ± ${score(row.f1[1])}`,
-        shareBar(row.f1[0], 72, "chance"),
-        score(row.accuracy),
+        row[main.field][0] === null ? "–" : row[main.field].map(score).join(" ± "),
+        shareBar((row[main.field][0] ?? 0) / longest, 72, "chance"),
+        score(row[other.field]),
         size(row.splits),
         row.parameters === null ? "–" : whole(row.parameters),
         figure(row.seconds),
@@ -160,7 +168,7 @@ function drawComparison() {
     ),
   );
   $("comparison-words").textContent = [
-    "Each row was predicted before it was learnt. F1: mean ± standard deviation over batches;",
+    `Each row was predicted before it was learnt. ${main.title}: mean ± standard deviation over batches;`,
     "splits and parameters: means; seconds: processor time for predicting and learning, in all.",
     "* As the paper counts them: inner nodes, plus one for each leaf with a linear model (with",
     "more than two labels, one for each label).",

@@ -141,10 +141,12 @@ function drawDrifts() {
 function drawCurves(height) {
   const group = svg("g", { class: "curves" });
   const known = DATA.curves.flatMap((curve) => curve.values).filter((value) => value !== null);
-  const low = Math.min(...known, 1);
-  const ticks = niceTicks(low - 0.03 * (1 - low), 1, 4);
+  const isShare = DATA.metrics[0].is_share;
+  const high = isShare ? 1 : Math.max(...known, 1e-300);
+  const low = isShare ? Math.min(...known, 1) : 0;
+  const ticks = niceTicks(isShare ? low - 0.03 * (1 - low) : 0, high, 4);
   const bottom = Math.min(ticks[0] ?? 0, low);
-  const y = (value) => CHART.top + height * (1 - (value - bottom) / (1 - bottom || 1));
+  const y = (value) => CHART.top + height * (1 - (value - bottom) / (high - bottom || 1));
   for (const tick of ticks) {
     group.append(
       svg("line", {

@@ -118,14 +118,17 @@ function textTree(nodes, shares, present) {
     const room = Math.max(24, 88 - margin.length);
     if (at.left >= 0) return `${margin}${shortCondition(at.condition, room)}?`;
     const now = present ? leafNow(at.node) : null;
-    const best = now && !now.is_new ? rankedLabels(now)[0] : undefined;
-    const label =
-      best === undefined
-        ? ""
-        : `, ${shorten(labelName(best), 30)} ${percent(now.probabilities[best])}`;
-    return `${margin}leaf ${at.node}: ${shareWords(shares.get(at.node))}${label}`;
+    const outcome = now && !now.is_new ? outcomeWords(now) : "";
+    return `${margin}leaf ${at.node}: ${shareWords(shares.get(at.node))}${outcome}`;
   });
   return el("pre", { class: "text-tree", "aria-hidden": "true" }, lines.join("\n"));
+}
+
+function outcomeWords(now) {
+  if (isNumber) return `, mean ${now.mean_text}, error about ${now.error_text}`;
+  const best = rankedLabels(now)[0];
+  if (best === undefined) return "";
+  return `, ${shorten(labelName(best), 30)} ${percent(now.probabilities[best])}`;
 }
 
 const shareWords = (share) => (share === null ? "no rows known yet" : `${percent(share)} of rows`);
@@ -248,7 +251,7 @@ const newLeafBadge = (kind) =>
     svg("text", { x: 17, y: 11.8, "text-anchor": "middle" }, "new"),
   );
 
-// What a card says below its share: the probable label, then the strongest weights.
+// What a card says below its share: the probable label or the mean, then the strongest weights.
 function leafBody(node, known, present, largest) {
   const parts = [];
   let y = CARD.head + 8;
@@ -266,6 +269,18 @@ function leafBody(node, known, present, largest) {
       ),
     );
     y += 6;
+  }
+  if (now && isNumber) {
+    y += 14;
+    const bar = gaugeBar(now, CARD.width - 20);
+    bar.setAttribute("x", 10);
+    bar.setAttribute("y", y + 5);
+    parts.push(
+      svg("text", { x: 10, y }, now.is_new ? "mean so far" : "mean"),
+      svg("text", { class: "quiet", x: CARD.width - 10, y, "text-anchor": "end" }, now.mean_text),
+      bar,
+    );
+    y += 22;
   }
   for (const { pair, value } of known.weights.slice(0, CARD.weights)) {
     y += CARD.line;

@@ -1,0 +1,207 @@
+"""Goals: what a counterfactual is to be predicted as, and what that demands of a leaf's model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftree.explain.counterfactual.constraints import is_hashable
+from driftree.explain.explanation import zero_of
+from driftree.explain.text import did_you_mean, one_line, write_number
+from driftree.learn.events import ALL_DIGITS, format_number
+from driftree.learn.validation import plain
+from driftree.learn.words import list_names
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from driftree.explain.counterfactual.solver import Doubles
+    from driftree.learn.columns import Batch
+    from driftree.learn.tree import Tree
+
+    Demands = tuple[Doubles, Doubles]  # rows of weights and constants, whose sum must be 0 or more
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user asks for, as it was given; see `Readable.counterfactual`."""
+
+    target: Hashable = None
+    below: float | None = None
+    above: float | None = None
+    between: Any = None
+
+    def read(self, tree: Tree, batch: Batch) -> LabelGoal | NumberGoal:
+        """Return the goal, checked; `batch` is the row at present."""
+        if tree.engine.has_labels:
+            for name in ("below", "above", "between"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name} is for numbers, but the model predicts labels: give the label "
+                        "that is wanted as target"
+                    )
+            return _label_goal(tree, self.target, batch)
+        if self.target is not None:
+            raise ValueError(
+                f"target is for labels, but the model predicts a number: say which numbers are "
+                f"wanted, by below, above or between; got target={self.target!r}"
+            )
+        return NumberGoal(tree, *self._ends())
+
+    def _ends(self) -> tuple[float, float]:
+        """Return the ends of the numbers that are wanted."""
+        given = [name for name in ("below", "above", "between") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                "say which numbers are wanted, by one of below=200, above=100 or "
+                f"between=(100, 200); got {' and '.join(given) or 'none of them'}"
+            )
+        low, high = -math.inf, math.inf
+        try:
+            if self.between is not None:
+                low, high = map(float, self.between)
+            elif self.below is not None:
+                high = float(self.below)
+            elif self.above is not None:
+                low = float(self.above)
+        except (TypeError, ValueError):
+            low = math.nan
+        if not low < high or low == math.inf or high == -math.inf:
+            wrong = getattr(self, given[0])
+            allowed = "two numbers, the lower first" if given == ["between"] else "a number"
+            raise ValueError(f"{given[0]} must be {allowed}, got {wrong!r}")
+        return low, high
+
+
+def _label_goal(tree: Tree, target: Hashable, batch: Batch) -> LabelGoal:
+    labels = tree.target.labels
+    code = None
+    if target is not None:
+        code = labels.get(plain(target)) if is_hashable(target) else None
+        if code is None:
+            known = tree.target.label_list
+            raise ValueError(
+                f"target must be a label that was learnt, got {target!r}"
+                f"{did_you_mean(target, known)}: choose from {list_names(known)}, or None for any "
+                "other than now"
+            )
+    present = int(tree.engine.probabilities(*batch.rows)[0].argmax())
+    if code is None and len(labels) == 2:
+        code = 1 - present
+    return LabelGoal(tree, present, code)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelGoal:
+    """A label, or any other than the present one, which is None; by their codes."""
+
+    tree: Tree
+    present: int
+    target: int | None
+
+    @property
+    def impossible(self) -> str:
+        """Why there can be no such row; "" if there can."""
+        labels = self.tree.target.label_list
+        if len(labels) > 1:
+            return ""
+        return f"{one_line(repr(labels[0]))} is the only label that was learnt"
+
+    def agrees(self, batch: Batch) -> bool:
+        """Tell whether the model predicts for a row what is wanted."""
+        code = int(self.tree.engine.probabilities(*batch.rows)[0].argmax())
+        return code != self.present if self.target is None else code == self.target
+
+    def demands(self, leaf: int, weights: Doubles) -> list[Demands]:
+        """Return what must not be negative in a leaf, one goal or several.
+
+        For any label but the present one each other label is a goal of its own: where it first
+        draws level, the prediction changes, if not to it, then to a third one.
+        """
+        engine, target = self.tree.engine, self.target
+        if engine.n_outputs == 1:
+            even = zero_of(engine.floor(int(engine.model[leaf])))
+            sign = 1.0 if target == 1 else -1.0
+            return [(sign * weights, np.array([-sign * even]))]
+        if target is not None:
+            others = np.delete(weights, target, axis=0)
+            return [(weights[target] - others, np.zeros(len(others)))]
+        others = np.delete(weights, self.present, axis=0) - weights[self.present]
+        return [(other[None], np.zeros(1)) for other in others]
+
+    def wanted(self) -> dict[str, Any]:
+        """Return what is said of it if there is no such row."""
+        code = self.target
+        return {"target": None if code is None else self.tree.target.label_list[code]}
+
+    def reached(self, batch: Batch) -> dict[str, Any]:
+        """Return what is said of a row that the model agreed to."""
+        probabilities = self.tree.engine.probabilities(*batch.rows)[0]
+        code = int(probabilities.argmax())
+        label = self.tree.target.label_list[code]
+        return {"target": label, "prediction": label, "probability": float(probabilities[code])}
+
+    def say_none(self) -> str:
+        """Say of what the model predicts no row."""
+        return f"the model gives {'any other' if self.target is None else 'this'} label to no row"
+
+
+@dataclass(frozen=True, slots=True)
+class NumberGoal:
+    """A number between two others."""
+
+    tree: Tree
+    low: float
+    high: float
+
+    impossible = ""
+
+    def agrees(self, batch: Batch) -> bool:
+        """Tell whether the model predicts for a row what is wanted."""
+        return self.low < self._number(batch) < self.high
+
+    def _number(self, batch: Batch) -> float:
+        return float(self.tree.target.predict(*batch.rows)[0])
+
+    def demands(self, leaf: int, weights: Doubles) -> list[Demands]:
+        """Return what must not be negative in a leaf."""
+        unit, own = self.tree.target.unit, weights[len(weights) // 2]
+        rows, constants = [], []
+        for sign, end in ((1.0, self.low), (-1.0, self.high)):
+            edge = unit.model_sum(end) if math.isfinite(end) else end
+            if edge == sign * math.inf:
+                return []  # nothing lies there
+            if math.isfinite(edge):
+                rows.append(sign * own)
+                constants.append(-sign * edge)
+        return [(np.array(rows).reshape(-1, len(own)), np.array(constants))]
+
+    def wanted(self) -> dict[str, Any]:
+        """Return what is said of it if there is no such row."""
+        return {"target": self._say(), "said": self._say()}
+
+    def reached(self, batch: Batch) -> dict[str, Any]:
+        """Return what is said of a row that the model agreed to."""
+        number = self._number(batch)
+        return {"target": self._say(), "prediction": number, "said": self._say_number(number)}
+
+    def _say_number(self, number: float) -> str:
+        """Return a prediction with as many digits as show on which side it lies."""
+        text = write_number(number, self.tree.target.unit)
+        digits = 1
+        while not self.low < float(text.replace(",", "")) < self.high and digits <= ALL_DIGITS:
+            text, digits = format_number(number, digits), digits + 1
+        return text
+
+    def _say(self) -> str:
+        low, high = (format_number(end, 12) for end in (self.low, self.high))
+        if math.isinf(self.low):
+            return f"below {high}"
+        return f"above {low}" if math.isinf(self.high) else f"between {low} and {high}"
+
+    def say_none(self) -> str:
+        """Say of what the model predicts no row."""
+        return "the model predicts such a number for no row"

@@ -1,0 +1,110 @@
+// Target: what the kernels know of a target that is a number: its scale, and its recent level.
+//
+// Simple models learn (y - shift) / scale, so that nothing depends on the unit of y. Both are fixed as soon as enough rows
+// have come, and only change when y has become a different one; what was learnt is converted then. The level is given to
+// the models as inputs: what y was last, and its mean over a few rows and over more.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace driftree {
+
+constexpr double kLargestNumber = 1e100;  // that may be learnt: squares of more have no room
+constexpr int kLevelInputs = 3;
+constexpr double kLevelRates[kLevelInputs] = {1.0, 1.0 / 3.0, 1.0 / 20.0};
+
+// What share of the rows shall be within the reach of an interval; and the normal quantiles that the reaches start from.
+constexpr int kReaches = 8;
+constexpr double kReachLevels[kReaches] = {0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99};
+constexpr double kFirstReaches[kReaches] = {0.67449, 0.84162, 1.03643, 1.28155, 1.64485, 1.95996, 2.32635, 2.57583};
+
+// From one scale to the next: new = factor old + shift.
+struct Conversion {
+    double factor = 1.0, shift = 0.0;
+    bool is_log = false;  // of the target itself; predictors are logarithms
+};
+
+struct NumberTarget {
+    double shift = 0.0, scale = 1.0;
+    double rows = 0.0, mean = 0.0, squares = 0.0;  // moments of y: Welford's, faded once there are many
+    double level[kLevelInputs] = {};
+    std::vector<double> reach = {kFirstReaches,
+                                 kFirstReaches + kReaches};  // of intervals, as multiples of the spread's root
+    std::vector<double> offset;                              // of quantiles, scaled
+    std::uint8_t is_known = 0;                               // has y ever varied?
+    std::uint8_t has_level = 0;                              // is the level an input of the models?
+    bool has_log_link = false;                               // then it is scaled by its mean
+
+    double scaled(double y) const { return (y - shift) / scale; }
+    double unscaled(double t) const { return shift + scale * t; }
+    double deviation() const { return rows > 0.0 ? std::sqrt(squares / rows) : 0.0; }
+
+    void add(double y, double weight) {
+        if (rows >= kMostRows) {
+            squares *= 1.0 - weight / kMostRows;
+            rows -= weight;
+        }
+        for (int k = 0; k < kLevelInputs; k++) {
+            const double rate = weight == 1.0 ? kLevelRates[k] : 1.0 - std::pow(1.0 - kLevelRates[k], weight);
+            level[k] = rows == 0.0 ? y : level[k] + rate * (y - level[k]);
+        }
+        rows += weight;
+        const double delta = y - mean;
+        mean += delta * (weight / rows);
+        squares += weight * delta * (y - mean);
+    }
+    double size() const { return has_log_link ? mean : deviation(); }
+
+    // Does the scale no longer fit?
+    bool is_off() const {
+        const double deviation_now = size();
+        if (!(deviation_now > 0.0)) return !is_known && shift != mean;
+        if (!is_known || rows <= kFirstRows) return true;  // at first it is renewed with every step
+        return deviation_now > 4.0 * scale || 4.0 * deviation_now < scale || std::abs(mean - shift) > 8.0 * scale;
+    }
+    // Takes the scale of the rows so far.
+    Conversion renew() {
+        const double old_shift = shift, old_scale = scale;
+        const double now = size() * (has_log_link ? 1.0 : 1.0 + 4.0 / rows);  // of few rows it is mostly too small
+        shift = has_log_link ? 0.0 : mean;
+        if (!(now > 0.0)) return {};  // all the same so far: 0
+        scale = now;
+        for (double& one : offset) one *= is_known ? old_scale / scale : 0.0;
+        if (!is_known) {
+            is_known = 1;
+            return {0.0, 0.0};  // nothing that was learnt means anything yet
+        }
+        return {old_scale / scale, (old_shift - shift) / scale, has_log_link};
+    }
+    // Adaptive conformal steps of a tenth, on the logarithm of the reach: a row outside makes the reach longer, one inside a little shorter, so that in the long run
+    // as many are inside as the level says, whatever the models do. `error` is a multiple of the spread's root.
+    void learn_reach(double error) {
+        for (int k = 0; k < kReaches; k++) {
+            // exp(0.1 level), exp(-0.1 (1 - level))
+            static constexpr double kLonger[kReaches] = {1.051271, 1.061837, 1.072508, 1.083287,
+                                                         1.094174, 1.099659, 1.102963, 1.104066};
+            static constexpr double kShorter[kReaches] = {0.951229, 0.960789, 0.970446, 0.980199,
+                                                          0.990050, 0.995012, 0.998002, 0.999000};
+            const double next = reach[k] * (error > reach[k] ? kLonger[k] : kShorter[k]);
+            reach[k] = next < 1e-6 ? 1e-6 : (next > 1e6 ? 1e6 : next);
+        }
+    }
+    // The same for quantiles, in order: more or less, by a share of the spread's root.
+    void learn_offsets(double scaled_y, const double* quantiles, const std::vector<double>& levels, double root) {
+        for (std::size_t k = 0; k < offset.size(); k++)
+            offset[k] += kReachStep * root * (levels[k] - (scaled_y <= quantiles[k] ? 1.0 : 0.0));
+    }
+    template <class Archive>
+    void visit(Archive& a) {
+        a("target_shift", shift), a("target_scale", scale), a("target_rows", rows), a("target_mean", mean);
+        a("target_squares", squares), a("target_last", level[0]), a("target_last_few", level[1]);
+        a("target_last_many", level[2]), a("target_is_known", is_known), a("target_has_level", has_level);
+        a("target_reach", reach), a("target_offset", offset);
+    }
+
+private:
+    static constexpr double kFirstRows = 100.0, kMostRows = 10000.0, kReachStep = 0.1;
+};
+
+}  // namespace driftree

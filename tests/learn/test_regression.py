@@ -1,0 +1,290 @@
+"""The regressor: checks of scikit-learn and River, units, losses, files, the target's level."""
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from river import checks
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import driftree
+from driftree import DynamicModelTreeRegressor
+
+MODELS = {
+    "measured": DynamicModelTreeRegressor,
+    "paper": DynamicModelTreeRegressor.paper,
+    "student": lambda: DynamicModelTreeRegressor("student"),
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+EXPECTED_FAILURES = {
+    "check_estimator_tags_renamed": "River's base class owns an unrelated `_more_tags`",
+}
+
+
+@parametrize_with_checks(
+    [make() for make in MODELS.values()], expected_failed_checks=lambda _: EXPECTED_FAILURES
+)
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@every_model
+def test_rivers_own_checks(name):
+    checks.check_estimator(MODELS[name]())
+
+
+# ---------------------------------------------------------------------- streams
+def draw(n, seed=1, noise=0.1):
+    """Two lines with a border between them; a missing value and a category now and then."""
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for _ in range(n):
+        a, b, car = rng.normal(), rng.normal(), str(rng.choice(["van", "bus"]))
+        y.append((3 * a if b > 0 else -3 * a + 4) + 2 * (car == "van") + noise * rng.normal())
+        X.append({"a": a, "b": b, "car": car})
+        if rng.random() < 0.05:
+            X[-1]["b"] = None
+    return X, y
+
+
+def learnt(X, y, model=None, **parameters):
+    model = DynamicModelTreeRegressor(**parameters) if model is None else model
+    for x, number in zip(X, y, strict=True):
+        model.learn_one(x, number)
+    return model
+
+
+def course(X, y, **parameters):
+    """What is predicted of each row before it is learnt."""
+    model, found = DynamicModelTreeRegressor(**parameters), []
+    for x, number in zip(X, y, strict=True):
+        found.append(model.predict_one(x))
+        model.learn_one(x, number)
+    return np.array(found), model
+
+
+def error_of(found, y, first):
+    return float(np.abs(found - np.array(y))[first:].mean())
+
+
+# ---------------------------------------------------------------------- learning
+@pytest.mark.parametrize("loss", ["gaussian", "student", "quantile"])
+def test_it_splits_where_one_line_does_not_do(loss):
+    X, y = draw(4000)
+    found, model = course(X, y, loss=loss)
+    assert model.n_leaves_ >= 2
+    assert any("b" in str(event) for event in model.events_)
+    assert error_of(found, y, 3000) < 0.5
+    straight, _ = course(X, y, loss=loss, max_depth=0, max_bends=0)
+    assert error_of(found, y, 3000) < 0.3 * error_of(straight, y, 3000)
+
+
+def test_one_line_is_one_leaf():
+    rng = np.random.default_rng(1)
+    X = [dict(zip("abc", x, strict=True)) for x in rng.normal(size=(5000, 3)).tolist()]
+    y = [2 * x["a"] - x["b"] + 0.5 * rng.normal() for x in X]
+    _, model = course(X, y)
+    assert model.n_leaves_ == 1
+    assert model._tree.engine.spread(0) == pytest.approx(0.25, rel=0.2)
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "student", "quantile"])
+@pytest.mark.parametrize(("factor", "shift"), [(1e-9, 0.0), (1e12, 0.0), (3.0, 1000.0)])
+def test_the_unit_of_the_target_does_not_matter(loss, factor, shift):
+    """To rounding; which may decide the row of a change, so that later rows differ a little."""
+    X, y = draw(1500)
+    plain, _ = course(X, y, loss=loss)
+    other, _ = course(X, [factor * number + shift for number in y], loss=loss)
+    other = (other - shift) / factor
+    np.testing.assert_allclose(other[2:800], plain[2:800], rtol=1e-3, atol=1e-3)
+    assert error_of(other, y, 800) == pytest.approx(error_of(plain, y, 800), rel=0.05)
+
+
+def test_a_target_that_never_varies_and_one_that_begins_to():
+    model = DynamicModelTreeRegressor()
+    for i in range(50):
+        model.learn_one({"a": float(i % 7)}, 42.0)
+    assert model.predict_one({"a": 3.0}) == pytest.approx(42.0)
+    for i in range(500):
+        model.learn_one({"a": float(i % 7)}, 42.0 + i % 7)
+    assert model.predict_one({"a": 3.0}) == pytest.approx(45.0, abs=0.7)
+
+
+def test_rows_far_off_do_little_to_students_loss():
+    X, y = draw(3000)
+    spoilt = [number + (500.0 if i % 100 == 50 else 0.0) for i, number in enumerate(y)]
+    robust, _ = course(X, spoilt, loss="student", follow_target=False)
+    plain, _ = course(X, spoilt, follow_target=False)
+    assert error_of(robust, y, 1000) < 0.5 * error_of(plain, y, 1000)
+
+
+def test_weight_two_is_the_row_twice():
+    X, y = draw(300)
+    frame, pairs = pd.DataFrame(X), np.repeat(np.arange(300), 2)
+    twice = DynamicModelTreeRegressor().fit(frame.iloc[pairs], np.array(y)[pairs])
+    weighted = DynamicModelTreeRegressor().fit(frame, y, sample_weight=np.full(300, 2))
+    np.testing.assert_allclose(twice.predict(frame), weighted.predict(frame), rtol=1e-6)
+
+
+@every_model
+def test_arrays_frames_and_dicts_are_read_alike(name):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(400, 3))
+    y = X @ [1.0, -2.0, 0.5] + 7
+    frame = pd.DataFrame(X, columns=["x0", "x1", "x2"])
+    models = [MODELS[name]().fit(X, y)]
+    models += [MODELS[name]().fit(one, y) for one in (frame, pl.DataFrame(frame))]
+    expected = models[0].predict(X)
+    np.testing.assert_array_equal(models[1].predict(frame), expected)
+    np.testing.assert_array_equal(models[2].predict(frame), expected)
+    rows = [models[0].predict_one(dict(zip(frame.columns, x, strict=True))) for x in X[:20]]
+    np.testing.assert_allclose(rows, expected[:20])
+    assert isinstance(models[0].predict_many(frame), pd.Series)
+
+
+# ---------------------------------------------------------------------- the target's level
+def walk(n, seed=1):
+    rng = np.random.default_rng(seed)
+    y = np.cumsum(rng.normal(size=n)).tolist()
+    return [{"a": rng.normal()} for _ in y], y
+
+
+def test_it_follows_a_target_that_walks():
+    X, y = walk(3000)
+    following, _ = course(X, y)
+    other, _ = course(X, y, follow_target=False)
+    no_change = np.abs(np.diff(y))[500:].mean()
+    assert error_of(following, y, 501) < 1.05 * no_change
+    assert error_of(other, y, 501) > 2 * no_change
+
+
+def test_a_level_is_told_within_small_batches_as_it_was_before_them():
+    X, y = walk(40)
+    model = learnt(X[:20], y[:20])
+    frame = pd.DataFrame(X[20:])
+    engine = model._tree.engine
+    assert engine.absent[0] == y[19]
+    model.learn_many(frame[:10], y[20:30])
+    assert engine.absent[0] == y[29]
+    assert model.predict_one({"a": 0.0, "last y": 1e3}) > model.predict_one({"a": 0.0})
+
+
+def test_large_batches_are_learnt_without_the_level():
+    X, y = draw(1000)
+    model = DynamicModelTreeRegressor(max_depth=0).fit(pd.DataFrame(X), y)
+    engine = model._tree.engine
+    levels = engine.value_column[:3]
+    assert (engine.weights(0)[:, levels] == 0).all()
+    assert engine.absent[0] == y[-1]
+    model.learn_many(pd.DataFrame(X[:10]), y[:10])
+    assert (engine.weights(0)[:, levels] != 0).all()
+
+
+def test_the_level_is_no_feature_of_the_users():
+    X, y = walk(100)
+    model = DynamicModelTreeRegressor().fit(pd.DataFrame(X), y)
+    assert model.n_features_in_ == 1
+    assert model.feature_names_in_.tolist() == ["a"]
+
+
+# ---------------------------------------------------------------------- counts and intervals
+def test_counts_are_better_told_by_poissons_loss():
+    rng = np.random.default_rng(1)
+    X = [{"a": a, "b": b} for a, b in rng.normal(size=(4000, 2)).tolist()]
+    y = [float(rng.poisson(np.exp(1 + 0.8 * x["a"] - 0.5 * x["b"]))) for x in X]
+
+    def deviance(found):
+        rate, count = np.maximum(found, 1e-3)[500:], np.array(y)[500:]
+        return np.mean(count * np.log(np.maximum(count, 1e-9) / rate) - (count - rate))
+
+    counts, model = course(X, y, loss="poisson")
+    plain, _ = course(X, y)
+    assert deviance(counts) < 0.8 * deviance(plain)
+    assert (counts[1:] > 0).all()
+    with pytest.raises(ValueError, match="must not be negative"):
+        model.learn_one({"a": 0.0, "b": 0.0}, -1.0)
+
+
+def test_quantiles_are_in_order_and_hold_as_many_rows_as_they_say():
+    X, y = draw(5000, noise=1.0)
+    levels = (0.05, 0.5, 0.9)
+    model, found = DynamicModelTreeRegressor("quantile", quantiles=levels), []
+    for x, number in zip(X, y, strict=True):
+        if model.__sklearn_is_fitted__():
+            found.append(model.predict_quantiles(pd.DataFrame([x]))[0])
+        model.learn_one(x, number)
+    found = np.array(found)
+    assert (np.diff(found, axis=1) >= 0).all()
+    below = (np.array(y)[1:, None] <= found).mean(axis=0)
+    np.testing.assert_allclose(below, levels, atol=0.015)
+    with pytest.raises(AttributeError, match='loss="quantile"'):
+        learnt(X[:9], y[:9]).predict_quantiles(pd.DataFrame(X[:9]))
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "student"])
+@pytest.mark.parametrize("level", [0.5, 0.85, 0.9, 0.99])
+def test_intervals_hold_also_after_the_noise_has_grown(loss, level):
+    X, y = draw(2000)
+    more, after = draw(3000, seed=2, noise=2.0)
+    model, inside = DynamicModelTreeRegressor(loss), []
+    for x, number in zip(X + more, y + after, strict=True):
+        low, high = model.predict_interval_one(x, level)
+        inside.append(low <= number <= high)
+        model.learn_one(x, number)
+    assert np.mean(inside) == pytest.approx(level, abs=0.02)
+    assert np.mean(inside[3000:]) == pytest.approx(level, abs=0.025)
+    ends = model.predict_interval(pd.DataFrame(X[:50]), level)
+    assert ends.shape == (50, 2)
+    assert (ends[:, 0] < model.predict(pd.DataFrame(X[:50]))).all()
+    with pytest.raises(ValueError, match=r"level must be from 0\.5 to 0\.99"):
+        model.predict_interval(pd.DataFrame(X[:5]), 1.0)
+
+
+# ---------------------------------------------------------------------- copies
+@pytest.mark.parametrize("loss", ["gaussian", "student", "poisson", "quantile"])
+@pytest.mark.parametrize("how", ["file", "pickle", "copy"])
+def test_a_copy_learns_on_bit_by_bit(loss, how, tmp_path):
+    X, y = draw(2500)
+    y = np.abs(y).tolist()
+    model = learnt(X[:1500], y[:1500], loss=loss)
+    if how == "file":
+        model.save(tmp_path / "model.dmt")
+        other = driftree.load(tmp_path / "model.dmt")
+    else:
+        other = pickle.loads(pickle.dumps(model)) if how == "pickle" else copy.deepcopy(model)
+    for x, number in zip(X[1500:], y[1500:], strict=True):
+        model.learn_one(x, number)
+        other.learn_one(x, number)
+    assert [model.predict_one(x) for x in X[:50]] == [other.predict_one(x) for x in X[:50]]
+    assert [str(event) for event in model.events_] == [str(event) for event in other.events_]
+
+
+# ---------------------------------------------------------------------- wrong input
+@pytest.mark.parametrize("target", [np.nan, np.inf, None, "12", 1e101, [1.0]])
+def test_what_is_no_number_is_refused_and_changes_nothing(target):
+    X, y = draw(100)
+    model = learnt(X, y)
+    before = model.predict_one(X[0])
+    with pytest.raises((ValueError, TypeError)):
+        model.learn_one(X[0], target)
+    with pytest.raises((ValueError, TypeError)):
+        model.learn_many(pd.DataFrame(X[:2]), [1.0, target])
+    assert model.predict_one(X[0]) == before
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"loss": "hinge"}, "loss must be one of 'gaussian'"),
+        ({"loss": "poisson", "setting": "paper"}, "loss must be one of 'gaussian', 'student'"),
+        ({"quantiles": (0.5, 1.5)}, "quantiles must be different numbers between 0 and 1"),
+        ({"quantiles": (0.5, 0.5)}, "quantiles must be different numbers"),
+        ({"follow_target": "yes"}, "follow_target must be True, False or None"),
+    ],
+)
+def test_wrong_parameters(parameters, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        DynamicModelTreeRegressor(**parameters).learn_one({"a": 1.0}, 1.0)
