@@ -40,12 +40,16 @@ class QuickNaiveTree(NaiveTree):
 
     def proposals(self, node):
         found = super().proposals(node)
-        best, firsts = {}, {}
+        best, firsts, shares = {}, {}, {}
         for score, split, slot, (n_left, n_right) in found:
             scores = best.setdefault(split.feature, [])
             follows = not scores and not split.equality and not node.grid[split.feature].count[-1]
             self.too_close |= bool(follows and abs(n_left - n_right) < 1e-9 * n_left)
             scores.append(score)
+            if split.equality:  # of two levels either may come first: its gradient is rounded
+                mirrored = [n_right, n_left] in shares.setdefault(split.feature, [])
+                self.too_close |= mirrored
+                shares[split.feature].append([n_left, n_right])
             if node.barred.get((split.feature, slot), 0) <= node.rows:
                 firsts.setdefault(split.feature, score)
         for scores in best.values():
