@@ -32,8 +32,8 @@ public:
         Rates evidence;
         std::uint64_t seed = 1;
         int max_nodes = 255;
-        LossKind loss = kLogit;              // of labels: by their number, whatever this says
-        std::vector<double> quantiles = {};  // ascending
+        LossKind loss = kLogit;         // of labels: by their number, whatever this says
+        std::vector<double> quantiles;  // ascending
     };
     using Base::clock, Base::f, Base::loss, Base::models, Base::n_classes, Base::n_rows, Base::n_steps, Base::nodes,
         Base::records, Base::shape, Base::table;
