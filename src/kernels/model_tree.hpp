@@ -255,9 +255,13 @@ public:
     }
     // The same, scaled. Quantiles with their offsets are in order, too.
     void quantiles_of(int leaf, const double* predictors, double* out) const {
+        offset_quantiles_of(leaf, predictors, out);
+        for (int k = 1; k < shape.outputs; k++) out[k] = std::max(out[k], out[k - 1]);
+    }
+    // Each as it is: were they put in order, an offset would learn from another's quantile.
+    void offset_quantiles_of(int leaf, const double* predictors, double* out) const {
         rules(loss).read(this->loss_state(leaf), predictors, shape.outputs, out);
         for (std::size_t k = 0; k < target.offset.size(); k++) out[k] += target.offset[k];
-        if (!target.offset.empty()) std::sort(out, out + shape.outputs);
     }
     // Lower and upper end, in the user's unit.
     void interval_of(int leaf, const double* predictors, double reach, double* out) const {
@@ -448,7 +452,7 @@ private:
         const std::int64_t begin[2] = {sparse.is_empty() ? 0 : sparse.begin[row],
                                        sparse.is_empty() ? 0 : sparse.begin[row + 1]};
         this->predictors_of(x, {begin, sparse.ids.data(), sparse.values.data()}, 1, &leaf, predictors.data());
-        quantiles_of(leaf, predictors.data(), found.data());
+        offset_quantiles_of(leaf, predictors.data(), found.data());
         const double root = std::sqrt(models[nodes[leaf].model].loss.spread);
         target.learn_offsets(step.chunk.targets[row], found.data(), settings.quantiles, root);
     }
