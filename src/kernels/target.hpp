@@ -77,8 +77,9 @@ struct NumberTarget {
         }
         return {old_scale / scale, (old_shift - shift) / scale, has_log_link};
     }
-    // Adaptive conformal steps of a tenth, on the logarithm of the reach: a row outside makes the reach longer, one inside a little shorter, so that in the long run
-    // as many are inside as the level says, whatever the models do. `error` is a multiple of the spread's root.
+    // Adaptive conformal steps of a tenth, on the logarithm of the reach: a row outside makes it longer, one inside a little
+    // shorter, so that in the long run as many are inside as the level says, whatever the models do. `error` is a multiple of
+    // the spread's root.
     void learn_reach(double error) {
         for (int k = 0; k < kReaches; k++) {
             // exp(0.1 level), exp(-0.1 (1 - level))
@@ -90,7 +91,7 @@ struct NumberTarget {
             reach[k] = next < 1e-6 ? 1e-6 : (next > 1e6 ? 1e6 : next);
         }
     }
-    // The same for quantiles, in order: more or less, by a share of the spread's root.
+    // The same for quantiles, each with its own offset: more or less, by a share of the spread's root.
     void learn_offsets(double scaled_y, const double* quantiles, const std::vector<double>& levels, double root) {
         for (std::size_t k = 0; k < offset.size(); k++)
             offset[k] += kReachStep * root * (levels[k] - (scaled_y <= quantiles[k] ? 1.0 : 0.0));

@@ -266,7 +266,7 @@ class Numbers:
             raise ValueError(
                 f"X has {n_rows} rows, but y has {len(numbers)} numbers: give one per row"
             )
-        numbers = check_numbers(numbers, rows)
+        numbers = _check_range(numbers, rows)
         if self.engine.has_log_link and (numbers < 0).any():
             row = int((numbers < 0).argmax())
             raise ValueError(
@@ -335,15 +335,19 @@ NORMAL = NormalDist()
 
 
 # ---------------------------------------------------------------------- checking numbers
-def check_numbers(y: Any, rows: Rows = None) -> NDArray[np.float64]:
-    """Return a target of numbers, or some rows of it; raise if one is missing or too large.
+def check_numbers(y: Any) -> NDArray[np.float64]:
+    """Return a target of numbers; raise if one is missing or too large.
 
     Examples
     --------
     >>> check_numbers([3, 2.5])
     array([3. , 2.5])
     """
-    numbers = to_target(y, strict=True)
+    return _check_range(to_target(y, strict=True))
+
+
+def _check_range(numbers: NDArray[np.float64], rows: Rows = None) -> NDArray[np.float64]:
+    """Return the numbers of some rows; raise if one of them is missing or too large."""
     if rows is not None:
         numbers = numbers[rows]
     is_wrong = ~(np.abs(numbers) <= LARGEST)
