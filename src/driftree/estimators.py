@@ -178,6 +178,9 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         Paper's setting: split candidates stored per node and feature. None is 3.
     replacement_rate : float or None, default=None
         Paper's setting: share of the stored candidates that one step may replace. None is 0.5.
+    n_jobs : int or None, default=None
+        Threads that work on a batch, where that saves time; -1 is one per core, None is one. Any
+        number of them learns and predicts the same bits. It is not in model files: docs/threads.md.
 
     Attributes
     ----------
@@ -244,6 +247,7 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         gain_step: float | None = None,
         candidates: int | None = None,
         replacement_rate: float | None = None,
+        n_jobs: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.categorical = categorical
@@ -263,6 +267,7 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         self.gain_step = gain_step
         self.candidates = candidates
         self.replacement_rate = replacement_rate
+        self.n_jobs = n_jobs
 
     # ------------------------------------------------------------------ for the parent classes
     _is_stored = True  # in model files; a subclass is not
@@ -321,7 +326,7 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
         As for `DynamicModelTreeClassifier`.
     evidence_window, model_window, bins, trials, max_bends, absent, max_features : optional
         As for `DynamicModelTreeClassifier`.
-    learning_rate, gain_step, candidates, replacement_rate : optional
+    learning_rate, gain_step, candidates, replacement_rate, n_jobs : optional
         As for `DynamicModelTreeClassifier`.
 
     Attributes
@@ -379,6 +384,7 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
         gain_step: float | None = None,
         candidates: int | None = None,
         replacement_rate: float | None = None,
+        n_jobs: int | None = None,
     ) -> None:
         self.loss = loss
         self.quantiles = quantiles
@@ -401,6 +407,7 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
         self.gain_step = gain_step
         self.candidates = candidates
         self.replacement_rate = replacement_rate
+        self.n_jobs = n_jobs
 
     _is_stored = True  # in model files; a subclass is not
     _settings = NUMBER_SETTINGS

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "archive.hpp"
 #include "locks.hpp"
 #include "row_face.hpp"
+#include "threads.hpp"
 
 namespace driftree {
 
@@ -33,6 +35,13 @@ nb::object new_array(std::vector<T>&& values, std::initializer_list<std::size_t>
     auto* kept = new std::vector<T>(std::move(values));
     nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<std::vector<T>*>(memory); });
     return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size(), shape.begin(), owner));
+}
+template <class T>
+nb::object new_array(std::unique_ptr<T[]> values, std::initializer_list<std::size_t> shape) {
+    T* const kept = values.get();
+    nb::capsule owner(kept, [](void* memory) noexcept { delete[] static_cast<T*>(memory); });
+    values.release();
+    return nb::cast(nb::ndarray<nb::numpy, T>(kept, shape.size(), shape.begin(), owner));
 }
 
 template <class Engine, class Base, class Result, class... Arguments>
@@ -125,12 +134,12 @@ auto learn(Engine& engine, Matrix X, Doubles targets, Doubles weights, const Spa
                         static_cast<int>(X.shape(0)));
 }
 
-// Calls each(rows, sparse, n, places) for some rows at a time while nobody learns, without the GIL; [rows, width()] values of
-// type T. Features that have come since the rows were read are missing in them.
+// Calls each(rows, sparse, n, places) for some rows at a time while nobody learns, on any thread and without the GIL;
+// [rows, width()] values of type T. Features that have come since the rows were read are missing in them.
 template <class T, class Engine, class Width, class Each>
 nb::object for_rows(const Engine& engine, const RowsGiven& all, Width&& width, Each&& each) {
     const Matrix& X = all.X;
-    std::vector<T> out;
+    std::unique_ptr<T[]> out;
     std::size_t columns = 0;
     {
         Reading turn(engine);
@@ -139,16 +148,20 @@ nb::object for_rows(const Engine& engine, const RowsGiven& all, Width&& width, E
         check_rows(engine, all);
         check_levels(engine, X);
         columns = static_cast<std::size_t>(width());
-        out.resize(n_rows * columns);
-        std::vector<double> wide(given < n_features ? kRowsTogether * n_features : 0);
-        for (std::size_t i = 0; i < n_rows; i += kRowsTogether) {
-            const std::size_t n = std::min<std::size_t>(kRowsTogether, n_rows - i);
-            const double* rows = X.data() + i * given;
-            for (std::size_t r = 0; r < n && given < n_features; r++)
-                engine.table->fill_raw(rows + r * given, static_cast<int>(given), all.held().from(i + r),
-                                       wide.data() + r * n_features);
-            each(given < n_features ? wide.data() : rows, all.held().from(i), static_cast<int>(n), out.data() + i * columns);
-        }
+        out.reset(new T[n_rows * columns]);  // set below, by whoever is to set it: its memory comes with that
+        const auto predict = [&](std::size_t begin, std::size_t end, int) {
+            std::vector<double> wide(given < n_features ? kRowsTogether * n_features : 0);
+            for (std::size_t i = begin; i < end; i += kRowsTogether) {
+                const std::size_t n = std::min<std::size_t>(kRowsTogether, end - i);
+                const double* rows = X.data() + i * given;
+                for (std::size_t r = 0; r < n && given < n_features; r++)
+                    engine.table->fill_raw(rows + r * given, static_cast<int>(given), all.held().from(i + r),
+                                           wide.data() + r * n_features);
+                each(given < n_features ? wide.data() : rows, all.held().from(i), static_cast<int>(n),
+                     out.get() + i * columns);
+            }
+        };
+        Threads::all().run_ranges(engine.n_threads, n_rows, kRowsTogether, engine.predicting_work(), predict);
         turn.end();  // before the GIL is waited for
     }
     return new_array(std::move(out), {X.shape(0), columns});
@@ -382,6 +395,8 @@ void bind_common(nb::class_<Engine>& bound) {
                  e.visit(sizer);
                  return sizer.bytes + sizeof(Engine);
              })
+        .def_prop_rw(
+            "n_threads", [](const Engine& e) { return e.n_threads.load(); }, [](Engine& e, int n) { e.n_threads = n; })
         .def_prop_ro("n_classes", reading<Engine>([](const Engine& e) { return e.n_classes; }))
         .def_prop_ro("n_features", reading<Engine>([](const Engine& e) { return e.table->n_features(); }))
         .def(

@@ -1,5 +1,6 @@
 // The typed face of the kernels: see src/driftree/learn/_kernels.pyi.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <tuple>
 
@@ -231,11 +232,18 @@ void bind_model_tree(nb::class_<Engine>& bound) {
 // ---------------------------------------------------------------- ours
 const Grid& checked_grid(const MeasuredTree& engine, int node) { return engine.evidence.grids[checked_node(engine, node)]; }
 
+template <class Find>
+auto found_without_gil(Find&& find) {
+    nb::gil_scoped_release release;
+    return find();
+}
+
 nb::list proposals(const MeasuredTree& engine, int node) {
     const Reading lock(engine);
     nb::list out;
     checked_grid(engine, node);
-    for (const Proposal& p : engine.evidence.proposals(node))
+    const auto found = found_without_gil([&] { return engine.evidence.proposals(node); });
+    for (const Proposal& p : found)
         out.append(nb::make_tuple(p.score, p.condition.feature, p.condition.threshold, p.condition.equality != 0,
                                   p.condition.missing_left != 0, p.slot, p.n_left));
     return out;
@@ -293,8 +301,8 @@ nb::list bend_proposals(const MeasuredTree& engine, int node) {
     const Reading lock(engine);
     nb::list out;
     checked_grid(engine, node);
-    for (const BendProposal& p : engine.evidence.bend_proposals(node))
-        out.append(nb::make_tuple(p.score, p.feature, p.knot));
+    const auto found = found_without_gil([&] { return engine.evidence.bend_proposals(node); });
+    for (const BendProposal& p : found) out.append(nb::make_tuple(p.score, p.feature, p.knot));
     return out;
 }
 
@@ -685,13 +693,18 @@ void bind_sparse_batch(nb::module_& m) {
 }
 
 // Are all numbers finite?
-bool all_finite(Matrix X) {
-    double sum[8] = {};  // of zeros, or of what is not a number
-    const std::size_t n = X.size();
-    for (std::size_t i = 0; i + 8 <= n; i += 8)
-        for (int lane = 0; lane < 8; lane++) sum[lane] += 0.0 * X.data()[i + lane];
-    for (std::size_t i = n - n % 8; i < n; i++) sum[0] += 0.0 * X.data()[i];
-    return std::all_of(sum, sum + 8, [](double lane) { return lane == 0.0; });
+bool all_finite(Matrix X, int n_threads) {
+    std::atomic<bool> are_finite = true;
+    Threads::all().run_ranges(n_threads, X.size(), 8, 0.5, [&](std::size_t begin, std::size_t end, int) {
+        double sum[8] = {};  // of zeros, or of what is not a number
+        const double* x = X.data() + begin;
+        const std::size_t n = end - begin;
+        for (std::size_t i = 0; i + 8 <= n; i += 8)
+            for (int lane = 0; lane < 8; lane++) sum[lane] += 0.0 * x[i + lane];
+        for (std::size_t i = n - n % 8; i < n; i++) sum[0] += 0.0 * x[i];
+        if (!std::all_of(sum, sum + 8, [](double lane) { return lane == 0.0; })) are_finite = false;
+    });
+    return are_finite;
 }
 
 }  // namespace
@@ -699,6 +712,7 @@ bool all_finite(Matrix X) {
 NB_MODULE(_kernels, m) {
     nb::set_leak_warnings(false);
     Turn::survive_forks();
+    Threads::survive_forks();
     m.attr("MAX_LEVELS") = kLevels - 1;
     m.attr("LANES") = kLanes;
     m.attr("SKETCH") = kSketch;
@@ -709,7 +723,7 @@ NB_MODULE(_kernels, m) {
         for (const Functions* functions : all_functions()) names.emplace_back(functions->name);
         return names;
     });
-    m.def("all_finite", &all_finite, "X"_a);
+    m.def("all_finite", &all_finite, "X"_a, "n_threads"_a = 1);
     nb::class_<Held>(m, "Turn")
         .def("__enter__", &Held::begin)
         .def(

@@ -18,6 +18,7 @@
 #include "column.hpp"
 #include "simple_models.hpp"
 #include "table.hpp"
+#include "threads.hpp"
 
 namespace driftree {
 
@@ -55,7 +56,9 @@ struct CandidateSums {
 class CandidateStep {
 public:
     void begin(const Functions& f, const Shape& shape, const Schema& schema, const Chunk& chunk, const Visit& visit,
-               const Forward& before, double gain_step) {
+               const Forward& before, double gain_step, int n_threads) {
+        benches_.resize(std::max<std::size_t>(benches_.size(), n_threads));
+        n_threads_ = n_threads;
         rule_ = {&f, shape.size(), gain_step};
         shape_ = shape;
         schema_ = &schema;
@@ -105,14 +108,23 @@ public:
     }
     template <class Archive>
     void visit_scratch(Archive& a) {
-        a("sums", sums_), a("all", all_), a("left", left_), a("right", right_), a("prefix", prefix_);
+        a("sums", sums_), a("all", all_);
         a("residual", residual_), a("left_norms", left_norms_), a("right_norms", right_norms_), a("group", group_);
-        a("order", order_), a("admitted", admitted_), a("passing", passing_), a("is_stored", is_stored_);
+        a("order", order_), a("admitted", admitted_), a("is_stored", is_stored_);
         a("buckets", buckets_), a("promising", promising_), a("fresh", fresh_), a("worst", worst_);
-        column_.visit_scratch(a);
+        a.each("bench", benches_, [](auto& inner, Bench& bench) {
+            inner("left", bench.left), inner("right", bench.right), inner("prefix", bench.prefix);
+            inner("passing", bench.passing);
+            bench.column.visit_scratch(inner);
+        });
     }
 
 private:
+    struct Bench {      // of each thread
+        Column column;  // of the feature that is looked at
+        Lines<double> left, right, prefix;
+        std::vector<std::int32_t> passing;
+    };
     struct Fresh {
         double score;
         std::int32_t feature;
@@ -181,21 +193,29 @@ private:
         rule_.f->measure(shape_, gradients_, all_.data(), n, n_, sums_.data());
         group_by_feature(store);
         buckets_.resize(schema_->n_features);
-        prefix_.resize(static_cast<std::size_t>(kMostBuckets + 2) * rule_.size);
-        for (int j = 0; j < schema_->n_features; j++) {
-            const std::int32_t *begin = order_.data() + group_[j], *end = order_.data() + group_[j + 1];
-            load(j);
-            if (schema_->is_categorical[j]) {
-                sum_equal_to_all(store, begin, end, into(sums));
-            } else {
-                rule_.f->sum_buckets(shape_, gradients_, all_.data(), n, rule_.step, column_.places.data(), buckets_[j],
-                                     prefix_.data());
-                sum_left_of_all(store, buckets_[j], begin, end, prefix_.data(), into(sums));
-            }
+        const double work = n_ * (3.0 + 0.24 * rule_.size);  // nanoseconds, roughly
+        Threads::all().run_ranges(n_threads_, schema_->n_features, 1, work,
+                                  [&](std::size_t first, std::size_t last, int who) {
+                                      for (int j = static_cast<int>(first); j < static_cast<int>(last); j++)
+                                          sum_left_of_feature(benches_[who], store, j, n, sums);
+                                  });
+    }
+    void sum_left_of_feature(Bench& bench, const Candidates& store, int j, double n, CandidateSums& sums) {
+        const std::int32_t *begin = order_.data() + group_[j], *end = order_.data() + group_[j + 1];
+        bench.prefix.resize(static_cast<std::size_t>(kMostBuckets + 2) * rule_.size);
+        load(bench, j);
+        if (schema_->is_categorical[j]) {
+            sum_equal_to_all(bench, store, begin, end, into(sums));
+        } else {
+            rule_.f->sum_buckets(shape_, gradients_, all_.data(), n, rule_.step, bench.column.places.data(), buckets_[j],
+                                 bench.prefix.data());
+            sum_left_of_all(bench, store, buckets_[j], begin, end, bench.prefix.data(), into(sums));
         }
     }
     // Reads a feature's values; all of them in columns would fill the cache that the inputs need.
-    void load(int j) { column_.fill(*rule_.f, raw_, schema_->n_features, gradients_.rows, n_, j, buckets_[j]); }
+    void load(Bench& bench, int j) {
+        bench.column.fill(*rule_.f, raw_, schema_->n_features, gradients_.rows, n_, j, buckets_[j]);
+    }
     // order_[group_[j] .. group_[j + 1]): the candidates of feature j by value.
     void group_by_feature(const Candidates& store) {
         group_.assign(schema_->n_features + 2, 0);
@@ -210,55 +230,56 @@ private:
     // Sums the rows to the left of candidates of the loaded feature, given by ascending value; `prefix` has the sums before
     // each bucket, if they are known.
     template <class Take>
-    void sum_left_of_all(const Candidates& store, const Buckets& buckets, const std::int32_t* first,
+    void sum_left_of_all(Bench& bench, const Candidates& store, const Buckets& buckets, const std::int32_t* first,
                          const std::int32_t* last, const double* prefix, Take&& take) {
         int bucket = -1, next = 0;
         RowSums sums = {};
-        left_.assign(rule_.size, 0.0);
+        bench.left.assign(rule_.size, 0.0);
         for (const std::int32_t* k = first; k < last; k++) {
             const double value = store.value[*k];
-            if (!(value >= column_.low())) continue;
-            const int own = value >= column_.high() ? buckets.n : column_.bucket_of(value);
+            if (!(value >= bench.column.low())) continue;
+            const int own = value >= bench.column.high() ? buckets.n : bench.column.bucket_of(value);
             if (own != bucket) {
                 bucket = own;
                 if (prefix) {
-                    std::copy_n(prefix + static_cast<long>(bucket) * rule_.size, rule_.size, left_.data());
+                    std::copy_n(prefix + static_cast<long>(bucket) * rule_.size, rule_.size, bench.left.data());
                 } else {
-                    add_places(next, buckets.begin[bucket], left_.data());
+                    add_places(bench, next, buckets.begin[bucket], bench.left.data());
                 }
                 next = buckets.begin[bucket];
                 sums = {buckets.rows[bucket], buckets.loss[bucket], 0.0, 0.0};
-                column_.sort(next, buckets.begin[bucket + 1]);
+                bench.column.sort(next, buckets.begin[bucket + 1]);
             }
             const int begin = next;
-            for (; next < buckets.begin[bucket + 1] && column_.value(next) <= value; next++) {
-                sums.n += sums_[column_.places[next]].n;
-                sums.loss += sums_[column_.places[next]].loss;
+            for (; next < buckets.begin[bucket + 1] && bench.column.value(next) <= value; next++) {
+                sums.n += sums_[bench.column.places[next]].n;
+                sums.loss += sums_[bench.column.places[next]].loss;
             }
-            add_places(begin, next, left_.data());
-            take(*k, sums, left_.data());
+            add_places(bench, begin, next, bench.left.data());
+            take(*k, sums, bench.left.data());
         }
     }
     // The same for a categorical feature.
     template <class Take>
-    void sum_equal_to_all(const Candidates& store, const std::int32_t* first, const std::int32_t* last, Take&& take) {
+    void sum_equal_to_all(Bench& bench, const Candidates& store, const std::int32_t* first, const std::int32_t* last,
+                          Take&& take) {
         for (const std::int32_t* k = first; k < last; k++) {
             RowSums sums = {};
-            passing_.clear();
+            bench.passing.clear();
             for (int i = 0; i < n_; i++) {
-                if (column_.values[i] != store.value[*k]) continue;
-                passing_.push_back(i);
+                if (bench.column.values[i] != store.value[*k]) continue;
+                bench.passing.push_back(i);
                 sums.n += sums_[i].n;
                 sums.loss += sums_[i].loss;
             }
-            left_.assign(rule_.size, 0.0);
-            const int n_passing = static_cast<int>(passing_.size());
-            rule_.f->add_gradients(shape_, gradients_, passing_.data(), n_passing, left_.data());
-            take(*k, sums, left_.data());
+            bench.left.assign(rule_.size, 0.0);
+            const int n_passing = static_cast<int>(bench.passing.size());
+            rule_.f->add_gradients(shape_, gradients_, bench.passing.data(), n_passing, bench.left.data());
+            take(*k, sums, bench.left.data());
         }
     }
-    void add_places(int begin, int end, double* sum) const {
-        rule_.f->add_gradients(shape_, gradients_, column_.places.data() + begin, end - begin, sum);
+    void add_places(const Bench& bench, int begin, int end, double* sum) const {
+        rule_.f->add_gradients(shape_, gradients_, bench.column.places.data() + begin, end - begin, sum);
     }
     // ---------------------------------------------------------------- a batch: new candidates
     // First what is known already, then the features that may bring most: both raise the bar for looking into buckets.
@@ -279,7 +300,7 @@ private:
         std::sort(promising_.begin(), promising_.end(), std::greater<>());
         for (const auto& [most, j] : promising_) {
             if (most < bar()) break;
-            load(j);
+            load(benches_[0], j);
             if (schema_->is_categorical[j]) {
                 propose_levels(store, j, n);
             } else {
@@ -289,65 +310,68 @@ private:
     }
     void propose_levels(const Candidates& store, int j, double n) {
         const int n_present = buckets_[j].begin[buckets_[j].n];
-        column_.sort(0, n_present);
+        Bench& bench = benches_[0];
+        bench.column.sort(0, n_present);
         for (int begin = 0, end; begin < n_present; begin = end) {
             double n_left = 0.0, left_norm, right_norm;
-            for (end = begin; end < n_present && column_.value(end) == column_.value(begin); end++)
-                n_left += sums_[column_.places[end]].n;
-            left_.assign(rule_.size, 0.0);
-            add_places(begin, end, left_.data());
-            rule_.f->norms(left_.data(), all_.data(), rule_.size, &left_norm, &right_norm);
-            offer(store, rule_.gain(left_norm, right_norm, n_left, n), j, column_.value(begin));
+            for (end = begin; end < n_present && bench.column.value(end) == bench.column.value(begin); end++)
+                n_left += sums_[bench.column.places[end]].n;
+            bench.left.assign(rule_.size, 0.0);
+            add_places(bench, begin, end, bench.left.data());
+            rule_.f->norms(bench.left.data(), all_.data(), rule_.size, &left_norm, &right_norm);
+            offer(store, rule_.gain(left_norm, right_norm, n_left, n), j, bench.column.value(begin));
         }
     }
     // The largest value of each bucket; that of all leaves nothing on the right, and counts only if it is the only one.
     void propose_borders(const Candidates& store, int j, double n) {
         const Buckets& buckets = buckets_[j];
+        Bench& bench = benches_[0];
         bool is_loaded = false;
         for (int b = 0; b < buckets.n; b++) {
             const double gain = rule_.gain(buckets.left_norm[b + 1], buckets.right_norm[b + 1], buckets.rows[b + 1], n);
             if (rank(gain) < bar()) continue;
-            if (!is_loaded) load(j);
+            if (!is_loaded) load(bench, j);
             is_loaded = true;
-            if (b + 1 == buckets.n && column_.low() != column_.high()) break;
-            double value = column_.value(buckets.begin[b]);
-            for (int i = buckets.begin[b] + 1; i < buckets.begin[b + 1]; i++) value = std::max(value, column_.value(i));
+            if (b + 1 == buckets.n && bench.column.low() != bench.column.high()) break;
+            double value = bench.column.value(buckets.begin[b]);
+            for (int i = buckets.begin[b] + 1; i < buckets.begin[b + 1]; i++) value = std::max(value, bench.column.value(i));
             offer(store, gain, j, value);
         }
     }
     // The values inside buckets that may be good enough.
     void propose_values(const Candidates& store, int j, double n) {
         const Buckets& buckets = buckets_[j];
-        int summed = 0;  // left_ is the sum of the places before
-        left_.assign(rule_.size, 0.0);
+        Bench& bench = benches_[0];
+        int summed = 0;  // left is the sum of the places before
+        bench.left.assign(rule_.size, 0.0);
         for (int b = 0; b < buckets.n; b++) {
             const int begin = buckets.begin[b], end = buckets.begin[b + 1];
             if (buckets.bound[b] < bar()) continue;
-            column_.sort(begin, end);
-            seek(summed, begin);
+            bench.column.sort(begin, end);
+            seek(bench, summed, begin);
             left_norms_.resize(end - begin);
             right_norms_.resize(end - begin);
-            rule_.f->scan(shape_, gradients_, all_.data(), column_.places.data() + begin, end - begin, left_.data(),
-                          left_norms_.data(), right_norms_.data());
+            rule_.f->scan(shape_, gradients_, all_.data(), bench.column.places.data() + begin, end - begin,
+                          bench.left.data(), left_norms_.data(), right_norms_.data());
             summed = end;
             double n_left = buckets.rows[b];
             for (int i = begin; i + 1 < end; i++) {
-                n_left += sums_[column_.places[i]].n;
-                if (column_.value(i) == column_.value(i + 1)) continue;
+                n_left += sums_[bench.column.places[i]].n;
+                if (bench.column.value(i) == bench.column.value(i + 1)) continue;
                 const double gain = rule_.gain(left_norms_[i - begin], right_norms_[i - begin], n_left, n);
-                offer(store, gain, j, column_.value(i));
+                offer(store, gain, j, bench.column.value(i));
             }
         }
     }
-    // left_ becomes the sum of the places before `end`: from where it is, or from all, whichever is nearer.
-    void seek(int summed, int end) {
+    // left becomes the sum of the places before `end`: from where it is, or from all, whichever is nearer.
+    void seek(Bench& bench, int summed, int end) {
         if (end - summed <= n_ - end) {
-            add_places(summed, end, left_.data());
+            add_places(bench, summed, end, bench.left.data());
             return;
         }
-        right_.assign(rule_.size, 0.0);
-        add_places(end, n_, right_.data());
-        for (int c = 0; c < rule_.size; c++) left_[c] = all_[c] - right_[c];
+        bench.right.assign(rule_.size, 0.0);
+        add_places(bench, end, n_, bench.right.data());
+        for (int c = 0; c < rule_.size; c++) bench.left[c] = all_[c] - bench.right[c];
     }
 
     // ---------------------------------------------------------------- who gets in
@@ -395,14 +419,15 @@ private:
             return std::pair(store.feature[a], store.value[a]) < std::pair(store.feature[b], store.value[b]);
         });
         const std::int32_t* const end = admitted_.data() + admitted_.size();
+        Bench& bench = benches_[0];
         for (const std::int32_t *first = admitted_.data(), *last; first < end; first = last) {
             const int j = store.feature[*first];
             last = std::find_if(first, end, [&](int k) { return store.feature[k] != j; });
-            load(j);
+            load(bench, j);
             if (schema_->is_categorical[j]) {
-                sum_equal_to_all(store, first, last, into(store));
+                sum_equal_to_all(bench, store, first, last, into(store));
             } else {
-                sum_left_of_all(store, buckets_[j], first, last, nullptr, into(store));
+                sum_left_of_all(bench, store, buckets_[j], first, last, nullptr, into(store));
             }
         }
     }
@@ -412,14 +437,14 @@ private:
     const Schema* schema_ = nullptr;
     const double* raw_ = nullptr;  // the chunk's rows
     Gradients gradients_ = {};
-    int n_ = 0, room_ = 0, budget_ = 0;
+    int n_ = 0, n_threads_ = 1, room_ = 0, budget_ = 0;
     double norm_ = 0.0;  // of a single row's gradient, squared
     std::vector<RowSums> sums_;
-    Lines<double> all_, left_, right_, prefix_;
+    Lines<double> all_;
     std::vector<double> residual_, left_norms_, right_norms_;
-    std::vector<std::int32_t> group_, order_, admitted_, passing_;
+    std::vector<std::int32_t> group_, order_, admitted_;
     std::vector<std::uint8_t> is_stored_;
-    Column column_;                                  // of the feature that is looked at
+    std::vector<Bench> benches_;
     std::vector<Buckets> buckets_;                   // of all features
     std::vector<std::pair<double, int>> promising_;  // features by what they may bring
     std::vector<Fresh> fresh_;                       // the new candidates that get in, best first

@@ -52,7 +52,8 @@ public:
     };
     struct Scratch {
         CandidateStep step;
-        bool may_wait = true;  // a single row, until it is needed
+        bool may_wait = false;  // a single row, until it is needed
+        int n_threads = 1;
         template <class Archive>
         void visit_scratch(Archive& a) {
             step.visit_scratch(a);
@@ -67,12 +68,14 @@ public:
     }
     void enlist(Step&, int, const Pupil&) const {}
     void enlist_last(Step&) const {}
-    void make_scratch(const Step&, Scratch& scratch, bool may_wait) const { scratch.may_wait = may_wait; }
     void add_to(Fingerprint& print) const {
         for (const Candidates& store : stores)
             for (int k = 0; k < store.n(); k++) print.add(std::int64_t{store.feature[k]}), print.add(store.value[k]);
     }
-    void make_room(const Step&, Part&) {}
+    void make_room(const Step&, int n_threads, Scratch& scratch, Part&) {
+        scratch.may_wait = true;
+        scratch.n_threads = n_threads;
+    }
     // Sums from elsewhere must be those of this node.
     void make_room_for(int node, const Part& part) {
         const CandidateSums& sums = part.sums;
@@ -83,10 +86,15 @@ public:
     }
     void accumulate(Step& step, Scratch& scratch, const Stop& stop, const Visit& visit, const Forward& before,
                     Part& part) const {
-        scratch.step.begin(tree_.f, tree_.shape, tree_.table->schema, step.chunk, visit, before, rates.gain_step);
+        scratch.step.begin(tree_.f, tree_.shape, tree_.table->schema, step.chunk, visit, before, rates.gain_step,
+                           scratch.n_threads);
         scratch.step.accumulate(stores[stop.node], scratch.may_wait, part.sums);
     }
     void accumulate_last(Step&, Whole&) const {}
+    void accumulate_grid(const Step&, const Stop&, Part&) const {}  // there are none
+    void absorb_grid(int, Part&) {}
+    void learn_grid(const Step&, const Stop&, const Features&, Scratch&, int) {}
+    double grid_work(int) const { return 0.0; }
     Fade fade_after(double) const { return {}; }
     // The node's sums have the step's rows already.
     void absorb(int node, const Fade&, const NodeSums& sums, Part& part) {

@@ -31,6 +31,10 @@ inline int list_active(const double* inputs, int n, std::int32_t* list) {
     return count;
 }
 
+struct Features {  // those from `begin` on, before `end`
+    int begin, end;
+};
+
 // Rows as they are given: the first `width` values of each, what they hold of sparse features, and what is to be learnt.
 struct Given {
     const double* X;
@@ -89,13 +93,15 @@ public:
             steps[i] = std::min(weights[i], 1.0);
         }
     }
-    // Computes the inputs of the simple models from the raw values, and if it is wanted, which of them are not 0.
-    void scale(const Functions& f, const Table& table, int stride, bool lists_active) {
-        table.fill_inputs(f, raw.data(), n, stride, inputs.data());
-        for (int i = 0; i < n && lists_active; i++) {
-            const double* z = inputs.data() + static_cast<long>(i) * stride;
-            n_active[i] = list_active(z, table.n_columns(), active.data() + static_cast<long>(i) * stride);
-        }
+    // Computes the inputs of the simple models from the raw values of some rows, and if it is wanted, which are not 0.
+    void scale(const Functions& f, const Table& table, int stride, bool lists_active, int begin, int end) {
+        const auto of = [stride](auto& values, int row) { return values.data() + static_cast<long>(row) * stride; };
+        table.fill_inputs(f, raw_row(begin, table.n_features()), end - begin, stride, of(inputs, begin));
+        for (int i = begin; i < end && lists_active; i++)
+            n_active[i] = list_active(of(inputs, i), table.n_columns(), of(active, i));
+    }
+    // The inputs of sparse features, when those of all rows are there.
+    void scale_sparse(const Table& table, int stride) {
         if (!has_sparse()) return;
         sparse.scale(table.sparse);
         sketch(stride);

@@ -171,11 +171,12 @@ struct Grid {
             }
         }
     }
-    // What the rows of a visit add; there is room for it in `sums` and `values`.
+    // What the rows of a visit add to the slots of some features; there is room for it in `sums` and `values`. Before the
+    // edges are chosen, these are all features.
     void accumulate(const Functions& f, const Shape& shape, const Table& table, const Chunk& chunk, const Visit& visit,
-                    const double* residual, std::vector<double>& values, GridRows& sums) const {
+                    const double* residual, const Features& some, std::vector<double>& values, GridRows& sums) const {
         const int m = table.n_features();
-        sums.resize(visit.n, shape.size(), m, is_ready());
+        sums.resize(visit.n, shape.size(), some.end - some.begin, is_ready());
         if (visit.n == 0) return;
         if (!is_ready()) {
             for (int i = 0; i < visit.n; i++)
@@ -184,9 +185,10 @@ struct Grid {
         }
         f.gradients_single(shape, chunk.grid_rows(), visit, residual, sums.gradients.data());
         for (int i = 0; i < visit.n; i++) sums.weights[i] = chunk.weights[visit.rows[i]];
-        for (int j = 0; j < m; j++) {
+        std::int32_t* slots = sums.slots.data();
+        for (int j = some.begin; j < some.end; j++, slots += visit.n) {
             for (int i = 0; i < visit.n; i++) values[i] = chunk.raw_row(visit.rows[i], m)[j];
-            slots_of(f, table.schema, j, values.data(), visit.n, sums.slots.data() + static_cast<long>(j) * visit.n);
+            slots_of(f, table.schema, j, values.data(), visit.n, slots);
         }
     }
     // Throws unless such sums can be for this grid.
@@ -201,13 +203,14 @@ struct Grid {
         }
         if (!is_sound) throw std::invalid_argument("the sums do not fit the node's grid");
     }
-    // There is room for first rows: make_room_for().
-    void absorb(const Functions& f, const Shape& shape, GridRows& sums, int n_features, int limit) {
+    // Features that come one by one do not touch each other; the first brings the gradient of all rows. There is room for
+    // first rows: make_room_for().
+    void absorb(const Functions& f, const Shape& shape, GridRows& sums, const Features& some, int limit) {
         if (!is_ready()) {
             const int n_more = std::min(sums.n, limit - n_first_rows);
             if (n_more <= 0) return;
             first_rows.insert(first_rows.end(), sums.first_rows.begin(),
-                              sums.first_rows.begin() + static_cast<long>(n_more) * n_features);
+                              sums.first_rows.begin() + static_cast<long>(n_more) * some.end);
             n_first_rows += n_more;
             return;
         }
@@ -218,9 +221,10 @@ struct Grid {
             for (float& g : sums.gradients) g *= single;
         }
         const float* gradient = sums.gradients.data();
-        for (int i = 0; i < sums.n; i++) f.add_mixed(total.data(), gradient + static_cast<long>(i) * size, size);
-        for (int j = 0; j < n_features; j++) {
-            const std::int32_t* slots = sums.slots.data() + static_cast<long>(j) * sums.n;
+        for (int i = 0; i < sums.n && some.begin == 0; i++)
+            f.add_mixed(total.data(), gradient + static_cast<long>(i) * size, size);
+        const std::int32_t* slots = sums.slots.data();
+        for (int j = some.begin; j < some.end; j++, slots += sums.n) {
             for (int i = 0; i < sums.n; i++) {
                 const int slot = first_slot[j] + slots[i];
                 counts[slot] += sums.weights[i] * inverse;

@@ -17,6 +17,7 @@
 #include "candidate_store.hpp"
 #include "loss_tree.hpp"
 #include "step.hpp"
+#include "tasks.hpp"
 #include "trials.hpp"
 
 namespace driftree {
@@ -113,17 +114,19 @@ public:
 
     // All memory is made before the first number changes (but for the paper's candidate store, which stays sound if its
     // memory runs out in mid-step). One node after the other is summed and absorbed, so that its sums need no more room
-    // than one node's.
+    // than one node's. Grids take the rows when the models do, by as many threads.
     void learn(const Given& given, int n) {
         due_.clear();
         if (n == 0) return;
+        const int n_threads = this->n_threads;  // may change meanwhile
+        if (n_threads > 1 && had_help_) Threads::all().wake(n_threads - 1);
         if (n_rows == 0 && shape.stride != padded(shape.columns))  // the first rows' columns are known
             reshape({shape.columns, padded(shape.columns), shape.outputs}, 0);
         evidence.begin_step();
         read(step_, given, n);
         if constexpr (Kind::kHasSparse) step_.make_sparse_room(models, shape);
-        evidence.make_scratch(step_, scratch_, true);  // a single row may wait
-        evidence.make_room(step_, part_.evidence);
+        evidence.make_room(step_, n_threads, scratch_, part_.evidence);
+        tasks_.reserve(n_threads, step_.n_stops, step_.lessons.size());
         part_.node.class_rows.reserve(n_classes);
         due_.reserve(step_.n_stops);
         make_scale_room();
@@ -132,13 +135,11 @@ public:
         scale_targets(step_);
         step_.chunk.learn_sparse(table->sparse);
         update_table();
-        step_.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
-        step_.fill_sparse();
-        step_.fill_bends(models, *table);
+        scale(step_, n_threads);
         for (int i = 0; i < n; i++) clock += step_.chunk.weights[i];
         n_rows = std::min(n_rows + n, kMostRows);
         n_steps = std::min(n_steps + 1, n_rows);
-        judge(step_);
+        judge(step_, n_threads);
         keep_finite(step_);
         if (!has_labels()) learn_reaches(step_);
         if constexpr (Kind::kHasSparse) learn_energy(step_);
@@ -149,7 +150,7 @@ public:
         }
         evidence.accumulate_last(step_, whole_);
         evidence.absorb_last(whole_);
-        train(step_);
+        train(step_, n_threads);
         if constexpr (Kind::kHasSparse) step_.keep_sparse(models, shape);
         for (int s = step_.n_stops - 1; s >= 0; s--)
             if (is_due(step_.stops[s].node)) due_.push_back(step_.stops[s].node);
@@ -164,13 +165,14 @@ public:
         Step step;
         typename Evidence::Scratch scratch;
         read(step, given, n);
-        evidence.make_scratch(step, scratch, false);
         scale_targets(step);
-        step.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
-        step.fill_sparse();
-        step.fill_bends(models, *table);
-        judge(step);
-        for (int s = step.n_stops - 1; s >= 0; s--) accumulate(step, scratch, step.stops[s], sums.parts.emplace_back());
+        scale(step, 1);
+        judge(step, 1);
+        for (int s = step.n_stops - 1; s >= 0; s--) {
+            Part& part = sums.parts.emplace_back();
+            accumulate(step, scratch, step.stops[s], part);
+            evidence.accumulate_grid(step, step.stops[s], part.evidence);
+        }
         evidence.accumulate_last(step, sums.whole);
         for (int i = 0; i < n; i++) sums.weight += step.chunk.weights[i];
         sums.n_rows = n;
@@ -192,7 +194,10 @@ public:
         clock += sums.weight;
         n_rows = std::min(n_rows + sums.n_rows, kMostRows);
         n_steps = std::min(n_steps + sums.n_steps, n_rows);
-        for (Part& part : sums.parts) absorb(part);
+        for (Part& part : sums.parts) {
+            absorb(part);
+            evidence.absorb_grid(part.node.node, part.evidence);
+        }
         evidence.absorb_last(sums.whole);
         for (const Part& part : sums.parts)
             if (is_due(part.node.node)) due_.push_back(part.node.node);
@@ -359,6 +364,7 @@ public:
         if constexpr (Archive::kMeasures) {
             step_.visit_scratch(a);
             scratch_.visit_scratch(a);
+            tasks_.visit_scratch(a);
             part_.node.visit(a);
             part_.evidence.visit(a);
             a("due", due_);
@@ -400,6 +406,7 @@ private:
             stop.stands_for = evidence.stands_for(stop.node);
             Pupil& pupil = step.add_pupil(nodes[stop.node].model);
             evidence.choose_rows(step, stop.rows, stop.stands_for, pupil.rows);
+            stop.pupil = pupil.rows.empty() ? nullptr : &pupil;
             if (pupil.rows.empty()) {
                 step.n_pupils--;
             } else {
@@ -508,8 +515,31 @@ private:
     void scale_targets(Step& step) const {
         for (int i = 0; i < step.chunk.n && !has_labels(); i++) step.chunk.targets[i] = target.scaled(step.chunk.targets[i]);
     }
+    // Computes the inputs of all models.
+    void scale(Step& step, int n_threads) const {
+        double work = 20.0 + 2.0 * shape.columns;
+        for (int i = 0; i < step.n_pupils && n_threads > 1; i++)
+            if (!step.pupils[i]->lender) work += 2.0 * step.lessons[i].shape.columns - 2.0 * shape.columns;
+        Threads::all().run_ranges(n_threads, step.chunk.n, 8, work, [&](std::size_t first, std::size_t last, int) {
+            const int begin = static_cast<int>(first), end = static_cast<int>(last);
+            step.chunk.scale(f, *table, shape.stride, Kind::kListsActive, begin, end);
+            step.fill_bends(models, *table, begin, end);
+        });
+        step.chunk.scale_sparse(*table, shape.stride);
+        step.fill_sparse();
+    }
     // What all models say of their rows before they learn them.
-    void judge(Step& step) const { Kind::forward(f, loss, shape, rows_of(step), step.lessons); }
+    void judge(Step& step, int n_threads) const {
+        const Rows rows = rows_of(step);
+        const Lesson* lessons = step.lessons.data();
+        double work = 0.0;
+        for (int i = 0; i < step.n_pupils && n_threads > 1; i++)
+            work += lessons[i].visit.n * (10.0 + 0.4 * lessons[i].shape.size());
+        Threads::all().run_ranges(n_threads, step.n_pupils, 1, work / std::max(step.n_pupils, 1),
+                                  [&](std::size_t begin, std::size_t end, int) {
+                                      Kind::forward(f, loss, shape, rows, {lessons + begin, lessons + end});
+                                  });
+    }
     Rows rows_of(const Step& step) const {
         Rows rows = step.chunk.rows();
         rows.levels = settings.quantiles.data();
@@ -553,9 +583,46 @@ private:
         if (!nodes[sums.node].is_leaf()) record.recent = fade.keep_recent * record.recent + (sums.own - sums.subtree);
         evidence.absorb(sums.node, fade, sums, part.evidence);
     }
-    void train(Step& step) {
+    void train(Step& step, int n_threads) {
         step.sort_lessons();
-        Kind::learn(f, loss, shape, rows_of(step), step.lessons, models.rates, evidence.spares());
+        const Rows rows = rows_of(step);
+        const int m = table->n_features();
+        const auto teach = [&](int begin, int end) {
+            const Lesson* lessons = step.lessons.data();
+            Kind::learn(f, loss, shape, rows, {lessons + begin, lessons + end}, models.rates, evidence.spares());
+        };
+        had_help_ = n_threads > 1 && plan(step, n_threads);
+        if (had_help_) {
+            Threads::all().run(n_threads, static_cast<int>(tasks_.all.size()), [&](int i, int who) {
+                const StepTask& task = tasks_.all[i];
+                if (task.stop < 0) {
+                    teach(task.begin, task.end);
+                } else {
+                    evidence.learn_grid(step, step.stops[task.stop], {task.begin, task.end}, scratch_, who);
+                }
+            });
+            return;
+        }
+        for (int s = step.n_stops - 1; s >= 0; s--)
+            if (step.stops[s].pupil) evidence.learn_grid(step, step.stops[s], {0, m}, scratch_, 0);
+        teach(0, step.n_pupils);
+    }
+    // Cuts what is to be learnt into tasks, and tells whether several threads pay.
+    bool plan(const Step& step, int n_threads) {
+        const auto work_of = [&](int i) {
+            const Lesson& lesson = step.lessons[i];
+            return lesson.visit.n * Kind::learning_work(lesson.shape);
+        };
+        double work = 0.0;
+        for (int i = 0; i < step.n_pupils; i++) work += work_of(i);
+        tasks_.all.clear();
+        tasks_.add_lessons(step.n_pupils, work / n_threads, work_of);
+        for (int s = 0; s < step.n_stops; s++) {
+            const Stop& stop = step.stops[s];
+            const int m = table->n_features();
+            if (stop.pupil) tasks_.add_features(s, n_threads, m, stop.pupil->visit().n * m * evidence.grid_work(stop.node));
+        }
+        return tasks_.pay(n_threads);
     }
     // A model whose loss is no number can only have come from a file. It starts again, and pays for these rows what one
     // that knows nothing pays.
@@ -584,6 +651,7 @@ private:
     void drop_scratch() {
         step_ = {};
         scratch_ = {};
+        tasks_ = {};
         part_ = {};
     }
 
@@ -661,6 +729,8 @@ private:
 
     Step step_;
     typename Evidence::Scratch scratch_;
+    StepTasks tasks_;
+    bool had_help_ = false;  // in the last step
     Part part_;
     typename Evidence::Whole whole_;
     std::vector<std::int32_t> due_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -98,13 +99,15 @@ struct Sgd {
         convert_weights(s, model.numbers.data(), to, levels);
     }
     static void forward(const Functions& f, LossKind loss, const Shape& s, const Rows& rows,
-                        const std::vector<Lesson>& lessons) {
+                        std::span<const Lesson> lessons) {
         f.sgd[loss].forward(s, rows, lessons.data(), static_cast<int>(lessons.size()));
     }
-    static void learn(const Functions& f, LossKind loss, const Shape& s, const Rows& rows,
-                      const std::vector<Lesson>& lessons, const Rates& rates, bool) {
+    static void learn(const Functions& f, LossKind loss, const Shape& s, const Rows& rows, std::span<const Lesson> lessons,
+                      const Rates& rates, bool) {
         f.sgd[loss].learn(s, rows, lessons.data(), static_cast<int>(lessons.size()), rates);
     }
+    // Nanoseconds that a row costs a model, roughly.
+    static double learning_work(const Shape& s) { return 35.0 + 0.2 * s.size(); }
     static void weights(const Functions&, const Shape& s, const Model& model, double* out) {
         std::copy_n(model.numbers.data(), s.size(), out);
     }
@@ -206,14 +209,14 @@ struct Blend {
         convert_matrix(s, parts, column, factor, shift);
         parts.state->trace += parts.state->scale * (trace_of(s, parts) - before);
     }
-    static void forward(const Functions& f, LossKind loss, const Shape&, const Rows& rows,
-                        const std::vector<Lesson>& lessons) {
+    static void forward(const Functions& f, LossKind loss, const Shape&, const Rows& rows, std::span<const Lesson> lessons) {
         f.blend[loss].forward(rows, lessons.data(), static_cast<int>(lessons.size()));
     }
-    static void learn(const Functions& f, LossKind loss, const Shape&, const Rows& rows, const std::vector<Lesson>& lessons,
+    static void learn(const Functions& f, LossKind loss, const Shape&, const Rows& rows, std::span<const Lesson> lessons,
                       const Rates& rates, bool spares) {
         f.blend[loss].learn(rows, lessons.data(), static_cast<int>(lessons.size()), rates, spares);
     }
+    static double learning_work(const Shape& s) { return 50.0 + 1.5 * s.size() + 0.1 * s.stride * s.stride; }
     static void weights(const Functions& f, const Shape& s, const Model& model, double* out) {
         f.blend_weights(s, model.memory(), out);
     }

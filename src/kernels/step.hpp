@@ -12,10 +12,12 @@
 
 namespace driftree {
 
+struct Pupil;
 struct Stop {  // the rows of this step at one node
     int node;
     std::vector<std::int32_t> rows;
-    double stands_for;  // how many rows each row that the node looks at counts for
+    double stands_for;   // how many rows each row that the node looks at counts for
+    const Pupil* pupil;  // the node's model and those rows; or none
 };
 
 struct Pupil {  // a model that learns in this step
@@ -148,15 +150,17 @@ struct Step {  // kept between steps for its memory
             }
         }
     }
-    // The inputs of models with bends, once those of all are there.
+    // The inputs of models with bends of some rows, once those of all models are there.
     template <class Kind>
-    void fill_bends(const Models<Kind>& models, const Table& table) {
+    void fill_bends(const Models<Kind>& models, const Table& table, int begin, int end) {
         for (int i = 0; has_bends_ && i < n_pupils; i++) {
             Pupil& pupil = *pupils[i];
             const Model& model = models[pupil.model];
             if (model.bends.n() == 0 || pupil.lender) continue;
             const int stride = lessons[i].shape.stride, plain = static_cast<int>(chunk.inputs.size()) / chunk.n;
-            for (std::size_t line = 0; line < pupil.rows.size(); line++) {
+            const auto place_of = [&](int row) { return std::lower_bound(pupil.rows.begin(), pupil.rows.end(), row); };
+            const auto last = place_of(end) - pupil.rows.begin();
+            for (auto line = place_of(begin) - pupil.rows.begin(); line < last; line++) {
                 const int row = pupil.rows[line];
                 const std::size_t first = pupil.first_input + line * stride;
                 double* inputs = bent.values.data() + first;

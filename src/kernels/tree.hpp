@@ -4,6 +4,7 @@
 // needs, and only then changes anything: after an exception the tree is what it was.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -42,7 +43,8 @@ public:
     std::int64_t n_rows = 0;
     int most_sparse = 0;  // sparse features that may have a name
     const Functions& f;
-    mutable Turns turns;  // one learns, or many predict
+    std::atomic<int> n_threads = 1;  // that may work on a call at the same time
+    mutable Turns turns;             // one learns, or many predict
 
     const Schema& schema() const { return table->schema; }
     // Of the gradients in grids: behind the columns, the sketch of sparse inputs.
@@ -107,6 +109,7 @@ public:
         }
     }
     int n_outputs() const { return shape.outputs; }
+    double predicting_work() const { return 30.0 + shape.size(); }  // nanoseconds of a row, roughly
     void probabilities_of(int leaf, const double* predictors, double* out) const {
         rules(loss_of_classes(n_classes)).read(loss_state(leaf), predictors, n_classes, out);
     }

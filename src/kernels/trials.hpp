@@ -16,6 +16,7 @@
 #include "grid.hpp"
 #include "loss_tree.hpp"
 #include "step.hpp"
+#include "threads.hpp"
 
 namespace driftree {
 
@@ -142,11 +143,18 @@ public:
             a("rival_loss", rival_loss), a("whole_seen", seen);
         }
     };
-    struct Scratch {
+    struct GridScratch {
         std::vector<double> values;
+        GridRows rows;
+    };
+    struct Scratch {
+        std::vector<GridScratch> grids;  // of each thread
         template <class Archive>
         void visit_scratch(Archive& a) {
-            a("grid_values", values);
+            a.each("thread", grids, [](auto& inner, GridScratch& one) {
+                inner("grid_values", one.values);
+                one.rows.visit(inner);
+            });
         }
     };
 
@@ -194,22 +202,28 @@ public:
         choose_rows(step, step.stops[0].rows, challenger_stands_for(), pupil.rows);
         if (pupil.rows.empty()) step.n_pupils--;
     }
-    void make_scratch(const Step& step, Scratch& scratch, bool) const { scratch.values.resize(step.chunk.n); }
     void add_to(Fingerprint& print) const {
         for (const Trial& trial : trials) print.add(trial.condition);
         for (const Grid& grid : grids) print.add(std::int64_t{grid.n_slots()});
         for (const BendTrial& trial : bend_trials) print.add(std::int64_t{trial.model});
     }
-    void make_room(const Step& step, Part& part) {
+    void make_room(const Step& step, int n_threads, Scratch& scratch, Part& part) {
         part.trials.reserve(rates.per_node);
+        if (std::ssize(scratch.grids) < n_threads) scratch.grids.resize(n_threads);
         const int m = tree_.table->n_features();
-        part.grid.reserve(step.chunk.n, tree_.grid_shape().size(), m, true);
+        int n_raw = 0;  // rows of a node that has no edges yet
         for (int s = 0; s < step.n_stops; s++) {
             Grid& grid = grids[step.stops[s].node];
             if (grid.is_ready()) continue;
             const int n = static_cast<int>(step.stops[s].rows.size());
             grid.make_room_for(n, m, rates.first_rows);
-            part.grid.reserve(n, tree_.grid_shape().size(), m, false);
+            n_raw = std::max(n_raw, n);
+        }
+        for (int who = 0; who < n_threads; who++) {
+            GridScratch& own = scratch.grids[who];
+            own.values.resize(step.chunk.n);
+            own.rows.reserve(step.chunk.n, tree_.grid_shape().size(), m, true);
+            if (n_raw > 0) own.rows.reserve(n_raw, tree_.grid_shape().size(), m, false);
         }
     }
     // The same for sums from elsewhere, if they can be for this node.
@@ -220,10 +234,8 @@ public:
         grids[node].check(part.grid, tree_.grid_shape(), tree_.table->n_features());
         grids[node].make_room_for(part.grid.n, tree_.table->n_features(), rates.first_rows);
     }
-    void accumulate(Step& step, Scratch& scratch, const Stop& stop, const Visit& visit, const Forward& before,
-                    Part& part) const {
-        grids[stop.node].accumulate(tree_.f, tree_.grid_shape(), *tree_.table, step.chunk, visit, before.residual,
-                                    scratch.values, part.grid);
+    // All but the grids.
+    void accumulate(Step& step, Scratch&, const Stop& stop, const Visit&, const Forward&, Part& part) const {
         for (int t = stop.node * rates.per_node; t < (stop.node + 1) * rates.per_node; t++) {
             if (trials[t].is_free()) continue;
             TrialSums& sums = part.trials.emplace_back();
@@ -252,6 +264,27 @@ public:
             part.bend_seen += weight;
         }
     }
+    // The grids: of a node that looks at any rows, some features at a time, each on any thread.
+    void accumulate_grid(const Step& step, const Stop& stop, const Features& some, std::vector<double>& values,
+                         GridRows& sums) const {
+        grids[stop.node].accumulate(tree_.f, tree_.grid_shape(), *tree_.table, step.chunk, stop.pupil->visit(),
+                                    stop.pupil->residual.data(), some, values, sums);
+    }
+    void accumulate_grid(const Step& step, const Stop& stop, Part& part) const {
+        std::vector<double> values(step.chunk.n);
+        if (stop.pupil) accumulate_grid(step, stop, {0, tree_.table->n_features()}, values, part.grid);
+    }
+    void absorb_grid(int node, const Features& some, GridRows& sums) {
+        grids[node].absorb(tree_.f, tree_.grid_shape(), sums, some, rates.first_rows);
+    }
+    void absorb_grid(int node, Part& part) { absorb_grid(node, {0, tree_.table->n_features()}, part.grid); }
+    void learn_grid(const Step& step, const Stop& stop, const Features& some, Scratch& scratch, int who) {
+        GridScratch& own = scratch.grids[who];
+        accumulate_grid(step, stop, some, own.values, own.rows);
+        absorb_grid(stop.node, some, own.rows);
+    }
+    // Nanoseconds that a row costs, roughly, by feature. Before there are edges, next to nothing.
+    double grid_work(int node) const { return grids[node].is_ready() ? 8.0 + 0.2 * tree_.grid_shape().size() : 0.0; }
     // After all nodes. With the floor a row costs at most -log of its least share, so no more is held against the link
     // without it.
     void accumulate_last(Step& step, Whole& sums) const {
@@ -281,7 +314,6 @@ public:
     }
     void absorb(int node, const Fade& fade, const NodeSums&, Part& part) {
         grids[node].fade(fade.keep);
-        grids[node].absorb(tree_.f, tree_.grid_shape(), part.grid, tree_.table->n_features(), rates.first_rows);
         NodeRecord& record = tree_.records[node];
         const double price = rates.split_price * rates.window * (1.0 - fade.keep), below = record.n_splits * price;
         record.subtree_loss += below;
@@ -452,27 +484,26 @@ public:
         grids[node].forget_gradients();
     }
     std::vector<BendProposal> bend_proposals(int node) const {
-        std::vector<BendProposal> found;
         const Table& table = *tree_.table;
-        if (!grids[node].is_ready()) return found;
-        for (int j = 0; j < table.n_features(); j++) {
-            if (table.schema.value_column[j] < 0 || table.scaler.is_indicator[j]) continue;
-            grids[node].add_bends(tree_.f, tree_.grid_shape(), table, j, found);
-        }
-        return found;
+        if (!grids[node].is_ready()) return {};
+        const double work = 10.0 * grids[node].n_slots() / std::max(table.n_features(), 1);
+        return by_feature<BendProposal>(work, [&](int j, std::vector<BendProposal>& found) {
+            if (table.schema.value_column[j] >= 0 && !table.scaler.is_indicator[j])
+                grids[node].add_bends(tree_.f, tree_.grid_shape(), table, j, found);
+        });
     }
     void choose_grid(int node, const std::vector<std::int32_t>& slots, std::vector<double> edges) {
         grids[node] = grids[node].chosen(slots, std::move(edges), tree_.f, tree_.grid_shape(), tree_.table->schema);
     }
     std::vector<Proposal> proposals(int node) const {
-        std::vector<Proposal> found;
-        if (!grids[node].is_ready()) return found;
-        for (int j = 0; j < tree_.table->n_features(); j++) {
+        const int m = tree_.table->n_features(), size = tree_.grid_shape().size();
+        if (!grids[node].is_ready()) return {};
+        const double work = (20.0 + 0.5 * size) * grids[node].n_slots() / std::max(m, 1);
+        return by_feature<Proposal>(work, [&](int j, std::vector<Proposal>& found) {
             const Proposal best = grids[node].best(tree_.f, tree_.grid_shape(), j, tree_.table->schema.is_categorical[j],
                                                    tree_.nodes[node].rows);
             if (best.slot >= 0) found.push_back(best);
-        }
-        return found;
+        });
     }
     // With two labels, or fewer as yet.
     void make_challenger() {
@@ -562,6 +593,18 @@ public:
     }
 
 private:
+    // What find(feature, found) finds, in the order of the features; `work` is that of one.
+    template <class Found, class Find>
+    std::vector<Found> by_feature(double work, const Find& find) const {
+        const int m = tree_.table->n_features();
+        std::vector<std::vector<Found>> parts(m);
+        Threads::all().run_ranges(tree_.n_threads, m, 1, work, [&](std::size_t begin, std::size_t end, int) {
+            for (std::size_t j = begin; j < end; j++) find(static_cast<int>(j), parts[j]);
+        });
+        std::vector<Found> all;
+        for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+        return all;
+    }
     // The sparse weights of a model on trial, with those that are still its source's.
     SparseWeights completed(int model, int source) const {
         const int width = SparseCell::width(tree_.shape.outputs);

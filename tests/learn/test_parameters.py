@@ -33,6 +33,7 @@ NUMBERS = {
     "candidates": ("from 1 to 1024", [1, 1024], [0, -3, 1025]),
     "replacement_rate": ("from 0 to 1", [0, 0.0, 1.0], [-0.1, 1.1, math.nan, math.inf]),
     "seed": ("from 0 to 2**64 - 1", [0, 2**63], [-1, 2**64, 10**30]),
+    "n_jobs": ("-1 for one per core", [1, 2, -1, -1000, None], [0, 1025, 10**30]),
 }
 FIMTDD_NUMBERS = {
     "learning_rate": NUMBERS["learning_rate"],
@@ -47,7 +48,7 @@ FIMTDD_NUMBERS = {
 TABLES = {DynamicModelTreeClassifier: NUMBERS, FIMTDDClassifier: FIMTDD_NUMBERS}
 WHOLE = [
     *("max_nodes", "max_depth", "bins", "trials", "max_bends", "candidates", "seed"),
-    *("max_features", "grace_period"),
+    *("max_features", "grace_period", "n_jobs"),
 ]
 NOT_NUMBERS = ["5", [5], True, 1j]
 MEASURED = ["evidence_window", "model_window", "bins", "trials", "max_bends", "absent"]
@@ -234,7 +235,7 @@ def test_every_parameter_is_checked_and_has_a_row_in_this_file():
     parameters = set(inspect.signature(DynamicModelTreeClassifier).parameters)
     assert parameters == {*NUMBERS, "setting", "keep_history", "categorical", "absent"}
     fields = {name for kind in SETTINGS.values() for name in kind.__dataclass_fields__}
-    assert fields == {*NUMBERS, "setting", "keep_history", "absent"}
+    assert fields == {*NUMBERS, "setting", "keep_history", "absent"} - {"n_jobs"}  # not the tree's
     parameters = set(inspect.signature(FIMTDDClassifier).parameters)
     assert parameters == {*FIMTDD_NUMBERS, "categorical"}
     assert set(FIMTDDParameters.__dataclass_fields__) == {*FIMTDD_NUMBERS}

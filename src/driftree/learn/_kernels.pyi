@@ -33,7 +33,7 @@ def instruction_set() -> str:
 def instruction_sets() -> list[str]:
     """Name those that the kernels were built for and this processor has, narrowest first."""
 
-def all_finite(X: NDArray[np.float64]) -> bool:
+def all_finite(X: NDArray[np.float64], n_threads: int = 1) -> bool:
     """Tell whether no number is missing or infinite."""
 
 def unquote(file: bytes, at: int) -> tuple[str, int] | None:
@@ -216,6 +216,8 @@ class _TreeEngine:
         """Grow to this many classes; fewer than there are is no change."""
 
     # ------------------------------------------------------------------ rows
+    n_threads: int
+    """That may work on a call at the same time; no part of the state."""
     def row_face(self, known: object) -> _RowFace:
         """Read dicts by the attributes of a record.
 

@@ -158,7 +158,7 @@ class Encoder:
             and X.shape[1] == len(known.names)
             and X.flags.c_contiguous
             and X.flags.aligned
-            and all_finite(X)
+            and all_finite(X, self.engine.n_threads)
         )
 
     def _own_names(self, X: Table) -> Sequence[Hashable]:

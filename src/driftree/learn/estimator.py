@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from driftree.learn import growth
 from driftree.learn.columns import Batch, News
+from driftree.learn.parameters import count_threads
 from driftree.learn.sparse import looks_sparse
 from driftree.learn.state import LearntState, undisturbed
 from driftree.learn.tables import SparseMatrix, check_rows, read_rows
@@ -77,6 +78,8 @@ class StreamEstimator(LearntState):
 
     FIT_ROWS: int | None = None
     """Rows that `fit` learns at a time; None is all of them."""
+    n_jobs: int | None = None
+    """Threads that work on a batch; not a parameter of all, nor in old pickles."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
@@ -239,9 +242,22 @@ class StreamEstimator(LearntState):
 
     def _own_tree(self, *, afresh: bool = False, is_sparse: bool = False) -> LearningTree:
         """Return the tree, or a new one; `_learn` keeps it when nothing can fail."""
-        if self._tree is not None and not afresh:
-            return self._tree
-        return self._new_tree(self._read_parameters(is_sparse=is_sparse), self.categorical)
+        tree = None if afresh else self._manned_tree
+        if tree is not None:
+            return tree
+        return self._manned(
+            self._new_tree(self._read_parameters(is_sparse=is_sparse), self.categorical)
+        )
+
+    @property
+    def _manned_tree(self) -> LearningTree | None:
+        """The tree; its kernels know how many threads may work on a batch."""
+        tree = self._tree
+        return None if tree is None else self._manned(tree)
+
+    def _manned(self, tree: LearningTree) -> LearningTree:
+        tree.engine.n_threads = count_threads(self.n_jobs)
+        return tree
 
     # ------------------------------------------------------------------ then commit, then steps
     def _learn(self, lesson: Lesson | None) -> None:
@@ -318,7 +334,7 @@ class StreamEstimator(LearntState):
 
     def _learn_ready(self, X: Any, y: Any) -> bool:
         """Learn arrays in which nothing is new, and say so; otherwise do nothing."""
-        tree = self._tree
+        tree = self._manned_tree
         if not self._is_ready(X, tree):
             return False
         assert tree is not None
@@ -330,12 +346,13 @@ class StreamEstimator(LearntState):
 
     # ------------------------------------------------------------------ rows to leaves
     def _encoded(self, X: Any) -> Batch:
-        if self._is_ready(X, self._tree):
+        tree = self._manned_tree
+        if self._is_ready(X, tree):
             return Batch(X, News())
         check_is_fitted(self)
-        assert self._tree is not None
+        assert tree is not None
         table, names, *_ = check_rows(X, self, is_first=False)
-        return self._tree.encoder.read(table, names, learning=False)
+        return tree.encoder.read(table, names, learning=False)
 
     @undisturbed
     def apply(self, X: Any) -> NDArray[np.int32]:

@@ -65,7 +65,7 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable label of each row."""
-        tree = self._tree
+        tree = self._manned_tree
         if tree is not None and self._is_ready(X, tree):
             return tree.target.predict(X)
         return self._read_and_predict(X)
@@ -77,7 +77,7 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each label (in the order of `classes_`) for each row."""
-        tree = self._tree
+        tree = self._manned_tree
         if tree is not None and self._is_ready(X, tree):
             return tree.engine.probabilities(X)
         return self._read_and_predict_proba(X)
@@ -128,7 +128,7 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
     @undisturbed
     def predict_many(self, X: Any) -> Any:
         """Return the labels as a series of the same kind as the frame; of a dict, as an array."""
-        frame, tree = read_frame(X), self._tree
+        frame, tree = read_frame(X), self._manned_tree
         if tree is not None:
             return tree.target.to_column(*tree.encoder.read(frame, learning=False).rows, frame)
         if isinstance(frame, Columns):
@@ -142,7 +142,7 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         Only pandas and dicts have columns whose names are not text; elsewhere the names are
         `str(label)`.
         """
-        frame, tree = read_frame(X), self._tree
+        frame, tree = read_frame(X), self._manned_tree
         columns: dict[Any, NDArray[np.float64]] = {}
         if tree is not None:
             columns = self._labels.to_columns(*tree.encoder.read(frame, learning=False).rows)
@@ -201,7 +201,7 @@ class StreamRegressor(StreamEstimator, RegressorMixin, BaseEstimator, MiniBatchR
     @undisturbed
     def predict_many(self, X: Any) -> Any:
         """Return the predictions as a series of the same kind as the frame; of a dict, an array."""
-        frame, tree = read_frame(X), self._tree
+        frame, tree = read_frame(X), self._manned_tree
         if tree is not None:
             return tree.target.to_column(*tree.encoder.read(frame, learning=False).rows, frame)
         if isinstance(frame, Columns):

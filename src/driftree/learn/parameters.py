@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import MISSING, Field, dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import joblib  # type: ignore[import-untyped]
 import numpy as np
 
 if TYPE_CHECKING:
@@ -182,6 +184,41 @@ def check_quantiles(quantiles: Any) -> tuple[float, ...]:
     if len(found) > MOST_QUANTILES:
         raise ValueError(f"{len(found)} quantiles were given, at most {MOST_QUANTILES} may be")
     return found
+
+
+def count_threads(n_jobs: object) -> int:
+    """Return how many threads `n_jobs` means, as scikit-learn counts them.
+
+    Examples
+    --------
+    >>> count_threads(None), count_threads(4), count_threads(-1) == n_cores()
+    (1, 4, True)
+    >>> count_threads(0)
+    Traceback (most recent call last):
+    ValueError: n_jobs must be a whole number of threads up to 1024, -1 for one per core (-2 for
+    one less, and so on) or None for one, got 0
+    """
+    if n_jobs is None:
+        return 1
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, numbers.Integral):
+        raise TypeError(f"n_jobs must be {N_JOBS}, got {n_jobs!r}")
+    n = int(n_jobs)
+    if n == 0 or n > MOST_THREADS:
+        raise ValueError(f"n_jobs must be {N_JOBS}, got {n}")
+    return n if n > 0 else max(1, n_cores() + 1 + n)
+
+
+MOST_THREADS = 1024
+N_JOBS = (
+    f"a whole number of threads up to {MOST_THREADS}, -1 for one per core (-2 for one less, and so "
+    "on) or None for one"
+)
+
+
+@cache
+def n_cores() -> int:
+    """Return the cores that this process may use: by its affinity, and by a container's quota."""
+    return int(joblib.cpu_count())
 
 
 STRAIGHT_EPSILON = 1e-14  # there is no price, so that this alone keeps trees small

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 KIND = "driftree model"
 SERVED = "served"  # what a server notes of its journal in a model file: no part of the model
+NOT_STORED = {"n_jobs"}  # parameters that say nothing of a model, but how to work on it here
 OWN_STATE = {"_tree", "n_features_in_", "feature_names_in_"}
 MODEL_KEYS = {"class", "parameters", "n_features_in", "feature_names_in", "learnt", "history"}
 LEARNT_KEYS = {"parameters", "categorical", "names", "levels", "labels"}
@@ -110,7 +111,7 @@ def _encode_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     encoded = {
         name: json_values.encode(value, f"parameter {name!r}")
         for name, value in parameters.items()
-        if name != "categorical"
+        if name != "categorical" and name not in NOT_STORED
     }
     return encoded | {"categorical": _encode_categorical(parameters["categorical"])}
 
@@ -302,7 +303,8 @@ def _decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
 
 @functools.cache
 def _parameter_names(kind: Any) -> frozenset[str]:
-    return frozenset(kind._get_param_names())  # which takes longer than all the rest of them
+    names = kind._get_param_names()  # which takes longer than all the rest of them
+    return frozenset(names) - NOT_STORED
 
 
 def _read_features(n_features: Any, names: Any) -> dict[str, Any]:

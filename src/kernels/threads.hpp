@@ -1,0 +1,199 @@
+// Threads: the work of one call, cut into tasks that do not touch each other's numbers. The caller does them, and helpers
+// do some of them meanwhile: threads that are made when they are first wanted, and shared by all models of the process.
+//
+// The caller waits for nobody who has not begun: where no core is free it does all the tasks itself. Who does a task changes
+// no bit of what it does.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <thread>
+
+#include <pthread.h>
+
+namespace driftree {
+
+// Work is in nanoseconds, roughly, of the machine whose figures are in docs/speed.md.
+constexpr double kLeastSaved = 20'000.0;      // that helpers must save, to be called: more than it takes to wake one
+constexpr double kLeastSavedAwake = 4'000.0;  // if one has just done something and looks out for more
+constexpr double kLeastTask = 4'000.0;
+
+class Threads {
+public:
+    // Never destroyed: helpers may still wait when the process ends.
+    static Threads& all() {
+        alignas(Threads) static std::byte room[sizeof(Threads)];
+        static Threads& threads = *new (room) Threads;
+        return threads;
+    }
+    // Lets a forked process go on, in which there is no helper yet: called once, when the module is loaded.
+    static void survive_forks() {
+        all();
+        pthread_atfork(nullptr, nullptr, [] { new (&all()) Threads; });
+    }
+
+    bool pays(double saved) const { return saved >= (n_watching_ > 0 ? kLeastSavedAwake : kLeastSaved); }
+    // Wakes helpers for what is about to come: that takes longer than the caller should wait.
+    void wake(int n) {
+        {
+            const std::lock_guard guard(mutex_);
+            n = call(n);
+        }
+        for (int i = 0; i < n; i++) called_.notify_one();
+    }
+    // Calls task(i, who) for each i < n in any order, on up to n_threads threads, the caller's among them; each of these has
+    // its own `who` < n_threads. Throws the first exception of a task, when no thread is at work any more.
+    template <class Task>
+    void run(int n_threads, int n, const Task& task) {
+        if (std::min(n_threads, n) <= 1) {
+            for (int i = 0; i < n; i++) task(i, 0);
+            return;
+        }
+        Job job;
+        job.task = &task;
+        job.call = [](const void* own, int i, int who) { (*static_cast<const Task*>(own))(i, who); };
+        job.n = n;
+        job.n_threads = std::min(n_threads, n);
+        share(job);
+        if (job.error) std::rethrow_exception(job.error);
+    }
+    // Calls each(begin, end, who) for ranges of 0 .. n; all but the last are multiples of `unit`.
+    template <class Each>
+    void run_ranges(int n_threads, std::size_t n, std::size_t unit, double work_each, const Each& each) {
+        const double work = work_each * static_cast<double>(n);
+        if (n_threads <= 1 || !pays(work - work / n_threads)) return each(std::size_t{0}, n, 0);
+        const double parts = std::clamp(work / kLeastTask, 1.0, 8.0 * n_threads);  // some more than threads: none waits long
+        const std::size_t units = (n + unit - 1) / unit, length = std::max<std::size_t>(1, units / static_cast<int>(parts));
+        run(n_threads, static_cast<int>((units + length - 1) / length), [&](int i, int who) {
+            const std::size_t begin = i * length * unit;
+            each(begin, std::min(n, begin + length * unit), who);
+        });
+    }
+
+private:
+    struct Job {
+        const void* task;
+        void (*call)(const void* task, int i, int who);
+        int n, n_threads;
+        std::atomic<int> next = 0;      // task that nobody has taken yet
+        int n_joined = 1;               // threads that have ever worked on it
+        std::atomic<int> n_inside = 0;  // helpers that are at work on it
+        std::exception_ptr error;
+        Job* older = nullptr;
+    };
+    static constexpr std::chrono::microseconds kPatience{100};  // the next step of a batch comes before it is over
+
+    void share(Job& job) {
+        int n = job.n_threads - 1;
+        {
+            const std::lock_guard guard(mutex_);
+            make_helpers(n);
+            job.older = newest_;
+            newest_ = &job;
+            n_busy_++;
+            n_posted_++;
+            n = call(n);
+        }
+        for (int i = 0; i < n; i++) called_.notify_one();
+        work_on(job, 0);
+        std::unique_lock guard(mutex_);
+        Job** place = &newest_;
+        while (*place != &job) place = &(*place)->older;
+        *place = job.older;  // nobody joins from now on
+        if (job.n_inside > 0) {
+            guard.unlock();
+            watch([&] { return job.n_inside == 0; });
+            guard.lock();
+            done_.wait(guard, [&] { return job.n_inside == 0; });
+        }
+        n_busy_--;
+    }
+    void work_on(Job& job, int who) {
+        try {
+            for (int i; (i = job.next.fetch_add(1, std::memory_order_relaxed)) < job.n;) job.call(job.task, i, who);
+        } catch (...) {
+            job.next = job.n;
+            const std::lock_guard guard(mutex_);
+            if (!job.error) job.error = std::current_exception();
+        }
+    }
+    // Without a helper, for want of memory or by a limit of the system, the others do its tasks.
+    void make_helpers(int n) {
+        if (n_helpers_ >= n) return;
+        sigset_t all_signals, before;
+        sigfillset(&all_signals);
+        pthread_sigmask(SIG_BLOCK, &all_signals, &before);  // which are for Python's threads
+        try {
+            for (; n_helpers_ < n; n_helpers_++) std::thread([this] { help(); }).detach();
+        } catch (const std::exception&) {}
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+    // How many of those who sleep are to be told, for n to be awake.
+    int call(int n) {
+        n = std::max(0, std::min(n - n_watching_, n_sleeping_) - n_called_);
+        n_called_ += n;
+        return n;
+    }
+    // A helper looks for work, then looks out for more for a while, then sleeps until it is called.
+    [[noreturn]] void help() {
+        std::unique_lock guard(mutex_);
+        for (bool is_awake = true;;) {
+            if (Job* const job = open_job()) {
+                const int who = job->n_joined++;
+                job->n_inside++;
+                n_busy_++;
+                guard.unlock();
+                work_on(*job, who);
+                guard.lock();
+                n_busy_--;
+                if (--job->n_inside == 0) done_.notify_all();  // the job may be gone by now
+                is_awake = true;
+                continue;
+            }
+            if (is_awake) {
+                const unsigned known = n_posted_;
+                n_watching_++;
+                guard.unlock();
+                watch([&] { return n_posted_ != known; });
+                guard.lock();
+                n_watching_--;
+            } else {
+                n_sleeping_++;
+                called_.wait(guard, [&] { return n_called_ > 0; });
+                n_sleeping_--;
+                n_called_--;
+            }
+            is_awake = !is_awake;
+        }
+    }
+    // One that has work left and takes another thread. Callers are threads, too: models that learn side by side leave each
+    // other the cores.
+    Job* open_job() const {
+        for (Job* job = newest_; job; job = job->older)
+            if (job->next < job->n && job->n_joined < job->n_threads && n_busy_ < std::max(n_cores_, job->n_threads))
+                return job;
+        return nullptr;
+    }
+    template <class Condition>
+    static void watch(const Condition& holds) {
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    }
+
+    const int n_cores_ = static_cast<int>(std::thread::hardware_concurrency());
+    std::mutex mutex_;  // of what follows, and of jobs but for what is atomic
+    std::condition_variable called_, done_;
+    Job* newest_ = nullptr;
+    std::atomic<unsigned> n_posted_ = 0;
+    std::atomic<int> n_watching_ = 0;
+    int n_helpers_ = 0, n_sleeping_ = 0, n_called_ = 0;
+    int n_busy_ = 0;  // threads at work, callers included
+};
+
+}  // namespace driftree
