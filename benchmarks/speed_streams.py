@@ -126,7 +126,7 @@ STREAMS = {
     "hyperplane200": Stream(partial(draw_hyperplane, n_features=200), 2_000),
     "like_covertype": Stream(draw_like_covertype, 5_000),
     "electricity": Stream(read_electricity, 2_000),
-    "friedman": Stream(draw_friedman, 2_000, has_numbers=True),
+    "friedman": Stream(draw_friedman, 5_000, has_numbers=True),
 }
 
 
