@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "binding_rows.hpp"
+#include "effects.hpp"
 #include "model_tree.hpp"
 
 using namespace driftree;
@@ -43,6 +44,14 @@ nb::object inputs_at(const Engine& engine, int node, Matrix X, const SparseBatch
                 engine.table->fill_bends(rows + static_cast<long>(i) * m, inputs.data() + static_cast<long>(i) * plain,
                                          engine.bends_of(node), columns, out + static_cast<long>(i) * columns);
         });
+}
+
+template <class Engine>
+nb::object effects(const Engine& engine, int node) {
+    const Reading lock(engine);
+    std::vector<double> found = effects_of(engine, checked_node(engine, node));
+    const std::size_t outputs = engine.n_outputs(), columns = engine.table->n_columns();
+    return new_array(std::move(found), {outputs, columns});
 }
 
 template <class Engine>
@@ -196,6 +205,7 @@ void bind_model_tree(nb::class_<Engine>& bound) {
             "sums"_a)
         .def("inputs", &inputs<Engine>, "X"_a, "sparse"_a = nullptr)
         .def("inputs_at", &inputs_at<Engine>, "node"_a, "X"_a, "sparse"_a = nullptr)
+        .def("effects", &effects<Engine>, "node"_a)
         .def("class_rows", &class_rows<Engine>, "node"_a)
         .def("numbers", &numbers<Engine>, "X"_a, "sparse"_a = nullptr)
         .def("intervals", &intervals<Engine>, "X"_a, "reach"_a, "sparse"_a = nullptr)

@@ -453,6 +453,8 @@ class _ModelTreeEngine(_TreeEngine):
         self, node: int, X: NDArray[np.float64], sparse: SparseRows | None = None
     ) -> _Matrix:
         """Return the inputs of rows for the model of a node, [rows, columns and then bends]."""
+    def effects(self, node: int) -> _Matrix:
+        """Return the weights of a node's model, [outputs, columns]; of curves, largest moves."""
     def split(self, node: int, place: int) -> None:
         """Give a node two children by one of its candidates, in place of what it had."""
     def prune(self, node: int) -> None:

@@ -179,6 +179,8 @@ def _for_numbers(constants: MeasuredConstants) -> MeasuredConstants:
         step=0.1,
         variance=4,
         input_limit=3,
+        restless_share=0.1,
+        young_rows=2000,
     )
 
 
