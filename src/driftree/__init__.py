@@ -8,6 +8,7 @@ from driftree.version import __version__ as __version__
 if TYPE_CHECKING:
     from driftree import evaluate as evaluate
     from driftree import explain as explain
+    from driftree import export as export
     from driftree import learn as learn
     from driftree import paper as paper
     from driftree import show as show
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from driftree.estimators import load as load
     from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
     from driftree.explain.text import export_text as export_text
+    from driftree.export import to_code as to_code
+    from driftree.export import to_onnx as to_onnx
     from driftree.learn.storage import ModelFileError as ModelFileError
     from driftree.show.provenance import show_versions as show_versions
     from driftree.show.report import report as report
@@ -32,6 +35,7 @@ __all__ = [
     "ModelFileError",
     "evaluate",
     "explain",
+    "export",
     "export_text",
     "learn",
     "load",
@@ -40,6 +44,8 @@ __all__ = [
     "show",
     "show_versions",
     "streams",
+    "to_code",
+    "to_onnx",
 ]
 
 # What is public is imported when it is first asked for: scikit-learn alone takes a second of the
@@ -55,6 +61,8 @@ _MODULE_OF = {
     "load": "driftree.estimators",
     "report": "driftree.show.report",
     "show_versions": "driftree.show.provenance",
+    "to_code": "driftree.export",
+    "to_onnx": "driftree.export",
 }
 
 

@@ -212,6 +212,9 @@ void bind_model_tree(nb::class_<Engine>& bound) {
         .def_prop_ro("reaches", reading<Engine>([](const Engine& e) {
                          return copied_array(e.target.reach.data(), e.target.reach.size());
                      }))
+        .def_prop_ro("offsets", reading<Engine>([](const Engine& e) {
+                         return copied_array(e.target.offset.data(), e.target.offset.size());
+                     }))
         .def("show_level", writing<Engine>(&Engine::show_level))
         .def("spread", &spread<Engine>, "model"_a)
         .def_prop_ro("has_labels", reading<Engine>([](const Engine& e) { return e.has_labels(); }))

@@ -311,6 +311,9 @@ class _TreeEngine:
     def scale_factor(self) -> _Doubles:
         """Inputs are (x - shift) * factor: the factor."""
     @property
+    def scale_limit(self) -> _Doubles:
+        """Inputs are at most so far from 0."""
+    @property
     def absent(self) -> _Doubles:
         """What each feature is in a row that does not say: NaN, or 0."""
     @property
@@ -509,6 +512,9 @@ class _ModelTreeEngine(_TreeEngine):
     @property
     def reaches(self) -> _Doubles:
         """How many roots of the spread an interval must reach, for each of REACH_LEVELS."""
+    @property
+    def offsets(self) -> _Doubles:
+        """What is added to each quantile, in the models' unit; of other losses there are none."""
     def numbers(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
         """Return the predicted numbers, [rows, outputs]."""
     def intervals(
@@ -789,6 +795,9 @@ class FimtddEngine(_TreeEngine):
     @property
     def has_log_link(self) -> bool:
         """Whether predictors are logarithms: never."""
+    @property
+    def target_shift(self) -> float:
+        """The models learn (y - shift) / scale."""
     @property
     def target_scale(self) -> float:
         """What reductions of the deviation are in units of: the deviation of the target."""
