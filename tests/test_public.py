@@ -12,7 +12,7 @@ import driftree
 
 PUBLIC = (
     "driftree",
-    *(f"driftree.{room}" for room in ("evaluate", "explain", "paper", "show", "streams")),
+    *(f"driftree.{room}" for room in ("evaluate", "explain", "paper", "scale", "show", "streams")),
 )
 
 

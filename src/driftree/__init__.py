@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from driftree import explain as explain
     from driftree import learn as learn
     from driftree import paper as paper
+    from driftree import scale as scale
     from driftree import show as show
     from driftree import streams as streams
     from driftree.baselines.fimtdd import FIMTDDClassifier as FIMTDDClassifier
@@ -37,6 +38,7 @@ __all__ = [
     "load",
     "paper",
     "report",
+    "scale",
     "show",
     "show_versions",
     "streams",
