@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from driftree import export as export
     from driftree import learn as learn
     from driftree import paper as paper
+    from driftree import scale as scale
     from driftree import show as show
     from driftree import streams as streams
     from driftree.baselines.fimtdd import FIMTDDClassifier as FIMTDDClassifier
@@ -41,6 +42,7 @@ __all__ = [
     "load",
     "paper",
     "report",
+    "scale",
     "show",
     "show_versions",
     "streams",

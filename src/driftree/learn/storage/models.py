@@ -61,6 +61,16 @@ def load(path: str | os.PathLike[str], classes: Mapping[str, type[Model]]) -> Mo
         return unpack(*container.read_file(path, KIND, bounds.check), classes)
 
 
+def to_bytes(model: Any) -> bytes:
+    """Return what `save` writes."""
+    return container.to_bytes(KIND, *pack(model))
+
+
+def from_bytes(data: bytes, classes: Mapping[str, type[Model]]) -> Model:
+    """Return what `load` returns for a file of these bytes."""
+    return unpack(*container.from_bytes(data, KIND, bounds.check), classes)
+
+
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
     """Return the contents and arrays of a model file, none of which is larger than it may be."""
     return container.read(path, KIND, bounds.check)
@@ -70,11 +80,12 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
 def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
     """Return a model as contents and arrays; raise if they would not give the same model again."""
     _check_class(model)
-    parameters = model.get_params(deep=False)
+    kind: Any = type(model)
+    parameters = {name: getattr(model, name) for name in _parameter_names(kind)}
     model._read_parameters()
     names = getattr(model, "feature_names_in_", None)
     contents = {
-        "class": type(model).__name__,
+        "class": kind.__name__,
         "parameters": _encode_parameters(parameters),
         "n_features_in": json_values.encode(getattr(model, "n_features_in_", None)),
         "feature_names_in": None if names is None else [json_values.encode(name) for name in names],
@@ -87,18 +98,18 @@ def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
     with tree.engine.writing():  # a whole state, whoever learns meanwhile
         contents["learnt"], contents["history"], arrays = _pack_learnt(tree, tree.encoder)
     bounds.check(contents, arrays, arrays.__getitem__)
-    read_model(contents, arrays, {type(model).__name__: type(model)})
+    read_model(contents, arrays, {kind.__name__: kind})
     return contents, arrays
 
 
 def _check_class(model: Any) -> None:
-    kind = type(model)
+    kind: Any = type(model)
     if "_is_stored" not in vars(kind):
         raise TypeError(
             f"a model file does not hold a {kind.__qualname__}, only driftree's own classifiers: "
             "what a subclass adds would be lost; pickle can"
         )
-    extra = vars(model).keys() - model.get_params(deep=False).keys() - OWN_STATE
+    extra = vars(model).keys() - _parameter_names(kind) - OWN_STATE
     if extra:
         raise TypeError(
             f"a model file has no place for {', '.join(sorted(map(repr, extra)))}, which would be "
