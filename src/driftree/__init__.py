@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from driftree.estimators import load as load
     from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
     from driftree.explain.text import export_text as export_text
+    from driftree.learn.losses import Loss as Loss
     from driftree.learn.storage import ModelFileError as ModelFileError
     from driftree.show.provenance import show_versions as show_versions
     from driftree.show.report import report as report
@@ -29,6 +30,7 @@ __all__ = [
     "DynamicModelTreeRegressor",
     "FIMTDDClassifier",
     "FIMTDDRegressor",
+    "Loss",
     "ModelFileError",
     "evaluate",
     "explain",
@@ -50,6 +52,7 @@ _MODULE_OF = {
     "DynamicModelTreeRegressor": "driftree.estimators",
     "FIMTDDClassifier": "driftree.baselines.fimtdd",
     "FIMTDDRegressor": "driftree.baselines.fimtdd",
+    "Loss": "driftree.learn.losses",
     "ModelFileError": "driftree.learn.storage",
     "export_text": "driftree.explain.text",
     "load": "driftree.estimators",
