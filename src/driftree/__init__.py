@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from driftree.explain.text import export_text as export_text
     from driftree.export import to_code as to_code
     from driftree.export import to_onnx as to_onnx
+    from driftree.learn.losses import Loss as Loss
     from driftree.learn.storage import ModelFileError as ModelFileError
     from driftree.show.provenance import show_versions as show_versions
     from driftree.show.report import report as report
@@ -33,6 +34,7 @@ __all__ = [
     "DynamicModelTreeRegressor",
     "FIMTDDClassifier",
     "FIMTDDRegressor",
+    "Loss",
     "ModelFileError",
     "evaluate",
     "explain",
@@ -58,6 +60,7 @@ _MODULE_OF = {
     "DynamicModelTreeRegressor": "driftree.estimators",
     "FIMTDDClassifier": "driftree.baselines.fimtdd",
     "FIMTDDRegressor": "driftree.baselines.fimtdd",
+    "Loss": "driftree.learn.losses",
     "ModelFileError": "driftree.learn.storage",
     "export_text": "driftree.explain.text",
     "load": "driftree.estimators",

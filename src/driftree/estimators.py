@@ -15,6 +15,7 @@ from driftree.learn.columns import LEVEL_NAMES, LOG_LEVEL_NAMES, News
 from driftree.learn.constants import MEASURED
 from driftree.learn.estimator import StreamEstimator
 from driftree.learn.faces import StreamClassifier, StreamRegressor
+from driftree.learn.losses import BUILT_IN
 from driftree.learn.parameters import (
     NUMBER_SETTINGS,
     SETTINGS,
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from driftree.learn.estimator import Lesson
     from driftree.learn.events import Event
-    from driftree.learn.target import Target
+    from driftree.learn.losses import Loss
+    from driftree.learn.state import LearningTree
+    from driftree.learn.target import Codes, Target
 
 
 class DynamicModelTree(Readable, StreamEstimator):
@@ -305,10 +309,11 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
 
     Parameters
     ----------
-    loss : {"gaussian", "student", "poisson", "quantile"} or None, default=None
+    loss : {"gaussian", "student", "poisson", "quantile"}, Loss or None, default=None
         What is minimised. "gaussian" is for means; "student" for means where some rows are far off;
         "poisson" for counts and rates, whose logarithm is linear (a row with exposure e is the rate
-        y / e with weight e); "quantile" for `quantiles`. None is "gaussian".
+        y / e with weight e); "quantile" for `quantiles`. A `Loss` is one of your own (measured
+        setting; slower). None is "gaussian".
     quantiles : sequence of float or None, default=None
         Measured setting, ``loss="quantile"``: which ones are predicted, by `predict_quantiles`;
         `predict` returns the middle one. None is 0.1, 0.5 and 0.9.
@@ -357,7 +362,7 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
 
     def __init__(
         self,
-        loss: str | None = None,
+        loss: str | Loss | None = None,
         *,
         quantiles: Sequence[float] | None = None,
         epsilon: float | None = None,
@@ -405,6 +410,33 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
     _is_stored = True  # in model files; a subclass is not
     _settings = NUMBER_SETTINGS
     _target = Numbers
+
+    def _take_steps(
+        self,
+        tree: LearningTree,
+        X: NDArray[np.float64],
+        y: Codes,
+        w: NDArray[np.float64],
+        lesson: Lesson | None = None,
+    ) -> None:
+        """Learn all rows or none, as a loss of the user's own may fail at any step.
+
+        A step that fails undoes itself; this undoes those before it, and what was new.
+        """
+        if tree.parameters.loss in BUILT_IN:
+            super()._take_steps(tree, X, y, w, lesson)
+            return
+        news = News() if lesson is None else lesson.news
+        has_more = len(X) > tree.step_rows or news.brings_columns or news.brings_words
+        before = self.__getstate__() if has_more and tree is self._tree else dict(self.__dict__)
+        try:
+            super()._take_steps(tree, X, y, w, lesson)
+        except BaseException:
+            if "_stamp" in before:
+                self.__setstate__(before)
+            else:
+                self.__dict__ = before
+            raise
 
     # ------------------------------------------------------------------ more than one number
     @undisturbed

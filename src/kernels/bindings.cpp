@@ -6,6 +6,7 @@
 #include "binding_rows.hpp"
 #include "effects.hpp"
 #include "model_tree.hpp"
+#include "python_loss.hpp"
 
 using namespace driftree;
 
@@ -82,6 +83,11 @@ LossKind loss_named(const std::string& name) {
         if (name == rules(static_cast<LossKind>(kind)).name && !rules(static_cast<LossKind>(kind)).has_labels)
             return static_cast<LossKind>(kind);
     throw std::invalid_argument("there is no loss '" + name + "' of numbers");
+}
+
+// Makes the loss that Python has, for each engine that is made with it.
+auto maker_of(const nb::object& loss) -> decltype(MeasuredTree::Settings::asked) {
+    return [loss](const NumberTarget& target) { return std::make_shared<PythonLoss>(loss, target); };
 }
 
 // What a tree asks of a node, or of a trial, when it decides: a copy.
@@ -221,6 +227,7 @@ void bind_model_tree(nb::class_<Engine>& bound) {
         .def_prop_ro("input_limit",
                      reading<Engine>([](const Engine& e) { return e.table->by_range() ? 1e6 : e.table->scaler.most; }))
         .def_prop_ro("has_log_link", reading<Engine>([](const Engine& e) { return e.target.has_log_link; }))
+        .def_prop_ro("variance_power", reading<Engine>([](const Engine& e) { return e.target.power; }))
         .def_prop_ro("target_shift", reading<Engine>([](const Engine& e) { return e.target.shift; }))
         .def_prop_ro("target_scale", reading<Engine>([](const Engine& e) { return e.target.scale; }))
         .def_prop_rw("has_level", reading<Engine>([](const Engine& e) { return e.target.has_level != 0; }),
@@ -467,7 +474,7 @@ void bind_measured(nb::module_& m) {
                double clear_lead, double most_sure, double variance, double sureness_window, double sparse_step,
                bool mean_curvature, double floor_first, double floor_first_rows, double floor_rows, double floor_least,
                double floor_most, const std::string& loss, double step, double alarm_nats, double spread_rows,
-               double spread_first_rows, double spread_least, double input_limit, nb::object quantiles) {
+               double spread_first_rows, double spread_least, double input_limit, nb::object quantiles, nb::object asked) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 const SpreadRates spread = {spread_rows, spread_first_rows, spread_least};
                 new (self) Engine({{model_window,
@@ -486,7 +493,8 @@ void bind_measured(nb::module_& m) {
                                    seed,
                                    max_nodes,
                                    loss_named(loss),
-                                   items_of<double>(nb::list(quantiles))},
+                                   items_of<double>(nb::list(quantiles)),
+                                   maker_of(asked)},
                                   n_classes);
                 self->table->scaler.most = input_limit;
             },
@@ -496,7 +504,7 @@ void bind_measured(nb::module_& m) {
             "sureness_window"_a, "sparse_step"_a, "mean_curvature"_a, "floor_first"_a, "floor_first_rows"_a, "floor_rows"_a,
             "floor_least"_a, "floor_most"_a, "loss"_a = "labels", "step"_a = 1.0, "alarm_nats"_a = 0.0,
             "spread_rows"_a = 500.0, "spread_first_rows"_a = 5.0, "spread_least"_a = 1e-8, "input_limit"_a = 1.5,
-            "quantiles"_a = nb::make_tuple())
+            "quantiles"_a = nb::make_tuple(), "asked"_a = nb::none())
         .def("trials", &trials, "node"_a)
         .def(
             "refresh_at",
@@ -634,7 +642,7 @@ void bind_paper(nb::module_& m) {
             [](Engine* self, int n_classes, int max_nodes, std::uint64_t seed, double learning_rate, double gain_step,
                int candidates, double replacement_rate, const std::string& loss) {
                 new (self) Engine(
-                    {{learning_rate}, {gain_step, candidates, replacement_rate}, seed, max_nodes, loss_named(loss), {}},
+                    {{learning_rate}, {gain_step, candidates, replacement_rate}, seed, max_nodes, loss_named(loss), {}, {}},
                     n_classes);
             },
             "n_classes"_a, nb::kw_only(), "max_nodes"_a, "seed"_a, "learning_rate"_a, "gain_step"_a, "candidates"_a,

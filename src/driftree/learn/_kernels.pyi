@@ -12,6 +12,8 @@ from typing import Any, Self, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from driftree.learn.losses import Loss
+
 _Doubles: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
 _Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
 _Ids: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
@@ -501,6 +503,9 @@ class _ModelTreeEngine(_TreeEngine):
     @property
     def has_log_link(self) -> bool:
         """Whether the models predict the logarithm of the number."""
+    @property
+    def variance_power(self) -> float:
+        """With a log link: the power of the mean that variances grow with; 1 for counts."""
     has_level: bool
     """Whether the first features are the recent level of the target; set by Python."""
     @property
@@ -589,6 +594,7 @@ class MeasuredEngine(_ModelTreeEngine):
         spread_least: float = 1e-8,
         input_limit: float = 1.5,
         quantiles: Sequence[float] = (),
+        asked: Loss | None = None,
     ) -> None:
         """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
     def accumulate(

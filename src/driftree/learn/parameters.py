@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import MISSING, Field, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from driftree.learn.losses import Loss, check_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,21 +121,22 @@ class PaperParameters(TreeParameters):
     replacement_rate: float = 0.5
 
 
-LOSSES = ("gaussian", "student", "poisson", "quantile")
 MOST_QUANTILES = 100
 PAPER_LOSSES = ("gaussian", "student")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredNumberParameters(MeasuredParameters):
-    """The same for a target that is a number."""
+    """The same for a target that is a number; of a user's own loss, its name."""
 
     loss: str = "gaussian"
     quantiles: tuple[float, ...] = (0.1, 0.5, 0.9)
     follow_target: bool = True
 
     def __post_init__(self) -> None:
-        check_loss(self.loss, LOSSES)
+        if isinstance(self.loss, Loss):
+            object.__setattr__(self, "loss", self.loss.name)
+        check_name(self.loss)
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
         if not isinstance(self.follow_target, (bool, np.bool_)):
             raise TypeError(
@@ -152,14 +152,11 @@ class PaperNumberParameters(PaperParameters):
     loss: str = "gaussian"
 
     def __post_init__(self) -> None:
-        check_loss(self.loss, PAPER_LOSSES)
+        if self.loss not in PAPER_LOSSES:
+            raise ValueError(
+                f"in the paper's setting loss must be 'gaussian' or 'student', got {self.loss!r}"
+            )
         PaperParameters.__post_init__(self)
-
-
-def check_loss(loss: object, known: Sequence[str]) -> None:
-    """Raise if there is no such loss."""
-    if not isinstance(loss, str) or loss not in known:
-        raise ValueError(f"loss must be one of {', '.join(map(repr, known))}, got {loss!r}")
 
 
 def check_quantiles(quantiles: Any) -> tuple[float, ...]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, StoredArrays
 from driftree.learn.encoding import as_set
+from driftree.learn.losses import Loss
 from driftree.learn.storage import (
     ModelFileError,
     bounds,
@@ -119,7 +120,9 @@ def _check_class(model: Any) -> None:
 
 def _encode_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     encoded = {
-        name: json_values.encode(value, f"parameter {name!r}")
+        name: json_values.encode(
+            value.name if type(value) is Loss else value, f"parameter {name!r}"
+        )
         for name, value in parameters.items()
         if name != "categorical"
     }
