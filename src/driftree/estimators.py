@@ -1,4 +1,4 @@
-"""The Dynamic Model Tree as classifier and as regressor; `load`, which reads models from files."""
+"""The Dynamic Model Tree as classifier and as regressor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from driftree.baselines.fimtdd import FIMTDDClassifier, FIMTDDRegressor
 from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
 from driftree.learn import growth
@@ -25,12 +24,10 @@ from driftree.learn.parameters import (
     read_parameters,
 )
 from driftree.learn.state import connect, undisturbed
-from driftree.learn.storage import models
 from driftree.learn.target import Labels, Numbers
 from driftree.learn.tree import Tree
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Hashable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
@@ -42,12 +39,30 @@ if TYPE_CHECKING:
     from driftree.learn.target import Codes, Target
 
 
-class DynamicModelTree(Readable, StreamEstimator):
-    """What classifier and regressor share: the settings, the tree, its events."""
+class Configured(StreamEstimator):
+    """What trees and forests share: how their parameters are read."""
 
     setting: str
     absent: str | None
     _settings: Settings
+    FIT_ROWS = MEASURED.step_rows
+
+    def _read_parameters(self, *, is_sparse: bool = False) -> Parameters:
+        """Return the parameters, checked; of a model whose first rows are sparse."""
+        parameters = read_parameters(self, self._settings)
+        if is_sparse and self.absent is None and isinstance(parameters, MeasuredParameters):
+            return replace(parameters, absent="zero")
+        return parameters
+
+    @property
+    def _takes_sparse(self) -> bool:
+        """Whether sparse matrices may be given."""
+        return self.setting != "paper"
+
+
+class DynamicModelTree(Readable, Configured):
+    """What classifier and regressor share: the settings, the tree, its events."""
+
     _target: type[Target]
 
     @classmethod
@@ -65,24 +80,11 @@ class DynamicModelTree(Readable, StreamEstimator):
         return cls(setting="paper", **parameters)
 
     # ------------------------------------------------------------------ for the parent classes
-    FIT_ROWS = MEASURED.step_rows
     _tree: Tree | None = None
     if TYPE_CHECKING:
 
         @property
         def _fitted(self) -> Tree: ...
-
-    def _read_parameters(self, *, is_sparse: bool = False) -> Parameters:
-        """Return the parameters, checked; of a model whose first rows are sparse."""
-        parameters = read_parameters(self, self._settings)
-        if is_sparse and self.absent is None and isinstance(parameters, MeasuredParameters):
-            return replace(parameters, absent="zero")
-        return parameters
-
-    @property
-    def _takes_sparse(self) -> bool:
-        """Whether sparse matrices may be given."""
-        return self.setting != "paper"
 
     @classmethod
     def _new_tree(cls, parameters: Parameters, categorical: Sequence[Hashable] | None) -> Tree:
@@ -495,52 +497,3 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
         tags.regressor_tags.poor_score = self.setting == "paper"
         tags.input_tags.sparse = self._takes_sparse
         return tags
-
-
-StoredModel = (
-    DynamicModelTreeClassifier | DynamicModelTreeRegressor | FIMTDDClassifier | FIMTDDRegressor
-)
-CLASSES: dict[str, type[StoredModel]] = {
-    kind.__name__: kind
-    for kind in (
-        DynamicModelTreeClassifier,
-        DynamicModelTreeRegressor,
-        FIMTDDClassifier,
-        FIMTDDRegressor,
-    )
-}
-
-
-def load(path: str | os.PathLike[str]) -> StoredModel:
-    """Read a model from a file that its `save` has written.
-
-    It predicts, learns and explains exactly as the saved model would have, bit for bit. The file
-    need not be trusted: reading it runs no code, and takes no more memory than a small multiple of
-    its size.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-
-    Returns
-    -------
-    DynamicModelTreeClassifier, DynamicModelTreeRegressor, FIMTDDClassifier or FIMTDDRegressor
-
-    Raises
-    ------
-    ModelFileError
-        If the file is damaged, is not a model file, or was written by a newer version.
-
-    Examples
-    --------
-    >>> import driftree
-    >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
-    >>> model = driftree.DynamicModelTreeClassifier(max_nodes=31)
-    >>> path = Path(mkdtemp(), "model.dmt")
-    >>> model.save(path)
-    >>> driftree.load(path)
-    DynamicModelTreeClassifier(max_nodes=31)
-    """
-    return models.load(path, CLASSES)

@@ -12,6 +12,7 @@ using namespace driftree;
 
 namespace driftree {
 void bind_fimtdd(nb::module_& m);  // fimtdd_bindings.cpp
+void bind_forest(nb::module_& m);  // forest_bindings.cpp
 }
 
 namespace {
@@ -736,11 +737,15 @@ NB_MODULE(_kernels, m) {
         .def(
             "__exit__", [](Held& held, nb::handle, nb::handle, nb::handle) { held.end(); }, "kind"_a.none(),
             "error"_a.none(), "traceback"_a.none());
-    nb::class_<Lock>(m, "Lock").def(nb::init<>()).def("hold", &hold<Lock, true>, nb::rv_policy::take_ownership);
+    nb::class_<Lock>(m, "Lock")
+        .def(nb::init<>())
+        .def("hold", &hold<Lock, true>, nb::rv_policy::take_ownership)
+        .def("share", &hold<Lock, false>, nb::rv_policy::take_ownership);
     bind_sparse_batch(m);
     bind_stored_arrays(m);
     bind_states(m);
     bind_measured(m);
     bind_paper(m);
     bind_fimtdd(m);
+    bind_forest(m);
 }
