@@ -1,4 +1,4 @@
-"""Does an installed wheel learn, predict, explain and come back from a file? Run by cibuildwheel."""
+"""Does an installed wheel learn, explain, and come back from a file? Run by cibuildwheel."""
 
 import tempfile
 from pathlib import Path

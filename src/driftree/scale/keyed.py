@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from river.utils import dataframe
 
-from driftree.estimators import CLASSES
 from driftree.learn.storage import ModelFileError, json_values, models
 from driftree.learn.tables import Columns, read_frame
 from driftree.learn.target import check_labels, check_numbers
@@ -18,6 +17,7 @@ from driftree.learn.validation import as_objects, is_missing, plain
 from driftree.learn.words import list_names, nearest_name, quoted, shown
 from driftree.scale.key_records import Drift, KeyRecord, Summary, Tally, label_loss
 from driftree.scale.model_store import FORMAT_VERSION, ModelStore
+from driftree.stored import CLASSES
 from driftree.streams.rows import Rows, count_rows
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from driftree.estimators import StoredModel
     from driftree.explain.explanation import Explanation
     from driftree.learn.events import Event
     from driftree.scale.model_store import Entry
+    from driftree.stored import StoredModel
 
 KIND = "driftree keyed models"
 MEMORY = 2**28

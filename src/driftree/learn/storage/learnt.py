@@ -120,7 +120,7 @@ class AsFileError:
 
 def decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
     """Return the parameters by name; one that the file does not know yet has its default."""
-    unknown = item.keys() - _parameter_names(kind) if type(item) is dict else {"no object"}
+    unknown = item.keys() - parameter_names(kind) if type(item) is dict else {"no object"}
     if unknown:
         raise ModelFileError(f"the parameters have {quoted(sorted(unknown))}")
     categorical = item.get("categorical")
@@ -140,7 +140,8 @@ def decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def _parameter_names(kind: Any) -> frozenset[str]:
+def parameter_names(kind: Any) -> frozenset[str]:
+    """Return the names of the parameters of a class of models."""
     return frozenset(kind._get_param_names())  # which takes longer than all the rest of them
 
 

@@ -26,6 +26,7 @@ from driftree.learn.storage.learnt import (
     decode_parameters,
     need_no_arrays,
     pack_learnt,
+    parameter_names,
     read_told,
     unpack_learnt,
 )
@@ -79,7 +80,7 @@ def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
     """Return a model as contents and arrays; raise if they would not give the same model again."""
     _check_class(model)
     kind: Any = type(model)
-    parameters = {name: getattr(model, name) for name in _parameter_names(kind)}
+    parameters = {name: getattr(model, name) for name in parameter_names(kind)}
     model._read_parameters()
     names = getattr(model, "feature_names_in_", None)
     contents = {
@@ -108,7 +109,7 @@ def _check_class(model: Any) -> None:
             f"a model file does not hold a {kind.__qualname__}, only driftree's own classifiers: "
             "what a subclass adds would be lost; pickle can"
         )
-    extra = vars(model).keys() - _parameter_names(kind) - OWN_STATE
+    extra = vars(model).keys() - parameter_names(kind) - OWN_STATE
     if extra:
         raise TypeError(
             f"a model file has no place for {', '.join(sorted(map(repr, extra)))}, which would be "
