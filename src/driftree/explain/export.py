@@ -74,7 +74,7 @@ from driftree.explain.text import (
     write_number,
 )
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.curves import LIMIT, input_limit
+from driftree.learn.curves import LIMIT
 from driftree.learn.units import unit_of
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _scale_data(tree: Tree, encoder: Encoder, j: int) -> dict[str, Any]:
     engine, levels = tree.engine, encoder.levels[j]
     shift, factor = float(engine.scale_shift[j]), float(engine.scale_factor[j])
     is_clipped = tree.parameters.setting != "paper" and not engine.scale_is_indicator[j]
-    reach = input_limit(engine) / factor if is_clipped and factor > 0 else None
+    reach = float(engine.scale_limit[j]) / factor if is_clipped and factor > 0 else None
     return {
         "if_missing": shift if math.isnan(engine.absent[j]) else float(engine.absent[j]),
         "low": None if reach is None else shift - reach,

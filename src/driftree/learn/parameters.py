@@ -6,13 +6,12 @@ import math
 import numbers
 from dataclasses import MISSING, Field, dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import joblib  # type: ignore[import-untyped]
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from driftree.learn.losses import Loss, check_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +44,7 @@ RANGES = {
     "trials": Range(1, 64, "from 1 to 64", whole=True),
     "max_bends": Range(0, 1024, "from 0 to 1024", whole=True),
     "max_features": Range(1, 2**31 - 1, "from 1 to 2**31 - 1", whole=True),
+    "n_trees": Range(1, 50, "from 1 to 50", whole=True),
     "max_nodes": Range(1, 65535, "from 1 to 65535", whole=True),
     "max_depth": Range(0, 1000, "from 0 to 1000", whole=True),
     "learning_rate": Range(0, 1e6, "above 0 and at most 1e6", open_low=True),
@@ -124,21 +124,22 @@ class PaperParameters(TreeParameters):
     replacement_rate: float = 0.5
 
 
-LOSSES = ("gaussian", "student", "poisson", "quantile")
 MOST_QUANTILES = 100
 PAPER_LOSSES = ("gaussian", "student")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredNumberParameters(MeasuredParameters):
-    """The same for a target that is a number."""
+    """The same for a target that is a number; of a user's own loss, its name."""
 
     loss: str = "gaussian"
     quantiles: tuple[float, ...] = (0.1, 0.5, 0.9)
     follow_target: bool = True
 
     def __post_init__(self) -> None:
-        check_loss(self.loss, LOSSES)
+        if isinstance(self.loss, Loss):
+            object.__setattr__(self, "loss", self.loss.name)
+        check_name(self.loss)
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
         if not isinstance(self.follow_target, (bool, np.bool_)):
             raise TypeError(
@@ -154,14 +155,11 @@ class PaperNumberParameters(PaperParameters):
     loss: str = "gaussian"
 
     def __post_init__(self) -> None:
-        check_loss(self.loss, PAPER_LOSSES)
+        if self.loss not in PAPER_LOSSES:
+            raise ValueError(
+                f"in the paper's setting loss must be 'gaussian' or 'student', got {self.loss!r}"
+            )
         PaperParameters.__post_init__(self)
-
-
-def check_loss(loss: object, known: Sequence[str]) -> None:
-    """Raise if there is no such loss."""
-    if not isinstance(loss, str) or loss not in known:
-        raise ValueError(f"loss must be one of {', '.join(map(repr, known))}, got {loss!r}")
 
 
 def check_quantiles(quantiles: Any) -> tuple[float, ...]:
@@ -264,6 +262,40 @@ def read_parameters(source: Any, settings: Settings = SETTINGS) -> Parameters:
     if setting == "paper" and "learning_rate" in given:
         given.setdefault("gain_step", given["learning_rate"])
     return own(**given)
+
+
+class OfForest:
+    """What the parameters of forests have besides those of their trees."""
+
+    __slots__ = ()
+    seed: int
+    _tree: ClassVar[type[MeasuredParameters]]
+
+    def of_member(self, place: int, seed: int | None = None) -> MeasuredParameters:
+        """Return the parameters of a tree: all are alike but for the seed."""
+        seed = (int(self.seed) + place) % 2**64 if seed is None else seed
+        names = self._tree.__dataclass_fields__
+        return self._tree(**{name: getattr(self, name) for name in names} | {"seed": seed})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForestParameters(OfForest, MeasuredParameters):
+    """Checked parameters of a forest; `DynamicModelForestClassifier` explains each of them."""
+
+    _tree = MeasuredParameters
+    n_trees: int = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForestNumberParameters(OfForest, MeasuredNumberParameters):
+    """The same for a target that is a number."""
+
+    _tree = MeasuredNumberParameters
+    n_trees: int = 5
+
+
+FOREST_SETTINGS: Settings = {"measured": ForestParameters}
+FOREST_NUMBER_SETTINGS: Settings = {"measured": ForestNumberParameters}
 
 
 @dataclass(frozen=True, slots=True)
