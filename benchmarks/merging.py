@@ -10,7 +10,6 @@ parts, the mean of what all parts say, and a model that learnt all rows.
 import argparse
 import copy
 import itertools
-import os
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -39,8 +38,8 @@ def rows_of(name: str, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     if name in drawn:
         X, y = zip(*drawn[name](n_rows), strict=True)
         return np.concatenate(X), np.concatenate(y)
-    data = load_data_set(name.lower(), folder=os.environ.get("DRIFTREE_DATA"))
-    return data.X[:n_rows], data.y[:n_rows]
+    data = load_data_set(name.lower())
+    return np.asarray(data.X)[:n_rows], np.asarray(data.y)[:n_rows]
 
 
 def cases(n_parts: int, part_rows: int) -> Iterator[int]:

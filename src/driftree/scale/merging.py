@@ -4,11 +4,13 @@ Newton's half of a simple model is weights w with a precision P, the information
 add to it and time fades it: a part that learns from w0, P0 ends with P = f P0 + S, and S is what
 its rows have told. So parts merge by adding what each was told to what is left of the base,
 
-    P = F P0 + sum (P_k - f_k P0),    P w = F P0 w0 + sum (P_k w_k - f_k P0 w0),    F = product f_k,
+    P = F P0 + sum (P_k - f_k P0),    P w = F P0 w0 + sum (P_k w_k - f_k P0 w0),    F = max f_k.
 
-which is the model that would have met all rows, but for their order. f_k follows from the rows that
-the model has met; it is never larger than what leaves P_k - f_k P0 positive. Adagrad's half moves
-by the mean of the parts' moves, weighted by rows, and its sums of squares add up.
+f_k follows from the rows that the model has met; it is never larger than what leaves P_k - f_k P0
+positive. The parts learn side by side, so the base fades once: by that the merged model is nowhere
+less certain than any part. (The product of all f_k, as if the parts had come one after the other,
+leaves directions of which nobody was told without any hold.) Adagrad's half moves by the mean of
+the parts' moves, weighted by rows, and its sums of squares add up.
 """
 
 from __future__ import annotations
@@ -61,8 +63,9 @@ def merge(
     Raises
     ------
     ValueError
-        If the parts differ in parameters, features, labels, splits or bends: weights of different
-        inputs, or for different rows, have no sum. Ask all parts then, and average what they say.
+        If parts and base differ in parameters, features, labels, splits or bends: weights of
+        different inputs, or for different rows, have no sum. Ask all parts then, and average what
+        they say.
 
     Examples
     --------
@@ -91,12 +94,12 @@ def merge(
     packed = [files.pack(model) for model in parts]
     told = [contents for contents, _ in packed]
     arrays = [numbers for _, numbers in packed]
-    start = None if base is None else files.pack(base)
-    _check_alike(told if start is None else [start[0], *told], arrays)
+    start = [] if base is None else [files.pack(base)]
+    _check_alike([*start, *packed])
     most = max(range(len(parts)), key=lambda i: (parts[i].n_rows_seen_, files.to_bytes(parts[i])))
     own = arrays[most]
     memory = memory_of(parts[most])
-    before = None if start is None else start[1]
+    before = start[0][1] if start else None
     nodes = [int(place) for place in own["node.model"] if place >= 0]
     merged = merge_arrays(own, arrays, before, memory, nodes)
     classes = {DynamicModelTreeClassifier.__name__: DynamicModelTreeClassifier}
@@ -117,7 +120,8 @@ def check_mergeable(model: Any) -> None:
         raise ValueError("models of sparse rows cannot be merged: each has names of its own")
 
 
-def _check_alike(told: Sequence[Mapping[str, Any]], arrays: Sequence[Arrays]) -> None:
+def _check_alike(packed: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
+    told, arrays = zip(*packed, strict=True)
     for name in ("parameters", "names", "levels", "labels"):
         if any(one["learnt"][name] != told[0]["learnt"][name] for one in told):
             hint = "in the same order: partial_fit(..., classes=...) names labels beforehand"
@@ -314,14 +318,14 @@ def _merge_blends(
     window = share * max(memory.rows, memory.rows_per_input * columns)
     start = _inverse(base.covariance)
     precision, pull = np.zeros_like(start), np.zeros_like(base.newton)
-    left = 1.0
+    left = 0.0
     for one in sorted(told, key=lambda one: (one.n_rows, one.blend.newton.tobytes())):
         own = _inverse(one.blend.covariance)
         least = float(linalg.eigh(own, start, eigvals_only=True, subset_by_index=[0, 0])[0])
         faded = min((1.0 - 1.0 / window) ** one.n_rows, max(least, 0.0), 1.0)
         precision += own - faded * start
         pull += one.blend.newton @ own - faded * (base.newton @ start)
-        left *= faded
+        left = max(left, faded)
     precision += left * start
     pull += left * (base.newton @ start)
     covariance = _inverse(precision)

@@ -164,7 +164,7 @@ class RayKeyedModels:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         self.key = key
         self.every = every
-        self._ray = _import_ray()
+        self._ray = import_ray()
         folder = Path(path).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         _check_shards(folder, shards)
@@ -416,7 +416,8 @@ def _check_shards(folder: Path, n_shards: int) -> None:
         )
 
 
-def _import_ray() -> Any:
+def import_ray() -> Any:
+    """Return Ray, or say how to get it."""
     try:
         import ray
     except ImportError:
