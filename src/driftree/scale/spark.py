@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from driftree.stored import CLASSES
 from driftree.evaluate.checkpoints import Checkpointer
 from driftree.learn.storage import models
 from driftree.learn.words import list_names, shown
 from driftree.scale.keyed import check_made
+from driftree.stored import CLASSES
 
 if TYPE_CHECKING:
     import os
