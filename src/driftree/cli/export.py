@@ -33,9 +33,9 @@ def export(
     how to call it.
     """
     with one_line():
-        from driftree.estimators import load
         from driftree.export import to_code, to_onnx
         from driftree.learn.storage.atomic import replace_file
+        from driftree.stored import load
 
         if to == "onnx" and out is None:
             raise ValueError("ONNX is no text to be shown: name a file, --out model.onnx")

@@ -108,9 +108,10 @@ def _run(running: KafkaStream, metrics_port: int | None, *, until_end: bool) -> 
 
 def _first_model(path: Path | None, task: str) -> Any:
     from driftree import estimators
+    from driftree.stored import load
 
     if path is not None:
-        return estimators.load(path)
+        return load(path)
     if task == "regression":
         return estimators.DynamicModelTreeRegressor(follow_target=False)
     return estimators.DynamicModelTreeClassifier()

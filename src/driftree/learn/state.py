@@ -184,6 +184,24 @@ def unpickle_arrays(packed: bytes) -> StoredArrays:
     return StoredArrays.unpack(packed)
 
 
+def learnt_of(tree: LearningTree) -> dict[str, Any]:
+    """Return a copy of all that a tree has learnt, for `take_over`."""
+    knowledge = tree.knowledge()
+    return {
+        **knowledge,
+        "arrays": PickledArrays(knowledge["arrays"]),
+        **tree.encoder.knowledge(),
+        **tree.target.knowledge(),
+        "parameters": tree.parameters,
+    }
+
+
+def take_over(tree: LearningTree, learnt: dict[str, Any]) -> None:
+    """Let a tree know what another one has learnt, if that is sound."""
+    tree.restore(learnt)
+    growth.restore(tree, learnt)
+
+
 class LearntState(Unsaved):
     """What the estimators share; nothing is kept before something was learnt.
 
@@ -320,9 +338,13 @@ class LearntState(Unsaved):
     def _take_over(self, learnt: dict[str, Any]) -> None:
         """Make a tree of what another model has learnt, if that is sound."""
         tree = self._new_tree(learnt["parameters"], learnt["categorical"])
-        tree.restore(learnt)
-        growth.restore(tree, learnt)
+        take_over(tree, learnt)
         self._tree = tree
+
+    @staticmethod
+    def _learnt_of(tree: Any) -> dict[str, Any]:
+        """Return a copy of all that a tree has learnt, for `_take_over`."""
+        return learnt_of(tree)
 
     # ------------------------------------------------------------------ copying
     def __getstate__(self) -> dict[str, Any]:
@@ -331,14 +353,7 @@ class LearntState(Unsaved):
         if tree is None:
             return state
         with tree.engine.writing():
-            knowledge = tree.knowledge()
-            state["_learnt"] = {
-                **knowledge,
-                "arrays": PickledArrays(knowledge["arrays"]),
-                **tree.encoder.knowledge(),
-                **tree.target.knowledge(),
-                "parameters": tree.parameters,
-            }
+            state["_learnt"] = self._learnt_of(tree)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,0 +1,515 @@
+"""Keyed models: one model per customer, machine or region, and a parent that knows them all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from river.utils import dataframe
+
+from driftree.learn.storage import ModelFileError, json_values, models
+from driftree.learn.tables import Columns, read_frame
+from driftree.learn.target import check_labels, check_numbers
+from driftree.learn.validation import as_objects, is_missing, plain
+from driftree.learn.words import list_names, nearest_name, quoted, shown
+from driftree.scale.key_records import Drift, KeyRecord, Summary, Tally, label_loss
+from driftree.scale.model_store import FORMAT_VERSION, ModelStore
+from driftree.stored import CLASSES
+from driftree.streams.rows import Rows, count_rows
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Hashable, Iterator
+    from types import TracebackType
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from driftree.explain.explanation import Explanation
+    from driftree.learn.events import Event
+    from driftree.scale.model_store import Entry
+    from driftree.stored import StoredModel
+
+KIND = "driftree keyed models"
+MEMORY = 2**28
+RECENT_CHANGE = 100  # rows of a key
+ENOUGH_ROWS = 20  # of a key, for its loss to mean something
+MAX_ERRORS = 5  # that an error names
+
+
+class KeyedModels:
+    """A model per key: per customer, machine or region.
+
+    The first row of a key makes its model. A *parent* learns the rows of all keys, and predicts
+    for a key until the key's own model has proved better: until it has lost a nat less on the
+    recent rows of the key. Models that were not used for longest are on disk, and come back bit
+    for bit.
+
+    Parameters
+    ----------
+    make : callable
+        Returns a new model of driftree's own, such as ``DynamicModelTreeClassifier``.
+    key : hashable
+        The column that holds the key; the models do not see it. In arrays it is a position. Keys
+        are text, whole numbers or bytes.
+    parent : bool, default=True
+        Whether there is one. Without, a key begins from nothing, and a row costs half.
+    memory : int, default=2**28
+        Bytes of models to keep in memory, as their `memory_usage` counts them.
+    path : path or None, default=None
+        A folder for the models on disk. If it holds some, these are gone on with; one process at a
+        time may use it. None: a temporary folder, and nothing can be committed.
+
+    Attributes
+    ----------
+    parent : DynamicModelTreeClassifier or another learner, or None
+        What has learnt the rows of all keys.
+    n_rows_seen_ : int
+        Rows learnt.
+    position : int
+        Rows of the stream that the last `commit` was told of; 0 if there was none.
+
+    See Also
+    --------
+    driftree.scale.ray.RayKeyedModels : The same on many cores and machines.
+
+    Notes
+    -----
+    Every key learns its rows one by one. So batches give the same models as single rows, however
+    they are cut, and a batch loads each of its models once.
+
+    The parent of regressors has ``follow_target=False``: to it, the rows before are of other keys.
+
+    Any number of threads may use it. Calls come one after the other; to use more cores, spread the
+    keys over processes.
+
+    Examples
+    --------
+    >>> import random
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> from driftree.scale import KeyedModels
+    >>> draw = random.Random(1)
+    >>> models = KeyedModels(DynamicModelTreeClassifier, key="machine")
+    >>> for row in range(3000):
+    ...     machine, heat = draw.choice("ABC"), draw.uniform(0, 100)
+    ...     limit = 30 if machine == "C" else 60  # C is another kind
+    ...     models.learn_one({"machine": machine, "heat": heat}, heat > limit)
+    >>> [models.predict_one({"machine": machine, "heat": 45}) for machine in ("A", "C")]
+    [False, True]
+    >>> models.predict_one({"machine": "new", "heat": 90})  # by the parent
+    True
+    >>> print(models.record("C"))
+    'C': 1,005 rows, loss 0.0216, usually 0.0764, tree changed at row 735
+    >>> print(models.events("C")[0])
+    Row ...
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], StoredModel],
+        key: Hashable,
+        *,
+        parent: bool = True,
+        memory: int = MEMORY,
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        first = _check_made(make())
+        if not memory >= 0:
+            raise ValueError(f"memory must be a number of bytes, got {shown(memory)}")
+        self.make = make
+        self.key = key
+        self.parent: Any = _as_parent(first) if parent else None
+        self._of_labels = hasattr(first, "predict_proba_one")
+        self._lock = RLock()
+        self.n_rows_seen_ = self.position = 0
+        self._store = ModelStore(path, memory, of_labels=self._of_labels, has_parent=parent)
+        try:
+            self._resume(make())
+        except BaseException:
+            self._store.close()
+            raise
+
+    # ------------------------------------------------------------------ learning
+    def learn_one(self, x: Mapping[Hashable, Any], y: Hashable, w: float = 1.0) -> None:
+        """Learn one row.
+
+        Parameters
+        ----------
+        x : dict
+            Feature names to values, the key among them.
+        y : hashable
+            The label, or the number.
+        w : float, default=1.0
+            Weight; 2 is a batch of the row twice.
+        """
+        key, rest = self._take_key(x)
+        with self._lock:
+            entry = self._entry(key)
+            self._learn_own(rest, y, w, entry, self._learn_parent(rest, y, w))
+            self._store.learnt(entry)
+
+    def learn_many(self, X: Any, y: Any, w: ArrayLike | None = None) -> None:
+        """Learn the rows of a batch, in their order; each key's model is loaded once.
+
+        Parameters
+        ----------
+        X : data frame, dict of columns, or array
+            The rows, with the key.
+        y : series or sequence
+            Labels, or numbers.
+        w : sequence of float, optional
+            Weights.
+
+        Raises
+        ------
+        ValueError
+            If a row lacks its key or its target, nothing is learnt. If a model refuses a row, all
+            others are learnt, and then the error names it.
+        """
+        targets = check_labels(y) if self._of_labels else check_numbers(y)
+        rows = _rows(X, targets)
+        weights = [1.0] * len(rows) if w is None else np.asarray(w, dtype=np.float64).tolist()
+        taken = self._take_keys(X, rows)
+        lessons = [
+            (x, label, weight)
+            for (_, x), label, weight in zip(taken, rows.labels, weights, strict=True)
+        ]
+        errors: dict[int, ValueError | TypeError] = {}
+        with self._lock:
+            costs = [
+                self._try(errors, i, self._learn_parent, *one) for i, one in enumerate(lessons)
+            ]
+            for key, places in _by_key(taken).items():
+                entry = None
+                for i in places:
+                    if i not in errors:
+                        entry = entry or self._entry(key)
+                        self._try(errors, i, self._learn_own, *lessons[i], entry, costs[i])
+                if entry is not None:
+                    self._store.learnt(entry)
+        if errors:
+            raise _refused(errors, taken)
+
+    @staticmethod
+    def _try(
+        errors: dict[int, ValueError | TypeError], row: int, learn: Callable[..., Any], *lesson: Any
+    ) -> Any:
+        """Learn a row, or note why not."""
+        try:
+            return learn(*lesson)
+        except (ValueError, TypeError) as error:
+            errors[row] = error
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Do as `learn_many` does, by scikit-learn's name; in an array, `key` is a position."""
+        self.learn_many(X, y, sample_weight)
+        return self
+
+    def _learn_parent(self, x: dict[Hashable, Any], y: Any, w: float) -> float | None:
+        """Let the parent learn a row; return what it has lost on it before."""
+        parent = self.parent
+        if parent is None:
+            return None
+        cost = self._cost(parent, x, y)
+        parent.learn_one(x, y, w)
+        return cost
+
+    def _learn_own(
+        self, x: dict[Hashable, Any], y: Any, w: float, entry: Entry, parent_cost: float | None
+    ) -> None:
+        """Let a key's own model learn a row; None is what no parent has lost."""
+        model, tally = entry.model, entry.tally
+        is_cold = parent_cost is not None and tally.is_cold(of_labels=self._of_labels)
+        is_new = tally.n_rows == 0
+        cost = self._cost(model, x, y) if not is_new or parent_cost is None else parent_cost
+        n_changes = 0 if is_new else _n_changes(model)
+        model.learn_one(x, y, w)
+        tally.add(cost, cost if parent_cost is None else parent_cost, is_cold=is_cold)
+        self.n_rows_seen_ += 1
+        if _n_changes(model) != n_changes:
+            tally.changed_at = tally.n_rows
+
+    def _cost(self, model: Any, x: dict[Hashable, Any], y: Any) -> float:
+        if self._of_labels:
+            return label_loss(model.predict_proba_one(x), y)
+        return abs(float(y) - float(model.predict_one(x)))
+
+    # ------------------------------------------------------------------ predicting
+    def predict_one(self, x: Mapping[Hashable, Any]) -> Any:
+        """Return the prediction for one row: by its key's model, or by the parent."""
+        key, rest = self._take_key(x)
+        with self._lock:
+            return self._predictor(key).predict_one(rest)
+
+    def predict_proba_one(self, x: Mapping[Hashable, Any]) -> dict[Any, float]:
+        """Return the probability of each label that is known to the model that predicts."""
+        key, rest = self._take_key(x)
+        with self._lock:
+            return self._predictor(key).predict_proba_one(rest)  # type: ignore[no-any-return]
+
+    def predict_many(self, X: Any) -> Any:
+        """Return the predictions of a batch: a series like the frame's, or an array."""
+        answers = self.predict(X)
+        frame = None if isinstance(X, np.ndarray) else read_frame(X)
+        if frame is None or isinstance(frame, Columns):
+            return answers
+        return dataframe.to_native_series(answers.tolist(), name=None, like=frame)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the predictions of a batch as an array."""
+        taken = self._take_keys(X, _rows(X, np.zeros(count_rows(X))))
+        answers: list[Any] = [None] * len(taken)
+        with self._lock:
+            for key, places in _by_key(taken).items():
+                predictor = self._predictor(key)
+                for i in places:
+                    answers[i] = predictor.predict_one(taken[i][1])
+        is_plain = len({*map(type, answers)}) == 1
+        return np.asarray(answers) if is_plain else as_objects(answers)
+
+    def explain_one(self, x: Mapping[Hashable, Any]) -> Explanation:
+        """Return why one row is predicted as it is, by its key's model or by the parent."""
+        key, rest = self._take_key(x)
+        with self._lock:
+            return self._predictor(key).explain_one(rest)  # type: ignore[no-any-return]
+
+    def _predictor(self, key: Hashable) -> Any:
+        """Return the model that predicts for a key."""
+        entry = self._store.get(key)
+        if entry is None:
+            return self.make() if self.parent is None else self.parent
+        is_cold = self.parent is not None and entry.tally.is_cold(of_labels=self._of_labels)
+        return self.parent if is_cold else entry.model
+
+    # ------------------------------------------------------------------ by key
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __iter__(self) -> Iterator[Hashable]:
+        """Give all keys, in the order of their first rows on disk, then those in memory."""
+        with self._lock:
+            known = [key for (key,) in self._store.ask("SELECT key FROM keys ORDER BY id")]
+            return iter(dict.fromkeys([*known, *self._store.entries]))
+
+    def __contains__(self, key: object) -> bool:
+        with self._lock:
+            return key in self._store.entries or bool(
+                self._store.ask("SELECT 1 FROM keys WHERE key = ?", key)
+            )
+
+    def __getitem__(self, key: Hashable) -> Any:
+        """Return a key's own model, to be read: what it is taught may not be kept."""
+        with self._lock:
+            return self._known(key).model
+
+    def events(self, key: Hashable) -> list[Event]:
+        """Return the changes of a key's tree, oldest first."""
+        return list(self[key].events_)
+
+    def drifts(self, key: Hashable) -> list[Drift]:
+        """Return the times in which a key's loss was well above its usual one; the last 20."""
+        with self._lock:
+            return list(self._known(key).tally.drifts)
+
+    def record(self, key: Hashable) -> KeyRecord:
+        """Return what is known of a key: rows, losses, who predicts, whether it drifts."""
+        with self._lock:
+            entry = self._known(key)
+            return self._store.record(entry.key, entry.tally)
+
+    def summary(self, most: int = 10) -> Summary:
+        """Return all keys at a glance: which drift, which have changed, which are worst.
+
+        Parameters
+        ----------
+        most : int, default=10
+            Keys to name of each kind.
+
+        Examples
+        --------
+        >>> from driftree import DynamicModelTreeRegressor
+        >>> from driftree.scale import KeyedModels
+        >>> models = KeyedModels(DynamicModelTreeRegressor, key="shop")
+        >>> for day in range(40):
+        ...     models.learn_one({"shop": "north", "day": day % 7}, day % 7)
+        >>> models.summary().n_keys, models.summary().worst[0].key
+        (1, 'north')
+        """
+        with self._lock:
+            store = self._store
+            store.write_figures()
+            counts = "COUNT(*), TOTAL(n_rows), TOTAL(is_cold), TOTAL(is_drifting)"
+            ((n_keys, *sums),) = store.ask(f"SELECT {counts} FROM keys")
+            n_rows, n_cold, n_drifting = map(int, sums)
+            return Summary(
+                n_keys,
+                n_rows,
+                n_cold,
+                n_drifting,
+                len(store.entries),
+                store.n_bytes,
+                self._records("is_drifting ORDER BY excess DESC", most),
+                self._records(f"unchanged <= {RECENT_CHANGE} ORDER BY unchanged", most),
+                self._records(f"n_rows >= {ENOUGH_ROWS} ORDER BY loss DESC", most),
+            )
+
+    def _records(self, which: str, most: int) -> tuple[KeyRecord, ...]:
+        query = f"SELECT key, tally FROM keys WHERE {which}, key LIMIT ?"
+        found = self._store.ask(query, most)
+        return tuple(self._store.record(key, Tally.from_text(text)) for key, text in found)
+
+    # ------------------------------------------------------------------ on disk
+    def commit(self, position: int | None = None) -> None:
+        """Write all models to `path`; after a crash, all keys are as they are now.
+
+        Parameters
+        ----------
+        position : int, optional
+            Rows of the stream that are done; by default those learnt.
+        """
+        with self._lock:
+            if self._store.is_temporary:
+                raise ValueError("nothing can be committed without a path: give one")
+            self.position = self.n_rows_seen_ if position is None else int(position)
+            parent = None if self.parent is None else models.to_bytes(self.parent)
+            numbers = {"position": self.position, "n_rows": self.n_rows_seen_}
+            self._store.commit({**numbers, "parent": parent})
+
+    def close(self) -> None:
+        """Let others use the folder. What was not committed is forgotten."""
+        with self._lock:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _resume(self, model: StoredModel) -> None:
+        """Go on with what the folder holds; or note in a new one what it is going to hold."""
+        store = self._store
+        own = {
+            "format": KIND,
+            "version": FORMAT_VERSION,
+            "key": json_values.encode(self.key, "the key's column"),
+            "parent": self.parent is not None,
+            "model": models.pack(model)[0],
+        }
+        text = json.dumps(own, sort_keys=True)
+        found = store.note("made_of")
+        if found is None:
+            if not store.is_temporary:
+                store.commit({"made_of": text})
+        elif found != text:
+            raise ValueError(_difference(json.loads(found), own, str(store.folder)))
+        elif store.note("position") is not None:
+            self.position, self.n_rows_seen_ = store.note("position"), store.note("n_rows")
+            if self.parent is not None:
+                self.parent = models.from_bytes(store.note("parent"), CLASSES)
+
+    # ------------------------------------------------------------------ keys
+    def _entry(self, key: Hashable) -> Entry:
+        """Return a key's model, a new one if the key is new."""
+        return self._store.get(key) or self._store.add(key, self.make())
+
+    def _known(self, key: Hashable) -> Entry:
+        entry = self._store.get(check_key(key))
+        if entry is None:
+            near = nearest_name(key, self)
+            hint = "" if near is None else f"; did you mean {near!r}?"
+            raise KeyError(f"no row had the key {key!r}{hint}")
+        return entry
+
+    def _take_keys(self, X: Any, rows: Rows) -> list[tuple[Any, dict[Hashable, Any]]]:
+        """Return the key of each row of a batch, and the rest of the row."""
+        is_position = isinstance(X, np.ndarray) and isinstance(self.key, int)
+        name = f"x{self.key}" if is_position else self.key
+        return [self._take_key(x, name) for x in rows.dicts]
+
+    def _take_key(
+        self, x: Mapping[Hashable, Any], name: Hashable = None
+    ) -> tuple[Any, dict[Hashable, Any]]:
+        """Return the key of a row, and the rest of the row."""
+        rest = dict(x)
+        name = self.key if name is None else name
+        key = rest.pop(name, None)
+        if type(key) is str or type(key) is int:
+            return key, rest
+        if is_missing(key):
+            raise ValueError(
+                f"a row has no key in {name!r}, only {list_names(rest)}: give one, or leave the "
+                "row out"
+            )
+        return check_key(key), rest
+
+
+def check_key(key: Any) -> Any:
+    """Return a key as it is kept; numbers of a column of floats are whole ones."""
+    key = plain(key)
+    if type(key) is float and key.is_integer():
+        key = int(key)
+    if type(key) not in (str, int, bytes) or (type(key) is int and abs(key) >= 2**63):
+        raise TypeError(
+            f"{shown(key)} of type {type(key).__name__!r} cannot be a key: keys are text, whole "
+            "numbers and bytes; make it text"
+        )
+    return key
+
+
+def _check_made(model: Any) -> StoredModel:
+    if type(model) not in CLASSES.values():
+        raise TypeError(
+            f"make() must return one of driftree's own learners ({', '.join(CLASSES)}), which can "
+            f"be kept on disk; got {shown(model)}"
+        )
+    return model  # type: ignore[no-any-return]
+
+
+def _as_parent(model: Any) -> Any:
+    """Return a model that learns the rows of all keys, in which those before are of other keys."""
+    if getattr(model, "follow_target", False) is None:
+        model.set_params(follow_target=False)
+    return model
+
+
+def _n_changes(model: Any) -> int:
+    return int(getattr(model._tree.engine, "n_changes", 0))
+
+
+def _rows(X: Any, y: NDArray[Any]) -> Rows:
+    """Return a batch; columns may be lists of cells of any kind."""
+    return Rows(Columns(X).arrays if isinstance(X, Mapping) else X, y)
+
+
+def _by_key(taken: list[tuple[Any, Any]]) -> dict[Any, list[int]]:
+    """Return the rows of each key, in their order."""
+    places: dict[Any, list[int]] = {}
+    for i, (key, _) in enumerate(taken):
+        places.setdefault(key, []).append(i)
+    return places
+
+
+def _refused(errors: dict[int, ValueError | TypeError], taken: list[Any]) -> ValueError:
+    first = sorted(errors)[:MAX_ERRORS]
+    words = "; ".join(f"row {i} (key {taken[i][0]!r}): {errors[i]}" for i in first)
+    rest = f"; and {len(errors) - MAX_ERRORS:,} more" if len(errors) > MAX_ERRORS else ""
+    what = f"{len(errors):,} of {len(taken):,} rows were refused, all others learnt"
+    return ValueError(f"{what}: {words}{rest}")
+
+
+def _difference(found: Any, own: Mapping[str, Any], folder: str) -> str:
+    if not isinstance(found, dict) or found.get("format") != KIND:
+        raise ModelFileError(f"{folder} holds no keyed models")
+    names = [name for name, value in own.items() if found.get(name) != value]
+    words = "; ".join(
+        f"{name} was {quoted(found.get(name))}, is {quoted(own[name])}" for name in names
+    )
+    return f"{folder} holds models made otherwise: {words}; give the same, or another folder"

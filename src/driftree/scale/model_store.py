@@ -1,0 +1,264 @@
+"""Model store: the models of many keys, the latest used in memory and all others on disk.
+
+The disk is one SQLite file with a write-ahead log. Whatever is written between two commits belongs
+to one transaction: models that were spilled are read back from it, and a process that is killed
+leaves the state of its last commit, of all keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import tempfile
+import weakref
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from driftree.learn.storage import ModelFileError, models
+from driftree.learn.storage.locks import take_lock
+from driftree.scale.key_records import Tally
+from driftree.stored import CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from driftree.scale.key_records import KeyRecord
+
+FILE, LOCK = "models.sqlite", "lock"
+BUSY = "close that, or give another folder"
+FORMAT_VERSION = 1
+SCHEMA = """
+    CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS keys (
+        id INTEGER PRIMARY KEY, key UNIQUE NOT NULL, n_rows INTEGER NOT NULL, loss REAL,
+        excess REAL, is_cold INTEGER NOT NULL, is_drifting INTEGER NOT NULL, unchanged INTEGER,
+        tally TEXT NOT NULL
+    );
+    CREATE TABLE IF NOT EXISTS models (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+"""
+# A key's figures are columns, so that a summary asks for those that matter and reads no model.
+WRITE_KEY = """
+    INSERT INTO keys (key, n_rows, loss, excess, is_cold, is_drifting, unchanged, tally)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (key) DO UPDATE SET n_rows = excluded.n_rows, loss = excluded.loss,
+        excess = excluded.excess, is_cold = excluded.is_cold, is_drifting = excluded.is_drifting,
+        unchanged = excluded.unchanged, tally = excluded.tally
+    RETURNING id
+"""
+MIN_GROWTH = 1.25  # of a key's rows, before its model is measured again
+
+
+@dataclass(slots=True)
+class Entry:
+    """A key's model in memory."""
+
+    key: Any
+    model: Any
+    tally: Tally = field(default_factory=Tally)
+    n_bytes: int = 0
+    measure_at: int = 0
+    """Rows of the key at which its size is looked at again."""
+    is_written: bool = False
+    """Whether the disk has it as it is."""
+
+
+class ModelStore:
+    """Models by key; at most `memory` bytes of them in memory.
+
+    Parameters
+    ----------
+    folder : path or None
+        Where the file is; None is a temporary folder, which goes with the store.
+    memory : int
+        Bytes of models in memory. The one in use stays, however large.
+    of_labels, has_parent : bool
+        What the losses of a key mean.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None,
+        memory: int,
+        *,
+        of_labels: bool,
+        has_parent: bool,
+    ) -> None:
+        self.of_labels = of_labels
+        self.has_parent = has_parent
+        self.is_temporary = folder is None
+        self.folder = Path(tempfile.mkdtemp(prefix="driftree-") if folder is None else folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.memory = memory
+        self.entries: OrderedDict[Any, Entry] = OrderedDict()
+        self.n_bytes = 0
+        fd = take_lock(self.folder / LOCK, BUSY)
+        try:
+            self._connection = self._connect()
+        except BaseException:
+            os.close(fd)
+            raise
+        gone = self.folder if self.is_temporary else None
+        self._release = weakref.finalize(self, _release, self._connection, fd, gone)
+
+    def _connect(self) -> sqlite3.Connection:
+        path = self.folder / FILE
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            safe = "OFF" if self.is_temporary else "FULL"  # nobody reads it after a crash
+            connection.execute(f"PRAGMA synchronous = {safe}")
+            connection.executescript(SCHEMA)
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            raise ModelFileError(f"{path}: {error}") from error
+        return connection
+
+    def close(self) -> None:
+        """Leave the file as the last commit has left it."""
+        self._release()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not closed."""
+        return self._release.alive
+
+    # ------------------------------------------------------------------ models
+    def get(self, key: Any) -> Entry | None:
+        """Return a key's model, from the disk if need be; None if there is none."""
+        entry = self.entries.get(key)
+        if entry is not None:
+            self.entries.move_to_end(key)
+            return entry
+        found = self._ask(
+            "SELECT tally, data FROM keys JOIN models USING (id) WHERE key = ?", key
+        ).fetchone()
+        if found is None:
+            return None
+        with self._named(key):
+            model = models.from_bytes(found[1], CLASSES)
+        entry = Entry(key, model, Tally.from_text(found[0]), is_written=True)
+        self._keep(entry)
+        return entry
+
+    def add(self, key: Any, model: Any) -> Entry:
+        """Keep the model of a new key."""
+        entry = Entry(key, model)
+        self._keep(entry)
+        return entry
+
+    def learnt(self, entry: Entry) -> None:
+        """Note that a model has learnt, and make room for what it has grown by."""
+        entry.is_written = False
+        if entry.tally.n_rows >= entry.measure_at:
+            self._measure(entry)
+            self._make_room(entry)
+
+    def _keep(self, entry: Entry) -> None:
+        self.entries[entry.key] = entry
+        self._measure(entry)
+        self._make_room(entry)
+
+    def _measure(self, entry: Entry) -> None:
+        self.n_bytes -= entry.n_bytes
+        entry.n_bytes = entry.model.memory_usage()
+        self.n_bytes += entry.n_bytes
+        entry.measure_at = int(MIN_GROWTH * entry.tally.n_rows) + 1
+
+    def _make_room(self, in_use: Entry) -> None:
+        """Write the models that were not used for longest to the disk, until the rest fit."""
+        while self.n_bytes > self.memory and len(self.entries) > 1:
+            key, entry = next(iter(self.entries.items()))
+            if entry is in_use:
+                self.entries.move_to_end(key)
+                continue
+            self._write(entry)
+            del self.entries[key]
+            self.n_bytes -= entry.n_bytes
+
+    # ------------------------------------------------------------------ the disk
+    def _write(self, entry: Entry) -> None:
+        if entry.is_written:
+            return
+        id_ = self._write_figures(entry)
+        data = models.to_bytes(entry.model)
+        self._change("INSERT OR REPLACE INTO models VALUES (?, ?)", id_, data)
+        entry.is_written = True
+
+    def record(self, key: Any, tally: Tally) -> KeyRecord:
+        """Return what is known of a key."""
+        return tally.record(key, of_labels=self.of_labels, has_parent=self.has_parent)
+
+    def _write_figures(self, entry: Entry) -> int:
+        record = self.record(entry.key, entry.tally)
+        found = self._change(
+            WRITE_KEY,
+            record.key,
+            record.n_rows,
+            record.loss,
+            record.loss - record.usual_loss,
+            record.is_cold,
+            record.drift_since is not None,
+            None if record.changed_at is None else record.n_rows - record.changed_at,
+            entry.tally.to_text(),
+        )
+        return int(found.fetchone()[0])
+
+    def write_figures(self) -> None:
+        """Let the disk know the figures of all keys, without their models."""
+        for entry in self.entries.values():
+            if not entry.is_written:
+                self._write_figures(entry)
+
+    def commit(self, notes: dict[str, Any]) -> None:
+        """Write all that was learnt, and notes beside it: after a crash all of it is there."""
+        for entry in self.entries.values():
+            self._write(entry)
+        for name, value in notes.items():
+            self._change("INSERT OR REPLACE INTO notes VALUES (?, ?)", name, value)
+        if self._connection.in_transaction:
+            with self._named():
+                self._connection.execute("COMMIT")
+
+    def note(self, name: str) -> Any:
+        """Return a note of the last commit, or None."""
+        found = self._ask("SELECT value FROM notes WHERE name = ?", name).fetchone()
+        return None if found is None else found[0]
+
+    def ask(self, query: str, *values: Any) -> list[Any]:
+        """Return what a query finds."""
+        return self._ask(query, *values).fetchall()
+
+    def _ask(self, query: str, *values: Any) -> sqlite3.Cursor:
+        if not self.is_open:
+            raise ValueError("the models were closed: open them again, with the same folder")
+        with self._named():
+            return self._connection.execute(query, values)
+
+    def _change(self, query: str, *values: Any) -> sqlite3.Cursor:
+        if not self._connection.in_transaction:
+            self._ask("BEGIN IMMEDIATE")
+        return self._ask(query, *values)
+
+    @contextlib.contextmanager
+    def _named(self, key: Any = None) -> Iterator[None]:
+        """Let errors say where they come from."""
+        where = self.folder / FILE
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise OSError(f"{where}: {error}; what was committed before is whole") from error
+        except sqlite3.DatabaseError as error:
+            raise ModelFileError(f"{where}: {error}") from error
+        except ModelFileError as error:
+            raise ModelFileError(f"{where}, key {key!r}: {error}") from error
+
+
+def _release(connection: sqlite3.Connection, fd: int, gone: Path | None) -> None:
+    connection.close()
+    if gone is not None:
+        shutil.rmtree(gone, ignore_errors=True)
+    os.close(fd)

@@ -1,0 +1,421 @@
+"""Models by key on many cores and machines: `KeyedModels`, sharded over Ray actors.
+
+Ray restarts an actor that has died, but does not know what it had learnt: calls may be lost, and
+its own retries may do one twice. So calls are never retried by Ray. Every batch says from which row
+of the stream to which it goes. An actor commits its models and that row in one transaction, takes a
+batch only if it follows on what it has, and skips rows that it has. The driver keeps the batches
+since the last commit, and sends them again when an actor comes back.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import narwhals.stable.v2 as nw
+import numpy as np
+
+from driftree.learn.tables import Columns, array_names, read_frame
+from driftree.learn.validation import as_objects
+from driftree.scale.key_records import Summary
+from driftree.scale.keyed import MEMORY, KeyedModels, check_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+    from driftree.explain.explanation import Explanation
+    from driftree.learn.events import Event
+    from driftree.scale.key_records import Drift, KeyRecord
+    from driftree.stored import StoredModel
+
+EVERY = 50_000
+IN_FLIGHT = 2  # batches that a shard may have waiting
+MAX_RESTARTS = 5  # of one shard, without progress between them
+NO_RAY = "models on many machines need Ray: pip install 'driftree[ray]'"
+
+
+class Part(NamedTuple):
+    """The rows of a batch that belong to one shard."""
+
+    before: int
+    """Row of the stream until which the shard must have learnt,"""
+    end: int
+    """and until which it has when it has learnt this part."""
+    rows: NDArray[np.int64]
+    columns: dict[Hashable, NDArray[Any]]
+    y: NDArray[Any]
+
+
+class GapError(RuntimeError):
+    """A part does not follow on what a shard has learnt: those before are to be sent again."""
+
+
+class Shard:
+    """Some of the keys, in a process of their own."""
+
+    def __init__(self, make: Callable[[], StoredModel], key: Hashable, **options: Any) -> None:
+        self.models = KeyedModels(make, key, **options)
+        self.done = self.models.position
+
+    def learn(self, part: Part) -> str | None:
+        """Learn those rows of a part that are new; return what was refused, in words."""
+        self._check(part.before)
+        is_new = part.rows >= self.done
+        refused = None
+        if is_new.any():
+            columns = {name: cells[is_new] for name, cells in part.columns.items()}
+            try:
+                self.models.learn_many(columns, part.y[is_new])
+            except ValueError as error:  # all other rows were learnt
+                refused = str(error)
+        self.done = max(self.done, part.end)
+        return refused
+
+    def commit(self, before: int, position: int) -> None:
+        """Write all that was learnt, with the row until which it goes."""
+        self._check(before)
+        self.done = max(self.done, position)
+        self.models.commit(self.done)
+
+    def _check(self, before: int) -> None:
+        if before > self.done:
+            raise GapError(
+                f"row {before:,} comes next, but the shard has learnt until {self.done:,}"
+            )
+
+    def position(self) -> int:
+        """Return the row of the stream until which all was learnt."""
+        return self.done
+
+    def pid(self) -> int:
+        """Return the id of the process."""
+        return os.getpid()
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Return what a method of the models returns."""
+        return getattr(self.models, method)(*arguments)
+
+    def keys(self) -> list[Hashable]:
+        """Return all keys."""
+        return list(self.models)
+
+
+class RayKeyedModels:
+    """A model per key, the keys spread over Ray actors.
+
+    Which shard has a key depends on the key alone. Every shard has a parent of its own, which
+    learns the rows of the shard's keys; so results depend on the number of shards, but not on
+    where these run.
+
+    Parameters
+    ----------
+    make, key, parent, memory : optional
+        As for `KeyedModels`; the memory is that of one shard.
+    path : path
+        A folder, which all machines see where shards may run. If it holds models, these are gone
+        on with, from row `position` of the stream.
+    shards : int, default=2
+        Actors; one per core is right.
+    every : int, default=50000
+        Rows between two commits. Those since the last one are kept by the driver.
+
+    Attributes
+    ----------
+    position : int
+        Rows of the stream that all shards have committed: where to go on after a crash.
+
+    See Also
+    --------
+    KeyedModels : The same in one process.
+
+    Examples
+    --------
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> from driftree.scale.ray import RayKeyedModels
+    >>> def learn(stream, folder):
+    ...     with RayKeyedModels(DynamicModelTreeClassifier, "customer", path=folder) as models:
+    ...         for X, y in stream.batches(skip_rows=models.position):
+    ...             models.learn_many(X, y)
+    ...         models.commit()
+    ...         print(models.summary())
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], StoredModel],
+        key: Hashable,
+        *,
+        path: str | os.PathLike[str],
+        shards: int = 2,
+        every: int = EVERY,
+        parent: bool = True,
+        memory: int = MEMORY,
+    ) -> None:
+        for name, value in (("shards", shards), ("every", every)):
+            if not value >= 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        self.key = key
+        self.every = every
+        self._ray = _import_ray()
+        folder = Path(path).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        _check_shards(folder, shards)
+        actor = self._ray.remote(Shard).options(max_restarts=-1, max_task_retries=0)
+        self._actors = [
+            actor.remote(make, key, path=folder / f"shard-{i}", parent=parent, memory=memory)
+            for i in range(shards)
+        ]
+        self._kept: list[list[Part]] = [[] for _ in self._actors]
+        self._flying: list[list[Any]] = [[] for _ in self._actors]
+        self._refused: list[str] = []
+        self._sent = self._ray.get([one.position.remote() for one in self._actors])
+        self.position: int = min(self._sent)
+        self._at = self.position
+
+    # ------------------------------------------------------------------ learning
+    def learn_many(self, X: Any, y: Any) -> None:
+        """Learn the next rows of the stream; returns before all of them are learnt.
+
+        Parameters
+        ----------
+        X : data frame, dict of columns, or array
+            The rows, with the key.
+        y : series or sequence
+            Labels, or numbers.
+
+        Raises
+        ------
+        ValueError
+            If a row lacks its key, nothing is learnt. If models have refused rows of this or an
+            earlier batch, all others are learnt.
+        """
+        columns = _to_columns(X)
+        targets = Columns({"y": y if isinstance(y, (list, np.ndarray)) else list(y)}).arrays["y"]
+        shard_of = self._shards_of(X, columns)
+        if len(shard_of) != len(targets):
+            raise ValueError(
+                f"X has {len(shard_of):,} rows, but y has {len(targets):,}: give one per row"
+            )
+        begin, end = self._at, self._at + len(targets)
+        for i in range(len(self._actors)):
+            places = np.flatnonzero(shard_of == i)
+            if not len(places) or end <= self._sent[i]:
+                continue
+            taken = {name: cells[places] for name, cells in columns.items()}
+            part = Part(min(begin, self._sent[i]), end, begin + places, taken, targets[places])
+            self._kept[i].append(part)
+            self._sent[i] = end
+            self._send(i, part)
+        self._at = end
+        if self._at // self.every > self.position // self.every:
+            self.commit()
+        self._tell_refused()
+
+    def learn_one(self, x: Mapping[Hashable, Any], y: Hashable) -> None:
+        """Learn one row. A call takes much longer than a row: prefer batches."""
+        self.learn_many({name: [cell] for name, cell in x.items()}, [y])
+
+    def commit(self) -> None:
+        """Wait until all is learnt, and let all shards write it."""
+        self._for_all(lambda i: self._actors[i].commit.remote(self._sent[i], self._at))
+        for kept in self._kept:
+            kept.clear()
+        self._sent = [self._at] * len(self._actors)
+        self.position = self._at
+        self._tell_refused()
+
+    def _send(self, i: int, part: Part) -> None:
+        flying = self._flying[i]
+        flying.append(self._actors[i].learn.remote(part))
+        while len(flying) > IN_FLIGHT:
+            self._land(i, 1)
+
+    def _land(self, i: int, n: int | None = None) -> None:
+        """Wait for the first parts that a shard was sent, or for all of them."""
+        flying = self._flying[i]
+        waiting, self._flying[i] = flying[:n], flying[n:] if n is not None else []
+        try:
+            answers = self._ray.get(waiting)
+        except (self._ray.exceptions.RayActorError, GapError):
+            self._bring_back(i)
+        else:
+            self._refused += [words for words in answers if words]
+
+    def _bring_back(self, i: int) -> None:
+        """Send a shard that was started again all that it had not committed."""
+        for _ in range(MAX_RESTARTS):
+            try:
+                done = self._ray.get(self._actors[i].position.remote())
+                again = [part for part in self._kept[i] if part.end > done]
+                answers = self._ray.get([self._actors[i].learn.remote(part) for part in again])
+            except (self._ray.exceptions.RayActorError, GapError):
+                continue
+            self._flying[i] = []
+            self._refused += [words for words in answers if words]
+            return
+        raise RuntimeError(
+            f"shard {i} of {len(self._actors)} died {MAX_RESTARTS} times in a row: see Ray's log; "
+            f"what was committed until row {self.position:,} is whole"
+        )
+
+    def _for_all(self, call: Callable[[int], Any]) -> list[Any]:
+        """Call all shards when they have learnt all, each again if it dies."""
+        asked = [call(i) for i in range(len(self._actors))]  # behind what they are learning
+        answers = []
+        for i, answer in enumerate(asked):
+            self._land(i)
+            answers.append(self._get(i, answer, call))
+        return answers
+
+    def _get(self, i: int, answer: Any, call: Callable[[int], Any]) -> Any:
+        while True:
+            try:
+                return self._ray.get(answer)
+            except (self._ray.exceptions.RayActorError, GapError):
+                self._bring_back(i)
+                answer = call(i)
+
+    def _tell_refused(self) -> None:
+        refused, self._refused = self._refused, []
+        if refused:
+            raise ValueError("; ".join(refused))
+
+    # ------------------------------------------------------------------ predicting and reading
+    def predict_many(self, X: Any) -> NDArray[Any]:
+        """Return the predictions of a batch, after all rows sent before were learnt."""
+        columns = _to_columns(X)
+        shard_of = self._shards_of(X, columns)
+        places = [np.flatnonzero(shard_of == i) for i in range(len(self._actors))]
+        taken = [{name: cells[rows] for name, cells in columns.items()} for rows in places]
+        found = self._for_all(
+            lambda i: self._actors[i].ask.remote("predict", taken[i]) if len(places[i]) else None
+        )
+        answers = as_objects([None] * len(shard_of))
+        for rows, answer in zip(places, found, strict=True):
+            if len(rows):
+                answers[rows] = answer.tolist()
+        return np.asarray(answers.tolist())
+
+    def predict_one(self, x: Mapping[Hashable, Any]) -> Any:
+        """Return the prediction for one row."""
+        return self._ask(x.get(self.key), "predict_one", dict(x))
+
+    def explain_one(self, x: Mapping[Hashable, Any]) -> Explanation:
+        """Return why one row is predicted as it is."""
+        return self._ask(x.get(self.key), "explain_one", dict(x))  # type: ignore[no-any-return]
+
+    def __getitem__(self, key: Hashable) -> Any:
+        """Return a copy of a key's own model."""
+        return self._ask(key, "__getitem__", key)
+
+    def events(self, key: Hashable) -> list[Event]:
+        """Return the changes of a key's tree, oldest first."""
+        return self._ask(key, "events", key)  # type: ignore[no-any-return]
+
+    def drifts(self, key: Hashable) -> list[Drift]:
+        """Return the times in which a key's loss was well above its usual one."""
+        return self._ask(key, "drifts", key)  # type: ignore[no-any-return]
+
+    def record(self, key: Hashable) -> KeyRecord:
+        """Return what is known of a key."""
+        return self._ask(key, "record", key)  # type: ignore[no-any-return]
+
+    def summary(self, most: int = 10) -> Summary:
+        """Return all keys at a glance, as `KeyedModels.summary` does."""
+        return Summary.of(
+            self._for_all(lambda i: self._actors[i].ask.remote("summary", most)), most
+        )
+
+    def __iter__(self) -> Iterator[Hashable]:
+        """Give all keys."""
+        found = self._for_all(lambda i: self._actors[i].keys.remote())
+        return iter([key for keys in found for key in keys])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def _ask(self, key: Any, method: str, *arguments: Any) -> Any:
+        i = _shard_of(check_key(key), len(self._actors))
+        self._land(i)
+
+        def call(i: int) -> Any:
+            return self._actors[i].ask.remote(method, *arguments)
+
+        return self._get(i, call(i), call)
+
+    # ------------------------------------------------------------------ the end
+    def close(self) -> None:
+        """End the shards. What was not committed is forgotten."""
+        for actor in self._actors:
+            self._ray.kill(actor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ which shard
+    def _shards_of(self, X: Any, columns: Mapping[Hashable, NDArray[Any]]) -> NDArray[np.intp]:
+        is_position = isinstance(X, np.ndarray) and isinstance(self.key, int)
+        name = f"x{self.key}" if is_position else self.key
+        if name not in columns:
+            raise ValueError(f"the rows have no column {name!r}, which is to hold their keys")
+        known: dict[Any, int] = {}
+        n = len(self._actors)
+        shards = np.empty(len(columns[name]), dtype=np.intp)
+        for row, key in enumerate(columns[name].tolist()):
+            shard = known.get(key)
+            if shard is None:
+                shard = known[key] = _shard_of(check_key(key), n)
+            shards[row] = shard
+        return shards
+
+
+def _shard_of(key: Any, n_shards: int) -> int:
+    """Return where a key belongs: the same in all processes, unlike Python's own hashes."""
+    return zlib.crc32(repr(key).encode()) % n_shards
+
+
+def _to_columns(X: Any) -> dict[Hashable, NDArray[Any]]:
+    """Return a batch as arrays by name."""
+    if isinstance(X, np.ndarray):
+        return dict(zip(array_names(X.shape[1]), X.T, strict=True))
+    frame = read_frame(X)
+    if isinstance(frame, Columns):
+        return frame.arrays
+    return {name: _to_array(frame.get_column(name)) for name in frame.columns}
+
+
+def _to_array(column: nw.Series[Any]) -> NDArray[Any]:
+    is_number = column.dtype.is_numeric() and not column.null_count()
+    return column.to_numpy() if is_number else as_objects(column.to_list())
+
+
+def _check_shards(folder: Path, n_shards: int) -> None:
+    """Raise if a folder was made with another number of shards: keys would be elsewhere."""
+    n_found = len(list(folder.glob("shard-*")))
+    if n_found not in (0, n_shards):
+        raise ValueError(
+            f"{folder} holds {n_found} shards, got shards={n_shards}: give as many, or another "
+            "folder"
+        )
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise ImportError(NO_RAY) from None
+    return ray

@@ -1,0 +1,261 @@
+"""One model per key: the same bits however rows come, wherever the models are."""
+
+import json
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, ModelFileError
+from driftree.scale import KeyedModels
+from keyed import KEYS, draw_rows, learn_until_killed, learnt, make, to_columns
+
+SCRIPT = Path(__file__).parents[1] / "support" / "keyed.py"
+
+
+def one_by_one(rows, labels, **options):
+    keyed = KeyedModels(make, "key", **options)
+    for x, y in zip(rows, labels, strict=True):
+        keyed.learn_one(x, y)
+    return keyed
+
+
+# ---------------------------------------------------------------------- the same bits
+@pytest.mark.parametrize("size", [7, 250, 600])
+def test_batches_give_the_models_of_single_rows(size):
+    rows, labels = draw_rows(600)
+    keyed = KeyedModels(make, "key")
+    for start in range(0, 600, size):
+        part = slice(start, start + size)
+        keyed.learn_many(to_columns(rows[part]), labels[part])
+    assert learnt(keyed) == learnt(one_by_one(rows, labels))
+    assert keyed.n_rows_seen_ == 600
+    assert len(keyed) == len(KEYS)
+
+
+@pytest.mark.parametrize("memory", [0, 60_000])
+def test_models_come_back_from_disk_bit_for_bit(memory):
+    rows, labels = draw_rows(300)
+    spilled, kept = one_by_one(rows, labels, memory=memory), one_by_one(rows, labels)
+    assert spilled.summary().n_in_memory < 6 < kept.summary().n_in_memory
+    assert spilled.summary().memory < max(memory, 40_000)
+    assert learnt(spilled) == learnt(kept)
+    assert spilled.predict(to_columns(rows)).tolist() == kept.predict(to_columns(rows)).tolist()
+
+
+def test_a_key_learns_its_own_rows_only():
+    rows, labels = draw_rows(600)
+    keyed = one_by_one(rows, labels)
+    alone = make()
+    for x, y in zip(rows, labels, strict=True):
+        if x["key"] == "k3":
+            alone.learn_one({name: x[name] for name in ("a", "b", "kind")}, y)
+    ours = keyed["k3"]
+    assert ours.n_rows_seen_ == alone.n_rows_seen_ == keyed.record("k3").n_rows
+    x = {"a": 0.1, "b": 0.2, "kind": "u"}
+    assert ours.predict_proba_one(x) == alone.predict_proba_one(x)
+
+
+def test_killed_at_any_point_nothing_is_lost_and_nothing_learnt_twice(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(tmp_path / "killed")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    left = json.loads(done.stdout.splitlines()[-1])
+    assert left.pop("kills") >= 5
+    assert left == learn_until_killed(tmp_path / "whole", 600, 100, None)
+
+
+def test_what_was_committed_is_gone_on_with(tmp_path):
+    rows, labels = draw_rows(600)
+    with one_by_one(rows[:400], labels[:400], path=tmp_path) as keyed:
+        keyed.commit()
+        keyed.learn_many(to_columns(rows[400:]), labels[400:])  # lost: not committed
+    with KeyedModels(make, "key", path=tmp_path, memory=0) as again:
+        assert (again.position, again.n_rows_seen_) == (400, 400)
+        again.learn_many(to_columns(rows[400:]), labels[400:])
+        assert learnt(again) == learnt(one_by_one(rows, labels))
+
+
+def test_threads_lose_nothing():
+    rows, labels = draw_rows(1200, n_keys=4)
+    keyed = KeyedModels(make, "key", parent=False, memory=50_000)
+
+    def learn(key):
+        for x, y in zip(rows, labels, strict=True):
+            if x["key"] == key:
+                keyed.predict_one(x)
+                keyed.learn_one(x, y)
+
+    threads = [threading.Thread(target=learn, args=[key]) for key in KEYS[:4]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert learnt(keyed) == learnt(one_by_one(rows, labels, parent=False))
+
+
+# ---------------------------------------------------------------------- parent and keys
+def opposite_keys(n_rows, seed=1):
+    """Key "odd" has the opposite rule of nine others."""
+    draw = random.Random(seed)
+    for _ in range(n_rows):
+        key, a = draw.choice(["odd", *"123456789"]), draw.gauss(0, 1)
+        yield {"key": key, "a": a}, (a > 0) != (key == "odd")
+
+
+def test_the_parent_predicts_until_the_own_model_is_better():
+    keyed = KeyedModels(make, "key")
+    for x, y in opposite_keys(1000):
+        keyed.learn_one(x, y)
+    assert not keyed.record("odd").is_cold
+    assert keyed.record("odd").own_loss < keyed.record("odd").parent_loss
+    assert keyed.predict_one({"key": "never seen", "a": 2.0}) is True
+    assert keyed.predict_one({"key": "odd", "a": 2.0}) is False
+    keyed.learn_one({"key": "cold", "a": 2.0}, False)
+    assert keyed.record("cold").is_cold
+    proba = keyed.predict_proba_one({"key": "cold", "a": 2.0})
+    assert proba == keyed.parent.predict_proba_one({"a": 2.0})
+    assert keyed.explain_one({"key": "odd", "a": 2.0}).prediction is False
+    assert "never seen" not in keyed
+
+
+def test_numbers_have_keys_too():
+    draw = random.Random(1)
+    keyed = KeyedModels(DynamicModelTreeRegressor, "shop")
+    for _ in range(800):
+        shop, day = draw.choice(["a", "b", "c", "d"]), draw.uniform(0, 7)
+        keyed.learn_one({"shop": shop, "day": day}, (10 if shop == "d" else 2) * day)
+    assert not keyed.parent.follow_target
+    assert keyed["d"].follow_target is None
+    assert not keyed.record("d").is_cold
+    assert keyed.predict_one({"shop": "d", "day": 3.0}) == pytest.approx(30, abs=3)
+
+
+def test_a_key_that_drifts_is_named():
+    draw = random.Random(1)
+    keyed = KeyedModels(make, "key")
+    for row in range(6000):
+        key, a, b = draw.choice("abcdef"), draw.gauss(0, 1), draw.gauss(0, 1)
+        changed = key == "c" and row >= 5400
+        noise = draw.random() < 0.1
+        keyed.learn_one({"key": key, "a": a, "b": b}, (a + b > 0) != (changed != noise))
+    summary = keyed.summary()
+    assert [record.key for record in summary.drifting] == ["c"]
+    assert summary.worst[0].key == "c"
+    assert summary.n_drifting == 1
+    (drift,) = keyed.drifts("c")
+    assert 900 < drift.begin < 970
+    assert drift.end is None
+    assert all(not keyed.drifts(key) for key in "abdef")
+    assert "drifts since row" in str(summary)
+
+
+def test_changed_keys_have_events():
+    draw = random.Random(1)
+    keyed = KeyedModels(make, "key", parent=False)
+    for _ in range(3000):
+        key, a, b = draw.choice("ab"), draw.uniform(-1, 1), draw.uniform(-1, 1)
+        keyed.learn_one({"key": key, "a": a, "b": b}, (a > 0) != (b > 0) if key == "a" else a > 0)
+    events = keyed.events("a")
+    assert events
+    assert keyed.record("a").changed_at == events[-1].n_rows
+    assert [record.key for record in keyed.summary().changed] == [
+        key for key in "ab" if keyed.record(key).n_rows - keyed.record(key).changed_at <= 100
+    ]
+
+
+# ---------------------------------------------------------------------- what may come in
+def test_arrays_and_frames_give_the_same():
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.integers(0, 3, 300), rng.normal(size=(300, 2))])
+    y = X[:, 1] > X[:, 0] - 1
+    arrays = KeyedModels(make, key=0).partial_fit(X, y)
+    frame = pandas.DataFrame(X, columns=["x0", "x1", "x2"]).astype({"x0": int})
+    frames = KeyedModels(make, key="x0")
+    frames.learn_many(frame, pandas.Series(y))
+    assert learnt(arrays) == learnt(frames)
+    assert sorted(arrays) == [0, 1, 2]
+    answers = frames.predict_many(frame)
+    assert isinstance(answers, pandas.Series)
+    assert answers.tolist() == arrays.predict(X).tolist()
+
+
+def test_refused_rows_do_not_hold_up_the_others():
+    rows, labels = draw_rows(50)
+    columns = to_columns(rows)
+    columns["a"][20] = float("inf")
+    keyed = KeyedModels(make, "key")
+    with pytest.raises(ValueError, match=r"1 of 50 rows were refused, .* row 20 \(key 'k"):
+        keyed.learn_many(columns, labels)
+    del rows[20], labels[20]
+    assert learnt(keyed) == learnt(one_by_one(rows, labels))
+
+
+@pytest.mark.parametrize("key", [None, float("nan"), 1.5, ("a",), True])
+def test_wrong_keys_are_refused(key):
+    keyed = KeyedModels(make, "key")
+    with pytest.raises((TypeError, ValueError), match="key"):
+        keyed.learn_one({"key": key, "a": 1.0}, "yes")
+    assert len(keyed) == 0
+    assert keyed.parent._tree is None
+
+
+def test_unknown_keys_are_named():
+    keyed = one_by_one(*draw_rows(100))
+    with pytest.raises(KeyError, match="did you mean 'k1'"):
+        keyed["K1"]
+
+
+def test_only_own_learners_are_taken():
+    with pytest.raises(TypeError, match="driftree's own learners"):
+        KeyedModels(dict, "key")
+
+
+def test_a_folder_is_for_one_process_and_one_kind(tmp_path):
+    with KeyedModels(make, "key", path=tmp_path) as keyed:
+        keyed.commit()
+        with pytest.raises(BlockingIOError, match="in use by this process"):
+            KeyedModels(make, "key", path=tmp_path)
+    with pytest.raises(ValueError, match="key was 'key', is 'customer'"):
+        KeyedModels(make, "customer", path=tmp_path)
+    with pytest.raises(ValueError, match="made otherwise: model was"):
+        KeyedModels(DynamicModelTreeClassifier, "key", path=tmp_path)
+    with pytest.raises(ValueError, match="closed"):
+        keyed.learn_one({"key": "a", "x": 1.0}, "yes")
+
+
+def test_a_damaged_file_is_an_error(tmp_path):
+    (tmp_path / "models.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(ModelFileError, match="not a database"):
+        KeyedModels(make, "key", path=tmp_path)
+
+
+def test_a_damaged_model_is_named(tmp_path):
+    rows, labels = draw_rows(100)
+    with one_by_one(rows, labels, path=tmp_path, memory=0) as keyed:
+        keyed.commit()
+        keyed._store._change("UPDATE models SET data = zeroblob(100)")
+        keyed._store.commit({})
+    with (
+        KeyedModels(make, "key", path=tmp_path) as keyed,
+        pytest.raises(ModelFileError, match="'k"),
+    ):
+        keyed.predict_one(rows[0])
+
+
+def test_without_a_path_nothing_is_committed():
+    keyed = KeyedModels(make, "key")
+    folder = keyed._store.folder
+    with pytest.raises(ValueError, match="without a path"):
+        keyed.commit()
+    keyed.close()
+    assert not folder.exists()
