@@ -4,7 +4,12 @@ import json
 
 import pytest
 
-from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, FIMTDDClassifier
+from driftree import (
+    DynamicModelForestClassifier,
+    DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
+    FIMTDDClassifier,
+)
 from driftree.scale.joined import JoinedStream, Message
 
 
@@ -166,6 +171,19 @@ def test_changes_of_the_tree_are_told_once():
         told += [reply.data for reply in replies if reply.kind == "event"]
     events = feed.stream.model.events_
     assert [one["why"] for one in told] == [str(event) for event in events] != []
+
+
+def test_changes_of_the_trees_of_a_forest_are_told_with_their_tree():
+    feed, told = Feed(DynamicModelForestClassifier(n_trees=2, epsilon=0.5)), []
+    for i in range(800):
+        a, b = (i * 37) % 101 / 50 - 1, (i * 53) % 97 / 48 - 1
+        replies = feed({"a": a, "b": b, "label": bool((a > 0) ^ (b > 0))})
+        told += [reply.data for reply in replies if reply.kind == "event"]
+    events = feed.stream.model.events_
+    assert [one["why"] for one in told] == [str(event) for event in events] != []
+    assert {one["member"] for one in told} == {event.member for event in events}
+    [reply] = feed({"a": 0.5, "b": 0.5})
+    assert len(reply.data["leaf"]) == 2
 
 
 def test_a_model_without_events_has_none_to_tell():

@@ -75,6 +75,7 @@ from driftree.explain.text import (
 )
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.curves import LIMIT
+from driftree.learn.events import MemberEvent, MemberReplaced
 from driftree.learn.units import unit_of
 
 if TYPE_CHECKING:
@@ -319,8 +320,14 @@ def _to_json(value: object) -> Any:
     return value if is_plain or (type(value) is float and math.isfinite(value)) else str(value)
 
 
-def tell_event(event: Event) -> dict[str, Any]:
-    """Return a change of the tree, and its reason, for JSON."""
+def tell_event(event: Event | MemberEvent | MemberReplaced) -> dict[str, Any]:
+    """Return a change of the tree, or of one of a forest, and its reason, for JSON."""
+    if isinstance(event, MemberReplaced):
+        told = {"kind": event.kind, "n_rows": event.n_rows, "member": event.member}
+        return told | {"why": str(event)}
+    if isinstance(event, MemberEvent):
+        own = {"n_rows": event.n_rows, "member": event.member, "why": str(event)}
+        return tell_event(event.event) | own
     condition, old = getattr(event, "condition", None), getattr(event, "old_condition", None)
     return {
         "kind": event.kind,

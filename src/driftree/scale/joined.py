@@ -252,8 +252,12 @@ class JoinedStream:
         tree = self.model._tree
         if tree is None:
             return {"prediction": None, "leaf": None}
-        rows = tree.encoder.read_dict(row, learning=False).rows
-        leaf = {"leaf": int(tree.engine.leaves(*rows)[0])}
+        matrix = tree.encoder.row_face.read_row(row, learning=False)
+        if matrix is None:  # something in the row is new or wrong, or it is sparse
+            rows = tree.encoder.read_dict(row, learning=False).rows
+        else:
+            rows = matrix, None
+        leaf = {"leaf": tree.engine.leaves(*rows)[0].tolist()}  # of a forest, one per tree
         if self.is_number:
             return {"prediction": float(tree.target.predict(*rows)[0]), **leaf}
         chances = tree.target.probabilities_of(*rows)
@@ -277,8 +281,13 @@ class JoinedStream:
 
     @property
     def _n_changes(self) -> int:
+        """Changes of all trees since they were made; of FIMT-DD, which has no events, none."""
         tree = self.model._tree
-        return 0 if tree is None else getattr(tree.engine, "n_changes", 0)
+        if tree is None:
+            return 0
+        trees = getattr(tree, "trees", [tree])
+        n_replaced = getattr(tree.engine, "n_replaced", 0)
+        return n_replaced + sum(getattr(one.engine, "n_changes", 0) for one in trees)
 
     # ------------------------------------------------------------------ what does not fit
     def _dead(self, message: Message, reason: str) -> Reply:
