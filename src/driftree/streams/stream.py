@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Generator, Hashable, Iterable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -155,11 +156,12 @@ class Stream:
         if self._limit is not None and skip_rows >= self._limit:
             return
         try:
-            for batch in self._read(skip_rows):
-                if self.findings is not None and not self._has_told:
-                    self._has_told = True
-                    self.findings.warn(stacklevel=2)
-                yield batch
+            with closing(self._read(skip_rows)) as batches:  # with the file, and at once
+                for batch in batches:
+                    if not self._has_told and self.findings is not None:
+                        self._has_told = True
+                        self.findings.warn(stacklevel=2)
+                    yield batch
         except Exception as error:
             try:
                 self.bad_rows.warn(stacklevel=2)
@@ -168,7 +170,9 @@ class Stream:
             raise
         self.bad_rows.warn(stacklevel=2)
 
-    def _read(self, skip_rows: int, stop: int | None = None) -> Blocks:
+    def _read(
+        self, skip_rows: int, stop: int | None = None
+    ) -> Generator[tuple[Any, Any], None, None]:
         self._check_unread()  # another iterator may have begun in the meantime
         self._was_read = True
         stop = self._limited(stop)
