@@ -17,6 +17,8 @@ from driftree.streams.catalogue import check_name
 from driftree.streams.stream import check_task
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from driftree.evaluate.choices import Categorical
     from driftree.streams.stream import Task
 
@@ -186,6 +188,7 @@ def make_learner(
     seed: int = 1,
     of_text: bool = False,
     task: Task = "classification",
+    parameters: Mapping[str, Any] | None = None,
 ) -> Any:
     """Return a new learner.
 
@@ -203,9 +206,13 @@ def make_learner(
         it is not known.
     task : {"classification", "regression"}, default="classification"
         Whether it predicts labels or numbers.
+    parameters : mapping, optional
+        Parameters of one of driftree's own learners that are not the default.
 
     Examples
     --------
+    >>> make_learner("dmt", parameters={"max_nodes": 31})
+    DynamicModelTreeClassifier(max_nodes=31)
     >>> make_learner("dmt-paper")
     DynamicModelTreeClassifier(setting='paper')
     >>> make_learner("dmt", task="regression")
@@ -222,7 +229,21 @@ def make_learner(
     learner = choice.make(tuple(categorical) or None, seed)  # type: ignore[arg-type]
     if of_text and choice.is_ours:
         learner.set_params(absent="zero")
+    if parameters:
+        _set_parameters(name, learner, parameters, is_ours=choice.is_ours)
     return learner
+
+
+def _set_parameters(
+    name: str, learner: Any, parameters: Mapping[str, Any], *, is_ours: bool
+) -> None:
+    """Set parameters; raise before anything is learnt if they are wrong."""
+    if not is_ours:
+        raise ValueError(f"{name} has the paper's parameters: only driftree's own take others")
+    for parameter in parameters:
+        check_name(parameter, sorted(learner.get_params()), f"parameter of {name}")
+    learner.set_params(**parameters)
+    learner._read_parameters()
 
 
 def check_takes_text(name: str, task: Task = "classification") -> None:
