@@ -25,7 +25,7 @@ ASSETS = {
     "benchmarks/results/paper/figure3.png": "paper/figure3.png",
     "benchmarks/results/paper/figure4.png": "paper/figure4.png",
 }
-ROOMS = ["evaluate", "explain", "paper", "show", "streams"]
+ROOMS = ["evaluate", "explain", "export", "paper", "scale", "show", "streams"]
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 PICTURE = re.compile(r"!\[([^\]]*)\]\((?:docs/)?(pictures/[^)\s]+)\)")
 

@@ -15,7 +15,14 @@ from sklearn.exceptions import NotFittedError
 from typer.testing import CliRunner
 
 import driftree
-from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, cli, to_code, to_onnx
+from driftree import (
+    DynamicModelForestClassifier,
+    DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
+    cli,
+    to_code,
+    to_onnx,
+)
 from driftree.export import recipe as recipe_module
 from driftree.export.recipe import Level, Missing, Number, recipe_of
 from exported import (
@@ -251,6 +258,8 @@ def test_what_cannot_be_exported_is_refused_with_a_reason():
     refuses(DynamicModelTreeClassifier(), everywhere, "not fitted", NotFittedError)
     refuses(Pipeline(StandardScaler(), learnt({"x": [1.0]})), everywhere, "Pipeline", TypeError)
     refuses(learnt({}), everywhere, "without features")
+    forest = DynamicModelForestClassifier().partial_fit([[0.0, 1.0], [1.0, 0.0]], [0, 1])
+    refuses(forest, everywhere, "a forest cannot be exported")
     mixed = learnt({"x": ["a", 1]}, categorical=["x"])
     refuses(mixed, ("onnx", "c", "sql"), "'x' has the level 1|'x' has the level 'a'")
     assert "{'a': 0, 1: 1}" in to_code(mixed, "python")

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.estimator import StreamEstimator
+from driftree.learn.forest import Forest
 from driftree.learn.state import undisturbed
 from driftree.version import __version__
 
@@ -215,6 +216,11 @@ def recipe_of(model: StreamEstimator) -> Recipe:
 def _read(model: StreamEstimator) -> Recipe:
     check_is_fitted(model)
     tree: Any = model._tree
+    if isinstance(tree, Forest):
+        raise ValueError(
+            "a forest cannot be exported, as its trees share the reading of rows: learn a "
+            "DynamicModelTree, or save the forest with model.save"
+        )
     encoder, engine = tree.encoder, tree.engine
     if encoder.sparse is not None:
         raise ValueError(
