@@ -14,8 +14,11 @@ from driftree import (
     DynamicModelTreeClassifier,
     ModelFileError,
     load,
+    report,
 )
+from driftree.learn.events import MemberReplaced
 from driftree.learn.storage import models
+from driftree.serve import responses
 from driftree.stored import CLASSES
 
 MODELS = {
@@ -337,3 +340,31 @@ def test_the_best_tree_stands_alone(make):
     answers = y if make is DynamicModelForestClassifier else np.arange(1500.0)
     best.tree.learn_many(frame, answers)
     assert model.predict_many(frame).tolist() == before
+
+
+# ---------------------------------------------------------------------- the rooms above
+def test_report_shows_agreement_and_each_tree(tmp_path):
+    frame, y = draw(1200)
+    model = learn(DynamicModelForestClassifier, frame.rename(columns={"a": "<b>a</b>"}), y)
+    text = report(model, path=tmp_path / "new" / "forest.html").read_text(encoding="utf-8")
+    assert "<h1>3 trees after 1,200 rows</h1>" in text
+    assert text.count("<svg") == 3
+    assert text.count('<div class="tree"') == 3
+    assert "<b>a" not in text
+    assert "&lt;b&gt;a&lt;/b&gt;" in text
+
+
+def test_server_answers_for_a_forest():
+    frame, y = draw(600)
+    model = learn(DynamicModelForestClassifier, frame, y)
+    row = frame.iloc[0].to_dict()
+    told = responses.explain(model, row)
+    assert told["leaf"] == -1
+    assert "Trees:" in told["text"]
+    responses.WhyPrediction(**told)
+    tree = responses.Tree(**responses.tell_tree(model))
+    assert "Tree 2, weight" in tree.text
+    replaced = MemberReplaced(n_rows=5, member=1, weight=-0.1, loss=0.5, loss_of_all=0.3)
+    for event in [*model.events_, replaced]:
+        assert responses.Event(**responses.tell_event(event)).member in (0, 1, 2)
+    assert responses.predict(model, [row])["labels"] == [model.predict_one(row)]

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from driftree import (
     Checkpointer,
+    DynamicModelForestClassifier,
+    DynamicModelForestRegressor,
     DynamicModelTreeClassifier,
     DynamicModelTreeRegressor,
     FIMTDDClassifier,
@@ -46,7 +48,14 @@ def fill(folder, *positions, **options):
 # ---------------------------------------------------------------------- by hand
 @pytest.mark.parametrize(
     "kind",
-    [DynamicModelTreeClassifier, DynamicModelTreeRegressor, FIMTDDClassifier, FIMTDDRegressor],
+    [
+        DynamicModelTreeClassifier,
+        DynamicModelTreeRegressor,
+        DynamicModelForestClassifier,
+        DynamicModelForestRegressor,
+        FIMTDDClassifier,
+        FIMTDDRegressor,
+    ],
 )
 @pytest.mark.parametrize("n_rows", [0, 300])
 def test_model_position_and_metrics_come_back_together(tmp_path, kind, n_rows):

@@ -109,8 +109,12 @@ def _tell_tree(console: Console, model: Any) -> None:
     """Print what a Dynamic Model Tree knows at the end, and what it changed last."""
     if not _is_tree(model):
         return
-    console.print("\nThe tree at the end:\n", style="bold")
-    text = driftree.export_text(model, max_weights=4, width=console.width)
+    tree = model.best_tree().tree if hasattr(model, "best_tree") else model
+    console.print(
+        "\nThe tree at the end:\n" if tree is model else "\nThe best of its trees at the end:\n",
+        style="bold",
+    )
+    text = driftree.export_text(tree, max_weights=4, width=console.width)
     console.print(text, soft_wrap=True)
     if model.events_:
         console.print("\nIts last changes:", style="bold")
@@ -242,5 +246,6 @@ def _show(figure: float, digits: int) -> str:
 def _is_tree(model: Any) -> bool:
     """Tell whether a learner can be reported on."""
     from driftree.estimators import DynamicModelTree
+    from driftree.forests import DynamicModelForest
 
-    return isinstance(model, DynamicModelTree)
+    return isinstance(model, (DynamicModelTree, DynamicModelForest))

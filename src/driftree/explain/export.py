@@ -323,8 +323,24 @@ def _to_json(value: object) -> Any:
 def tell_event(event: Event | MemberEvent | MemberReplaced) -> dict[str, Any]:
     """Return a change of the tree, or of one of a forest, and its reason, for JSON."""
     if isinstance(event, MemberReplaced):
-        told = {"kind": event.kind, "n_rows": event.n_rows, "member": event.member}
-        return told | {"why": str(event)}
+        return {
+            "kind": event.kind,
+            "step": event.n_rows,
+            "n_rows": event.n_rows,
+            "node": 0,
+            "path": [],
+            "condition": None,
+            "old_condition": None,
+            "gain": None,
+            "threshold": None,
+            "loss_before": None,
+            "loss_after": None,
+            "rows": None,
+            "n_removed": 0,
+            "curves": [],
+            "why": str(event),
+            "member": event.member,
+        }
     if isinstance(event, MemberEvent):
         own = {"n_rows": event.n_rows, "member": event.member, "why": str(event)}
         return tell_event(event.event) | own

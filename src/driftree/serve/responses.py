@@ -11,7 +11,9 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from driftree.explain.export import finite
+from driftree.explain.forest import ForestExplanation
 from driftree.explain.text import export_text
+from driftree.forests import DynamicModelForest
 from driftree.serve.requests import Cell, Label, Refusal, to_columns
 from driftree.serve.writer import feature_names, labels_of, predicts_numbers
 
@@ -114,6 +116,8 @@ class Event(BaseModel):
     n_removed: int
     curves: list[str]
     why: str
+    member: int | None = None
+    """Which tree of a forest."""
 
 
 class Events(BaseModel):
@@ -182,22 +186,32 @@ def explain(model: Any, row: dict[str, Any]) -> dict[str, Any]:
     """Return why a row gets its prediction; the model must not learn meanwhile."""
     check_readable(model)
     try:
-        why: Explanation = model.explain_one(row)
+        why: Explanation | ForestExplanation = model.explain_one(row)
     except (TypeError, ValueError) as error:
         raise Refusal(422, str(error)) from None
     return _terms(why, is_number=predicts_numbers(model)) | {
         "prediction": why.prediction,
-        "path": [str(condition) for condition in why.path],
-        "leaf": why.leaf,
-        "rows": why.rows,
-        "since_row": why.since_row,
-        "deviation": None if why.deviation is None else finite(why.deviation),
+        **_place(why, model),
         "unknown": list(why.unknown),
         "text": str(why),
     }
 
 
-def _terms(why: Explanation, *, is_number: bool) -> dict[str, Any]:
+def _place(why: Explanation | ForestExplanation, model: Any) -> dict[str, Any]:
+    """Return where in the tree a row ends; in a forest it ends in each tree, and `text` has it."""
+    if isinstance(why, ForestExplanation):
+        rows = model.n_rows_seen_
+        return {"path": [], "leaf": -1, "rows": rows, "since_row": None, "deviation": None}
+    return {
+        "path": [str(condition) for condition in why.path],
+        "leaf": why.leaf,
+        "rows": why.rows,
+        "since_row": why.since_row,
+        "deviation": None if why.deviation is None else finite(why.deviation),
+    }
+
+
+def _terms(why: Explanation | ForestExplanation, *, is_number: bool) -> dict[str, Any]:
     """Return what the features contribute: to the number, or to the log-odds of labels."""
     if is_number:
         return {"intercept": why.intercept, "contributions": why.contributions}
@@ -220,7 +234,15 @@ def _terms(why: Explanation, *, is_number: bool) -> dict[str, Any]:
 def tell_tree(model: Any) -> dict[str, Any]:
     """Return the tree as text and as rules; the model must not learn meanwhile."""
     check_readable(model)
-    return {"text": export_text(model), "rules": [str(rule) for rule in model.rules()]}
+    if not isinstance(model, DynamicModelForest):
+        return {"text": export_text(model), "rules": [str(rule) for rule in model.rules()]}
+    trees = model.trees_
+    texts = [
+        f"Tree {i}, weight {weight:.2f}:\n{export_text(tree)}"
+        for i, (weight, tree) in enumerate(zip(model.weights_, trees, strict=True))
+    ]
+    rules = [f"Tree {i}: {rule}" for i, tree in enumerate(trees) for rule in tree.rules()]
+    return {"text": "\n".join(texts), "rules": rules}
 
 
 def check_readable(model: Any) -> None:

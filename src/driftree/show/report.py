@@ -16,7 +16,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from driftree.forests import DynamicModelForest
 from driftree.learn.storage.atomic import replace_text
+from driftree.show.forest_report import forest_page
 from driftree.show.report_data import gather, visible
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ POLICY = (
 
 
 def report(
-    model: AnyTree,
+    model: AnyTree | DynamicModelForest,
     records: Iterable[Record] | None = None,
     path: str | os.PathLike[str] = "report.html",
     *,
@@ -51,9 +53,10 @@ def report(
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
+    model : a Dynamic Model Tree or forest, classifier or regressor
         A model that has learnt something. Without its history (`keep_history=False`) the page shows
-        the present tree only.
+        the present tree only. Of a forest it shows how the trees agree over time, and one tree at a
+        time; all but path and title is for trees.
     records : iterable of Record, optional
         What was measured, by `prequential` for instance. The first learner in them is the model;
         others are compared with it.
@@ -89,10 +92,13 @@ def report(
         raise TypeError(
             f"records must be records of a run, got {records!r}: write path={records!r}"
         )
-    data = gather(model, None if records is None else list(records), drifts, settings)
-    heading = f"A tree after {model.n_rows_seen_:,} rows" if title is None else str(title)
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(model, DynamicModelForest):
+        replace_text(file, forest_page(model, title))
+        return file
+    data = gather(model, None if records is None else list(records), drifts, settings)
+    heading = f"A tree after {model.n_rows_seen_:,} rows" if title is None else str(title)
     # Half a character, as broken text may contain, has no place in UTF-8: it becomes a reference.
     replace_text(file, _page(data, heading))
     return file
