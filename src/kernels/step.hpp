@@ -63,8 +63,9 @@ struct Step {  // kept between steps for its memory
         Lines<double> values;
         std::vector<std::int32_t> active, n_active;
     } bent;
-    std::vector<double> node_loss;  // per row of the chunk: what the node at work paid,
-    std::vector<double> leaf_loss;  // and what its leaf paid
+    std::vector<std::uint8_t> is_for_all;  // per row of the chunk: do those look at it, too, who rest?
+    std::vector<double> node_loss;         // per row of the chunk: what the node at work paid,
+    std::vector<double> leaf_loss;         // and what its leaf paid
 
     // Sends the rows down the tree.
     void route(const Nodes& nodes, int n_features) {
@@ -190,7 +191,8 @@ struct Step {  // kept between steps for its memory
             inner("sparse_places", p->sparse.places);
         });
         a("bent_inputs", bent.values), a("bent_active", bent.active), a("bent_n_active", bent.n_active);
-        a("node_loss", node_loss), a("leaf_loss", leaf_loss), a("lessons", lessons), a("counted", counted_);
+        a("is_for_all", is_for_all), a("node_loss", node_loss), a("leaf_loss", leaf_loss), a("lessons", lessons),
+            a("counted", counted_);
     }
 
 private:

@@ -30,6 +30,8 @@ struct TrialRates {                  // handed in by Python (learn/constants.py)
     double restless_rows = 10000.0;  // of the stream for which nothing is spared then
     double split_price = 0.0;        // nats per row of the stream that a split must earn: counted as loss of what has it
     double alarm_nats = 0.0;         // recent loss per row above that of the long run, besides the factor
+    double trial_rows = std::numeric_limits<double>::infinity();  // of a node after which a trial that does not earn rests
+    double grid_rows = std::numeric_limits<double>::infinity();   // of a node after which its grid rests
 };
 
 struct Trial {
@@ -144,9 +146,11 @@ public:
     };
     struct Scratch {
         std::vector<double> values;
+        std::vector<std::int32_t> rows;  // that a grid at rest looks at,
+        std::vector<double> residual;    // and what its node's model said of them
         template <class Archive>
         void visit_scratch(Archive& a) {
-            a("grid_values", values);
+            a("grid_values", values), a("grid_rows", rows), a("grid_residual", residual);
         }
     };
 
@@ -161,6 +165,13 @@ public:
         const bool rests = gain >= record.rest_level && rates.recent_speed * record.recent >= rates.rest_least * gain;
         return rests ? rates.rest_share : 1.0;
     }
+    // Which rows those look at who rest.
+    void choose_rows(Step& step) const {
+        step.is_for_all.resize(step.chunk.n);
+        for (int row = 0; row < step.chunk.n; row++)
+            step.is_for_all[row] =
+                mix64(seed_ + static_cast<std::uint64_t>(tree_.n_rows + step.chunk.n - row)) % rates.rest_share == 0;
+    }
     void choose_rows(const Step& step, const std::vector<std::int32_t>& rows, double stands_for,
                      std::vector<std::int32_t>& seen) const {
         if (stands_for == 1.0) {
@@ -168,24 +179,33 @@ public:
             return;
         }
         for (const int row : rows)
-            if (mix64(seed_ + static_cast<std::uint64_t>(tree_.n_rows + step.chunk.n - row)) % rates.rest_share == 0)
-                seen.push_back(row);
+            if (step.is_for_all[row]) seen.push_back(row);
+    }
+    // How many of the node's rows each row that a trial looks at counts for: one that does not earn is mostly lost.
+    double trial_stands_for(const Stop& stop, const Trial& trial) const {
+        const Node& node = tree_.nodes[stop.node];
+        const double rival = node.is_leaf() ? trial.node_loss : trial.subtree_loss;
+        const bool rests = (spares_ || tree_.table->has_sparse()) && stop.stands_for == 1.0 &&
+                           node.rows - trial.born > rates.trial_rows && !(rival > trial.trial_loss);
+        return rests ? rates.rest_share : 1.0;
     }
     // The models of a node's trials, after its own.
-    void enlist(Step& step, int node, const Pupil& own) const {
+    void enlist(Step& step, const Stop& stop, const Pupil& own) const {
+        const int node = stop.node;
         for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++) {
             const Trial& trial = trials[t];
             if (trial.is_free()) continue;
             Pupil& left = step.add_pupil(trial.left_model, &own);  // whose bends it has
             Pupil& right = step.add_pupil(trial.right_model, &own);
+            const bool rests = trial_stands_for(stop, trial) != 1.0;
             for (const int row : own.rows)
-                (trial.condition.holds(step.chunk.raw_row(row, tree_.table->n_features())) ? left : right)
-                    .rows.push_back(row);
+                if (!rests || step.is_for_all[row])
+                    (trial.condition.holds(step.chunk.raw_row(row, tree_.table->n_features())) ? left : right)
+                        .rows.push_back(row);
             if (left.rows.empty()) std::swap(step.pupils[step.n_pupils - 2], step.pupils[step.n_pupils - 1]);
-            if (left.rows.empty() || right.rows.empty()) step.n_pupils--;
+            step.n_pupils -= left.rows.empty() + right.rows.empty();
         }
-        if (!bend_trials[node].is_free())
-            step.add_pupil(bend_trials[node].model, nullptr, &own).rows = own.rows;
+        if (!bend_trials[node].is_free()) step.add_pupil(bend_trials[node].model, nullptr, &own).rows = own.rows;
     }
     // The challenger, after all nodes.
     void enlist_last(Step& step) const {
@@ -194,7 +214,11 @@ public:
         choose_rows(step, step.stops[0].rows, challenger_stands_for(), pupil.rows);
         if (pupil.rows.empty()) step.n_pupils--;
     }
-    void make_scratch(const Step& step, Scratch& scratch, bool) const { scratch.values.resize(step.chunk.n); }
+    void make_scratch(const Step& step, Scratch& scratch, bool) const {
+        scratch.values.resize(step.chunk.n);
+        scratch.rows.reserve(step.chunk.n);
+        scratch.residual.reserve(static_cast<std::size_t>(step.chunk.n) * tree_.shape.outputs);
+    }
     void add_to(Fingerprint& print) const {
         for (const Trial& trial : trials) print.add(trial.condition);
         for (const Grid& grid : grids) print.add(std::int64_t{grid.n_slots()});
@@ -222,19 +246,19 @@ public:
     }
     void accumulate(Step& step, Scratch& scratch, const Stop& stop, const Visit& visit, const Forward& before,
                     Part& part) const {
-        grids[stop.node].accumulate(tree_.f, tree_.grid_shape(), *tree_.table, step.chunk, visit, before.residual,
-                                    scratch.values, part.grid);
+        accumulate_grid(step, scratch, stop, visit, before, part);
         for (int t = stop.node * rates.per_node; t < (stop.node + 1) * rates.per_node; t++) {
             if (trials[t].is_free()) continue;
             TrialSums& sums = part.trials.emplace_back();
             sums.trial = t;
+            const double stands_for = stop.stands_for * trial_stands_for(stop, trials[t]);
             for (const bool is_left : {true, false}) {
                 const Lesson* side = step.next_lesson(is_left ? trials[t].left_model : trials[t].right_model);
                 if (!side) continue;
                 double& count = is_left ? sums.n_left : sums.n_right;
                 for (int i = 0; i < side->visit.n; i++) {
                     const int row = side->visit.rows[i];
-                    const double weight = stop.stands_for * step.chunk.weights[row];
+                    const double weight = stands_for * step.chunk.weights[row];
                     sums.node_loss += weight * step.node_loss[row];
                     sums.subtree_loss += weight * step.leaf_loss[row];
                     sums.trial_loss += weight * side->before.loss[i];
@@ -562,6 +586,27 @@ public:
     }
 
 private:
+    // The grid only says what to try. In calm times that of an old node looks at some of the rows.
+    void accumulate_grid(const Step& step, Scratch& scratch, const Stop& stop, const Visit& visit, const Forward& before,
+                         Part& part) const {
+        Visit seen = visit;
+        const double* residual = before.residual;
+        if (spares_ && stop.stands_for == 1.0 && tree_.nodes[stop.node].rows > rates.grid_rows) {
+            const int outputs = tree_.shape.outputs;
+            scratch.rows.clear();
+            scratch.residual.clear();
+            for (int i = 0; i < visit.n; i++) {
+                if (!step.is_for_all[visit.rows[i]]) continue;
+                scratch.rows.push_back(visit.rows[i]);
+                const double* own = before.residual + static_cast<long>(i) * outputs;
+                scratch.residual.insert(scratch.residual.end(), own, own + outputs);
+            }
+            seen = {scratch.rows.data(), static_cast<int>(scratch.rows.size())};
+            residual = scratch.residual.data();
+        }
+        grids[stop.node].accumulate(tree_.f, tree_.grid_shape(), *tree_.table, step.chunk, seen, residual, scratch.values,
+                                    part.grid);
+    }
     // The sparse weights of a model on trial, with those that are still its source's.
     SparseWeights completed(int model, int source) const {
         const int width = SparseCell::width(tree_.shape.outputs);

@@ -583,6 +583,8 @@ class MeasuredEngine(_ModelTreeEngine):
         spread_least: float = 1e-8,
         input_limit: float = 1.5,
         quantiles: Sequence[float] = (),
+        trial_rest_rows: float = ...,
+        grid_rest_rows: float = ...,
     ) -> None:
         """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
     def accumulate(

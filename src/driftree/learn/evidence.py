@@ -256,6 +256,8 @@ class MeasuredTrials:
             spread_least=c.spread_least,
             input_limit=c.input_limit,
             quantiles=quantiles,
+            trial_rest_rows=c.trial_rest_rows,
+            grid_rest_rows=c.grid_rest_rows,
         )
         self.engine.absent_is_zero = p.absent == "zero"
         self.models = ModelTrials(self.engine, c, p)
