@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "binding_rows.hpp"
@@ -483,7 +484,8 @@ void bind_measured(nb::module_& m) {
                double clear_lead, double most_sure, double variance, double sureness_window, double sparse_step,
                bool mean_curvature, double floor_first, double floor_first_rows, double floor_rows, double floor_least,
                double floor_most, const std::string& loss, double step, double alarm_nats, double spread_rows,
-               double spread_first_rows, double spread_least, double input_limit, nb::object quantiles, nb::object asked) {
+               double spread_first_rows, double spread_least, double input_limit, nb::object quantiles, nb::object asked,
+               double trial_rest_rows, double grid_rest_rows) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 const SpreadRates spread = {spread_rows, spread_first_rows, spread_least};
                 new (self) Engine({{model_window,
@@ -498,7 +500,7 @@ void bind_measured(nb::module_& m) {
                                     mean_curvature,
                                     {floor, spread}},
                                    {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor,
-                                    restless_rows, split_price, alarm_nats},
+                                    restless_rows, split_price, alarm_nats, trial_rest_rows, grid_rest_rows},
                                    seed,
                                    max_nodes,
                                    loss_named(loss),
@@ -513,7 +515,9 @@ void bind_measured(nb::module_& m) {
             "sureness_window"_a, "sparse_step"_a, "mean_curvature"_a, "floor_first"_a, "floor_first_rows"_a, "floor_rows"_a,
             "floor_least"_a, "floor_most"_a, "loss"_a = "labels", "step"_a = 1.0, "alarm_nats"_a = 0.0,
             "spread_rows"_a = 500.0, "spread_first_rows"_a = 5.0, "spread_least"_a = 1e-8, "input_limit"_a = 1.5,
-            "quantiles"_a = nb::make_tuple(), "asked"_a = nb::none())
+            "quantiles"_a = nb::make_tuple(), "asked"_a = nb::none(),
+            "trial_rest_rows"_a = std::numeric_limits<double>::infinity(),
+            "grid_rest_rows"_a = std::numeric_limits<double>::infinity())
         .def("trials", &trials, "node"_a)
         .def(
             "refresh_at",

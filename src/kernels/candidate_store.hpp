@@ -63,10 +63,11 @@ public:
     void begin_step() {}
     bool spares() const { return false; }
     double stands_for(int) const { return 1.0; }
+    void choose_rows(Step&) const {}
     void choose_rows(const Step&, const std::vector<std::int32_t>& rows, double, std::vector<std::int32_t>& seen) const {
         seen = rows;
     }
-    void enlist(Step&, int, const Pupil&) const {}
+    void enlist(Step&, Stop&, const Pupil&) const {}
     void enlist_last(Step&) const {}
     void add_to(Fingerprint& print) const {
         for (const Candidates& store : stores)

@@ -425,6 +425,7 @@ private:
     void read(Step& step, const Given& given, int n) const {
         step.chunk.fill(f, *table, given, n, settings.seed, shape.stride);
         step.route(nodes, table->n_features());
+        evidence.choose_rows(step);
         step.n_pupils = 0;
         for (int s = step.n_stops - 1; s >= 0; s--) {
             Stop& stop = step.stops[s];
@@ -435,7 +436,7 @@ private:
             if (pupil.rows.empty()) {
                 step.n_pupils--;
             } else {
-                evidence.enlist(step, stop.node, pupil);
+                evidence.enlist(step, stop, pupil);
             }
         }
         evidence.enlist_last(step);

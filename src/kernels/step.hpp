@@ -18,6 +18,7 @@ struct Stop {  // the rows of this step at one node
     std::vector<std::int32_t> rows;
     double stands_for;   // how many rows each row that the node looks at counts for
     const Pupil* pupil;  // the node's model and those rows; or none
+    bool grid_rests;     // whether its grid looks only at rows that are for all
 };
 
 struct Pupil {  // a model that learns in this step
@@ -65,8 +66,9 @@ struct Step {  // kept between steps for its memory
         Lines<double> values;
         std::vector<std::int32_t> active, n_active;
     } bent;
-    std::vector<double> node_loss;  // per row of the chunk: what the node at work paid,
-    std::vector<double> leaf_loss;  // and what its leaf paid
+    std::vector<std::uint8_t> is_for_all;  // per row of the chunk: do those look at it, too, who rest?
+    std::vector<double> node_loss;         // per row of the chunk: what the node at work paid,
+    std::vector<double> leaf_loss;         // and what its leaf paid
 
     // Sends the rows down the tree.
     void route(const Nodes& nodes, int n_features) {
@@ -194,7 +196,8 @@ struct Step {  // kept between steps for its memory
             inner("sparse_places", p->sparse.places);
         });
         a("bent_inputs", bent.values), a("bent_active", bent.active), a("bent_n_active", bent.n_active);
-        a("node_loss", node_loss), a("leaf_loss", leaf_loss), a("lessons", lessons), a("counted", counted_);
+        a("is_for_all", is_for_all), a("node_loss", node_loss), a("leaf_loss", leaf_loss), a("lessons", lessons),
+            a("counted", counted_);
     }
 
 private:

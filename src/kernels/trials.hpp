@@ -31,6 +31,8 @@ struct TrialRates {                  // handed in by Python (learn/constants.py)
     double restless_rows = 10000.0;  // of the stream for which nothing is spared then
     double split_price = 0.0;        // nats per row of the stream that a split must earn: counted as loss of what has it
     double alarm_nats = 0.0;         // recent loss per row above that of the long run, besides the factor
+    double trial_rows = std::numeric_limits<double>::infinity();  // of a node after which a trial that does not earn rests
+    double grid_rows = std::numeric_limits<double>::infinity();   // of a node after which its grid rests
 };
 
 struct Trial {
@@ -146,13 +148,15 @@ public:
     struct GridScratch {
         std::vector<double> values;
         GridRows rows;
+        std::vector<std::int32_t> seen;  // rows that a grid at rest looks at,
+        std::vector<double> residual;    // and what its node's model said of them
     };
     struct Scratch {
         std::vector<GridScratch> grids;  // of each thread
         template <class Archive>
         void visit_scratch(Archive& a) {
             a.each("thread", grids, [](auto& inner, GridScratch& one) {
-                inner("grid_values", one.values);
+                inner("grid_values", one.values), inner("grid_seen", one.seen), inner("grid_residual", one.residual);
                 one.rows.visit(inner);
             });
         }
@@ -169,6 +173,13 @@ public:
         const bool rests = gain >= record.rest_level && rates.recent_speed * record.recent >= rates.rest_least * gain;
         return rests ? rates.rest_share : 1.0;
     }
+    // Which rows those look at who rest.
+    void choose_rows(Step& step) const {
+        step.is_for_all.resize(step.chunk.n);
+        for (int row = 0; row < step.chunk.n; row++)
+            step.is_for_all[row] =
+                mix64(seed_ + static_cast<std::uint64_t>(tree_.n_rows + step.chunk.n - row)) % rates.rest_share == 0;
+    }
     void choose_rows(const Step& step, const std::vector<std::int32_t>& rows, double stands_for,
                      std::vector<std::int32_t>& seen) const {
         if (stands_for == 1.0) {
@@ -176,24 +187,35 @@ public:
             return;
         }
         for (const int row : rows)
-            if (mix64(seed_ + static_cast<std::uint64_t>(tree_.n_rows + step.chunk.n - row)) % rates.rest_share == 0)
-                seen.push_back(row);
+            if (step.is_for_all[row]) seen.push_back(row);
+    }
+    // How many of the node's rows each row that a trial looks at counts for: one that does not earn is mostly lost.
+    double trial_stands_for(const Stop& stop, const Trial& trial) const {
+        const Node& node = tree_.nodes[stop.node];
+        const double rival = node.is_leaf() ? trial.node_loss : trial.subtree_loss;
+        const bool rests = (spares_ || tree_.table->has_sparse()) && stop.stands_for == 1.0 &&
+                           node.rows - trial.born > rates.trial_rows && !(rival > trial.trial_loss);
+        return rests ? rates.rest_share : 1.0;
     }
     // The models of a node's trials, after its own.
-    void enlist(Step& step, int node, const Pupil& own) const {
+    void enlist(Step& step, Stop& stop, const Pupil& own) const {
+        const int node = stop.node;
+        // The grid only says what to try. In calm times that of an old node looks at some of the rows.
+        stop.grid_rests = spares_ && stop.stands_for == 1.0 && tree_.nodes[node].rows > rates.grid_rows;
         for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++) {
             const Trial& trial = trials[t];
             if (trial.is_free()) continue;
             Pupil& left = step.add_pupil(trial.left_model, &own);  // whose bends it has
             Pupil& right = step.add_pupil(trial.right_model, &own);
+            const bool rests = trial_stands_for(stop, trial) != 1.0;
             for (const int row : own.rows)
-                (trial.condition.holds(step.chunk.raw_row(row, tree_.table->n_features())) ? left : right)
-                    .rows.push_back(row);
+                if (!rests || step.is_for_all[row])
+                    (trial.condition.holds(step.chunk.raw_row(row, tree_.table->n_features())) ? left : right)
+                        .rows.push_back(row);
             if (left.rows.empty()) std::swap(step.pupils[step.n_pupils - 2], step.pupils[step.n_pupils - 1]);
-            if (left.rows.empty() || right.rows.empty()) step.n_pupils--;
+            step.n_pupils -= left.rows.empty() + right.rows.empty();
         }
-        if (!bend_trials[node].is_free())
-            step.add_pupil(bend_trials[node].model, nullptr, &own).rows = own.rows;
+        if (!bend_trials[node].is_free()) step.add_pupil(bend_trials[node].model, nullptr, &own).rows = own.rows;
     }
     // The challenger, after all nodes.
     void enlist_last(Step& step) const {
@@ -222,6 +244,8 @@ public:
         for (int who = 0; who < n_threads; who++) {
             GridScratch& own = scratch.grids[who];
             own.values.resize(step.chunk.n);
+            own.seen.reserve(step.chunk.n);
+            own.residual.reserve(static_cast<std::size_t>(step.chunk.n) * tree_.shape.outputs);
             own.rows.reserve(step.chunk.n, tree_.grid_shape().size(), m, true);
             if (n_raw > 0) own.rows.reserve(n_raw, tree_.grid_shape().size(), m, false);
         }
@@ -240,13 +264,14 @@ public:
             if (trials[t].is_free()) continue;
             TrialSums& sums = part.trials.emplace_back();
             sums.trial = t;
+            const double stands_for = stop.stands_for * trial_stands_for(stop, trials[t]);
             for (const bool is_left : {true, false}) {
                 const Lesson* side = step.next_lesson(is_left ? trials[t].left_model : trials[t].right_model);
                 if (!side) continue;
                 double& count = is_left ? sums.n_left : sums.n_right;
                 for (int i = 0; i < side->visit.n; i++) {
                     const int row = side->visit.rows[i];
-                    const double weight = stop.stands_for * step.chunk.weights[row];
+                    const double weight = stands_for * step.chunk.weights[row];
                     sums.node_loss += weight * step.node_loss[row];
                     sums.subtree_loss += weight * step.leaf_loss[row];
                     sums.trial_loss += weight * side->before.loss[i];
@@ -265,14 +290,29 @@ public:
         }
     }
     // The grids: of a node that looks at any rows, some features at a time, each on any thread.
-    void accumulate_grid(const Step& step, const Stop& stop, const Features& some, std::vector<double>& values,
-                         GridRows& sums) const {
-        grids[stop.node].accumulate(tree_.f, tree_.grid_shape(), *tree_.table, step.chunk, stop.pupil->visit(),
-                                    stop.pupil->residual.data(), some, values, sums);
+    void accumulate_grid(const Step& step, const Stop& stop, const Features& some, GridScratch& own, GridRows& sums) const {
+        Visit seen = stop.pupil->visit();
+        const double* residual = stop.pupil->residual.data();
+        if (stop.grid_rests) {
+            const int outputs = tree_.shape.outputs;
+            own.seen.clear();
+            own.residual.clear();
+            for (int i = 0; i < seen.n; i++) {
+                if (!step.is_for_all[seen.rows[i]]) continue;
+                own.seen.push_back(seen.rows[i]);
+                const double* said = residual + static_cast<long>(i) * outputs;
+                own.residual.insert(own.residual.end(), said, said + outputs);
+            }
+            seen = {own.seen.data(), static_cast<int>(own.seen.size())};
+            residual = own.residual.data();
+        }
+        grids[stop.node].accumulate(tree_.f, tree_.grid_shape(), *tree_.table, step.chunk, seen, residual, some, own.values,
+                                    sums);
     }
     void accumulate_grid(const Step& step, const Stop& stop, Part& part) const {
-        std::vector<double> values(step.chunk.n);
-        if (stop.pupil) accumulate_grid(step, stop, {0, tree_.table->n_features()}, values, part.grid);
+        GridScratch own;
+        own.values.resize(step.chunk.n);
+        if (stop.pupil) accumulate_grid(step, stop, {0, tree_.table->n_features()}, own, part.grid);
     }
     void absorb_grid(int node, const Features& some, GridRows& sums) {
         grids[node].absorb(tree_.f, tree_.grid_shape(), sums, some, rates.first_rows);
@@ -280,7 +320,7 @@ public:
     void absorb_grid(int node, Part& part) { absorb_grid(node, {0, tree_.table->n_features()}, part.grid); }
     void learn_grid(const Step& step, const Stop& stop, const Features& some, Scratch& scratch, int who) {
         GridScratch& own = scratch.grids[who];
-        accumulate_grid(step, stop, some, own.values, own.rows);
+        accumulate_grid(step, stop, some, own, own.rows);
         absorb_grid(stop.node, some, own.rows);
     }
     // Nanoseconds that a row costs, roughly, by feature. Before there are edges, next to nothing.

@@ -466,6 +466,7 @@ class NaiveTree:
     RECENT, ALARM, RESTLESS = 16, 1.2, 0.5
     PIECES, UNBEND, MOST_BARS, SURENESS = 4, 5000, 5, 500
     PRICE, SHORT_MEMORY, DISTANCE = 0.001, 1 / 3, 0.03
+    TRIAL_REST, GRID_REST = 200, 2000
 
     def __init__(self, n_features, n_classes=2, setting="measured", *, epsilon=None,
                  evidence_window=20000, model_window=1000, bins=64, trials=3, max_bends=64, seed=1,
@@ -478,6 +479,8 @@ class NaiveTree:
         lines = Habits(model_window, 10.0, 0.0, mean_curvature=False)
         self.habits = Habits(model_window, 1.0, self.SURENESS) if max_bends else lines
         self.price, self.distance = (self.PRICE, self.DISTANCE) if max_bends else (0.0, 0.0)
+        never = math.inf, math.inf
+        self.trial_rest, self.grid_rest = (self.TRIAL_REST, self.GRID_REST) if max_bends else never
         self.bins, self.n_trials = bins, trials
         self.seed, self.learning_rate = seed, learning_rate
         self.gain_step = learning_rate if gain_step is None else gain_step
@@ -665,7 +668,9 @@ class NaiveTree:
                     leaf_loss[mask] = self.update(child, rows.take(mask), visited)
         node.model.learn(part)
         if self.measured:
-            self.gather_evidence(node, part, loss, residual, leaf_loss[seen], stands_for)
+            self.gather_evidence(
+                node, part, loss, residual, leaf_loss[seen], stands_for, rows.w.sum()
+            )
         else:
             self.gather_windows(node, part, loss, residual)
         return leaf_loss
@@ -790,12 +795,14 @@ class NaiveTree:
 
     # ------------------------------------------------------------------ setting 2: measured
 
-    def gather_evidence(self, node, rows, loss, residual, leaf_loss, stands_for):
+    def gather_evidence(self, node, rows, loss, residual, leaf_loss, stands_for, n_new):
         """Spec: fade by the stream's clock, then add to the node, its trials and its grid.
 
         The losses and the rows behind them are sums in which a row counts for ``stands_for``;
-        the grid and the trials' sides count the rows that were looked at.
+        the grid and the trials' sides count the rows that were looked at. In calm times a trial
+        that does not earn, and the grid of an old node, look at a quarter of them.
         """
+        may_rest, leaf = rows.spares and stands_for == 1, node.split is None
         fade = math.exp(-(self.T - node.T) / self.window)
         node.T = self.T
         node.own_loss = fade * node.own_loss + stands_for * (rows.w * loss).sum()
@@ -807,12 +814,16 @@ class NaiveTree:
         earned = stands_for * ((rows.w * loss).sum() - (rows.w * leaf_loss).sum())
         node.recent = fade**self.RECENT * node.recent + earned
         for trial in node.trials:
+            gain = trial.gain if leaf else trial.replacement_gain
+            is_old = node.rows - n_new - trial.born > self.trial_rest
+            part, counts_for = self.look_at(rows, rests=may_rest and is_old and gain <= 0)
             trial.fade(fade)
             trial.trial_loss += price
             trial.subtree_loss += below
             for side, mask in enumerate(trial.split.sides(rows.X)):
-                if mask.any():
-                    trial.learn(side, rows.take(mask), loss[mask], leaf_loss[mask], stands_for)
+                if (mask := mask & part).any():
+                    counts = stands_for * counts_for
+                    trial.learn(side, rows.take(mask), loss[mask], leaf_loss[mask], counts)
         if node.bend:
             node.bend.learn(rows, loss, fade, stands_for)
         if not node.grid:
@@ -821,6 +832,8 @@ class NaiveTree:
                 node.grid = [self.new_grid(j, np.array(node.buffer)[:, j]) for j in range(self.m)]
                 node.refresh_at = node.rows + self.REFRESH
             return
+        part, _ = self.look_at(rows, rests=may_rest and node.rows - n_new > self.grid_rest)
+        rows, residual = rows.take(part), residual[part]
         for j, grid in enumerate(node.grid):
             grid.count *= fade
             grid.gradient *= fade

@@ -36,6 +36,7 @@ class QuickNaiveTree(NaiveTree):
     ALARM, RESTLESS = 1.2, 0.1
     PIECES, UNBEND, MOST_BARS, SURENESS = 3, 50, 2, 60
     PRICE = 0.003
+    TRIAL_REST, GRID_REST = 15, 70
     too_close, best_scores = False, ()
 
     def proposals(self, node):
@@ -97,7 +98,13 @@ QUICK = {
 def set_pace(patch, **numbers):
     """Give the learner the numbers of `QuickNaiveTree`, with bends and without."""
     quick = QuickNaiveTree
-    bent = replace(constants.MEASURED, sureness_window=quick.SURENESS, split_price=quick.PRICE)
+    bent = replace(
+        constants.MEASURED,
+        sureness_window=quick.SURENESS,
+        split_price=quick.PRICE,
+        trial_rest_rows=quick.TRIAL_REST,
+        grid_rest_rows=quick.GRID_REST,
+    )
     for name, setting in {"MEASURED": bent, "STRAIGHT": constants.STRAIGHT}.items():
         patch.setattr(constants, name, replace(setting, **QUICK | numbers))
 

@@ -603,6 +603,8 @@ class MeasuredEngine(_ModelTreeEngine):
         input_limit: float = 1.5,
         quantiles: Sequence[float] = (),
         asked: Loss | None = None,
+        trial_rest_rows: float = ...,
+        grid_rest_rows: float = ...,
     ) -> None:
         """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
     def accumulate(

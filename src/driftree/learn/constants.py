@@ -93,6 +93,10 @@ class MeasuredConstants:
     """as long as it gains at least this share of it lately;"""
     rest_share: int = 4
     """then it looks at one row in so many."""
+    trial_rest_rows: float = 200
+    """So does a trial of more rows that does not earn,"""
+    grid_rest_rows: float = 2000
+    """and the grid of a node with more."""
     recent_speed: int = 16
     """What is called recent fades so many times as fast as the evidence."""
     alarm_factor: float = 1.2
@@ -164,6 +168,8 @@ STRAIGHT = replace(
     variance=10,
     sureness_window=0,
     mean_curvature=False,
+    trial_rest_rows=math.inf,
+    grid_rest_rows=math.inf,
 )
 
 

@@ -261,6 +261,8 @@ class MeasuredTrials:
             input_limit=c.input_limit,
             quantiles=quantiles,
             asked=asked,
+            trial_rest_rows=c.trial_rest_rows,
+            grid_rest_rows=c.grid_rest_rows,
         )
         self.engine.absent_is_zero = p.absent == "zero"
         self.models = ModelTrials(self.engine, c, p)
@@ -405,9 +407,11 @@ class MeasuredTrials:
         Two that are nearly the same tell a reader nothing, and rows between them hardly anything.
         """
         engine = self.engine
-        edges = engine.edges(0) if engine.grid_is_ready(0) else []
         found: dict[int, list[tuple[float, float]]] = {}
         node = engine.node(node).parent
+        if node < 0 or not engine.grid_is_ready(0):
+            return found
+        edges = engine.edges(0)
         while node >= 0:
             own = engine.node(node)
             feature, threshold, equality, _ = own.condition
@@ -427,32 +431,32 @@ class MeasuredTrials:
         slot_bytes = 4 * engine.n_outputs * engine.stride
         bins = self._bins(slot_bytes, n_categorical, len(categorical) - n_categorical)
         absent = engine.absent
+        ordered = np.sort(first_rows, axis=0)  # missing values last
+        n_present = len(ordered) - np.isnan(ordered).sum(axis=0)
         slots: list[int] = []
-        edges: list[float] = []
+        edges = [np.empty(0)]
         for j, is_category in enumerate(categorical):
-            own = np.empty(0) if is_category else quantile_edges(first_rows[:, j], bins)
+            own = np.empty(0) if is_category else quantile_edges(ordered[: n_present[j], j], bins)
             if absent[j] == 0 and 0 not in own:  # whether a row holds it
                 own = np.sort(np.append(own, 0.0))
             slots.append(MAX_LEVELS + 2 if is_category else len(own) + 2)
-            edges.extend(own)
-            edges.extend([math.nan] * (slots[-1] - len(own)))
-        engine.choose_grid(node, np.array(slots, dtype=np.int32), np.array(edges))
+            edges += [own, np.full(slots[-1] - len(own), math.nan)]
+        engine.choose_grid(node, np.array(slots, dtype=np.int32), np.concatenate(edges))
 
 
-def quantile_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
-    """Return distinct values at the quantiles i / bins, the largest value left out.
+def quantile_edges(ordered: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
+    """Return distinct values at the quantiles i / bins of ascending ones, the largest left out.
 
     Examples
     --------
-    >>> quantile_edges(np.array([4.0, 1.0, np.nan, 2.0, 3.0]), bins=2)
+    >>> quantile_edges(np.array([1.0, 2.0, 3.0, 4.0]), bins=2)
     array([2.])
     """
-    present = np.sort(values[~np.isnan(values)])
-    if present.size == 0:
-        return present
-    places = -(-np.arange(1, bins) * present.size // bins) - 1
-    edges = np.unique(present[places])
-    return np.asarray(edges[edges < present[-1]])
+    if ordered.size == 0:
+        return ordered
+    edges = ordered[-(-np.arange(1, bins) * ordered.size // bins) - 1]
+    is_new = np.append(True, edges[1:] > edges[:-1])
+    return np.asarray(edges[is_new & (edges < ordered[-1])])
 
 
 def free_parameters(engine: MeasuredEngine | PaperEngine) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from driftree.learn._kernels import MeasuredEngine
+    from driftree.learn._kernels import BendTrial, MeasuredEngine
     from driftree.learn.constants import MeasuredConstants
     from driftree.learn.parameters import MeasuredParameters
 
@@ -103,6 +103,15 @@ class ModelTrials:
             rows=trial.evidence,
         )
 
+    def winner(self, node: int) -> ModelCandidate | None:
+        """Return the model on trial if it has gained enough."""
+        trial = self.engine.bend_trial(node)
+        is_young = self.engine.node(node).rows - trial.born < self.constants.unbend_rows
+        if trial.model < 0 or (is_young and trial.node_loss - trial.trial_loss < trial.level):
+            return None  # as mostly
+        best = self.candidate(node)
+        return best if best is not None and best.gain >= best.threshold else None
+
     def _level(self, before: list[BendInput], after: list[BendInput]) -> float:
         """Return what another model must gain to take over at any time."""
         n_added = len(after) - len(before)
@@ -131,8 +140,10 @@ class ModelTrials:
         if self.max_bends == 0 or self.engine.n_columns == 1:  # only an intercept
             return
         engine, rows = self.engine, self.engine.node(node).rows
-        trial, candidate = engine.bend_trial(node), self.candidate(node)
-        wanted = None
+        trial, wanted = engine.bend_trial(node), None
+        if trial.model >= 0 and not self._may_end(trial, rows - trial.born):
+            return
+        candidate = self.candidate(node)
         if candidate is None:
             if rows >= trial.next_at:
                 wanted = self._other_bends(node, trial.n_failed) or self._other_memory(node)
@@ -145,6 +156,12 @@ class ModelTrials:
                 wanted = self._other_memory(node)
         if wanted is not None:
             self._start(node, wanted)
+
+    def _may_end(self, trial: BendTrial, age: float) -> bool:
+        """Tell whether a trial may have failed, whatever it is of: `_has_failed` says."""
+        c, gain = self.constants, trial.node_loss - trial.trial_loss
+        is_late = age > c.trial_rows and not gain > 0
+        return is_late or gain < -trial.level or age >= c.unbend_rows
 
     def _has_failed(self, candidate: ModelCandidate, age: float) -> bool:
         """Tell whether a trial may end: with fewer bends by showing that all of them earn.
