@@ -90,6 +90,7 @@ class Result(NamedTuple):
     batch_rows: int
     f1: float
     f1_std: float
+    ece: float
     n_splits: float
     n_parameters: float
     n_nodes: int
@@ -123,6 +124,7 @@ def run(task: Task, news: News, should_stop: Callable[[], bool]) -> Result | Non
         batch_rows=batch_rows,
         f1=figures["f1"].mean,
         f1_std=figures["f1"].std,
+        ece=figures["ece"].mean,
         n_splits=figures["n_splits"].mean,
         n_parameters=figures["n_parameters"].mean,
         n_nodes=model.n_nodes_,
@@ -147,14 +149,14 @@ def tabulate(results: Sequence[Result], mode: str) -> Table:
     table = Table(title=f"{mode} by {mode}", title_justify="left")
     for heading in ("stream", "setting"):
         table.add_column(heading)
-    for heading in ("F1", "splits", "parameters", "rows/s"):
+    for heading in ("F1", "ECE", "splits", "parameters", "rows/s"):
         table.add_column(heading, justify="right")
     for heading in ("paper F1", "splits", "parameters", "prototype F1", "splits"):
         table.add_column(heading, justify="right", style="dim")
 
     def show(figures: Sequence[float], f1_std: float = nan, paper_std: float = nan) -> list[str]:
-        digits = (3, 1, 0, 0, 2, 1, 0, 3, 1)
-        stds = (f1_std, nan, nan, nan, paper_std, nan, nan, nan, nan)
+        digits = (3, 3, 1, 0, 0, 2, 1, 0, 3, 1)
+        stds = (f1_std, nan, nan, nan, nan, paper_std, nan, nan, nan, nan)
         return [
             "-" if isnan(f) else f"{f:,.{d}f}" + ("" if isnan(std) else f" ± {std:.2f}")
             for f, d, std in zip(figures, digits, stds, strict=True)
@@ -170,7 +172,7 @@ def tabulate(results: Sequence[Result], mode: str) -> Table:
             expected = prototype.paper if setting == "paper" else prototype.default
             if mode == "row":
                 expected = (prototype.row if setting == "default" else nan, nan)
-            group.append([row.f1, row.n_splits, row.n_parameters, row.rows_per_second])
+            group.append([row.f1, row.ece, row.n_splits, row.n_parameters, row.rows_per_second])
             group[-1] += [paper_f1.mean, published.SPLITS[where].mean]
             group[-1] += [published.PARAMETERS[where].mean, *expected]
             table.add_row(row.stream, setting, *show(group[-1], row.f1_std, paper_f1.std))

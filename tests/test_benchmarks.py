@@ -132,3 +132,20 @@ def test_every_edit_of_the_ablations_fits_the_source(monkeypatch):
             text = (BENCHMARKS.parent / "src" / edit.file).read_text(encoding="utf-8")
             assert text.count(edit.old) == 1, f"{ablation.name}: {edit.old!r} in {edit.file}"
             assert edit.new != edit.old
+
+
+def test_intervals_are_measured_beside_conformal_ones_and_promises_follow():
+    options = ["--streams", "piecewise", "--rows", "1500", "--peers", "linear"]
+    command = [sys.executable, str(BENCHMARKS / "intervals.py"), *options]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    (row,) = (line for line in done.stdout.splitlines() if "piecewise" in line)
+    _, n_rows, coverage, worst, winkler, _, other, *_ = [
+        cell.strip() for cell in row.split("│")[1:]
+    ]
+    assert n_rows == "1,500"
+    assert float(coverage) == pytest.approx(0.9, abs=0.03)
+    assert float(other) == pytest.approx(0.9, abs=0.03)
+    assert float(worst) <= float(coverage)
+    assert float(winkler) > 0
+    promise = "no 500 consecutive rows below 84 %: " + ("yes" if float(worst) >= 0.84 else "NO")
+    assert promise in done.stdout

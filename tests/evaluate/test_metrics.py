@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from driftree.evaluate import score, score_numbers
+from driftree.evaluate.scores import Calibration
 
 CLOSE = 1e-12
 
@@ -37,6 +38,28 @@ def test_scores_equal_those_of_scikit_learn(n_rows, n_classes, seed):
     assert ours.accuracy == pytest.approx(metrics.accuracy_score(truth, predicted), abs=CLOSE)
     assert ours.kappa == pytest.approx(kappa, abs=CLOSE, nan_ok=True)
     assert ours.log_loss == pytest.approx(log_loss, abs=CLOSE)
+
+
+def error_of(is_right, confidence):
+    calibration = Calibration()
+    for start in range(0, len(is_right), 999):
+        calibration.add(is_right[start : start + 999], confidence[start : start + 999])
+    return calibration.error
+
+
+def test_the_calibration_error_is_small_for_honest_probabilities_only():
+    rng = np.random.default_rng(1)
+    honest = rng.uniform(0.5, 1, size=50_000)
+    is_right = rng.random(50_000) < honest
+    assert error_of(is_right, honest) < 0.01
+    assert error_of(is_right, np.ones(50_000)) == pytest.approx(0.25, abs=0.01)
+    by_hand = sum(
+        abs((is_right[part].mean() - honest[part].mean()) * part.sum())
+        for k in range(15)
+        if (part := (honest * 15).astype(int) == k).any()
+    )
+    assert error_of(is_right, honest) == pytest.approx(by_hand / 50_000)
+    assert np.isnan(Calibration().error)
 
 
 def test_f1_is_not_the_mean_of_the_f1_of_the_classes():

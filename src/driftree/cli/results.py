@@ -236,6 +236,7 @@ def _more_scores(figures: Mapping[str, Figure], n_parameters: str) -> dict[str, 
         "parameters": n_parameters,
         "kappa": _show(figures["kappa"].mean, 3),
         "log loss": _show(figures["log_loss"].mean, 3),
+        "ECE": _show(figures["ece"].mean, 3),
     }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from river import base
 from sklearn.base import is_classifier, is_regressor
 
-from driftree.evaluate.scores import NumberScores, Scores, score, score_numbers
+from driftree.evaluate.scores import Calibration, NumberScores, Scores, score, score_numbers
 from driftree.evaluate.size import unwrapped
 from driftree.learn.target import check_labels, check_numbers, distinct_labels
 from driftree.streams.stream import check_task
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 class Answer(NamedTuple):
     """What a learner said of some rows: codes of labels or numbers, and how sure it was.
 
-    `probability` is that of each row's true label, None if the learner does not say it.
+    `probability` is that of each row's true label, `confidence` that of the predicted one; None if
+    the learner does not say it.
     """
 
     predicted: NDArray[Any]
     probability: NDArray[np.float64] | None = None
+    confidence: NDArray[np.float64] | None = None
 
 
 class Grader(ABC):
@@ -71,8 +73,10 @@ class Grader(ABC):
         """Read what the asker returned for each row."""
 
     @abstractmethod
-    def score(self, truth: list[NDArray[Any]], answers: list[Answer]) -> Scores | NumberScores:
-        """Score the parts of a batch."""
+    def score(
+        self, learner: str, truth: list[NDArray[Any]], answers: list[Answer]
+    ) -> Scores | NumberScores:
+        """Score the parts of a learner's batch."""
 
     @property
     @abstractmethod
@@ -111,6 +115,7 @@ class LabelGrader(Grader):
 
     def __init__(self, classes: Sequence[Hashable] | None = None) -> None:
         self.codes: dict[Hashable, int] = {}
+        self.calibrations: dict[str, Calibration] = {}  # by learner
         self.classes = classes
         self.sample = {} if classes is None else {"classes": classes}
 
@@ -141,29 +146,37 @@ class LabelGrader(Grader):
     def read(self, model: Any, answer: Any, rows: Rows) -> Answer:
         """Return the most probable labels; without an answer all known ones are as probable."""
         if answer is None:
-            return Answer(np.full(len(rows), -1), np.full(len(rows), 1 / len(self.codes)))
+            by_chance = np.full(len(rows), 1 / len(self.codes))
+            return Answer(np.full(len(rows), -1), by_chance, by_chance)
         if np.ndim(answer) == 1:
             return Answer(_look_up(self.codes, np.asarray(answer).tolist()))
         classes = model.classes_.tolist()
         predicted = _look_up(self.codes, classes)[np.argmax(answer, axis=1)]
         places = _look_up({label: i for i, label in enumerate(classes)}, rows.labels)
         probability = np.where(places >= 0, answer[np.arange(len(rows)), places], 0.0)
-        return Answer(predicted, probability)
+        return Answer(predicted, probability, np.max(answer, axis=1))
 
     def read_each(self, answers: list[Any], rows: Rows) -> Answer:
         """Return the most probable labels, of probabilities that need not sum to 1."""
         predicted = [max(proba, key=proba.__getitem__) if proba else _NOTHING for proba in answers]
-        probability = np.empty(len(rows))
+        probability, confidence = np.full((2, len(rows)), 1 / len(self.codes))
         for i, (proba, label) in enumerate(zip(answers, rows.labels, strict=True)):
             total = sum(proba.values())
-            probability[i] = proba.get(label, 0.0) / total if total > 0 else 1 / len(self.codes)
-        return Answer(_look_up(self.codes, predicted), probability)
+            if total > 0:
+                probability[i] = proba.get(label, 0.0) / total
+                confidence[i] = max(proba.values()) / total
+        return Answer(_look_up(self.codes, predicted), probability, confidence)
 
-    def score(self, truth: list[NDArray[Any]], answers: list[Answer]) -> Scores:
+    def score(self, learner: str, truth: list[NDArray[Any]], answers: list[Answer]) -> Scores:
         """Return F1 and others."""
         known = [one.probability for one in answers if one.probability is not None]
         predicted = np.concatenate([one.predicted for one in answers])
-        return score(np.concatenate(truth), predicted, np.concatenate(known) if known else None)
+        calibration = self.calibrations.setdefault(learner, Calibration())
+        for codes, one in zip(truth, answers, strict=True):
+            if one.confidence is not None:
+                calibration.add(codes == one.predicted, one.confidence)
+        probability = np.concatenate(known) if known else None
+        return score(np.concatenate(truth), predicted, probability, calibration)
 
     @property
     def n_classes(self) -> int:
@@ -171,12 +184,18 @@ class LabelGrader(Grader):
         return len(self.codes if self.classes is None else {*self.classes, *self.codes})
 
     def knowledge(self) -> dict[str, Any]:
-        """Return the labels in the order of their codes."""
-        return {"labels": list(self.codes)}
+        """Return the labels in the order of their codes, and how honest the learners are."""
+        honesty = {
+            name: [one.n_rows, *one.gaps.tolist()] for name, one in self.calibrations.items()
+        }
+        return {"labels": list(self.codes), "calibrations": honesty}
 
     def restore(self, knowledge: Mapping[str, Any]) -> None:
-        """Take over the labels."""
+        """Take over both."""
         self.codes = {label: code for code, label in enumerate(knowledge["labels"])}
+        for name, (n_rows, *gaps) in knowledge.get("calibrations", {}).items():
+            calibration = self.calibrations[name] = Calibration()
+            calibration.n_rows, calibration.gaps = int(n_rows), np.array(gaps)
 
 
 _NOTHING = object()  # the label of a row for which a learner has no answer
@@ -232,7 +251,7 @@ class NumberGrader(Grader):
         known = (0.0 if number is None else number for number in answers)
         return Answer(np.fromiter(known, np.float64, len(answers)))
 
-    def score(self, truth: list[NDArray[Any]], answers: list[Answer]) -> NumberScores:
+    def score(self, learner: str, truth: list[NDArray[Any]], answers: list[Answer]) -> NumberScores:
         """Return MAE and others."""
         predicted = np.concatenate([one.predicted for one in answers])
         return score_numbers(np.concatenate(truth), predicted, self.mean)

@@ -291,7 +291,7 @@ class Evaluation:
     def _record(self, name: str, test: _Test) -> Record:
         model = self.learners[name]
         size = measure_size(model, self._n_features, self.grader.n_classes)
-        scores = self.grader.score(test.truth, test.answers)
+        scores = self.grader.score(name, test.truth, test.answers)
         is_due = self.step & (self.step - 1) == 0  # 1, 2, 4, 8, ...
         return Record(
             learner=name,

@@ -36,7 +36,7 @@ class Record:
         Number of the batch, from 1; the batch that only trained, if there was one, is 0.
     n_rows : int
         Rows of the stream up to the end of this batch.
-    f1, accuracy, kappa, log_loss : float
+    f1, accuracy, kappa, log_loss, ece : float
         See `Scores`; NaN for numbers.
     mae, rmse, r2 : float
         See `NumberScores`; NaN for labels.
@@ -56,6 +56,7 @@ class Record:
     accuracy: float = math.nan
     kappa: float = math.nan
     log_loss: float = math.nan
+    ece: float = math.nan
     mae: float = math.nan
     rmse: float = math.nan
     r2: float = math.nan
@@ -324,6 +325,8 @@ def columns(records: Iterable[Record]) -> dict[str, NDArray[np.float64]]:
 def summarise(records: Iterable[Record]) -> dict[str, dict[str, Figure]]:
     """Return mean and standard deviation of every figure, learner by learner.
 
+    `ece` is of all rows so far in each record, so its last value takes the place of the mean.
+
     Examples
     --------
     >>> from driftree.evaluate import prequential
@@ -333,7 +336,10 @@ def summarise(records: Iterable[Record]) -> dict[str, dict[str, Figure]]:
     0.654 ± 0.016
     """
     return {
-        learner: {name: _mean_and_std(values) for name, values in columns(rows).items()}
+        learner: {
+            name: Figure(float(values[-1]), math.nan) if name == "ece" else _mean_and_std(values)
+            for name, values in columns(rows).items()
+        }
         for learner, rows in by_learner(records).items()
     }
 

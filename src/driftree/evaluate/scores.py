@@ -9,12 +9,13 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+BINS = 15  # of the calibration error
 SMALLEST = float(np.finfo(np.float64).eps)  # scikit-learn's bound on probabilities in the log loss
 
 
 # ---------------------------------------------------------------------- labels
 class Scores(NamedTuple):
-    """How good the predictions of one batch were; each score is equal to scikit-learn's.
+    """How good the predictions of one batch were; all but the last are equal to scikit-learn's.
 
     Attributes
     ----------
@@ -27,18 +28,24 @@ class Scores(NamedTuple):
         Cohen's kappa; NaN where all labels and predictions are one and the same class.
     log_loss : float
         Mean negative logarithm of the probability of the true label; NaN without probabilities.
+    ece : float
+        Expected calibration error of all rows so far: rows are put into 15 bins by the probability
+        of the predicted label, and this is how far, on average over rows, the share of right
+        predictions in a bin is from the mean probability in it. NaN without probabilities.
     """
 
     f1: float
     accuracy: float
     kappa: float
     log_loss: float
+    ece: float
 
 
 def score(
     truth: NDArray[np.intp],
     predicted: NDArray[np.intp],
     probability: NDArray[np.float64] | None = None,
+    calibration: Calibration | None = None,
 ) -> Scores:
     """Score the predictions of a batch.
 
@@ -48,11 +55,13 @@ def score(
         Codes of the labels, from 0. A prediction of -1 is none at all, and so is wrong.
     probability : array of float64, optional
         What the learner gave for the true label of each row.
+    calibration : Calibration, optional
+        What is known of the rows so far, this batch's among them.
 
     Examples
     --------
     >>> score(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), np.array([0.8, 0.4, 0.9, 0.6]))
-    Scores(f1=0.789..., accuracy=0.75, kappa=0.5, log_loss=0.438...)
+    Scores(f1=0.789..., accuracy=0.75, kappa=0.5, log_loss=0.438..., ece=nan)
     """
     _check_rows(truth)
     n_rows, n_classes = len(truth), int(max(truth.max(), predicted.max())) + 1
@@ -69,7 +78,36 @@ def score(
         log_loss=float("nan")
         if probability is None
         else float(-np.log(np.clip(probability, SMALLEST, 1 - SMALLEST)).mean()),
+        ece=float("nan") if calibration is None else calibration.error,
     )
+
+
+class Calibration:
+    """How honest the probabilities of a learner are: sums of rows in 15 bins of equal width.
+
+    Examples
+    --------
+    >>> calibration = Calibration()
+    >>> calibration.add(np.array([True, False, True, True]), np.array([0.8, 0.8, 0.8, 0.8]))
+    >>> round(calibration.error, 3)
+    0.05
+    """
+
+    def __init__(self) -> None:
+        self.n_rows = 0
+        self.gaps = np.zeros(BINS)
+        """By bin: right predictions, minus the sum of their probabilities."""
+
+    def add(self, is_right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> None:
+        """Take in rows: was the prediction right, and how probable was that said to be."""
+        bins = np.minimum((confidence * BINS).astype(np.intp), BINS - 1)
+        self.gaps += np.bincount(bins, weights=is_right - confidence, minlength=BINS)
+        self.n_rows += len(confidence)
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error; NaN of no rows."""
+        return float(np.abs(self.gaps).sum()) / self.n_rows if self.n_rows else float("nan")
 
 
 # ---------------------------------------------------------------------- numbers

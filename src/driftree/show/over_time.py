@@ -132,9 +132,12 @@ def plot_gain_race(model: AnyTree, *, node: int | None = None, ax: Axes | None =
     _mark_changes(ax, race.events)
     _set_gain_axes(ax, race)
     ax.set_xlabel(say_rows(model, int(race.n_rows[-1])), fontsize=FONT_SIZE)
-    n_lines = legend_above(ax, handles, width=HEADING, columns=3)
-    rest = len(race.gains) - MAX_RUNNERS
-    more = f"; {rest} more candidate{'s'[: rest > 1]} in grey" if rest > 0 else ""
+    is_seen = [np.nanmax(gains) >= ax.get_ylim()[0] for gains in race.gains.values()]
+    runners = [handle for handle, seen in zip(handles[1:], is_seen, strict=False) if seen]
+    n_lines = legend_above(ax, [handles[0], *runners], width=HEADING, columns=3)
+    rest, too_low = sum(is_seen[MAX_RUNNERS:]), is_seen.count(False)
+    more = f"; {rest} more candidate{'s'[: rest > 1]} in grey" if rest else ""
+    more += f"; {too_low} too low to be seen" if too_low else ""
     words = say_path(race.path, HEADING - measure(more, FONT_SIZE), FONT_SIZE) + more
     add_heading(ax, f"The race at node {race.node}", words, width=HEADING, lines=1 + n_lines)
     return ax
