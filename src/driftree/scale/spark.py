@@ -15,7 +15,7 @@ from driftree.estimators import CLASSES
 from driftree.evaluate.checkpoints import Checkpointer
 from driftree.learn.storage import models
 from driftree.learn.words import list_names, shown
-from driftree.scale.keyed import check_made
+from driftree.scale.keys import check_made
 
 if TYPE_CHECKING:
     import os
