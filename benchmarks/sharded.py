@@ -108,7 +108,7 @@ def race_ray(options: argparse.Namespace) -> None:
 def race_spark(options: argparse.Namespace) -> None:
     sys.path.append(str(page.ROOT / "tests" / "support"))
     import sparking
-    from keyed import draw_rows
+    from key_rows import draw_rows
 
     folder = Path(tempfile.mkdtemp())
     sparking.write_rows(folder, 10, options.rows // 10)
