@@ -2,9 +2,9 @@
 
     python benchmarks/keyed.py cold             minutes; rules for new keys, compared
     python benchmarks/keyed.py memory           a quarter of an hour; 100,000 keys in 1 GB
-    python benchmarks/keyed.py memory --keys 5000 --megabytes 20
+    python benchmarks/keyed.py memory --print --keys 5000 --megabytes 20
 
-Both write docs/scale.md.
+Both write docs/scale.md, unless they are told to `--print` only.
 """
 
 import argparse
@@ -110,7 +110,7 @@ def compare(rule: str, spread: float, n_keys: int) -> dict[str, float]:
     return {words: loss / n_rows for words, loss in losses.items()}
 
 
-def print_cold(n_keys: int) -> None:
+def print_cold(n_keys: int, writes: bool) -> None:
     cases = [(rule, spread) for rule in ("line", "xor") for spread in SPREADS]
     found = [compare(rule, spread, n_keys) for rule, spread in cases]
     means = {words: float(np.mean([one[words] for one in found])) for words in RULES}
@@ -120,12 +120,13 @@ def print_cold(n_keys: int) -> None:
     ]
     head = ["who predicts", *(f"{rule}, {spread:g}" for rule, spread in cases), "mean"]
     table = page.markdown(head, body)
-    page.write_table("cold", "## Keys that are new", table, "scale")
+    if writes:
+        page.write_table("cold", "## Keys that are new", table, "scale")
     Console().print(table)
 
 
 # ---------------------------------------------------------------------- many keys
-def print_memory(n_keys: int, megabytes: int, rows_per_key: int) -> None:
+def print_memory(n_keys: int, megabytes: int, rows_per_key: int, writes: bool) -> None:
     """Learn rows of very many keys; say what the process holds, and how fast it is."""
     require_linux()
     console = Console()
@@ -167,7 +168,7 @@ def print_memory(n_keys: int, megabytes: int, rows_per_key: int) -> None:
             ]
         ],
     )
-    if n_keys >= 100_000:
+    if writes:
         page.write_table("keys", "## A model per key", table, "scale")
     console.print(table)
     if most > 2**30:
@@ -180,11 +181,13 @@ def main() -> None:
     parser.add_argument("--keys", type=int)
     parser.add_argument("--rows", type=int, default=10, help="per key")
     parser.add_argument("--megabytes", type=int, default=512, help="of models in memory")
+    parser.add_argument("--print", action="store_true", help="write nothing")
     options = parser.parse_args()
     if options.what == "cold":
-        print_cold(options.keys or 300)
+        print_cold(options.keys or 300, writes=not options.print)
     else:
-        print_memory(options.keys or 100_000, options.megabytes, options.rows)
+        given = options.keys or 100_000, options.megabytes, options.rows
+        print_memory(*given, writes=not options.print)
 
 
 if __name__ == "__main__":

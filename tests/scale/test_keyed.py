@@ -13,9 +13,9 @@ import pytest
 
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, ModelFileError
 from driftree.scale import KeyedModels
-from keyed import KEYS, draw_rows, learn_until_killed, learnt, make, to_columns
+from key_rows import KEYS, draw_rows, learn_until_killed, learnt, make, to_columns
 
-SCRIPT = Path(__file__).parents[1] / "support" / "keyed.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "key_rows.py"
 
 
 def one_by_one(rows, labels, **options):

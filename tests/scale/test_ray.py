@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from driftree.scale import KeyedModels
-from keyed import draw_rows, learnt, make, to_columns
+from key_rows import draw_rows, learnt, make, to_columns
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'driftree[ray]'")
 

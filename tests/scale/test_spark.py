@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from driftree.learn.storage import models
-from keyed import to_columns
+from key_rows import to_columns
 from sparking import make, start_spark, write_rows
 
 pytest.importorskip("pyspark", reason="no PySpark here: pip install 'driftree[spark]'")

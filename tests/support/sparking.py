@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from driftree import DynamicModelTreeClassifier
-from keyed import draw_rows
+from key_rows import draw_rows
 
 SCHEMA = "at LONG, key STRING, a DOUBLE, b DOUBLE, kind STRING, label STRING"
 COLUMNS = {"target": "label", "order": "at"}

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 from river.utils import dataframe
 
-from driftree.learn.storage import ModelFileError, json_values, models
+from driftree.learn.storage import json_values, models
 from driftree.learn.tables import Columns, read_frame
 from driftree.learn.target import check_labels, check_numbers
-from driftree.learn.validation import as_objects, is_missing, plain
-from driftree.learn.words import list_names, nearest_name, quoted, shown
+from driftree.learn.validation import as_objects
+from driftree.learn.words import nearest_name, shown
 from driftree.scale.key_records import Drift, KeyRecord, Summary, Tally, label_loss
+from driftree.scale.keys import (
+    KIND,
+    as_parent,
+    by_key,
+    check_key,
+    check_made,
+    count_changes,
+    difference,
+    refusal,
+    take_key,
+    take_keys,
+)
 from driftree.scale.model_store import FORMAT_VERSION, ModelStore
 from driftree.stored import CLASSES
-from driftree.streams.rows import Rows, count_rows
+from driftree.streams.rows import count_rows
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator, Mapping
     from types import TracebackType
 
     from numpy.typing import ArrayLike, NDArray
@@ -32,11 +43,9 @@ if TYPE_CHECKING:
     from driftree.scale.model_store import Entry
     from driftree.stored import StoredModel
 
-KIND = "driftree keyed models"
 MEMORY = 2**28
 RECENT_CHANGE = 100  # rows of a key
 ENOUGH_ROWS = 20  # of a key, for its loss to mean something
-MAX_ERRORS = 5  # that an error names
 
 
 class KeyedModels:
@@ -120,7 +129,7 @@ class KeyedModels:
             raise ValueError(f"memory must be a number of bytes, got {shown(memory)}")
         self.make = make
         self.key = key
-        self.parent: Any = _as_parent(first) if parent else None
+        self.parent: Any = as_parent(first) if parent else None
         self._of_labels = hasattr(first, "predict_proba_one")
         self._lock = RLock()
         self.n_rows_seen_ = self.position = 0
@@ -144,7 +153,7 @@ class KeyedModels:
         w : float, default=1.0
             Weight; 2 is a batch of the row twice.
         """
-        key, rest = self._take_key(x)
+        key, rest = take_key(x, self.key)
         with self._lock:
             entry = self._entry(key)
             self._learn_own(rest, y, w, entry, self._learn_parent(rest, y, w))
@@ -169,19 +178,16 @@ class KeyedModels:
             others are learnt, and then the error names it.
         """
         targets = check_labels(y) if self._of_labels else check_numbers(y)
-        rows = _rows(X, targets)
-        weights = [1.0] * len(rows) if w is None else np.asarray(w, dtype=np.float64).tolist()
-        taken = self._take_keys(X, rows)
-        lessons = [
-            (x, label, weight)
-            for (_, x), label, weight in zip(taken, rows.labels, weights, strict=True)
-        ]
+        taken, labels = take_keys(X, targets, self.key)
+        weights = [1.0] * len(taken) if w is None else np.asarray(w, dtype=np.float64).tolist()
+        rests = [rest for _, rest in taken]
+        lessons = list(zip(rests, labels, weights, strict=True))
         errors: dict[int, ValueError | TypeError] = {}
         with self._lock:
             costs = [
                 self._try(errors, i, self._learn_parent, *one) for i, one in enumerate(lessons)
             ]
-            for key, places in _by_key(taken).items():
+            for key, places in by_key(taken).items():
                 entry = None
                 for i in places:
                     if i not in errors:
@@ -190,7 +196,7 @@ class KeyedModels:
                 if entry is not None:
                     self._store.learnt(entry)
         if errors:
-            raise _refused(errors, taken)
+            raise refusal(errors, taken)
 
     @staticmethod
     def _try(
@@ -224,11 +230,11 @@ class KeyedModels:
         is_cold = parent_cost is not None and tally.is_cold(of_labels=self._of_labels)
         is_new = tally.n_rows == 0
         cost = self._cost(model, x, y) if not is_new or parent_cost is None else parent_cost
-        n_changes = 0 if is_new else _n_changes(model)
+        n_changes = 0 if is_new else count_changes(model)
         model.learn_one(x, y, w)
         tally.add(cost, cost if parent_cost is None else parent_cost, is_cold=is_cold)
         self.n_rows_seen_ += 1
-        if _n_changes(model) != n_changes:
+        if count_changes(model) != n_changes:
             tally.changed_at = tally.n_rows
 
     def _cost(self, model: Any, x: dict[Hashable, Any], y: Any) -> float:
@@ -239,13 +245,13 @@ class KeyedModels:
     # ------------------------------------------------------------------ predicting
     def predict_one(self, x: Mapping[Hashable, Any]) -> Any:
         """Return the prediction for one row: by its key's model, or by the parent."""
-        key, rest = self._take_key(x)
+        key, rest = take_key(x, self.key)
         with self._lock:
             return self._predictor(key).predict_one(rest)
 
     def predict_proba_one(self, x: Mapping[Hashable, Any]) -> dict[Any, float]:
         """Return the probability of each label that is known to the model that predicts."""
-        key, rest = self._take_key(x)
+        key, rest = take_key(x, self.key)
         with self._lock:
             return self._predictor(key).predict_proba_one(rest)  # type: ignore[no-any-return]
 
@@ -259,10 +265,10 @@ class KeyedModels:
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the predictions of a batch as an array."""
-        taken = self._take_keys(X, _rows(X, np.zeros(count_rows(X))))
+        taken, _ = take_keys(X, np.zeros(count_rows(X)), self.key)
         answers: list[Any] = [None] * len(taken)
         with self._lock:
-            for key, places in _by_key(taken).items():
+            for key, places in by_key(taken).items():
                 predictor = self._predictor(key)
                 for i in places:
                     answers[i] = predictor.predict_one(taken[i][1])
@@ -271,7 +277,7 @@ class KeyedModels:
 
     def explain_one(self, x: Mapping[Hashable, Any]) -> Explanation:
         """Return why one row is predicted as it is, by its key's model or by the parent."""
-        key, rest = self._take_key(x)
+        key, rest = take_key(x, self.key)
         with self._lock:
             return self._predictor(key).explain_one(rest)  # type: ignore[no-any-return]
 
@@ -302,7 +308,8 @@ class KeyedModels:
     def __getitem__(self, key: Hashable) -> Any:
         """Return a key's own model, to be read: what it is taught may not be kept."""
         with self._lock:
-            return self._known(key).model
+            entry = self._store.get(check_key(key)) or self._unknown(key)
+            return entry.model
 
     def events(self, key: Hashable) -> list[Event]:
         """Return the changes of a key's tree, oldest first."""
@@ -311,13 +318,12 @@ class KeyedModels:
     def drifts(self, key: Hashable) -> list[Drift]:
         """Return the times in which a key's loss was well above its usual one; the last 20."""
         with self._lock:
-            return list(self._known(key).tally.drifts)
+            return list(self._tally(key).drifts)
 
     def record(self, key: Hashable) -> KeyRecord:
         """Return what is known of a key: rows, losses, who predicts, whether it drifts."""
         with self._lock:
-            entry = self._known(key)
-            return self._store.record(entry.key, entry.tally)
+            return self._store.record(check_key(key), self._tally(key))
 
     def summary(self, most: int = 10) -> Summary:
         """Return all keys at a glance: which drift, which have changed, which are worst.
@@ -409,7 +415,7 @@ class KeyedModels:
             if not store.is_temporary:
                 store.commit({"made_of": text})
         elif found != text:
-            raise ValueError(_difference(json.loads(found), own, str(store.folder)))
+            raise ValueError(difference(json.loads(found), own, str(store.folder)))
         elif store.note("position") is not None:
             self.position, self.n_rows_seen_ = store.note("position"), store.note("n_rows")
             if self.parent is not None:
@@ -420,97 +426,10 @@ class KeyedModels:
         """Return a key's model, a new one if the key is new."""
         return self._store.get(key) or self._store.add(key, self.make())
 
-    def _known(self, key: Hashable) -> Entry:
-        entry = self._store.get(check_key(key))
-        if entry is None:
-            near = nearest_name(key, self)
-            hint = "" if near is None else f"; did you mean {near!r}?"
-            raise KeyError(f"no row had the key {key!r}{hint}")
-        return entry
+    def _tally(self, key: Hashable) -> Tally:
+        return self._store.tally(check_key(key)) or self._unknown(key)
 
-    def _take_keys(self, X: Any, rows: Rows) -> list[tuple[Any, dict[Hashable, Any]]]:
-        """Return the key of each row of a batch, and the rest of the row."""
-        is_position = isinstance(X, np.ndarray) and isinstance(self.key, int)
-        name = f"x{self.key}" if is_position else self.key
-        return [self._take_key(x, name) for x in rows.dicts]
-
-    def _take_key(
-        self, x: Mapping[Hashable, Any], name: Hashable = None
-    ) -> tuple[Any, dict[Hashable, Any]]:
-        """Return the key of a row, and the rest of the row."""
-        rest = dict(x)
-        name = self.key if name is None else name
-        key = rest.pop(name, None)
-        if type(key) is str or type(key) is int:
-            return key, rest
-        if is_missing(key):
-            raise ValueError(
-                f"a row has no key in {name!r}, only {list_names(rest)}: give one, or leave the "
-                "row out"
-            )
-        return check_key(key), rest
-
-
-def check_key(key: Any) -> Any:
-    """Return a key as it is kept; numbers of a column of floats are whole ones."""
-    key = plain(key)
-    if type(key) is float and key.is_integer():
-        key = int(key)
-    if type(key) not in (str, int, bytes) or (type(key) is int and abs(key) >= 2**63):
-        raise TypeError(
-            f"{shown(key)} of type {type(key).__name__!r} cannot be a key: keys are text, whole "
-            "numbers and bytes; make it text"
-        )
-    return key
-
-
-def check_made(model: Any) -> StoredModel:
-    """Return a model that can be kept on disk and sent elsewhere; raise if it cannot."""
-    if type(model) not in CLASSES.values():
-        raise TypeError(
-            f"make() must return one of driftree's own learners ({', '.join(CLASSES)}), which can "
-            f"be kept on disk; got {shown(model)}"
-        )
-    return model  # type: ignore[no-any-return]
-
-
-def _as_parent(model: Any) -> Any:
-    """Return a model that learns the rows of all keys, in which those before are of other keys."""
-    if getattr(model, "follow_target", False) is None:
-        model.set_params(follow_target=False)
-    return model
-
-
-def _n_changes(model: Any) -> int:
-    return int(getattr(model._tree.engine, "n_changes", 0))
-
-
-def _rows(X: Any, y: NDArray[Any]) -> Rows:
-    """Return a batch; columns may be lists of cells of any kind."""
-    return Rows(Columns(X).arrays if isinstance(X, Mapping) else X, y)
-
-
-def _by_key(taken: list[tuple[Any, Any]]) -> dict[Any, list[int]]:
-    """Return the rows of each key, in their order."""
-    places: dict[Any, list[int]] = {}
-    for i, (key, _) in enumerate(taken):
-        places.setdefault(key, []).append(i)
-    return places
-
-
-def _refused(errors: dict[int, ValueError | TypeError], taken: list[Any]) -> ValueError:
-    first = sorted(errors)[:MAX_ERRORS]
-    words = "; ".join(f"row {i} (key {taken[i][0]!r}): {errors[i]}" for i in first)
-    rest = f"; and {len(errors) - MAX_ERRORS:,} more" if len(errors) > MAX_ERRORS else ""
-    what = f"{len(errors):,} of {len(taken):,} rows were refused, all others learnt"
-    return ValueError(f"{what}: {words}{rest}")
-
-
-def _difference(found: Any, own: Mapping[str, Any], folder: str) -> str:
-    if not isinstance(found, dict) or found.get("format") != KIND:
-        raise ModelFileError(f"{folder} holds no keyed models")
-    names = [name for name, value in own.items() if found.get(name) != value]
-    words = "; ".join(
-        f"{name} was {quoted(found.get(name))}, is {quoted(own[name])}" for name in names
-    )
-    return f"{folder} holds models made otherwise: {words}; give the same, or another folder"
+    def _unknown(self, key: Hashable) -> NoReturn:
+        near = nearest_name(key, self)
+        hint = "" if near is None else f"; did you mean {near!r}?"
+        raise KeyError(f"no row had the key {key!r}{hint}")

@@ -4,13 +4,13 @@ Newton's half of a simple model is weights w with a precision P, the information
 add to it and time fades it: a part that learns from w0, P0 ends with P = f P0 + S, and S is what
 its rows have told. So parts merge by adding what each was told to what is left of the base,
 
-    P = F P0 + sum (P_k - f_k P0),    P w = F P0 w0 + sum (P_k w_k - f_k P0 w0),    F = max f_k.
+    P = F P0 + sum (P_k - f_k P0),    P w = F P0 w0 + sum (P_k w_k - f_k P0 w0),    F = product f_k,
 
-f_k follows from the rows that the model has met; it is never larger than what leaves P_k - f_k P0
-positive. The parts learn side by side, so the base fades once: by that the merged model is nowhere
-less certain than any part. (The product of all f_k, as if the parts had come one after the other,
-leaves directions of which nobody was told without any hold.) Adagrad's half moves by the mean of
-the parts' moves, weighted by rows, and its sums of squares add up.
+which is the model that would have met all rows, but for their order. f_k follows from the rows that
+the model has met; it is never larger than what leaves P_k - f_k P0 positive. Nor may the base fade
+to nothing where nobody was told anything: the merged model is nowhere less certain than the least
+certain part. Adagrad's half moves by the mean of the parts' moves, weighted by rows, and its sums
+of squares add up.
 """
 
 from __future__ import annotations
@@ -106,14 +106,19 @@ def merge(
     return files.unpack(told[most], {**own, **merged}, classes)
 
 
-def check_mergeable(model: Any) -> None:
-    """Raise unless a model's parts have sums."""
+def check_kind(model: Any) -> None:
+    """Raise unless models of this kind can be merged."""
     if type(model) is not DynamicModelTreeClassifier or model.setting == "paper":
         raise TypeError(
             f"only a DynamicModelTreeClassifier in the measured setting can be merged, got "
             f"{shown(model)}: others keep no information about their weights, or change the "
             "unit of their target"
         )
+
+
+def check_mergeable(model: Any) -> None:
+    """Raise unless a model's parts have sums."""
+    check_kind(model)
     if model._tree is None:
         raise ValueError("one of the models has learnt nothing: leave it out")
     if model._tree.encoder.sparse is not None:
@@ -221,7 +226,7 @@ def merge_arrays(
                 found = [
                     part[f"model.{name}"][one.place] for part, one in zip(parts, told, strict=True)
                 ]
-                state[name][place] = np.dot(weights, found)
+                state[name][place] = np.clip(np.dot(weights, found), min(found), max(found))
         state["scale"][place] = 1.0
         state["trace"][place] = np.trace(blend.covariance)
     merged["model.numbers"] = numbers
@@ -318,17 +323,23 @@ def _merge_blends(
     window = share * max(memory.rows, memory.rows_per_input * columns)
     start = _inverse(base.covariance)
     precision, pull = np.zeros_like(start), np.zeros_like(base.newton)
-    left = 0.0
+    left, least_known = 1.0, math.inf
     for one in sorted(told, key=lambda one: (one.n_rows, one.blend.newton.tobytes())):
         own = _inverse(one.blend.covariance)
         least = float(linalg.eigh(own, start, eigvals_only=True, subset_by_index=[0, 0])[0])
         faded = min((1.0 - 1.0 / window) ** one.n_rows, max(least, 0.0), 1.0)
         precision += own - faded * start
         pull += one.blend.newton @ own - faded * (base.newton @ start)
-        left = max(left, faded)
+        left *= faded
+        least_known = min(least_known, float(np.linalg.eigvalsh(own)[0]))
     precision += left * start
     pull += left * (base.newton @ start)
-    covariance = _inverse(precision)
+    # Where nobody was told anything, the base has faded for all parts: do not know less than each.
+    known, directions = np.linalg.eigh(precision)
+    lift = (directions * np.maximum(least_known - known, 0.0)) @ directions.T
+    mean = sum(weight * one.blend.newton for weight, one in zip(weights, told, strict=True))
+    covariance = _inverse(precision + lift)
+    pull += mean @ lift
     squares = base.squares + sum(np.maximum(one.blend.squares - base.squares, 0.0) for one in told)
     adagrad = sum(weight * one.blend.adagrad for weight, one in zip(weights, told, strict=True))
     return Blend(adagrad, squares, pull @ covariance, covariance, first.stride), weights

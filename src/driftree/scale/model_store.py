@@ -144,6 +144,14 @@ class ModelStore:
         self._keep(entry)
         return entry
 
+    def tally(self, key: Any) -> Tally | None:
+        """Return the losses of a key, without its model; None if there is none."""
+        entry = self.entries.get(key)
+        if entry is not None:
+            return entry.tally
+        found = self._ask("SELECT tally FROM keys WHERE key = ?", key).fetchone()
+        return None if found is None else Tally.from_text(found[0])
+
     def add(self, key: Any, model: Any) -> Entry:
         """Keep the model of a new key."""
         entry = Entry(key, model)

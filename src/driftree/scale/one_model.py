@@ -17,7 +17,7 @@ import numpy as np
 
 from driftree.learn import growth
 from driftree.learn._kernels import MeasuredSums
-from driftree.scale.merging import check_mergeable, memory_of, merge_arrays
+from driftree.scale.merging import check_kind, check_mergeable, memory_of, merge_arrays
 from driftree.streams.rows import cut
 from driftree.streams.stream import open_stream
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from driftree.estimators import DynamicModelTreeClassifier
 
-CHUNKS = 4
-STEP_ROWS = 1000
+CHUNKS = 2
+STEP_ROWS = 500
 # What the driver has to know of a copy that has learnt.
 NEEDED = ("model.", "node.model", "node.rows", "trial.", "bend_trial.model", "scale_", "clock")
 
@@ -63,11 +63,11 @@ def fit(
         What `driftree.streams.open_stream` takes. Features are the same in all batches.
     workers : int, optional
         Steps of how many chunks Ray may work on at the same time; None: this process does it.
-    chunks : int, default=4
+    chunks : int, default=2
         Into how many chunks a step is cut, row by row in turn. Results depend on it: with more,
         each copy knows fewer of the rows before.
-    step_rows : int, default=1000
-        Rows of a step.
+    step_rows : int, default=500
+        Rows of a step; the tree may change once after each.
 
     Returns
     -------
@@ -86,11 +86,11 @@ def fit(
     for name, value in (("chunks", chunks), ("step_rows", step_rows)):
         if not value >= 1:
             raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    check_kind(model)
     spread = _here if workers is None else _on_ray(workers)
     for X, y in cut(open_stream(stream).batches(), step_rows):
         if model._tree is None:
             model.partial_fit(X, y)
-            check_mergeable(model)
         else:
             _step(model, X, y, chunks, spread)
     return model

@@ -22,7 +22,8 @@ import numpy as np
 from driftree.learn.tables import Columns, array_names, read_frame
 from driftree.learn.validation import as_objects
 from driftree.scale.key_records import Summary
-from driftree.scale.keyed import MEMORY, KeyedModels, check_key
+from driftree.scale.keyed import MEMORY, KeyedModels
+from driftree.scale.keys import check_key, key_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -371,8 +372,7 @@ class RayKeyedModels:
 
     # ------------------------------------------------------------------ which shard
     def _shards_of(self, X: Any, columns: Mapping[Hashable, NDArray[Any]]) -> NDArray[np.intp]:
-        is_position = isinstance(X, np.ndarray) and isinstance(self.key, int)
-        name = f"x{self.key}" if is_position else self.key
+        name = key_column(X, self.key)
         if name not in columns:
             raise ValueError(f"the rows have no column {name!r}, which is to hold their keys")
         known: dict[Any, int] = {}

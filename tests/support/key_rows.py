@@ -1,7 +1,7 @@
 """Rows of related keys, what keyed models have learnt, and processes that are killed meanwhile.
 
 As a script it kills a process again and again that learns and commits, each time at another point,
-and writes what is left at last as JSON to standard output: `python keyed.py FOLDER`.
+and writes what is left at last as JSON to standard output: `python key_rows.py FOLDER`.
 """
 
 import hashlib

@@ -1,0 +1,84 @@
+"""One model whose steps are learnt in chunks: what does it lose, and what does a step cost?
+
+F1 by test-then-train in batches of 500 rows, of a model that learns each batch as usual and of
+models whose batches are cut into chunks. The costs are CPU seconds of this process: to learn a
+batch as usual, to learn its chunks, and all else that the driver does.
+
+    python benchmarks/one_model.py          minutes; needs DRIFTREE_DATA; writes docs/scale.md
+"""
+
+import os
+
+# Before NumPy is imported: matrices are small, and threads would only wait for each other.
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import page
+from merging import rows_of
+from rich.console import Console
+from sklearn.metrics import f1_score
+
+from driftree import DynamicModelTreeClassifier
+from driftree.scale import one_model
+
+STREAMS = ["SEA", "Agrawal, drifting", "Hyperplane, 10 features", "Electricity", "Covertype"]
+CHUNKS = (2, 4, 8)
+BATCH = 500
+
+
+def clock(call: Any, *arguments: Any) -> tuple[Any, float]:
+    begin = time.process_time()
+    found = call(*arguments)
+    return found, time.process_time() - begin
+
+
+def run(X: np.ndarray, y: np.ndarray, n_chunks: int | None) -> tuple[float, float, float]:
+    """Return the F1, and the microseconds per row of learning, and of the driver beside it."""
+    model, right = DynamicModelTreeClassifier(), []
+    inside, total = 0.0, 0.0
+
+    def spread(data: bytes, chunks: list[Any]) -> list[Any]:
+        nonlocal inside
+        found, seconds = clock(one_model._here, data, chunks)
+        inside += seconds
+        return found
+
+    for start in range(0, len(X), BATCH):
+        rows = slice(start, start + BATCH)
+        if start:
+            right.append((y[rows], model.predict(X[rows])))
+        if n_chunks is None or not start:
+            total += clock(model.partial_fit, X[rows], y[rows])[1]
+        else:
+            total += clock(one_model._step, model, X[rows], y[rows], n_chunks, spread)[1]
+    truth, said = map(np.concatenate, zip(*right, strict=True))
+    f1 = f1_score(truth, said, average="macro" if len(np.unique(y)) > 2 else "binary")
+    learning = total if n_chunks is None else inside
+    return f1, 1e6 * learning / len(X), 1e6 * (total - learning) / len(X)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", nargs="*", default=STREAMS)
+    parser.add_argument("--rows", type=int, default=30_000)
+    options = parser.parse_args()
+    body = []
+    for name in options.streams:
+        X, y = rows_of(name, options.rows)
+        found = [run(X, y, n_chunks) for n_chunks in (None, *CHUNKS)]
+        scores = [f"{f1:.3f}" for f1, *_ in found]
+        chunks = found[1]
+        body.append([name, *scores, f"{found[0][1]:.1f}", f"{chunks[1]:.1f}", f"{chunks[2]:.1f}"])
+    head = ["stream", "F1, one process", *(f"{n} chunks" for n in CHUNKS)]
+    head += ["µs per row, one process", f"{CHUNKS[0]} chunks, all together", "and the driver"]
+    table = page.markdown(head, body)
+    page.write_table("one_model", "## One model, many workers", table, "scale")
+    Console(width=200).print(table)
+
+
+if __name__ == "__main__":
+    main()

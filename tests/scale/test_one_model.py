@@ -1,0 +1,85 @@
+"""One model learns in chunks: the same bits wherever the chunks are learnt."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
+from driftree.learn.storage import models
+from driftree.scale import fit, one_model
+from driftree.streams import sea
+
+
+def rows_of(n_rows, seed=1):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n_rows, 3))
+    return X, ((X[:, 0] > 0) ^ (X[:, 1] > 0)).astype(int)
+
+
+def test_it_learns_nearly_as_well_as_in_one_process():
+    (X, y), (X_test, y_test) = rows_of(6000), rows_of(2000, seed=2)
+    model = fit(DynamicModelTreeClassifier(), (X, y))
+    usual = DynamicModelTreeClassifier().partial_fit(X, y)
+    assert model.n_rows_seen_ == usual.n_rows_seen_ == 6000
+    assert model.n_leaves_ > 1
+    assert model.score(X_test, y_test) > usual.score(X_test, y_test) - 0.03
+    model.partial_fit(X_test, y_test)  # it goes on as any other
+
+
+def test_one_chunk_is_one_copy_that_learns_all():
+    X, y = rows_of(1000)
+    model = fit(DynamicModelTreeClassifier(), (X, y), chunks=1)
+    usual = DynamicModelTreeClassifier().partial_fit(X[:500], y[:500]).partial_fit(X[500:], y[500:])
+    np.testing.assert_allclose(model.predict_proba(X), usual.predict_proba(X), atol=1e-6)
+
+
+def test_what_is_new_in_a_step_is_learnt_with_it():
+    rng = np.random.default_rng(1)
+    columns = {
+        "a": rng.normal(size=1500),
+        "kind": np.repeat(["u", "v", "w"], 500).astype(object),
+    }
+    labels = np.where(columns["a"] > 0, "yes", "no").astype(object)
+    labels[1400:] = "maybe"
+    model = fit(DynamicModelTreeClassifier(), (columns, labels))
+    assert sorted(model.classes_) == ["maybe", "no", "yes"]
+    assert model.predict_one({"a": 2.0, "kind": "u"}) == "yes"
+
+
+def test_what_cannot_be_merged_is_refused():
+    X, _ = rows_of(1000)
+    with pytest.raises(TypeError, match="measured setting"):
+        fit(DynamicModelTreeClassifier.paper(), sea(1000))
+    with pytest.raises(TypeError, match="measured setting"):
+        fit(DynamicModelTreeRegressor(), (X, X[:, 0]))
+    with pytest.raises(ValueError, match="chunks must be"):
+        fit(DynamicModelTreeClassifier(), sea(1000), chunks=0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_any_number_of_workers_gives_the_same_bits_though_one_dies(tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'driftree[ray]'")
+    X, y = rows_of(3000)
+    expected = models.to_bytes(fit(DynamicModelTreeClassifier(), (X, y), chunks=8))
+    mark = tmp_path / "died"
+    learn = one_model.learn_chunk
+
+    def die_once(data, chunk):
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return learn(data, chunk)
+
+    monkeypatch.setattr(one_model, "learn_chunk", die_once)
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    try:
+        for workers in (1, 2, 4, 8):
+            model = fit(DynamicModelTreeClassifier(), (X, y), workers=workers, chunks=8)
+            assert models.to_bytes(model) == expected
+    finally:
+        ray.shutdown()
+    assert mark.exists()
