@@ -11,7 +11,6 @@ import argparse
 import copy
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -133,7 +132,7 @@ def print_memory(n_keys: int, megabytes: int, rows_per_key: int) -> None:
     rng = np.random.default_rng(1)
     before = resident_bytes()
     keyed = KeyedModels(DynamicModelTreeClassifier, "key", memory=megabytes * 2**20)
-    most, started, n_rows = before, time.perf_counter(), 0
+    most, n_rows = before, 0
     shift = rng.normal(size=n_keys)
     for part in np.array_split(rng.permutation(n_keys), max(1, n_keys // 2000)):
         # Of each part most rows come together, some come back later, and some are of any key.
@@ -145,7 +144,6 @@ def print_memory(n_keys: int, megabytes: int, rows_per_key: int) -> None:
         keyed.learn_many(columns, X[:, 0] + X[:, 1] > shift[keys])
         n_rows += len(keys)
         most = max(most, resident_bytes())
-    seconds = time.perf_counter() - started
     summary = keyed.summary()
     disk = sum(path.stat().st_size for path in keyed._store.folder.iterdir())
     console.print(str(summary), highlight=False)
@@ -157,7 +155,6 @@ def print_memory(n_keys: int, megabytes: int, rows_per_key: int) -> None:
             "MB before",
             "MB of models in memory",
             "MB on disk",
-            "rows/s",
         ],
         [
             [
@@ -167,7 +164,6 @@ def print_memory(n_keys: int, megabytes: int, rows_per_key: int) -> None:
                 f"{before / 1e6:,.0f}",
                 f"{summary.memory / 1e6:,.0f}",
                 f"{disk / 1e6:,.0f}",
-                f"{n_rows / seconds:,.0f}",
             ]
         ],
     )

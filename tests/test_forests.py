@@ -161,13 +161,13 @@ def test_a_useless_member_is_replaced():
     assert core.members[1] is not gone
     assert core.members[1].seed not in {gone.seed, *(member.seed for member in core.members[2:])}
     assert core.stack.weights[1] > 0
-    event = model.events_[-1]
-    assert event.kind == "member"
+    [event] = [event for event in model.events_ if event.kind == "member"]
     assert "a new tree begins in the place of tree 1. Its weight had fallen to -0.50" in str(event)
     model.learn_many(frame, y)
     copy = pickle.loads(pickle.dumps(model))
     assert [str(event) for event in copy.events_] == [str(event) for event in model.events_]
-    assert any("(since row 600)" in str(event) for event in model.events_) or len(model.events_)
+    learnt = [event for event in model.events_ if event.kind != "member" and event.member == 1]
+    assert all("Tree 1 (since row 600), row " in str(event) for event in learnt)
 
 
 def test_looks_are_thinned():
@@ -232,3 +232,108 @@ def test_a_damaged_file_is_refused():
 def test_wrong_parameters(parameters, message):
     with pytest.raises((TypeError, ValueError), match=message):
         DynamicModelForestClassifier(**parameters).learn_one({"a": 1}, 1)
+
+
+# ---------------------------------------------------------------------- why
+def test_contributions_add_up_to_the_log_odds():
+    frame, y = draw(1500)
+    rng = np.random.default_rng(5)
+    noisy = np.where(rng.random(len(y)) < 0.3, rng.choice(["yes", "no"], len(y)), y)  # a floor
+    several = np.where(frame.c > 1, "maybe", y)
+    for labels in (y, noisy, several):
+        model = DynamicModelForestClassifier(n_trees=3).fit(frame, labels)
+        why = model.explain(frame)
+        total = why.base_values + why.values.sum(axis=1)
+        np.testing.assert_allclose(total, model.decision_function(frame), atol=1e-9)
+        assert "a & b" in why.feature_names
+        assert len(set(why.feature_names)) == len(why.feature_names)
+        said = np.tensordot(why.weights, why.said, 1)
+        np.testing.assert_allclose(said, model.decision_function(frame), atol=1e-9)
+        one = model.explain_one(frame.iloc[3].to_dict() | {"odd": 1})
+        assert one.prediction == model.predict(frame)[3]
+        assert one.unknown == ("odd",)
+        parts = one.contributions if one.label else one.contributions[one.prediction]
+        base = one.intercept if one.label else one.intercept[one.prediction]
+        row = total[3] if one.label else total[3][list(model.classes_).index(one.prediction)]
+        assert base + sum(parts.values()) == pytest.approx(row)
+        assert "Trees:\n    0: " in str(one)
+
+
+def test_contributions_add_up_to_the_number():
+    frame, _ = draw(800)
+    y = (frame.a * frame.b + 3 * (frame.kind == "easy")).to_numpy()
+    model = DynamicModelForestRegressor(n_trees=3).fit(frame, y)
+    why = model.explain(frame)
+    total = why.base_values + why.values.sum(axis=1)
+    np.testing.assert_allclose(total, model.predict(frame), atol=1e-9)
+    model = DynamicModelForestRegressor(n_trees=2, loss="poisson").fit(frame, np.abs(y))
+    why = model.explain(frame)
+    total = why.base_values + why.values.sum(axis=1)
+    np.testing.assert_allclose(np.exp(total), model.predict(frame), rtol=1e-6)
+    assert str(why[0]).startswith("Prediction: ")
+
+
+def test_sparse_contributions_add_up():
+    rng = np.random.default_rng(1)
+    words = [f"w{i}" for i in range(50)]
+    model = DynamicModelForestClassifier(n_trees=2, absent="zero")
+    for _ in range(200):
+        text = set(rng.choice(words, 5))
+        model.learn_one(dict.fromkeys(text, 1), "w3" in text)
+    why = model.explain_one({"w3": 1, "w9": 1})
+    odds = model.predict_proba_one({"w3": 1, "w9": 1})
+    total = why.intercept + sum(why.contributions.values())
+    assert total == pytest.approx(np.log(odds[True] / odds[False]))
+    assert next(iter(why.contributions)) == "w3"
+    with pytest.raises(ValueError, match="only where features are not sparse"):
+        model.counterfactual({"w3": 1})
+
+
+def test_importance_and_history_are_of_all_trees():
+    frame, y = draw(3000)
+    model = learn(DynamicModelForestClassifier, frame, y, n_trees=4)
+    importance = model.feature_importance()
+    assert "a & b" in list(importance)[:3]
+    assert {"a", "b", "c", "kind"} < {*importance}
+    log = model.history()
+    assert log.columns[0] == "member"
+    assert len(log) == len(model.events_)
+    assert log["n_rows"].is_monotonic_increasing
+
+
+def test_counterfactuals_hold_for_the_forest():
+    frame, y = draw(2000)
+    model = learn(DynamicModelForestClassifier, frame, y)
+    for i in range(6):
+        x = frame.iloc[i].to_dict()
+        near = model.counterfactual(x)
+        assert near.exists
+        assert model.predict_one(near.x) == near.prediction != model.predict_one(x)
+        assert near.distance > 0
+        held = model.counterfactual(x, fixed=["a", "kind"], ranges={"b": (-3, 3)})
+        assert not held or (held.x["a"], held.x["kind"]) == (x["a"], x["kind"])
+        assert not held or -3 <= held.x["b"] <= 3
+        assert not held or model.predict_one(held.x) != model.predict_one(x)
+    assert str(near).startswith("It would be ")
+    same = model.counterfactual(x, target=model.predict_one(x))
+    assert not same.changes
+    assert not model.counterfactual(x, fixed=["a", "b", "c", "kind"])
+    numbers = DynamicModelForestRegressor(n_trees=2, follow_target=False)
+    numbers.learn_many(frame, 5 * frame.a + frame.b)
+    near = numbers.counterfactual({"a": 0.0, "b": 0.0, "c": 0.0, "kind": "easy"}, above=4)
+    assert numbers.predict_one(near.x) > 4
+
+
+@every_model
+def test_the_best_tree_stands_alone(make):
+    frame, y = draw(1500)
+    model = learn(make, frame, y)
+    best = model.best_tree()
+    assert type(best.tree) is make._member
+    assert best.tree.n_rows_seen_ == 1500
+    assert 0 <= best.agreement <= 1
+    assert best.loss > best.loss_of_all
+    before = model.predict_many(frame).tolist()
+    answers = y if make is DynamicModelForestClassifier else np.arange(1500.0)
+    best.tree.learn_many(frame, answers)
+    assert model.predict_many(frame).tolist() == before

@@ -12,12 +12,19 @@ from driftree.estimators import (
     DynamicModelTreeClassifier,
     DynamicModelTreeRegressor,
 )
+from driftree.explain.forest import BestTree, ReadableForest
 from driftree.learn.events import MemberEvent
 from driftree.learn.faces import StreamClassifier, StreamRegressor
 from driftree.learn.forest import Forest
 from driftree.learn.memory import bytes_of
 from driftree.learn.parameters import FOREST_NUMBER_SETTINGS, FOREST_SETTINGS
-from driftree.learn.state import learnt_of, take_over, undisturbed
+from driftree.learn.state import (
+    count_parameters,
+    count_splits,
+    learnt_of,
+    take_over,
+    undisturbed,
+)
 from driftree.learn.target import Numbers
 
 if TYPE_CHECKING:
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from driftree.learn.forest import Look
 
 
-class DynamicModelForest(Configured):
+class DynamicModelForest(ReadableForest, Configured):
     """What classifier and regressor share: the trees, their events, which is the best."""
 
     setting = "measured"  # a forest has no other
@@ -49,7 +56,8 @@ class DynamicModelForest(Configured):
         """The trees as they are now: copies, which explain themselves and go on by themselves.
 
         The first is a plain tree. The others have hinges of pairs of features as further inputs, by
-        names such as "age & income #3", so that their rows must hold these: see `rows_of`.
+        names such as "age & income #3", which only the forest can compute: read them, and predict
+        with the forest.
         """
         forest = self._fitted
         return [self._copy_of(forest, place) for place in range(len(forest.members))]
@@ -62,6 +70,36 @@ class DynamicModelForest(Configured):
         copied: Any = self._member(**parameters | {"categorical": self.categorical})
         copied._take_over(learnt_of(tree))
         return copied
+
+    @undisturbed
+    def best_tree(self) -> BestTree:
+        """Return the single tree nearest to the forest, and what it costs to have only this one.
+
+        Only trees that see no pairs can stand alone: the first, and where features are sparse all.
+        Of these it is the one that loses least.
+
+        Returns
+        -------
+        BestTree
+            A copy of the tree, which goes on by itself, and the two mean losses over the last rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelForestClassifier
+        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+        >>> model = DynamicModelForestClassifier().partial_fit(X, X[:, 0] * X[:, 1] > 0.1)
+        >>> tree, loss, loss_of_all, agreement = model.best_tree()
+        >>> type(tree).__name__, loss > loss_of_all, agreement > 0.9
+        ('DynamicModelTreeClassifier', True, True)
+        """
+        forest = self._fitted
+        look = forest.core.look()
+        plain = [i for i, member in enumerate(forest.members) if i == 0 or not len(member.pairs)]
+        best = min(plain, key=lambda i: look.losses[i])
+        return BestTree(
+            self._copy_of(forest, best), look.losses[best], look.losses[-1], look.agreement[best]
+        )
 
     @property
     @undisturbed
@@ -106,13 +144,14 @@ class DynamicModelForest(Configured):
     @undisturbed
     def n_splits_(self) -> int:
         """Splits of all trees, each counted as that of a single tree."""
-        return sum(tree.n_splits_ for tree in self.trees_)
+        return sum(map(count_splits, self._fitted.trees))
 
     @property
     @undisturbed
     def n_parameters_(self) -> int:
         """Parameters of all trees, and the weights of the trees."""
-        return int(sum(tree.n_parameters_ for tree in self.trees_) + len(self.weights_))
+        trees = self._fitted.trees
+        return sum(map(count_parameters, trees)) + len(trees)
 
     @undisturbed
     def memory_usage(self) -> int:

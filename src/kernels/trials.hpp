@@ -185,7 +185,7 @@ public:
             if (left.rows.empty() || right.rows.empty()) step.n_pupils--;
         }
         if (!bend_trials[node].is_free())
-            step.add_pupil(bend_trials[node].model, nullptr, tree_.nodes[node].model).rows = own.rows;
+            step.add_pupil(bend_trials[node].model, nullptr, &own).rows = own.rows;
     }
     // The challenger, after all nodes.
     void enlist_last(Step& step) const {

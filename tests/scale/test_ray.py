@@ -22,6 +22,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (else a busy machine starves them)
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     yield
     ray.shutdown()

@@ -107,14 +107,13 @@ def _run(running: KafkaStream, metrics_port: int | None, *, until_end: bool) -> 
 
 
 def _first_model(path: Path | None, task: str) -> Any:
-    from driftree import estimators
-    from driftree.stored import load
+    import driftree
 
     if path is not None:
-        return load(path)
+        return driftree.load(path)
     if task == "regression":
-        return estimators.DynamicModelTreeRegressor(follow_target=False)
-    return estimators.DynamicModelTreeClassifier()
+        return driftree.DynamicModelTreeRegressor(follow_target=False)
+    return driftree.DynamicModelTreeClassifier()
 
 
 def _read_schema(path: Path) -> dict[str, str]:

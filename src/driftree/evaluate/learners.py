@@ -12,6 +12,7 @@ from driftree.baselines.fimtdd import FIMTDDClassifier
 from driftree.estimators import DynamicModelTreeClassifier
 from driftree.evaluate.choices import LearnerChoice
 from driftree.evaluate.regressors import REGRESSORS
+from driftree.forests import DynamicModelForestClassifier
 from driftree.streams.catalogue import check_name
 from driftree.streams.stream import check_task
 
@@ -56,6 +57,17 @@ _CHOICES = (
         "Dynamic Model Tree, driftree's own setting",
         lambda categorical, seed: DynamicModelTreeClassifier(categorical=categorical, seed=seed),
         cost=3,
+        is_ours=True,
+        takes_text=True,
+        is_told_of_text_only=True,
+    ),
+    LearnerChoice(
+        "forest",
+        "DMT forest (driftree)",
+        "five Dynamic Model Trees together, driftree's own setting",
+        lambda categorical, seed: DynamicModelForestClassifier(categorical=categorical, seed=seed),
+        cost=15,
+        is_ensemble=True,
         is_ours=True,
         takes_text=True,
         is_told_of_text_only=True,
@@ -201,7 +213,7 @@ def make_learner(
     >>> make_learner("hoeffding")
     Traceback (most recent call last):
     ...
-    ValueError: there is no learner 'hoeffding': choose from dmt, dmt-paper, fimtdd, ...
+    ValueError: there is no learner 'hoeffding': choose from dmt, forest, dmt-paper, fimtdd, ...
     """
     known = learners_for(task)
     choice = known[check_name(name, known, "learner")]
@@ -222,7 +234,7 @@ def check_takes_text(name: str, task: Task = "classification") -> None:
     Traceback (most recent call last):
     ...
     ValueError: dmt-paper takes no text, whose words are too many features for it: choose from dmt,
-    vfdt-mc, vfdt-nba, ht-ada, efdt, arf3, levbag3, majority, no-change
+    forest, vfdt-mc, vfdt-nba, ht-ada, efdt, arf3, levbag3, majority, no-change
     """
     known = learners_for(task)
     if not known[name].takes_text:

@@ -330,8 +330,11 @@ class ForestEngine:
             return self._mean(self.said(X, sparse))
 
     def _mean(self, members: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-        shares = self.stack.shares.tolist()
+        shares, has_log_link = self.stack.shares.tolist(), self.leader.engine.has_log_link
+        if has_log_link:  # what adds up are logarithms
+            members = [np.log(np.maximum(one, 1e-300)) for one in members]
         found = sum(share * one for share, one in zip(shares, members, strict=True))
+        found = np.exp(found) if has_log_link else found
         return np.asarray(np.maximum.accumulate(found, axis=1))  # quantiles are in order
 
     def leaves(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> NDArray[np.int32]:

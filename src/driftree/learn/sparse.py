@@ -173,11 +173,12 @@ class SparseFeatures:
         most_columns = c.most_wide_columns if self.is_wide else c.most_columns
         room_of_columns = most_columns - int(np.count_nonzero(is_column))
         shares = engine.sparse_energy / max(engine.energy_of_all, 1e-300)
-        is_open = (engine.sparse_feature < 0) & (engine.sparse_weight >= c.prominent_rows)
+        weights = engine.sparse_weight
+        is_open = (engine.sparse_feature < 0) & (weights >= c.prominent_rows)
         worthy = np.flatnonzero(is_open & (shares >= c.prominent_share))
         names = self.row_face.sparse_names()
         for place in worthy[np.argsort(-shares[worthy], kind="stable")]:
-            is_dense = bool(2 * engine.sparse_weight[place] > engine.clock)
+            is_dense = bool(2 * weights[place] > engine.clock)
             has_column = is_dense and room_of_columns > 0
             if not has_column and room <= 0:
                 continue

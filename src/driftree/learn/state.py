@@ -184,6 +184,23 @@ def unpickle_arrays(packed: bytes) -> StoredArrays:
     return StoredArrays.unpack(packed)
 
 
+def count_splits(tree: LearningTree) -> int:
+    """Return the inner nodes of a tree, plus 1 (two classes) or c per leaf."""
+    n_classes, n_leaves = tree.engine.n_classes, (tree.n_nodes + 1) // 2
+    return n_leaves - 1 + n_leaves * (n_classes if n_classes > 2 else 1)
+
+
+def count_parameters(tree: LearningTree) -> int:
+    """Return the inner nodes of a tree, plus the weights of each leaf model."""
+    engine, leaves = tree.engine, tree.leaves()
+    models = engine.model
+    n_inputs = sum(len(engine.bends(int(models[leaf]))) for leaf in leaves)
+    n_inputs += len(leaves) * (engine.n_columns - 1)
+    if tree.encoder.sparse is not None:
+        n_inputs += sum(map(tree.encoder.sparse.n_inputs, leaves))
+    return len(leaves) - 1 + n_inputs * max(1, int(engine.n_classes) - 1)
+
+
 def learnt_of(tree: LearningTree) -> dict[str, Any]:
     """Return a copy of all that a tree has learnt, for `take_over`."""
     knowledge = tree.knowledge()
@@ -257,21 +274,13 @@ class LearntState(Unsaved):
     @undisturbed
     def n_splits_(self) -> int:
         """Splits as the paper counts them: inner nodes, plus 1 (two classes) or c per leaf."""
-        n_classes = self._fitted.engine.n_classes
-        per_leaf = n_classes if n_classes > 2 else 1
-        return self.n_leaves_ - 1 + self.n_leaves_ * per_leaf
+        return count_splits(self._fitted)
 
     @property
     @undisturbed
     def n_parameters_(self) -> int:
         """Parameters as the paper counts them: inner nodes, plus the weights of each leaf model."""
-        tree = self._fitted
-        engine = tree.engine
-        n_inputs = sum(len(engine.bends(int(engine.model[leaf]))) for leaf in tree.leaves())
-        n_inputs += self.n_leaves_ * (engine.n_columns - 1)
-        if tree.encoder.sparse is not None:
-            n_inputs += sum(map(tree.encoder.sparse.n_inputs, tree.leaves()))
-        return self.n_leaves_ - 1 + n_inputs * max(1, int(engine.n_classes) - 1)
+        return count_parameters(self._fitted)
 
     @property
     def n_rows_seen_(self) -> int:

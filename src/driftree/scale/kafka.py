@@ -329,7 +329,7 @@ class KafkaStream:
     def _lag(self, own: Partition) -> int:
         place = self._kafka.TopicPartition(own.topic, own.number)
         _, high = self._consumer.get_watermark_offsets(place, cached=True)
-        return max(0, high - own.offset)
+        return max(0, int(high) - own.offset)
 
 
 def _order(own: Partition) -> tuple[int, str, int]:

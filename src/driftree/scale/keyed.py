@@ -115,7 +115,7 @@ class KeyedModels:
         memory: int = MEMORY,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
-        first = _check_made(make())
+        first = check_made(make())
         if not memory >= 0:
             raise ValueError(f"memory must be a number of bytes, got {shown(memory)}")
         self.make = make
@@ -464,7 +464,8 @@ def check_key(key: Any) -> Any:
     return key
 
 
-def _check_made(model: Any) -> StoredModel:
+def check_made(model: Any) -> StoredModel:
+    """Return a model that can be kept on disk and sent elsewhere; raise if it cannot."""
     if type(model) not in CLASSES.values():
         raise TypeError(
             f"make() must return one of driftree's own learners ({', '.join(CLASSES)}), which can "

@@ -10,6 +10,7 @@ since the last commit, and sends them again when an actor comes back.
 from __future__ import annotations
 
 import os
+import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 EVERY = 50_000
 IN_FLIGHT = 2  # batches that a shard may have waiting
-MAX_RESTARTS = 5  # of one shard, without progress between them
+RESTART_SECONDS = 600  # in which a shard must come back
+PAUSE_SECONDS = 0.2  # between two looks at it
 NO_RAY = "models on many machines need Ray: pip install 'driftree[ray]'"
 
 
@@ -162,7 +164,7 @@ class RayKeyedModels:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         self.key = key
         self.every = every
-        self._ray = _import_ray()
+        self._ray = import_ray()
         folder = Path(path).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         _check_shards(folder, shards)
@@ -231,37 +233,38 @@ class RayKeyedModels:
         self._tell_refused()
 
     def _send(self, i: int, part: Part) -> None:
-        flying = self._flying[i]
-        flying.append(self._actors[i].learn.remote(part))
-        while len(flying) > IN_FLIGHT:
+        self._flying[i].append(self._actors[i].learn.remote(part))
+        if len(self._flying[i]) > IN_FLIGHT:
             self._land(i, 1)
 
     def _land(self, i: int, n: int | None = None) -> None:
         """Wait for the first parts that a shard was sent, or for all of them."""
-        flying = self._flying[i]
-        waiting, self._flying[i] = flying[:n], flying[n:] if n is not None else []
+        waiting = self._flying[i][:n]
         try:
             answers = self._ray.get(waiting)
         except (self._ray.exceptions.RayActorError, GapError):
             self._bring_back(i)
         else:
+            del self._flying[i][:n]
             self._refused += [words for words in answers if words]
 
     def _bring_back(self, i: int) -> None:
-        """Send a shard that was started again all that it had not committed."""
-        for _ in range(MAX_RESTARTS):
+        """Send a shard all that it had not committed, once Ray has started it again."""
+        give_up = time.monotonic() + RESTART_SECONDS
+        while time.monotonic() < give_up:
             try:
                 done = self._ray.get(self._actors[i].position.remote())
                 again = [part for part in self._kept[i] if part.end > done]
                 answers = self._ray.get([self._actors[i].learn.remote(part) for part in again])
-            except (self._ray.exceptions.RayActorError, GapError):
+            except (self._ray.exceptions.ActorUnavailableError, GapError):
+                time.sleep(PAUSE_SECONDS)
                 continue
             self._flying[i] = []
             self._refused += [words for words in answers if words]
             return
         raise RuntimeError(
-            f"shard {i} of {len(self._actors)} died {MAX_RESTARTS} times in a row: see Ray's log; "
-            f"what was committed until row {self.position:,} is whole"
+            f"shard {i} of {len(self._actors)} did not come back within {RESTART_SECONDS} seconds: "
+            f"see Ray's log; what was committed until row {self.position:,} is whole"
         )
 
     def _for_all(self, call: Callable[[int], Any]) -> list[Any]:
@@ -413,7 +416,8 @@ def _check_shards(folder: Path, n_shards: int) -> None:
         )
 
 
-def _import_ray() -> Any:
+def import_ray() -> Any:
+    """Return Ray, or say how to get it."""
     try:
         import ray
     except ImportError:

@@ -1,0 +1,104 @@
+"""Models trained apart and merged, beside one that was trained together.
+
+At several points of a stream a model goes on in parts: each learns every k-th of the next rows, and
+the parts are merged. They are tested on the rows after these, beside the model before, one of the
+parts, the mean of what all parts say, and a model that learnt all rows.
+
+    python benchmarks/merging.py            minutes; needs DRIFTREE_DATA; writes docs/scale.md
+"""
+
+import argparse
+import copy
+import itertools
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import page
+from rich.console import Console
+from sklearn.metrics import log_loss
+
+from driftree import DynamicModelTreeClassifier
+from driftree.scale import merge
+from driftree.streams import drifting_agrawal, hyperplane, load_data_set, sea
+
+POINTS = 12
+FIRST_ROWS, TEST_ROWS = 3000, 1000
+WAYS = ("the model before", "one part", "mean of the parts' answers", "merged", "together")
+
+
+def rows_of(name: str, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first rows of a stream."""
+    drawn = {
+        "SEA": partial(sea, noise=0.1),
+        "Agrawal, drifting": partial(drifting_agrawal, width=2000, perturbation=0.1),
+        "Hyperplane, 10 features": partial(hyperplane, n_drifting=5, magnitude=0.001),
+    }
+    if name in drawn:
+        X, y = zip(*drawn[name](n_rows), strict=True)
+        return np.concatenate(X), np.concatenate(y)
+    data = load_data_set(name.lower())
+    return np.asarray(data.X)[:n_rows], np.asarray(data.y)[:n_rows]
+
+
+def cases(n_parts: int, part_rows: int) -> Iterator[int]:
+    """Yield where the model goes on in parts."""
+    span = n_parts * part_rows + TEST_ROWS
+    yield from range(FIRST_ROWS, FIRST_ROWS + POINTS * span, span)
+
+
+def compare(name: str, n_parts: int, part_rows: int, **options: Any) -> tuple[list[float], float]:
+    """Return the mean loss by each way, and the share of merges that were refused."""
+    last = [*cases(n_parts, part_rows)][-1] + n_parts * part_rows + TEST_ROWS
+    X, y = rows_of(name, last)
+    classes = np.unique(y)
+    model = DynamicModelTreeClassifier(**options).partial_fit(X[:10], y[:10], classes=classes)
+    done, losses, n_refused, n_cases = 10, [], 0, 0
+    for begin in cases(n_parts, part_rows):
+        end = begin + n_parts * part_rows
+        if end + TEST_ROWS > len(X):
+            break
+        model.partial_fit(X[done:begin], y[done:begin])
+        parts = [copy.deepcopy(model) for _ in range(n_parts)]
+        for i, part in enumerate(parts):
+            part.partial_fit(X[begin + i : end : n_parts], y[begin + i : end : n_parts])
+        before = copy.deepcopy(model)
+        model.partial_fit(X[begin:end], y[begin:end])
+        done, n_cases = end, n_cases + 1
+        try:
+            merged = merge(parts, before)
+        except ValueError:
+            n_refused += 1
+            continue
+        rows = slice(end, end + TEST_ROWS)
+        said = [one.predict_proba(X[rows]) for one in (before, parts[0], merged, model)]
+        said.insert(2, np.mean([part.predict_proba(X[rows]) for part in parts], axis=0))
+        losses.append([log_loss(y[rows], one, labels=classes) for one in said])
+    return np.mean(losses, axis=0).tolist(), n_refused / n_cases
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--streams",
+        nargs="*",
+        default=["SEA", "Agrawal, drifting", "Hyperplane, 10 features", "Electricity"],
+    )
+    options = parser.parse_args()
+    body = []
+    for name, (n_parts, part_rows) in itertools.product(
+        options.streams, [(2, 500), (4, 250), (4, 1000)]
+    ):
+        for bends in (None, 0):
+            losses, refused = compare(name, n_parts, part_rows, max_bends=bends)
+            words = "default" if bends is None else f"max_bends={bends}"
+            head = [name, words, str(n_parts), f"{part_rows:,}", f"{refused:.0%}"]
+            body.append(head + [f"{loss:.3f}" for loss in losses])
+    table = page.markdown(["stream", "setting", "parts", "rows each", "refused", *WAYS], body)
+    page.write_table("merging", "## Models trained apart", table, "scale")
+    Console(width=200).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,341 @@
+"""Merging: one model of several that went on from the same one, by what each has gained.
+
+Newton's half of a simple model is weights w with a precision P, the information about them. Rows
+add to it and time fades it: a part that learns from w0, P0 ends with P = f P0 + S, and S is what
+its rows have told. So parts merge by adding what each was told to what is left of the base,
+
+    P = F P0 + sum (P_k - f_k P0),    P w = F P0 w0 + sum (P_k w_k - f_k P0 w0),    F = max f_k.
+
+f_k follows from the rows that the model has met; it is never larger than what leaves P_k - f_k P0
+positive. The parts learn side by side, so the base fades once: by that the merged model is nowhere
+less certain than any part. (The product of all f_k, as if the parts had come one after the other,
+leaves directions of which nobody was told without any hold.) Adagrad's half moves by the mean of
+the parts' moves, weighted by rows, and its sums of squares add up.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import linalg
+
+from driftree.estimators import DynamicModelTreeClassifier
+from driftree.learn.storage import models as files
+from driftree.learn.words import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[Any]]
+
+# What a simple model has beside its weights; of several models the mean, weighted by rows.
+STATE = ("preference", "sureness", "sureness_rows", "wrong", "floor_0", "floor_1", "floor_rows")
+SCALES = ("scale_shift", "scale_factor")
+STRUCTURE = ("left", "right", "feature", "threshold", "equality", "missing_left")
+
+
+def merge(
+    models: Sequence[DynamicModelTreeClassifier],
+    base: DynamicModelTreeClassifier | None = None,
+) -> DynamicModelTreeClassifier:
+    """Return one model of several that were trained apart, on different rows of one stream.
+
+    The models of all nodes are merged by the information that each part has gained, so that the
+    result knows the rows of all. Everything else is that of the part that has learnt most: evidence
+    about changes to come, and history.
+
+    Parameters
+    ----------
+    models : sequence of DynamicModelTreeClassifier
+        The parts, in any order: the result is the same to rounding.
+    base : DynamicModelTreeClassifier, optional
+        The model from which all of them went on, as it was then. None: they began from nothing.
+
+    Returns
+    -------
+    DynamicModelTreeClassifier
+        A new model.
+
+    Raises
+    ------
+    ValueError
+        If parts and base differ in parameters, features, labels, splits or bends: weights of
+        different inputs, or for different rows, have no sum. Ask all parts then, and average what
+        they say.
+
+    Examples
+    --------
+    >>> import copy
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> from driftree.scale import merge
+    >>> X = np.random.default_rng(1).normal(size=(1200, 3))
+    >>> y = X @ [1, 2, -1] > 0
+    >>> base = DynamicModelTreeClassifier().partial_fit(X[:400], y[:400])
+    >>> parts = [copy.deepcopy(base).partial_fit(X[i:800:2], y[i:800:2]) for i in (400, 401)]
+    >>> merged = merge(parts, base)
+    >>> together = copy.deepcopy(base).partial_fit(X[400:800], y[400:800])
+    >>> for model in (base, parts[0], merged, together):
+    ...     print(f"{model.score(X[800:], y[800:]):.2f}")
+    0.98
+    0.98
+    0.98
+    0.99
+    """
+    parts = [*models]
+    if not parts:
+        raise ValueError("there is nothing to merge: give at least one model")
+    for model in (*parts, *(() if base is None else (base,))):
+        check_mergeable(model)
+    packed = [files.pack(model) for model in parts]
+    told = [contents for contents, _ in packed]
+    arrays = [numbers for _, numbers in packed]
+    start = [] if base is None else [files.pack(base)]
+    _check_alike([*start, *packed])
+    most = max(range(len(parts)), key=lambda i: (parts[i].n_rows_seen_, files.to_bytes(parts[i])))
+    own = arrays[most]
+    memory = memory_of(parts[most])
+    before = start[0][1] if start else None
+    nodes = [int(place) for place in own["node.model"] if place >= 0]
+    merged = merge_arrays(own, arrays, before, memory, nodes)
+    classes = {DynamicModelTreeClassifier.__name__: DynamicModelTreeClassifier}
+    return files.unpack(told[most], {**own, **merged}, classes)
+
+
+def check_mergeable(model: Any) -> None:
+    """Raise unless a model's parts have sums."""
+    if type(model) is not DynamicModelTreeClassifier or model.setting == "paper":
+        raise TypeError(
+            f"only a DynamicModelTreeClassifier in the measured setting can be merged, got "
+            f"{shown(model)}: others keep no information about their weights, or change the "
+            "unit of their target"
+        )
+    if model._tree is None:
+        raise ValueError("one of the models has learnt nothing: leave it out")
+    if model._tree.encoder.sparse is not None:
+        raise ValueError("models of sparse rows cannot be merged: each has names of its own")
+
+
+def _check_alike(packed: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
+    told, arrays = zip(*packed, strict=True)
+    for name in ("parameters", "names", "levels", "labels"):
+        if any(one["learnt"][name] != told[0]["learnt"][name] for one in told):
+            hint = "in the same order: partial_fit(..., classes=...) names labels beforehand"
+            raise ValueError(f"the models differ in their {name}, which must be the same, {hint}")
+    first = arrays[0]
+    for other in arrays[1:]:
+        for name in STRUCTURE:
+            if not np.array_equal(first[f"node.{name}"], other[f"node.{name}"]):
+                raise ValueError(
+                    "the models have different splits, so that their leaves speak of different "
+                    "rows: merge more often, or ask all of them and average what they say"
+                )
+        for node, (one, two) in enumerate(
+            zip(first["node.model"], other["node.model"], strict=True)
+        ):
+            if one >= 0 and bends_of(first, one) != bends_of(other, two):
+                raise ValueError(
+                    f"the models of node {node} have different bends: merge more often, or train "
+                    "them with max_bends=0"
+                )
+
+
+def bends_of(arrays: Arrays, place: int) -> list[tuple[Any, ...]]:
+    """Return the bends of the model at a place."""
+    rows = _piece(arrays, "model.bend_feature", place)
+    names = ("feature", "low", "high")
+    return list(zip(*(arrays[f"model.bend_{name}"][rows].tolist() for name in names), strict=True))
+
+
+# ---------------------------------------------------------------------- arrays of an engine
+class Memory(NamedTuple):
+    """How long the simple models of a tree remember, and how they begin."""
+
+    rows: float
+    rows_per_input: float
+    variance: float
+    n_columns: int
+
+
+def memory_of(model: DynamicModelTreeClassifier) -> Memory:
+    """Return what the kernels were told."""
+    tree: Any = model._tree
+    constants = tree.evidence.constants
+    window = tree.parameters.model_window
+    return Memory(window, constants.rows_per_input, constants.variance, tree.engine.n_columns)
+
+
+def merge_arrays(
+    own: Arrays,
+    parts: Sequence[Arrays],
+    base: Arrays | None,
+    memory: Memory,
+    places: Sequence[int],
+) -> dict[str, NDArray[Any]]:
+    """Return the simple models and scales that take the place of an engine's own.
+
+    Parameters
+    ----------
+    own : mapping of arrays
+        The engine whose models are to be replaced; its nodes are those of all parts.
+    parts : sequence of mappings of arrays
+        What the parts have become.
+    base : mapping of arrays or None
+        What they were.
+    memory : Memory
+        Of all of them.
+    places : sequence of int
+        Places of the models to merge; where a part has the same node's model elsewhere, `_places`
+        says so.
+    """
+    met = [_rows_of_models(part) for part in parts]
+    gained = np.array([_n_rows(part) - (0 if base is None else _n_rows(base)) for part in parts])
+    shares = gained / gained.sum() if gained.sum() > 0 else np.full(len(parts), 1 / len(parts))
+    merged: dict[str, NDArray[Any]] = {
+        name: np.average([part[name] for part in parts], axis=0, weights=shares) for name in SCALES
+    }
+    numbers = own["model.numbers"].copy()
+    state = {
+        name: own[f"model.{name}"].copy()
+        for name in (*STATE, "scale", "trace")
+        if f"model.{name}" in own
+    }
+    before = None if base is None else _rows_of_models(base)
+    for place in places:
+        told = []
+        for part, rows in zip(parts, met, strict=True):
+            there = _same_model(own, part, place)
+            then = None if base is None else _same_model(own, base, place)
+            n_rows = rows[there] - (0.0 if before is None or then is None else before[then])
+            told.append(_Told(Blend.read(part, there, memory), max(n_rows, 0.0), there))
+        then = None if base is None else _same_model(own, base, place)
+        start = None if base is None or then is None else Blend.read(base, then, memory)
+        blend, weights = _merge_blends(told, start, memory, float(own["model.memory"][place]))
+        numbers[_piece(own, "model.numbers", place)] = blend.to_numbers()
+        for name in STATE:
+            if name in state:
+                found = [
+                    part[f"model.{name}"][one.place] for part, one in zip(parts, told, strict=True)
+                ]
+                state[name][place] = np.dot(weights, found)
+        state["scale"][place] = 1.0
+        state["trace"][place] = np.trace(blend.covariance)
+    merged["model.numbers"] = numbers
+    return merged | {f"model.{name}": values for name, values in state.items()}
+
+
+def _n_rows(arrays: Arrays) -> float:
+    return float(arrays["clock"][0])
+
+
+def _piece(arrays: Arrays, name: str, place: int) -> slice:
+    lengths = arrays[f"{name}.lengths"]
+    begin = int(lengths[:place].sum())
+    return slice(begin, begin + int(lengths[place]))
+
+
+def _rows_of_models(arrays: Arrays) -> NDArray[np.float64]:
+    """Return how many rows the model at each place has met."""
+    met = np.full(len(arrays["model.numbers.lengths"]), _n_rows(arrays))  # the challenger: all
+    of_node = arrays["node.model"] >= 0
+    met[arrays["node.model"][of_node]] = arrays["node.rows"][of_node]
+    for side in ("left", "right"):
+        of_trial = arrays[f"trial.{side}_model"] >= 0
+        met[arrays[f"trial.{side}_model"][of_trial]] = arrays[f"trial.n_{side}"][of_trial]
+    bent = arrays["bend_trial.model"] >= 0
+    met[arrays["bend_trial.model"][bent]] = arrays["node.rows"][: len(bent)][bent]
+    return met
+
+
+def _same_model(own: Arrays, other: Arrays, place: int) -> int:
+    """Return where another engine of the same nodes has the model of a place."""
+    nodes = np.flatnonzero(own["node.model"] == place)
+    return int(other["node.model"][nodes[0]]) if len(nodes) else place
+
+
+# ---------------------------------------------------------------------- one simple model
+class Blend(NamedTuple):
+    """The numbers of a simple model; `kernels/blend_parts.hpp` has the same."""
+
+    adagrad: NDArray[np.float64]  # [outputs, columns]
+    squares: NDArray[np.float64]
+    newton: NDArray[np.float64]
+    covariance: NDArray[np.float64]  # [columns, columns]
+    stride: int
+
+    @classmethod
+    def read(cls, arrays: Arrays, place: int, memory: Memory) -> Blend:
+        """Return the model at a place."""
+        columns = memory.n_columns + int(arrays["model.bend_feature.lengths"][place])
+        n_outputs = 1 if int(arrays["n_classes"][0]) <= 2 else int(arrays["n_classes"][0])
+        numbers = arrays["model.numbers"][_piece(arrays, "model.numbers", place)]
+        stride = _stride(len(numbers), n_outputs)
+        size = n_outputs * stride
+        lines = numbers[: 3 * size].reshape(3, n_outputs, stride)[:, :, :columns]
+        matrix = numbers[3 * size :].reshape(stride, stride)[:columns, :columns]
+        covariance = matrix * float(arrays["model.scale"][place])
+        return cls(lines[0], lines[1], lines[2], covariance, stride)
+
+    def to_numbers(self) -> NDArray[np.float64]:
+        """Return it as the kernels have it, padded to whole vectors."""
+        columns = self.adagrad.shape[1]
+        after = (0, self.stride - columns)
+        lines = [np.pad(one, ((0, 0), after)) for one in self[:3]]
+        return np.concatenate(
+            [one.ravel() for one in (*lines, np.pad(self.covariance, (after, after)))]
+        )
+
+
+def _stride(n_numbers: int, n_outputs: int) -> int:
+    """Return the stride of which a model has so many numbers: 3 outputs stride + stride^2."""
+    half = 1.5 * n_outputs
+    return round(math.sqrt(half * half + n_numbers) - half)
+
+
+class _Told(NamedTuple):
+    """What a part has of a model, from how many rows, and where."""
+
+    blend: Blend
+    n_rows: float
+    place: int
+
+
+def _merge_blends(
+    told: Sequence[_Told], base: Blend | None, memory: Memory, share: float
+) -> tuple[Blend, NDArray[np.float64]]:
+    """Return the merged model, and each part's share in it."""
+    first = told[0].blend
+    columns = first.adagrad.shape[1]
+    rows = np.array([one.n_rows for one in told])
+    weights = rows / rows.sum() if rows.sum() > 0 else np.full(len(told), 1 / len(told))
+    if base is None:
+        zeros = np.zeros_like(first.adagrad)
+        base = Blend(zeros, zeros, zeros, memory.variance * np.eye(columns), first.stride)
+    window = share * max(memory.rows, memory.rows_per_input * columns)
+    start = _inverse(base.covariance)
+    precision, pull = np.zeros_like(start), np.zeros_like(base.newton)
+    left = 0.0
+    for one in sorted(told, key=lambda one: (one.n_rows, one.blend.newton.tobytes())):
+        own = _inverse(one.blend.covariance)
+        least = float(linalg.eigh(own, start, eigvals_only=True, subset_by_index=[0, 0])[0])
+        faded = min((1.0 - 1.0 / window) ** one.n_rows, max(least, 0.0), 1.0)
+        precision += own - faded * start
+        pull += one.blend.newton @ own - faded * (base.newton @ start)
+        left = max(left, faded)
+    precision += left * start
+    pull += left * (base.newton @ start)
+    covariance = _inverse(precision)
+    squares = base.squares + sum(np.maximum(one.blend.squares - base.squares, 0.0) for one in told)
+    adagrad = sum(weight * one.blend.adagrad for weight, one in zip(weights, told, strict=True))
+    return Blend(adagrad, squares, pull @ covariance, covariance, first.stride), weights
+
+
+def _inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the inverse of a positive matrix, which is exactly symmetric."""
+    symmetric = (matrix + matrix.T) / 2
+    found = np.linalg.inv(symmetric)
+    return np.asarray((found + found.T) / 2)
