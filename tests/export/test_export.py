@@ -19,6 +19,7 @@ from driftree import (
     DynamicModelForestClassifier,
     DynamicModelTreeClassifier,
     DynamicModelTreeRegressor,
+    Loss,
     cli,
     to_code,
     to_onnx,
@@ -125,6 +126,27 @@ def test_a_noise_floor():
     for run in (run_python, run_sql):
         assert_same(run(noisy(), rows), predict(noisy(), rows))
     assert_same(run_onnx(noisy(), rows)["probabilities"], predict(noisy(), rows))
+
+
+@pytest.mark.parametrize("link", ["identity", "log"])
+def test_a_loss_of_ones_own(link):
+    def error(y, p):
+        return (np.exp(p) if link == "log" else p) - y
+
+    square = Loss(
+        f"square of {link}",
+        lambda y, p: error(y, p) ** 2 / 2,
+        error,
+        lambda y, p: np.ones_like(y),
+        link=link,
+    )
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 2))
+    model = DynamicModelTreeRegressor(square).fit(X, np.exp(X[:, 0] / 2))
+    rows = [{"x0": a, "x1": b} for a, b in X[:20].tolist()]
+    assert_same(run_python(model, rows), predict(model, rows))
+    assert_same(run_sql(model, rows), predict(model, rows))
+    assert_same(run_onnx(model, rows)["prediction"], predict(model, rows))
 
 
 # ---------------------------------------------------------------------- recent targets

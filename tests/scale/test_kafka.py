@@ -5,6 +5,8 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -184,6 +186,40 @@ def test_another_topic_or_lost_messages_are_refused(brokers, whole, tmp_path):
         send(other, "labels", [{"x": 1}])
         with pytest.raises(ValueError, match=r"at offset 300 of partition 0 .* now has 0 to 7"):
             make_stream(tmp_path, other)
+
+
+def test_folders_topics_and_clusters_that_will_not_do(brokers, tmp_path, monkeypatch):
+    with driftree.Checkpointer(tmp_path / "other") as checkpointer:
+        checkpointer.commit(DynamicModelTreeClassifier(), 0)
+    with pytest.raises(ValueError, match="not those of a stream"):
+        make_stream(tmp_path / "other", brokers)
+    with pytest.raises(ValueError, match="topic 'labels' is read, so that nothing"):
+        make_stream(tmp_path, brokers, predictions="labels")
+    monkeypatch.setattr("driftree.scale.kafka.ANSWER_SECONDS", 0.3)
+    with pytest.raises(OSError, match=r"the cluster at 127.0.0.1:1 does not answer"):
+        make_stream(tmp_path, "127.0.0.1:1")
+
+
+def test_a_stream_goes_on_until_it_is_stopped_and_then_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr("driftree.scale.kafka.COMMIT_SECONDS", 0.0)
+    rows = [{"x": i % 7, "label": i % 2} for i in range(40)]
+
+    def run_until(stream, n):
+        running = threading.Thread(target=stream.run)
+        running.start()
+        while max(stream._checkpointer.positions, default=0) < n:
+            time.sleep(0.01)
+        stream.stop()
+        running.join()
+
+    with cluster() as address:
+        send(address, "live", rows[:20])
+        topics = {"rows": "live", "labels": "live", "every": 10_000}
+        for n in (20, 40):
+            with make_stream(tmp_path, address, **topics) as stream:
+                run_until(stream, n)
+                assert stream.done == stream.joined.counts["learnt"] == n
+            send(address, "live", rows[20:])
 
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch, tmp_path):

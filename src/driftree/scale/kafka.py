@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 FETCHED = 500  # messages at a time
 SECONDS = 0.05  # that a fetch waits
 MOST_AHEAD = 10_000  # messages of a partition that wait for those of another
-FLUSH_SECONDS = 30.0
+ANSWER_SECONDS = 30.0  # that the cluster has for an answer
+COMMIT_SECONDS = 10.0  # between two checkpoints at most, while there is anything new
 
 
 class Partition:
@@ -109,28 +110,35 @@ class KafkaStream:
                 "install 'driftree[kafka]'"
             ) from None
         self._kafka = confluent_kafka
+        topics = [rows] if labels is None else list(dict.fromkeys([rows, labels]))
+        for topic in (predictions, dead, events):
+            if topic in topics:
+                raise ValueError(f"topic {topic!r} is read, so that nothing can be sent to it")
         self.joined = joined
-        self.labels = labels
+        self.labels = None if labels == rows else labels
         self.outputs = {"prediction": predictions, "dead": dead, "event": events}
         self.wait = wait
         self.done = 0
         self.is_stopped = False
+        self._committed = 0
         self._failure: str | None = None
-        topics = [rows] if labels is None or labels == rows else [rows, labels]
         settings = {"bootstrap.servers": brokers, **(config or {})}
         self._checkpointer = Checkpointer(folder, every=every)
         self._consumer = confluent_kafka.Consumer(
             {
                 "group.id": "driftree",
-                "auto.offset.reset": "error",  # offsets are ours: what is gone is an error
-                "enable.partition.eof": True,
                 **settings,
+                "auto.offset.reset": "error",  # offsets are ours: what is gone is an error
                 "enable.auto.commit": False,
+                "enable.partition.eof": True,
             }
         )
         self._producer = confluent_kafka.Producer({"enable.idempotence": True, **settings})
         try:
             self._partitions = self._resume(topics)
+        except confluent_kafka.KafkaException as error:
+            self.close()
+            raise OSError(f"the cluster at {brokers} does not answer: {error}") from error
         except BaseException:
             self.close()
             raise
@@ -140,14 +148,17 @@ class KafkaStream:
         found = self._checkpointer.resume()
         offsets: dict[tuple[str, int], int] = {}
         if found is not None:
-            self.done, state = found.position, found.metrics
+            self.done = self._committed = found.position
+            state = found.metrics
+            if type(state) is not dict or "offsets" not in state:
+                raise ValueError("the checkpoints are not those of a stream: give another folder")
             self.joined.restore(found.model, state)
             offsets = {(topic, number): offset for topic, number, offset in state["offsets"]}
         partitions = {}
         for topic in topics:
             for number in self._numbers_of(topic):
                 place = self._kafka.TopicPartition(topic, number)
-                low, high = self._consumer.get_watermark_offsets(place, timeout=FLUSH_SECONDS)
+                low, high = self._consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS)
                 offset = offsets.pop((topic, number), low)
                 if not low <= offset <= high:
                     raise ValueError(
@@ -169,22 +180,23 @@ class KafkaStream:
         return partitions
 
     def _numbers_of(self, topic: str) -> list[int]:
-        found = self._consumer.list_topics(topic, timeout=FLUSH_SECONDS).topics[topic]
+        found = self._consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
         if found.error is not None or not found.partitions:
             raise ValueError(f"topic {topic!r} cannot be read ({found.error}): make it first")
         return sorted(found.partitions)
 
     def commit(self) -> None:
         """Make durable what was done: first what was sent, then model, offsets and waiting rows."""
-        left = self._producer.flush(FLUSH_SECONDS)
+        left = self._producer.flush(ANSWER_SECONDS)
         if left or self._failure is not None:
-            reason = self._failure or f"no answer within {FLUSH_SECONDS:g} seconds"
+            reason = self._failure or f"no answer within {ANSWER_SECONDS:g} seconds"
             raise OSError(
                 f"predictions could not be sent ({reason}): start again, from the last checkpoint"
             )
         offsets = [[own.topic, own.number, own.offset] for own in self._partitions.values()]
         state = {**self.joined.state(), "offsets": offsets}
         self._checkpointer.commit(self.joined.model, self.done, state)
+        self._committed = self.done
 
     # ------------------------------------------------------------------ running
     def run(self, *, until_end: bool = False) -> None:
@@ -195,7 +207,7 @@ class KafkaStream:
         until_end : bool, default=False
             Whether to stop at what was the end of the topics when this object was made.
         """
-        committed = self.done
+        when = time.monotonic()
         while not self.is_stopped:
             if until_end and all(own.has_caught_up for own in self._partitions.values()):
                 break
@@ -204,11 +216,11 @@ class KafkaStream:
                 self._do(first)
                 if self._checkpointer.is_due(self.done):
                     self.commit()
-                    committed = self.done
+                    when = time.monotonic()
             self._producer.poll(0)
-            if committed < self.done and self._is_idle:
+            if self.done > self._committed and time.monotonic() - when > COMMIT_SECONDS:
                 self.commit()
-                committed = self.done
+                when = time.monotonic()
         self.commit()
 
     def stop(self) -> None:
@@ -303,10 +315,6 @@ class KafkaStream:
     def _delivered(self, error: Any, _: Any) -> None:
         if error is not None:
             self._failure = error.str()
-
-    @property
-    def _is_idle(self) -> bool:
-        return all(own.ended is not None and not own.fetched for own in self._partitions.values())
 
     # ------------------------------------------------------------------ figures
     def metrics(self) -> dict[str, float]:

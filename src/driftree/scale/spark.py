@@ -15,6 +15,7 @@ from driftree.evaluate.checkpoints import Checkpointer
 from driftree.learn.storage import models
 from driftree.learn.words import list_names, shown
 from driftree.scale.keys import check_made
+from driftree.stored import CLASSES
 
 if TYPE_CHECKING:
     import os
