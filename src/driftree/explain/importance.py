@@ -15,6 +15,8 @@ from driftree.explain.describe import (
     row_shares,
 )
 from driftree.explain.sparse import sparse_engine, sparse_spread, sparse_texts, strongest
+from driftree.learn.tables import array_names
+from driftree.learn.times import DAYS, HOUR, WEEKDAY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,9 +76,37 @@ def feature_importance(model: Readable) -> dict[str, Importance]:
         weight = np.append(weight + by_place, sparse)
         earned = np.append(earned, np.zeros(len(ids)))
         names = [*names, *sparse_texts(encoder, ids)]
-    strength = _share_of_all(np.maximum(earned, 0.0)) + _share_of_all(weight)
+    strength = _strength(earned, weight)
     order = np.argsort(-strength, kind="stable").tolist()
     return {names[j]: Importance(float(earned[j]), float(weight[j])) for j in order}
+
+
+def _strength(earned: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return one number per feature: the sum of its shares of all that is earned, and weighs."""
+    return _share_of_all(np.maximum(earned, 0.0)) + _share_of_all(weight)
+
+
+def column_importances(model: Readable) -> NDArray[np.float64]:
+    """Return the strength of each column of X, 1 in all: see `feature_importances_`."""
+    tree, encoder = inside(model)
+    names = list(getattr(model, "feature_names_in_", encoder.feature_names))
+    if hasattr(model, "n_features_in_") and not hasattr(model, "feature_names_in_"):
+        names = array_names(model.n_features_in_)
+    if encoder.sparse is None:
+        found = dict(
+            zip(
+                encoder.feature_names,
+                _strength(earned_by_feature(tree), _weight_by_feature(tree, encoder)).tolist(),
+                strict=True,
+            )
+        )
+    else:
+        told = feature_importance(model)
+        strength = _strength(*(np.array(part) for part in zip(*told.values(), strict=True)))
+        found = dict(zip(told, strength.tolist(), strict=True))
+    ends = [f": {part}" for part in (DAYS, HOUR, WEEKDAY)]
+    own = [found.get(name, sum(found.get(f"{name}{end}", 0.0) for end in ends)) for name in names]
+    return _share_of_all(np.array(own, dtype=np.float64))
 
 
 def earned_by_feature(tree: Tree) -> NDArray[np.float64]:
