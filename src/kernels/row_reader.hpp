@@ -89,7 +89,8 @@ public:
         std::swap(labels, vocabulary.labels);
     }
 
-    // Fills the row; false when only Python can tell: a new feature or level, a value of a wrong type, infinity.
+    // Fills the row; false when only Python can tell: a new feature or level, a value of a wrong type, infinity, a time,
+    // a row to predict of which nothing is known.
     // What it holds of sparse features goes to `held`.
     bool read(nb::handle x, const std::vector<double>& absent, bool is_learning, double* row, SparseBatch& held) {
         if (!PyDict_Check(x.ptr())) return false;
@@ -97,24 +98,27 @@ public:
         std::copy_n(absent.data(), n_features, row);
         PyObject *key, *value;
         Py_ssize_t position = 0;
+        bool knows_any = is_learning || PyDict_GET_SIZE(x.ptr()) == 0;
         for (std::size_t i = 0; PyDict_Next(x.ptr(), &position, &key, &value); i++) {
             const Py_ssize_t j = feature_of(key, i);
             if (j < 0 || j >= n_features) {
                 const int id = sparse.n() > 0 ? sparse.find(key) : -1;
                 double number = std::numeric_limits<double>::quiet_NaN();
                 if (id >= 0 && !read_number(value, number)) return false;
-                if (id < 0 && is_learning && value != Py_None) return false;
+                if (id < 0 && (is_learning ? value != Py_None : !is_plain(value))) return false;
+                knows_any |= id >= 0;
                 if (std::isnan(number)) continue;
                 held.ids.push_back(id);
                 held.values.push_back(number);
                 continue;
             }
+            knows_any = true;
             PyObject* codes = PyList_GET_ITEM(levels.ptr(), j);
             if (!(codes == Py_None ? read_number(value, row[j]) : read_level(codes, value, is_learning, row[j])))
                 return false;
         }
         held.end_row();
-        return true;
+        return knows_any;
     }
     // Adds what a row holds of sparse features; new ones are listed, and come into the row when they have an id. False when
     // only Python can tell what is wrong with a value. Text is a feature of its own for each level.
@@ -228,6 +232,9 @@ private:
         if (i == last_keys_.size()) last_keys_.emplace_back();
         last_keys_[i] = {nb::borrow(key), j};
         return j;
+    }
+    static bool is_plain(PyObject* value) {
+        return value == Py_None || PyFloat_Check(value) || PyLong_Check(value) || PyUnicode_Check(value);
     }
     static bool read_number(PyObject* value, double& out) {
         if (PyFloat_Check(value)) {

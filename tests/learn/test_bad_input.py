@@ -2,6 +2,8 @@
 
 import copy
 import re
+import warnings
+from datetime import datetime, timedelta
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,7 @@ from bad_input import CASES, COLUMNS, LABELS, MANY, N_ROWS, NAMES, Sent, X
 from doors import DOORS, ERRORS, LEARN, PAGE, PREDICT, TABLE
 from driftree.learn import growth, memory
 from driftree.learn.memory import Size
+from driftree.learn.validation import InputWarning
 from driftree.learn.weights import MAX_WEIGHT
 from states import MODELS, check_probabilities, infinite_arrays, state_hash
 
@@ -26,6 +29,9 @@ def teach(model, lesson):
     elif lesson == "colors":
         colors = rng.choice(np.array(["red", "blue"], dtype=object), len(rows))
         model.partial_fit(np.column_stack([rows.astype(object), colors]), y)
+    elif lesson == "times":
+        times = [datetime(2024, 1, 1) + timedelta(hours=5 * i) for i in range(len(rows))]
+        model.partial_fit(np.column_stack([rows.astype(object), np.array(times, object)]), y)
     elif lesson == "wide":
         model.partial_fit(rng.normal(size=(20, MANY)), y[:20])
     elif lesson == "numbers":
@@ -76,7 +82,11 @@ def check_refusal(name, case, door, sent, error, expected):
 def check_reception(name, case, door, sent):
     model = taught(name, case.taught)
     before = state_hash(model)
-    found = DOORS[door](model, sent)
+    with warnings.catch_warnings(record=case.is_warned) as caught:
+        if case.is_warned:
+            warnings.simplefilter("always")
+        found = DOORS[door](model, sent)
+    assert [one.category for one in caught or ()] == [InputWarning] * case.is_warned
     if door in PREDICT:
         assert state_hash(model) == before
         if np.size(found[1]):

@@ -39,6 +39,7 @@ def draw_row(rng, i, way):
     return row
 
 
+@pytest.mark.filterwarnings("ignore:the rows hold no feature")
 @pytest.mark.parametrize("make", [DynamicModelTreeClassifier, FIMTDDClassifier])
 @pytest.mark.parametrize("way", ["same order", "any order", "turning", "gaps"])
 def test_the_order_and_identity_of_keys_do_not_matter(way, make):

@@ -46,6 +46,7 @@ class Case:
     same: Sent | None = None
     models: tuple[str, ...] = ("measured", "paper", "FIMT-DD")
     taught: str = "numbers"
+    is_warned: bool = False
 
 
 def with_cell(value, place=("x1", 2)):
@@ -102,6 +103,13 @@ WIDE = np.ones((2, MANY))
 WIDE_COLUMNS = {f"x{j}": [1.0, 2.0] for j in range(MANY)}
 WIDE_ROW = dict.fromkeys(WIDE_COLUMNS, 1.0)
 
+MOMENTS = [
+    datetime.datetime(2024, 2, 29, 13, 30),
+    pd.Timestamp("2024-02-29 13:30"),
+    pd.Timestamp("2024-02-29 13:30", tz="Asia/Tokyo"),
+    np.datetime64("2024-02-29T13:30"),
+]
+
 CELLS = {
     "`NaN`, `None`, `pandas.NA`, `NaT`": Case(
         [with_cell(gap) for gap in (math.nan, np.float32("nan"), pd.NA, pd.NaT)], same=MISSING
@@ -147,7 +155,12 @@ CELLS = {
         ],
         words=r"column 'x1' is numeric, but row [02] holds .{2,100}: convert it to a number",
     ),
-    "a date, a time, a duration": Case(
+    "dates and times": Case(
+        [with_colors(*[when] * N_ROWS) for when in MOMENTS],
+        same=with_colors(*[datetime.datetime(2024, 2, 29, 13, 30)] * N_ROWS),
+        taught="times",
+    ),
+    "a date in a numeric column, a duration": Case(
         [
             with_cell(datetime.date(2020, 1, 1)),
             with_cell(datetime.timedelta(1)),
@@ -206,6 +219,9 @@ BATCHES = {
                 y=np.tile(np.array(LABELS), MANY),
             )
         ]
+    ),
+    "no known feature at all": Case(
+        [Sent(columns={"y0": [1.0] * N_ROWS}, row={"y0": 1.0})], is_warned=True
     ),
     "a feature too few": Case(
         [Sent(X[:, :2], {"x0": COLUMNS["x0"]}, {"x0": 1.0})], words="X has 2 features.*expecting 3"
@@ -290,14 +306,17 @@ BATCHES = {
         [as_batch(given) for given in (None, "loans.csv", b"x", 3, {1, 2}, iter(X.tolist()))],
         words="X must be an array, a data frame or a dict|a data frame .* is needed|must be a dict",
     ),
-    "a list of dicts, a lazy frame, a structured array": Case(
+    "a list of dicts": Case(
+        [as_batch([dict(zip(NAMES, row, strict=True)) for row in X.tolist()])],
+        words="a row must be a dict",
+        same=Sent(),
+    ),
+    "a lazy frame, a structured array": Case(
         [
-            as_batch([ROW] * N_ROWS),
             as_batch(pl.DataFrame(COLUMNS).lazy()),
             as_batch(np.rec.fromarrays(X.T, names="x0,x1,x2")),
         ],
-        words="row 0 is a dict|lazy frame with collect|convert them to numbers|frame .* is needed|"
-        "must be a dict",
+        words="lazy frame with collect|convert them to numbers|frame .* is needed|must be a dict",
     ),
     "an array or a row where columns belong": Case(
         [Sent(columns=X), Sent(columns=ROW)], words="arrays go to partial_fit|goes to learn_one"
@@ -352,6 +371,11 @@ Y = {
     ),
     "`y` of several columns": Case(
         [Sent(y=np.array([LABELS, LABELS]).T)], words="1d array|y, row 0 holds .* not hashable"
+    ),
+    "pandas' `boolean` and `Int64`": Case(
+        [Sent(y=pd.Series([0, 1, 0, 0, 1, 1], dtype=dtype)) for dtype in ("boolean", "Int64")],
+        same=Sent(y=[0, 1, 0, 0, 1, 1]),
+        taught="nothing",
     ),
     "one class only": Case([Sent(y=["no"] * N_ROWS)], taught="nothing"),
     "10,000 classes": Case([with_label("new")], taught="classes"),

@@ -136,7 +136,7 @@ def explain(
     ],
     text: Words = "",
     counterfactual: Annotated[
-        bool, typer.Option("--counterfactual", help="Also the nearest row with another label.")
+        bool, typer.Option("--counterfactual", help="Also how few changes make it another label.")
     ] = False,
     target: Annotated[str | None, typer.Option(help="The label wanted instead.")] = None,
     fixed: Annotated[str, typer.Option(help="Features that may not change, by commas.")] = "",
@@ -155,8 +155,8 @@ def explain(
             if target is not None and target not in labels:
                 raise ValueError(f"there is no label {target!r}: it is one of {', '.join(labels)}")
             wanted = None if target is None else labels[target]
-            found = own.counterfactual(x, target=wanted, fixed=columns_in(fixed))
-            console.print(f"\n{found}", soft_wrap=True)
+            for way in own.counterfactuals(x, target=wanted, fixed=columns_in(fixed)):
+                console.print(f"\n{way}", soft_wrap=True)
 
 
 # ---------------------------------------------------------------------- parts

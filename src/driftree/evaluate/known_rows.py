@@ -11,6 +11,7 @@ import numpy as np
 from driftree.learn.times import whole_names
 from driftree.learn.validation import as_objects
 from driftree.learn.words import list_names
+from driftree.streams.cells import is_whole
 from driftree.streams.csv_columns import ColumnHints, decide_column
 from driftree.streams.rows import Rows
 from driftree.streams.stream import Stream, open_source
@@ -187,4 +188,6 @@ class KnownRows:
             except ValueError as error:
                 raise ValueError(f"{name}={cell}: {error}") from None
             found |= {key: values.tolist()[0] for key, values in known.items()}
+            if is_whole(cell.replace(",", "")) and isinstance(found.get(name), float):
+                found[name] = int(found[name])  # which stays whole in counterfactuals
         return found

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from driftree.evaluate.grading import Answer
     from driftree.streams.stream import Task
 
+STANDARD_INPUT = "-"
+SMALLEST_BATCH, UNKNOWN_ROWS_BATCH = 100, 1000
+BATCH_SHARE = 0.001  # of the rows of a stream, in the paper
+
 
 def prequential(
     model: Any,
@@ -53,7 +57,7 @@ def prequential(
     stream : iterable of (X, y), tuple (X, y), or path
         Batches, such as `open_stream` and the generators in `driftree.streams` give. X is an
         array, a data frame, or a dict of columns. A table with its labels, a path, and whatever
-        else `open_stream` takes are opened by it, in batches of 1,000 rows.
+        else `open_stream` takes are opened by it, in batches of 0.1 % of the rows, at least 100.
     delay : int, default=0
         Rows after which a label becomes known: row i is learnt as soon as row i + delay has been
         predicted. Labels that are still unknown at the end are not learnt.
@@ -131,7 +135,11 @@ def _opened(stream: Any, evaluation: Evaluation) -> Iterable[tuple[Any, Any]]:
     is_file = isinstance(stream, (str, PathLike))
     is_table = isinstance(stream, (tuple, np.ndarray)) or nw.dependencies.is_into_dataframe(stream)
     if is_file or is_table:
-        return open_stream(stream, task=numbers, text=evaluation.text if is_file else ())
+        batch = UNKNOWN_ROWS_BATCH if is_file and stream == STANDARD_INPUT else BATCH_SHARE
+        text = evaluation.text if is_file else ()
+        opened = open_stream(stream, batch=batch, task=numbers, text=text)
+        opened.batch_rows = max(SMALLEST_BATCH, opened.batch_rows)
+        return opened
     return stream  # type: ignore[no-any-return]
 
 

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from driftree.evaluate.learners import check_takes_text, learners_for, make_learner
-from driftree.evaluate.prequential import Evaluation
+from driftree.evaluate.prequential import (
+    BATCH_SHARE,
+    SMALLEST_BATCH,
+    STANDARD_INPUT,
+    UNKNOWN_ROWS_BATCH,
+    Evaluation,
+)
 from driftree.evaluate.records import (
     SCORES,
     RecordFile,
@@ -26,11 +32,12 @@ from driftree.evaluate.records import (
 from driftree.evaluate.resuming import ResumableEvaluation
 from driftree.evaluate.size import measure_memory
 from driftree.learn.storage.atomic import TEMPORARY
+from driftree.learn.validation import InputWarning
 from driftree.streams.catalogue import DATA_SETS, Generated, check_name, hint
 from driftree.streams.csv_columns import ColumnHints
 from driftree.streams.datasets import fetch_data_set, load_data_set
 from driftree.streams.download import digest_of
-from driftree.streams.findings import Findings, InputWarning
+from driftree.streams.findings import Findings
 from driftree.streams.rows import Rows
 from driftree.streams.sources import BadRow, BadRows, BadRowsWarning
 from driftree.streams.stream import Stream, open_stream
@@ -44,10 +51,6 @@ if TYPE_CHECKING:
     from driftree.evaluate.parallel import News
     from driftree.evaluate.records import Record
     from driftree.streams.stream import Task
-
-STANDARD_INPUT = "-"
-SMALLEST_BATCH, UNKNOWN_ROWS_BATCH = 100, 1000
-BATCH_SHARE = 0.001  # of the rows of a stream, in the paper
 
 
 @dataclass(frozen=True, kw_only=True)

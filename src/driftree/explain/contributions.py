@@ -28,6 +28,7 @@ from driftree.explain.describe import (
 from driftree.explain.explanation import Explanation, Explanations, LeafFacts, zero_of
 from driftree.explain.sparse import contribute, known_matrix, unknown_names
 from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine
+from driftree.learn.times import split_row
 from driftree.learn.validation import plain
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ BLOCK = 4096  # rows at a time, so that what they need meanwhile is small beside
 def explain_one(model: Readable, x: Mapping[Hashable, Any]) -> Explanation:
     """Return why one row is predicted as it is: see `Readable.explain_one`."""
     tree, encoder = inside(model)
+    x = with_parts(encoder, x)
     batch = read_one(encoder, x)
     why = explain_batch(tree, encoder, batch)[0]
     for j, name in enumerate(encoder.feature_names):
@@ -60,6 +62,12 @@ def explain(model: Readable, X: Any) -> Explanations:
     """Return why each row is predicted as it is: see `Readable.explain`."""
     tree, encoder = inside(model)
     return explain_batch(tree, encoder, model._encoded(X))
+
+
+def with_parts(encoder: Encoder, x: Mapping[Hashable, Any]) -> Mapping[Hashable, Any]:
+    """Return a row in which dates and times are the features that they are to the model."""
+    is_row = hasattr(x, "items") and not nw.dependencies.is_into_dataframe(x)
+    return split_row(x, encoder.names) if is_row else x
 
 
 def read_row(encoder: Encoder, x: Mapping[Hashable, Any]) -> NDArray[np.float64]:

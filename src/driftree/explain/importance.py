@@ -15,6 +15,8 @@ from driftree.explain.describe import (
     row_shares,
 )
 from driftree.explain.sparse import sparse_engine, sparse_spread, sparse_texts, strongest
+from driftree.learn.tables import array_names
+from driftree.learn.times import DAYS, HOUR, WEEKDAY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,9 +87,37 @@ def importance_of(tree: Tree, encoder: Encoder) -> dict[str, Importance]:
 def sort_importance(found: dict[str, Importance]) -> dict[str, Importance]:
     """Put the strongest first: by the sum of the shares of all that is earned and all weight."""
     earned, weight = np.array([*found.values()]).reshape(-1, 2).T
-    strength = _share_of_all(np.maximum(earned, 0.0)) + _share_of_all(weight)
+    strength = _strength(earned, weight)
     names = list(found)
     return {names[j]: found[names[j]] for j in np.argsort(-strength, kind="stable").tolist()}
+
+
+def _strength(earned: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return one number per feature: the sum of its shares of all that is earned, and weighs."""
+    return _share_of_all(np.maximum(earned, 0.0)) + _share_of_all(weight)
+
+
+def column_importances(model: Readable) -> NDArray[np.float64]:
+    """Return the strength of each column of X, 1 in all: see `feature_importances_`."""
+    tree, encoder = inside(model)
+    names = list(getattr(model, "feature_names_in_", encoder.feature_names))
+    if hasattr(model, "n_features_in_") and not hasattr(model, "feature_names_in_"):
+        names = array_names(model.n_features_in_)
+    if encoder.sparse is None:
+        found = dict(
+            zip(
+                encoder.feature_names,
+                _strength(earned_by_feature(tree), _weight_by_feature(tree, encoder)).tolist(),
+                strict=True,
+            )
+        )
+    else:
+        told = feature_importance(model)
+        strength = _strength(*(np.array(part) for part in zip(*told.values(), strict=True)))
+        found = dict(zip(told, strength.tolist(), strict=True))
+    ends = [f": {part}" for part in (DAYS, HOUR, WEEKDAY)]
+    own = [found.get(name, sum(found.get(f"{name}{end}", 0.0) for end in ends)) for name in names]
+    return _share_of_all(np.array(own, dtype=np.float64))
 
 
 def earned_by_feature(tree: Tree) -> NDArray[np.float64]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from driftree.explain import changes, contributions
-from driftree.explain.counterfactual import Counterfactual, counterfactual
-from driftree.explain.describe import LeafModel, leaf_models
+from driftree.explain.counterfactual import Counterfactual, counterfactual, counterfactuals
+from driftree.explain.describe import LeafModel, inside, leaf_models
 from driftree.explain.export import to_dict, to_dot
-from driftree.explain.importance import Importance, feature_importance
+from driftree.explain.importance import Importance, column_importances, feature_importance
 from driftree.explain.markup import notebook_html
 from driftree.explain.rules import Rule, rules
 from driftree.learn.state import undisturbed, undisturbed_alone
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from driftree.explain.changes import Diff
     from driftree.explain.explanation import Explanation, Explanations
@@ -228,6 +231,26 @@ class Readable:
         """
         return feature_importance(self)
 
+    @property
+    @undisturbed
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """One number per column of X, 1 in all, for scikit-learn's RFE and SelectFromModel.
+
+        The sum of a feature's two shares in `feature_importance`, of what is earned and of the
+        weight; of a time, that of its parts.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.feature_selection import SelectFromModel
+        >>> from driftree import DynamicModelTreeClassifier
+        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 4))
+        >>> y = X[:, 1] > 0
+        >>> SelectFromModel(DynamicModelTreeClassifier()).fit(X, y).get_support()
+        array([False,  True, False, False])
+        """
+        return column_importances(self)
+
     @undisturbed
     def to_dict(self) -> dict[str, Any]:
         """Return the tree as nested data for `json.dumps`.
@@ -369,6 +392,8 @@ class Readable:
         below: float | None = None,
         above: float | None = None,
         between: tuple[float, float] | None = None,
+        probability: float | None = None,
+        max_changes: int | None = None,
     ) -> Counterfactual:
         """Return the nearest row that the model predicts as wanted: what would change it.
 
@@ -404,6 +429,14 @@ class Readable:
         below, above, between : float, float, (float, float), optional
             The numbers wanted, one of the three; a regressor's. What it knows itself, such as
             "last y", stays what it is.
+        probability : float, optional
+            A classifier's: how probable the label has to be at least, such as 0.6; by default more
+            probable than the others. Of more than two labels the row may be farther than the
+            nearest (`exact` is False).
+        max_changes : int, optional
+            How many features may change at most. The fewest change that are enough; of these rows,
+            it is the nearest; and numbers that came as whole ones stay whole. `counterfactuals`
+            returns others, too.
 
         Returns
         -------
@@ -435,8 +468,85 @@ class Readable:
         >>> print(model.counterfactual({"temp": 25}, below=200))
         It would be 199.9... if temp were ... instead of 25.
         """
-        numbers = {"below": below, "above": above, "between": between}
-        return counterfactual(self, x, target=target, fixed=fixed, ranges=ranges, **numbers)
+        wish = {"target": target, "below": below, "above": above, "between": between}
+        return counterfactual(
+            self,
+            x,
+            fixed=fixed,
+            ranges=ranges,
+            max_changes=max_changes,
+            probability=probability,
+            **wish,
+        )
+
+    @undisturbed
+    def counterfactuals(
+        self,
+        x: Mapping[Hashable, Any],
+        *,
+        n: int = 3,
+        max_changes: int = 3,
+        probability: float | None = None,
+        target: Hashable = None,
+        fixed: Iterable[Hashable] = (),
+        ranges: Mapping[Hashable, Any] | None = None,
+        below: float | None = None,
+        above: float | None = None,
+        between: tuple[float, float] | None = None,
+    ) -> list[Counterfactual]:
+        """Return several ways to another prediction that a person can act on.
+
+        Each changes other features, none of them more than it must: the fewest changes come first,
+        and of as many, the nearest. Numbers that came as whole numbers stay whole, a category
+        becomes a level that was learnt, and each row was predicted to be sure.
+
+        Parameters
+        ----------
+        x : dict
+            Feature names to values.
+        n : int, default=3
+            How many at most.
+        max_changes : int, default=3
+            How many features may change at most.
+        probability : float, optional
+            How probable the label has to be at least. By default 0.6 where there are two labels, so
+            that not every breath of wind turns it round.
+        target, fixed, ranges, below, above, between
+            As for `counterfactual`.
+
+        Returns
+        -------
+        list of Counterfactual
+            If there is none, one that says why. `exact` is False where there were too many sets of
+            features to search them all.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelTreeClassifier
+        >>> rng = np.random.default_rng(1)
+        >>> model = DynamicModelTreeClassifier()
+        >>> for income, has_job in zip(rng.normal(40e3, 10e3, 2000), rng.random(2000) < 0.5):
+        ...     label = "granted" if income + 15e3 * has_job > 50e3 else "refused"
+        ...     model.learn_one({"income": income, "job": "yes" if has_job else "no"}, label)
+        >>> for way in model.counterfactuals({"income": 38_000, "job": "no"}):
+        ...     print(way)
+        It would be 'granted' (99.4%) if job were 'yes' instead of 'no'.
+        It would be 'granted' (60%) if income were 52,575 instead of 38,000.
+        """
+        tree, _ = inside(self)
+        has_two = tree.engine.has_labels and tree.engine.n_classes == 2
+        wish = {"target": target, "below": below, "above": above, "between": between}
+        return counterfactuals(
+            self,
+            x,
+            n=n,
+            fixed=fixed,
+            ranges=ranges,
+            max_changes=max_changes,
+            probability=0.6 if probability is None and has_two else probability,
+            **wish,
+        )
 
     # ------------------------------------------------------------------ in notebooks
     # scikit-learn's `_repr_html_` is a property that gives this method, or nothing under

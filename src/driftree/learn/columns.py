@@ -18,11 +18,12 @@ import numpy as np
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.memory import text_bytes
 from driftree.learn.tables import Columns, SparseMatrix
+from driftree.learn.times import holds_times, split_times
 from driftree.learn.validation import check_keys, is_missing, plain, row_of, unhashable
 from driftree.learn.words import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Container, Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -44,8 +45,18 @@ class Column(NamedTuple):
     """One feature of a batch: numbers, or cells as they were given."""
 
     name: Hashable
-    values: NDArray[np.float64] | list[Any]
+    values: NDArray[Any] | list[Any]
     is_category: bool = False  # the data frame says so
+
+    def parts(self, known: Container[Hashable]) -> list[Column]:
+        """Return the features that it is: those of a time are its parts."""
+        if self.name in known or not holds_times(self.values):
+            return [self]
+        parts = split_times(self.name, self.values)
+        return [
+            Column(name, values if values.dtype.kind == "f" else values.tolist())
+            for name, values in parts.items()
+        ]
 
 
 @dataclass(slots=True)
@@ -162,10 +173,7 @@ class ColumnReader:
         chosen = arrays if self.rows is None else [array[self.rows] for array in arrays]
         with np.errstate(over="ignore"):
             columns = [
-                Column(
-                    name, array.astype(np.float64) if array.dtype.kind in "fiu" else array.tolist()
-                )
-                for name, array in zip(names, chosen, strict=True)
+                Column(name, _plain_cells(array)) for name, array in zip(names, chosen, strict=True)
             ]
         return self._read_columns(columns, len(X) if self.rows is None else len(self.rows))
 
@@ -186,6 +194,7 @@ class ColumnReader:
 
     def _read_columns(self, columns: Sequence[Column], n_rows: int) -> Batch:
         names = self.known.names
+        columns = [part for column in columns for part in column.parts(names)]
         matrix, news = start_matrix(self.engine, n_rows, learning=self.learning), News()
         fresh: list[NDArray[np.float64]] = []
         for column in columns:
@@ -337,6 +346,13 @@ def to_numpy(data: Any) -> NDArray[np.float64]:
     if data.implementation.is_pandas_like():  # whose missing value is not a float
         return np.asarray(data.to_native().to_numpy(dtype=np.float64, na_value=math.nan))
     return np.asarray(data.to_numpy(), dtype=np.float64)
+
+
+def _plain_cells(array: NDArray[Any]) -> NDArray[Any] | list[Any]:
+    """Return numbers as float64, times as they are, and all else as Python's values."""
+    if array.dtype.kind in "fiu":
+        return array.astype(np.float64)
+    return array if array.dtype.kind == "M" else array.tolist()
 
 
 def _to_column(name: Hashable, series: Any) -> Column:

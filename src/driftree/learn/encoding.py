@@ -7,6 +7,7 @@ The encoder knows features by name and remembers the levels of categorical ones.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from driftree.learn.columns import (
 )
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
 from driftree.learn.tables import SparseMatrix, array_names
-from driftree.learn.validation import plain
+from driftree.learn.times import split_row, whole_names
+from driftree.learn.validation import InputWarning, plain
 from driftree.learn.words import distinct_texts, list_names
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ class Encoder:
         self.engine = engine
         self.categorical = as_set(categorical)
         self.indicators = indicators
+        self._has_warned = False
 
     # ------------------------------------------------------------------ words
     @property
@@ -137,6 +140,8 @@ class Encoder:
             return self.sparse.read(X, names, learning=learning, rows=rows)
         if names is None:
             names = self._own_names(X)
+        if not learning:
+            self._check_known(names)
         if is_first:
             self.check_declared(names)
         declared = self.declared(names) if learning else frozenset()
@@ -149,10 +154,29 @@ class Encoder:
             raise TypeError(f"a row must be a dict of feature names to values, got {x!r}")
         if self.sparse is not None:
             return self.sparse.read_dicts([x], learning=learning)
+        x = split_row(x, self.names)
+        if not learning:
+            self._check_known(list(x))
         declared = self.declared(list(x)) if learning else frozenset()
         return ColumnReader(self.known, self.engine, self.indicators, learning, declared).read_row(
             x
         )
+
+    def _check_known(self, names: Sequence[Hashable]) -> None:
+        """Warn, once, of rows that hold nothing that the model knows."""
+        if not names or not self.given_names or self._has_warned:
+            return
+        known = {*self.names, *whole_names(self.names)}
+        if known.isdisjoint(names):
+            self._has_warned = True
+            given = [name for name in self.feature_names if name in self.given_names]
+            warnings.warn(
+                f"the rows hold no feature that the model knows: it knows "
+                f"{list_names(given)}, and they hold {list_names(names)}. All of it "
+                "is taken as missing",
+                InputWarning,
+                stacklevel=5,
+            )
 
     def ready(self, X: NDArray[np.float64], *, learning: bool) -> NDArray[np.float64] | None:
         """Return the matrix of an array whose columns are known and hold numbers, else None."""

@@ -20,10 +20,13 @@ from driftree.learn.parameters import count_threads
 from driftree.learn.sparse import looks_sparse
 from driftree.learn.state import LearntState, undisturbed
 from driftree.learn.tables import SparseMatrix, check_rows, read_rows
+from driftree.learn.target import Labels
+from driftree.learn.times import split_row
 from driftree.learn.weights import read_weights
+from driftree.learn.words import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from driftree.learn.weights import Weights
 
 SEEN = ("n_features_in_", "feature_names_in_")
+FEW = 5  # names that are enumerated
 FIRST_ROWS = 10
 """Dicts that may show that rows are sparse."""
 
@@ -85,6 +89,34 @@ class StreamEstimator(LearntState):
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         return tags
+
+    def __str__(self) -> str:
+        """Say in three lines what a model is and knows."""
+        if self._tree is None:
+            return repr(self)
+        return "\n".join((repr(self), self._tell_what(), self._tell_size()))
+
+    @undisturbed
+    def _tell_what(self) -> str:
+        """Say what is predicted, and from what."""
+        tree = self._fitted
+        names = sorted(tree.encoder.given_names, key=tree.encoder.names.__getitem__)
+        what = "a number"
+        if isinstance(tree.target, Labels):
+            labels = tree.target.label_list
+            what = f"{_count(len(labels), 'label')} ({_few(labels)})"
+        n_names = len(names) if tree.encoder.sparse is None else tree.encoder.row_face.n_sparse
+        shown = f" ({_few(names)})" if names else ""
+        return f"Predicts {what} from {_count(n_names, 'feature')}{shown}."
+
+    def _tell_size(self) -> str:
+        """Say how much was learnt, and how large the model is."""
+        n_leaves, events = self.n_leaves_, getattr(self, "events_", [])
+        words = f"{_count(self.n_rows_seen_, 'row')} learnt; {n_leaves} "
+        words += "leaf" if n_leaves == 1 else "leaves"
+        if events:
+            words += f", {_count(len(events), 'change')}, the last at row {events[-1].n_rows:,}"
+        return f"{words}; {self.memory_usage() / 1e6:.1f} MB."
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._tree is not None
@@ -221,6 +253,8 @@ class StreamEstimator(LearntState):
         tree = self._own_tree()
         if not len(weights.shares):
             return None
+        if hasattr(x, "items"):  # it is refused, if it is no dict
+            x = split_row(x, tree.encoder.names)
         if self._may_be_sparse(tree) and looks_sparse(x, tree.encoder.given_names):
             labels = tree.target.label_list  # all that is kept of the few rows so far
             tree = self._own_tree(afresh=True, is_sparse=True)
@@ -363,6 +397,16 @@ class StreamEstimator(LearntState):
         batch = self._encoded(X)
         assert self._tree is not None
         return self._tree.engine.leaves(*batch.rows)
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def _few(values: Iterable[Any]) -> str:
+    """Enumerate values as text; of many, the first."""
+    texts = [printable(str(value)) for value in values]
+    return ", ".join(texts[:FEW]) + (", ..." if len(texts) > FEW else "")
 
 
 def _is_empty(values: Any) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from driftree.learn._kernels import SparseRows
 from driftree.learn.columns import Batch, News, check_finite, to_numbers, to_numpy
 from driftree.learn.tables import Columns, SparseMatrix, holds_numbers
+from driftree.learn.times import TIME_TYPES, split_row
 from driftree.learn.validation import is_missing
 from driftree.learn.words import shown
 
@@ -251,6 +252,9 @@ def check_row(row: Any, place: int, rows: Rows) -> dict[Hashable, float]:
         if isinstance(value, str):
             held[_checked_name(f"{name} == {value}")] = 1.0
         elif not is_missing(value):
+            if isinstance(value, TIME_TYPES):
+                held |= check_row(split_row({name: value}, ()), place, rows)
+                continue
             number = float(to_numbers(name, [value], where)[0])
             if number != 0:
                 held[_checked_name(name)] = number

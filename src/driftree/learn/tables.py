@@ -14,11 +14,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from driftree.learn.validation import unmasked
+from driftree.learn.validation import as_objects, unmasked
 from driftree.learn.words import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable, Sequence
+
+NUMBERS = (int, float, np.number)
 
 
 class Columns:
@@ -173,6 +175,8 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> Rows:
     had River's calls knows features by name, and a table may lack some of them.
     """
     is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
+    if not is_plain and _is_dicts(X):
+        X = _with_all(to_columns(X), getattr(estimator, "feature_names_in_", ()))
     is_frame = not is_plain and (_is_columns(X) or nw.dependencies.is_into_dataframe(X))
     table: Table = X
     if not is_plain:
@@ -205,6 +209,13 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> Rows:
     return Rows.of(table, None if names is None else names.tolist(), seen)
 
 
+def _with_all(columns: dict[Any, NDArray[Any]], names: Iterable[Any]) -> dict[Any, NDArray[Any]]:
+    """Return columns in the order of the first call, those that no row holds as missing."""
+    n_rows = len(next(iter(columns.values()), ()))
+    known = {name: columns.get(name, np.full(n_rows, None)) for name in names}
+    return known | columns
+
+
 def _check_names(table: Columns, known: Any, *, is_first: bool) -> None:
     """Remember the names of a dict's columns, or compare them with those that are known."""
     if is_first:
@@ -221,8 +232,39 @@ def _check_names(table: Columns, known: Any, *, is_first: bool) -> None:
 
 
 def read_frame(X: Any) -> Frame:
-    """Return a data frame of any library as narwhals' own, a dict of columns as `Columns`."""
+    """Return a data frame as narwhals' own, a dict of columns or a list of rows as `Columns`."""
+    if _is_dicts(X):
+        return Columns(to_columns(X))
     return Columns(X) if _is_columns(X) else to_frame(X)
+
+
+def _is_dicts(X: Any) -> bool:
+    """Tell whether rows are given as dicts, in a list."""
+    return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], Mapping)
+
+
+def to_columns(rows: Sequence[Mapping[Any, Any]]) -> dict[Any, NDArray[Any]]:
+    """Turn rows into columns: float64, or cells unchanged where not all are numbers.
+
+    A name that a row lacks is a missing value: NaN among numbers, None elsewhere.
+
+    Examples
+    --------
+    >>> to_columns([{"age": 31, "car": "van"}, {"age": 40.5}])
+    {'age': array([31. , 40.5]), 'car': array(['van', None], dtype=object)}
+    """
+    for i, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise TypeError(f"row 0 is a dict, but row {i} is {shown(row)}: give one dict per row")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: _to_column([row.get(name) for row in rows]) for name in names}
+
+
+def _to_column(cells: list[Any]) -> NDArray[Any]:
+    kinds = set(map(type, cells)) - {type(None)}
+    if kinds and bool not in kinds and all(issubclass(kind, NUMBERS) for kind in kinds):
+        return np.array(cells, dtype=np.float64)
+    return as_objects(cells)
 
 
 def _is_columns(X: Any) -> bool:
@@ -292,10 +334,7 @@ def _check_listed_rows(X: NDArray[Any]) -> None:
     """Raise if a list's items are not rows of the same length."""
     for i, row in enumerate(X):
         if isinstance(row, Mapping):
-            raise TypeError(
-                f"row {i} is a dict: rows go to learn_one and predict_one one by one, or make a "
-                "dict of columns or a data frame of them"
-            )
+            raise TypeError(f"row {i} is a dict, but row 0 is not: give one dict per row")
         if hasattr(row, "__len__") and hasattr(X[0], "__len__") and len(row) != len(X[0]):
             raise ValueError(
                 f"row {i} has {len(row)} cells, but row 0 has {len(X[0])}: give every row the same "

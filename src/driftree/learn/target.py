@@ -397,8 +397,9 @@ def check_labels(y: Any) -> NDArray[Any]:
     if y is None:
         raise ValueError("learning requires y to be passed, but the target y is None")
     _check_sequence("y", y)
-    if isinstance(y, np.ma.MaskedArray):
-        y = y.tolist()
+    is_nullable = hasattr(y, "tolist") and type(getattr(y, "dtype", None)).__module__ != "numpy"
+    if isinstance(y, np.ma.MaskedArray) or (is_nullable and hasattr(y.dtype, "na_value")):
+        y = y.tolist()  # NumPy would make float64 of pandas' own booleans and integers
     labels: NDArray[Any] = column_or_1d(_from_list(y) if isinstance(y, list) else y, warn=True)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         row = int(np.isfinite(labels).argmin())

@@ -15,7 +15,7 @@ import numpy as np
 from driftree.learn.validation import as_objects, is_missing
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Container, Hashable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -67,6 +67,26 @@ def holds_times(cells: NDArray[Any] | list[Any]) -> bool:
         if not is_missing(cell):
             return False
     return False
+
+
+def split_row(x: Mapping[Hashable, Any], known: Container[Hashable]) -> Mapping[Hashable, Any]:
+    """Return a row whose dates and times are their parts, but for features that are known as such.
+
+    Examples
+    --------
+    >>> split_row({"opens": dt.time(9, 30), "age": 31}, known=["age"])
+    {'opens: hour': 9.5, 'age': 31}
+    """
+    if not any(isinstance(value, TIME_TYPES) for _, value in x.items()):  # a series is one, too
+        return x
+    row: dict[Hashable, Any] = {}
+    for name, value in x.items():
+        if isinstance(value, TIME_TYPES) and name not in known:
+            parts = {} if is_missing(value) else split_times(name, [value])
+            row |= {part: values.tolist()[0] for part, values in parts.items()}
+        else:
+            row[name] = value
+    return row
 
 
 def split_times(name: Hashable, cells: NDArray[Any] | list[Any]) -> dict[str, Any]:

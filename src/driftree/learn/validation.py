@@ -28,6 +28,25 @@ MAX_NUMBERS = 10_000  # labels, or names, that are neither text nor bytes
 MAX_PARTS = 50_000  # of all of them: what is compared of long numbers and tuples
 
 
+class InputWarning(UserWarning):
+    r"""Input is read in a way that one might not expect; the warning says how.
+
+    Examples
+    --------
+    >>> import io, warnings
+    >>> from driftree.streams import open_stream
+    >>> file = io.StringIO('price,sold\n"$1,200",yes\n$80,no\n')
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     print([X["price"].tolist() for X, _ in open_stream(file)])
+    [[1200.0, 80.0]]
+    >>> print(caught[0].message)
+    file object, by its first 2 rows:
+    predicting 'sold' (last column; target= for another), 2 labels: yes 50 %, no 50 %
+    numbers: price (as in $1,200)
+    """
+
+
 # ---------------------------------------------------------------------- values
 def is_missing(cell: Any) -> bool:
     """Tell None, NaN, NaT and pandas' NA from values.

@@ -21,9 +21,8 @@ import numpy as np
 import driftree.estimators
 import driftree.learn
 from driftree.evaluate.learners import LEARNERS, make_learner
-from driftree.evaluate.prequential import prequential
+from driftree.evaluate.prequential import BATCH_SHARE, prequential
 from driftree.evaluate.records import Figure, Record, read_records, summarise, write_records
-from driftree.evaluate.runs import BATCH_SHARE
 from driftree.paper.published import TITLES
 from driftree.show.provenance import versions
 from driftree.streams.catalogue import DATA_SETS

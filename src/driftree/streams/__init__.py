@@ -1,5 +1,6 @@
 """Where rows come from."""
 
+from driftree.learn.validation import InputWarning as InputWarning
 from driftree.streams.catalogue import DATA_SETS as DATA_SETS
 from driftree.streams.catalogue import ByHand as ByHand
 from driftree.streams.catalogue import Counts as Counts
@@ -23,7 +24,6 @@ from driftree.streams.datasets import list_data_sets as list_data_sets
 from driftree.streams.datasets import load_data_set as load_data_set
 from driftree.streams.findings import ColumnFinding as ColumnFinding
 from driftree.streams.findings import Findings as Findings
-from driftree.streams.findings import InputWarning as InputWarning
 from driftree.streams.findings import TargetFinding as TargetFinding
 from driftree.streams.generators import drift as drift
 from driftree.streams.generators import led as led

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.validation import InputWarning
 from driftree.learn.words import printable
 from driftree.streams.csv_columns import ENOUGH_ROWS
 
@@ -27,25 +28,6 @@ PLURAL = {
     "text": "text",
     "id": "ids",
 }
-
-
-class InputWarning(UserWarning):
-    r"""What the first rows of a source show, where it changes how they are read.
-
-    Examples
-    --------
-    >>> import io, warnings
-    >>> from driftree.streams import open_stream
-    >>> file = io.StringIO('price,sold\n"$1,200",yes\n$80,no\n')
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     print([X["price"].tolist() for X, _ in open_stream(file)])
-    [[1200.0, 80.0]]
-    >>> print(caught[0].message)
-    file object, by its first 2 rows:
-    predicting 'sold' (last column; target= for another), 2 labels: yes 50 %, no 50 %
-    numbers: price (as in $1,200)
-    """
 
 
 @dataclass(frozen=True)

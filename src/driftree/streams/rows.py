@@ -122,8 +122,6 @@ def _to_list(column: Any) -> list[Any]:
 Block = tuple[Any, NDArray[Any]]
 Blocks = Iterator[Block]
 
-NUMBERS = (int, float, np.number)
-
 
 # ---------------------------------------------------------------------- blocks
 def cut(blocks: Blocks, batch_rows: int, *, start: int = 0, stop: int | None = None) -> Blocks:
@@ -259,27 +257,6 @@ def _join_columns(columns: list[NDArray[Any]]) -> NDArray[Any]:
             for column, empty in zip(columns, is_empty, strict=True)
         ]
     return np.concatenate(columns)
-
-
-def to_columns(rows: list[Mapping[Any, Any]]) -> dict[Any, NDArray[Any]]:
-    """Turn rows into columns: float64, or cells unchanged where not all are numbers.
-
-    A name that a row lacks is a missing value: NaN among numbers, None elsewhere.
-
-    Examples
-    --------
-    >>> to_columns([{"age": 31, "car": "van"}, {"age": 40.5}])
-    {'age': array([31. , 40.5]), 'car': array(['van', None], dtype=object)}
-    """
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: _to_column([row.get(name) for row in rows]) for name in names}
-
-
-def _to_column(cells: list[Any]) -> NDArray[Any]:
-    kinds = set(map(type, cells)) - {type(None)}
-    if kinds and bool not in kinds and all(issubclass(kind, NUMBERS) for kind in kinds):
-        return np.array(cells, dtype=np.float64)
-    return as_objects(cells)
 
 
 def to_label_array(y: Any) -> NDArray[Any]:

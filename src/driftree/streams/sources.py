@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from driftree.learn.tables import Columns, from_sequence, to_frame
+from driftree.learn.tables import Columns, from_sequence, to_columns, to_frame
 from driftree.learn.validation import is_missing
 from driftree.learn.words import list_names
 from driftree.streams.findings import Findings, TargetFinding, find_target
@@ -23,7 +23,6 @@ from driftree.streams.rows import (
     gather,
     name_features,
     take,
-    to_columns,
     to_label_array,
 )
 from driftree.streams.typed_columns import (

@@ -31,8 +31,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.explain.contributions import read_one
+from driftree.explain.contributions import read_one, with_parts
 from driftree.explain.counterfactual.constraints import Constraints, read_constraints
+from driftree.explain.counterfactual.few_changes import search_few
 from driftree.explain.counterfactual.goals import Wish
 from driftree.explain.counterfactual.leaf_tasks import Plan, Region, Start, plan_for, reach
 from driftree.explain.counterfactual.solver import EQUAL
@@ -132,49 +133,85 @@ def counterfactual(
     model: Readable,
     x: Mapping[Hashable, Any],
     *,
-    target: Hashable = None,
     fixed: Iterable[Hashable] = (),
     ranges: Mapping[Hashable, Any] | None = None,
-    **numbers: Any,
+    max_changes: int | None = None,
+    **wish: Any,
 ) -> Counterfactual:
     """Return the nearest row with another prediction: see `Readable.counterfactual`."""
-    hunt = find_nearest(model, x, target=target, fixed=fixed, ranges=ranges, **numbers)
-    given = {*hunt.x, *own_features(hunt.tree)}
-    unknown = unknown_names(hunt.tree.encoder, hunt.x)
-    note = say_unknown(unknown, [name for name in hunt.tree.encoder.names if name not in given])
+    if max_changes is not None:
+        return counterfactuals(
+            model, x, n=1, fixed=fixed, ranges=ranges, max_changes=max_changes, **wish
+        )[0]
+    hunt = find_nearest(model, x, fixed=fixed, ranges=ranges, **wish)
     if hunt.best is not None:
-        return hunt.result(note)
-    return Counterfactual(
-        exists=False,
-        **hunt.goal.wanted(),
-        exact=hunt.unsearched == math.inf,
-        reason=_say_why(hunt),
-        note=note,
-    )
+        return hunt.result()
+    return hunt.nothing(_say_why(hunt), is_exact=hunt.unsearched == math.inf)
+
+
+def counterfactuals(
+    model: Readable,
+    x: Mapping[Hashable, Any],
+    *,
+    n: int,
+    fixed: Iterable[Hashable],
+    ranges: Mapping[Hashable, Any] | None,
+    max_changes: int,
+    **wish: Any,
+) -> list[Counterfactual]:
+    """Return rows with few changes: see `Readable.counterfactuals`."""
+    for name, value in (("max_changes", max_changes), ("n", n)):
+        if value < 1 or value != int(value):
+            raise ValueError(f"{name} must be a whole number, 1 or more, got {value!r}")
+    hunt, limits = prepare(model, x, fixed=fixed, ranges=ranges, **wish)
+    hunt.keeps_whole = True
+    found, is_exact = search_few(hunt, limits, max_changes, n)
+    if found:
+        return [one.result(is_exact=is_exact) for one in found]
+    free = hunt.again()
+    free.run(limits)
+    if free.best is None:
+        return [free.nothing(_say_why(free), is_exact=free.unsearched == math.inf)]
+    changes = free.changes(free.rounded())
+    words = "1 change is" if max_changes == 1 else f"{max_changes} changes are"
+    reason = f"{words} not enough; it would be if {say_changes(changes)}"
+    return [free.nothing(reason, is_exact=is_exact)]
 
 
 def find_nearest(
     model: Readable,
     x: Mapping[Hashable, Any],
     *,
-    target: Hashable = None,
     fixed: Iterable[Hashable] = (),
     ranges: Mapping[Hashable, Any] | None = None,
-    **numbers: Any,
+    **wish: Any,
 ) -> Hunt:
     """Return the search at its end: the nearest row, before any rounding.
 
-    `numbers` are `below`, `above` or `between`.
+    `wish` is `target` and `probability`, or `below`, `above` or `between`.
     """
+    hunt, limits = prepare(model, x, fixed=fixed, ranges=ranges, **wish)
+    hunt.run(limits)
+    return hunt
+
+
+def prepare(
+    model: Readable,
+    x: Mapping[Hashable, Any],
+    *,
+    fixed: Iterable[Hashable] = (),
+    ranges: Mapping[Hashable, Any] | None = None,
+    **wish: Any,
+) -> tuple[Hunt, Constraints]:
+    """Return the search, not begun, and what the user allows."""
     tree, encoder = inside(model)
+    x = with_parts(encoder, x)
     batch = read_one(encoder, x)
     space = encoder if batch.sparse is None else SparseSpace(encoder, dict(x))
     values = batch.matrix[0] if isinstance(space, Encoder) else space.values
     limits = read_constraints(space, x, values, fixed, ranges)
-    goal = Wish(target, **numbers).read(tree, batch)
-    hunt = Hunt(tree, space, dict(x), values, goal)
-    hunt.run(limits)
-    return hunt
+    goal = Wish(**wish).read(tree, batch)
+    return Hunt(tree, space, dict(x), values, goal), limits
 
 
 def own_features(tree: Tree) -> list[Hashable]:
@@ -206,12 +243,15 @@ class Hunt:
     ) -> None:
         self.tree, self.encoder, self.x, self.values = tree, encoder, x, values
         self.goal = goal
+        self.keeps_whole = False
         self.best: Doubles | None = None
         self.cost = self.unsearched = math.inf
 
     def again(self) -> Hunt:
         """Return the same hunt, not begun."""
-        return Hunt(self.tree, self.encoder, self.x, self.values, self.goal)
+        hunt = Hunt(self.tree, self.encoder, self.x, self.values, self.goal)
+        hunt.keeps_whole = self.keeps_whole
+        return hunt
 
     def run(self, limits: Constraints) -> None:
         """Take the leaves by what they cost at least, until the next is no nearer."""
@@ -274,7 +314,7 @@ class Hunt:
         """
         best = self.best
         assert best is not None
-        numbers = [j for j in self._changed(best) if j not in self.start.options]
+        numbers = [j for j in self.changed(best) if j not in self.start.options]
         for more in range(ALL_DIGITS):
             away, back = best.copy(), best.copy()
             for j in numbers:
@@ -297,6 +337,10 @@ class Hunt:
         assert self.best is not None
         return self._leaf(values) == self._leaf(self.best) and self.limits.allow(values)
 
+    def _says_whole(self, j: int) -> bool:
+        """Tell whether a number that is whole is said as one."""
+        return self.keeps_whole or j in self.start.options
+
     def _leaf(self, values: Doubles) -> int:
         matrix = values[None]
         if isinstance(self.encoder, SparseSpace):
@@ -309,25 +353,41 @@ class Hunt:
     def row(self, values: Doubles) -> dict[Hashable, Any]:
         """Return the row as it came, with what is different in it."""
         if isinstance(self.encoder, SparseSpace):
-            return self.encoder.row(values, self._changed(values))
+            return self.encoder.row(values, self.changed(values))
         row = dict(self.x)
-        for j in self._changed(values):
+        for j in self.changed(values):
             name, value, levels = self.encoder.feature_names[j], values[j], self.encoder.levels[j]
             if levels is None:
-                is_whole = isinstance(row[name], int) and j in self.start.options
-                row[name] = int(value) if is_whole and value == int(value) else float(value)
+                is_whole = isinstance(row[name], int) and value == int(value)
+                row[name] = int(value) if is_whole and self._says_whole(j) else float(value)
             elif value < MAX_LEVELS:
                 row[name] = self.encoder.level(j, value)
             else:
                 row[name] = self.limits.other_level[j]
         return row
 
-    def _changed(self, values: Doubles) -> list[int]:
+    def own_names(self) -> list[Hashable]:
+        """Return the features that the model knows itself."""
+        return own_features(self.tree)
+
+    def whole_places(self) -> list[int]:
+        """Return the features that came as whole numbers."""
+        names = self.encoder.feature_names
+        return [
+            j
+            for j in self.changed(self.values + 1)
+            if self.encoder.levels[j] is None
+            and isinstance(self.x.get(names[j]), (int, np.integer))
+            and not isinstance(self.x.get(names[j]), bool)
+        ]
+
+    def changed(self, values: Doubles) -> list[int]:
+        """Return the features that are different in a row."""
         return np.flatnonzero((values != self.values) & ~np.isnan(self.values)).tolist()
 
     def changes(self, values: Doubles) -> dict[str, tuple[Any, Any]]:
         """Return old and new values by name, what went furthest first."""
-        row, changed = self.row(values), self._changed(values)
+        row, changed = self.row(values), self.changed(values)
         if changed:
             costs = self.start.costs(values)
             changed.sort(key=lambda j: -costs[j])
@@ -335,7 +395,25 @@ class Hunt:
         names = [(encoder.display_names[j], encoder.feature_names[j]) for j in changed]
         return {shown: (self.x.get(name, 0), row[name]) for shown, name in names}
 
-    def result(self, note: str) -> Counterfactual:
+    @property
+    def _note(self) -> str:
+        """Which names the model does not know, and which it lacks."""
+        given = {*self.x, *own_features(self.tree)}
+        encoder = self.tree.encoder
+        unknown = unknown_names(encoder, self.x)
+        return say_unknown(unknown, [name for name in encoder.names if name not in given])
+
+    def nothing(self, reason: str, *, is_exact: bool) -> Counterfactual:
+        """Return that there is no such row, and why."""
+        return Counterfactual(
+            exists=False,
+            **self.goal.wanted(),
+            exact=is_exact and self.goal.is_exact,
+            reason=reason,
+            note=self._note,
+        )
+
+    def result(self, *, is_exact: bool = True) -> Counterfactual:
         """Return what was found, rounded."""
         values = self.rounded()
         row = self.row(values)
@@ -348,8 +426,8 @@ class Hunt:
             distance=math.sqrt(self.start.costs(values).sum()) if self.cost else 0.0,
             leaf=leaf,
             path=self.tree.path(leaf),
-            exact=self.cost <= self.unsearched,
-            note=note,
+            exact=is_exact and self.goal.is_exact and self.cost <= self.unsearched,
+            note=self._note,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +16,7 @@ from driftree.learn.validation import plain
 from driftree.learn.words import list_names
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Collection, Hashable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -61,6 +62,31 @@ class Constraints:
         """Let a number stay what it is."""
         if not math.isnan(values[j]):
             self.low[j], self.high[j] = max(self.low[j], values[j]), min(self.high[j], values[j])
+
+    def fix(self, j: int, values: NDArray[np.float64], *, is_category: bool) -> None:
+        """Let a feature stay what it is."""
+        if is_category:
+            own = {float(values[j])}
+            self.values[j] = own & self.values.get(j, own)
+        else:
+            self.hold(j, values)
+
+    def only(
+        self,
+        places: Collection[int],
+        encoder: Encoder | SparseSpace,
+        values: NDArray[np.float64],
+    ) -> Constraints:
+        """Return the same, in which only some features may change."""
+        limits = deepcopy(self)
+        for j in range(len(values)):
+            if j not in places and not math.isnan(values[j]):
+                limits.fix(j, values, is_category=_is_category(encoder, j))
+        return limits
+
+    def leaves_room(self, j: int) -> bool:
+        """Tell whether a feature may change at all."""
+        return bool(self.low[j] < self.high[j]) and len(self.values.get(j, "ab")) > 1
 
     def say(self, names: list[str]) -> str:
         """Say which features are limited; nothing if none is."""
@@ -115,10 +141,7 @@ def read_constraints(
             continue
         j = _find(encoder, name, "fixed")
         limits.fixed.append(j)
-        if _is_category(encoder, j):
-            limits.values[j] = {float(values[j])} & limits.values.get(j, {float(values[j])})
-        else:
-            limits.hold(j, values)
+        limits.fix(j, values, is_category=_is_category(encoder, j))
     return limits
 
 

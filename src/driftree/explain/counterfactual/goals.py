@@ -33,6 +33,7 @@ class Wish:
     below: float | None = None
     above: float | None = None
     between: Any = None
+    probability: float | None = None
 
     def read(self, tree: Tree, batch: Batch) -> LabelGoal | NumberGoal:
         """Return the goal, checked; `batch` is the row at present."""
@@ -43,13 +44,27 @@ class Wish:
                         f"{name} is for numbers, but the model predicts labels: give the label "
                         "that is wanted as target"
                     )
-            return _label_goal(tree, self.target, batch)
+            return _label_goal(tree, self.target, batch, self._least_probability())
+        if self.probability is not None:
+            raise ValueError(
+                "probability is for labels, but the model predicts a number: say which numbers are "
+                "wanted, by below, above or between"
+            )
         if self.target is not None:
             raise ValueError(
                 f"target is for labels, but the model predicts a number: say which numbers are "
                 f"wanted, by below, above or between; got target={self.target!r}"
             )
         return NumberGoal(tree, *self._ends())
+
+    def _least_probability(self) -> float:
+        """Return the probability that is wanted at least, 0 if any will do."""
+        given = self.probability
+        if given is None:
+            return 0.0
+        if not 0 < given < 1:
+            raise ValueError(f"probability must be between 0 and 1, such as 0.6, got {given!r}")
+        return float(given)
 
     def _ends(self) -> tuple[float, float]:
         """Return the ends of the numbers that are wanted."""
@@ -76,7 +91,7 @@ class Wish:
         return low, high
 
 
-def _label_goal(tree: Tree, target: Hashable, batch: Batch) -> LabelGoal:
+def _label_goal(tree: Tree, target: Hashable, batch: Batch, probability: float) -> LabelGoal:
     labels = tree.target.labels
     code = None
     if target is not None:
@@ -91,7 +106,7 @@ def _label_goal(tree: Tree, target: Hashable, batch: Batch) -> LabelGoal:
     present = int(tree.engine.probabilities(*batch.rows)[0].argmax())
     if code is None and len(labels) == 2:
         code = 1 - present
-    return LabelGoal(tree, present, code)
+    return LabelGoal(tree, present, code, probability)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +116,16 @@ class LabelGoal:
     tree: Tree
     present: int
     target: int | None
+    probability: float = 0.0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the demands say all that is wanted, and no more.
+
+        The probability of one of three labels and more is no demand that adds up: what is asked of
+        each of the others is enough, and a little too much.
+        """
+        return self.probability == 0 or self.tree.engine.n_outputs == 1
 
     @property
     def impossible(self) -> str:
@@ -112,8 +137,10 @@ class LabelGoal:
 
     def agrees(self, batch: Batch) -> bool:
         """Tell whether the model predicts for a row what is wanted."""
-        code = int(self.tree.engine.probabilities(*batch.rows)[0].argmax())
-        return code != self.present if self.target is None else code == self.target
+        probabilities = self.tree.engine.probabilities(*batch.rows)[0]
+        code = int(probabilities.argmax())
+        is_label = code != self.present if self.target is None else code == self.target
+        return is_label and bool(probabilities[code] >= self.probability)
 
     def demands(self, leaf: int, weights: Doubles) -> list[Demands]:
         """Return what must not be negative in a leaf, one goal or several.
@@ -123,14 +150,32 @@ class LabelGoal:
         """
         engine, target = self.tree.engine, self.target
         if engine.n_outputs == 1:
-            even = zero_of(engine.floor(int(engine.model[leaf])))
             sign = 1.0 if target == 1 else -1.0
-            return [(sign * weights, np.array([-sign * even]))]
-        if target is not None:
-            others = np.delete(weights, target, axis=0)
-            return [(weights[target] - others, np.zeros(len(others)))]
+            edge = self._edge(engine.floor(int(engine.model[leaf])))
+            return [] if edge is None else [(sign * weights, np.array([-sign * edge]))]
+        targets = [target] if target is not None else list(range(engine.n_outputs))
+        if target is not None or self.probability:
+            share = max(self.probability, 1 / engine.n_outputs)
+            lead = max(0.0, math.log(share * (engine.n_outputs - 1) / (1 - share)))
+            lead = lead if self.probability else 0.0
+            n_others = engine.n_outputs - 1
+            return [
+                (weights[code] - np.delete(weights, code, axis=0), np.full(n_others, -lead))
+                for code in targets
+                if code != self.present or target is not None
+            ]
         others = np.delete(weights, self.present, axis=0) - weights[self.present]
         return [(other[None], np.zeros(1)) for other in others]
+
+    def _edge(self, floor: tuple[float, float]) -> float | None:
+        """Return the log-odds of a leaf's model from which on the label is probable enough."""
+        if self.probability <= 0.5:
+            return zero_of(floor)
+        share = (self.probability - floor[1 if self.target == 1 else 0]) / (1.0 - sum(floor))
+        if share >= 1:
+            return None  # labels are too noisy there
+        odds = math.log(max(share, 1e-12) / (1 - share))
+        return odds if self.target == 1 else -odds
 
     def wanted(self) -> dict[str, Any]:
         """Return what is said of it if there is no such row."""
@@ -158,6 +203,7 @@ class NumberGoal:
     high: float
 
     impossible = ""
+    is_exact = True
 
     def agrees(self, batch: Batch) -> bool:
         """Tell whether the model predicts for a row what is wanted."""

@@ -33,7 +33,8 @@ def say_changes(changes: dict[str, tuple[Any, Any]]) -> str:
 def _say_change(old: Any, new: Any) -> str:
     """Say both values: a new number in full, an old one with as many digits, more if need be."""
     old = plain(old)
-    if not isinstance(new, float) or not isinstance(old, (int, float)):
+    are_numbers = all(isinstance(one, (int, float)) for one in (old, new))
+    if not are_numbers or isinstance(new, bool):
         return f"{one_line(repr(new))} instead of {one_line(repr(old))}"
     digits = DIGITS
     while float((after := format_number(new, digits)).replace(",", "")) != new:
