@@ -198,7 +198,7 @@ class _Search:
         """Take back what is not needed, and of numbers as much as possible."""
         best = row.copy()
         for _ in range(2):
-            for j in self.hunt._changed(best):
+            for j in self.hunt.changed(best):
                 trial = best.copy()
                 trial[j] = self.values[j]
                 if self.agrees(trial[None])[0]:
@@ -222,7 +222,7 @@ class _Search:
 
     def _rounded(self, row: Doubles) -> Doubles:
         """Round the new numbers to as few digits as the forest still agrees to."""
-        numbers = [j for j in self.hunt._changed(row) if j not in self.start.options]
+        numbers = [j for j in self.hunt.changed(row) if j not in self.start.options]
         encoder = self.forest.encoder
         for more in range(ALL_DIGITS):
             for rounding in (round_away, round_back):
