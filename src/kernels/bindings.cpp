@@ -11,7 +11,7 @@ using namespace driftree;
 namespace driftree {
 void bind_fimtdd(nb::module_& m);  // fimtdd_bindings.cpp
 void bind_forest(nb::module_& m);  // forest_bindings.cpp
-}
+}  // namespace driftree
 
 namespace {
 

@@ -69,8 +69,8 @@ public:
                 for (int k = 0; k < n_classes; k++) means[m] += all[k] * own[k];
                 slope += means[m];
                 sums.gradient[m] += weight * slope;
-                sums.losses[m] += weight * -std::log((1.0 - rates.mixed) * members[m][i * n_classes + code] +
-                                                     rates.mixed / n_classes);
+                sums.losses[m] +=
+                    weight * -std::log((1.0 - rates.mixed) * members[m][i * n_classes + code] + rates.mixed / n_classes);
                 sums.agreement[m] += weight * (std::max_element(own, own + n_classes) - own == choice);
             }
             sums.losses[n_members] += weight * -std::log(std::max(all[code], 1e-300));
@@ -130,8 +130,7 @@ public:
         double sum = 0.0;
         for (int m = 0; m < n_members; m++) sum += m == member ? 0.0 : weights[m];
         weights[member] = n_members > 1 ? sum / (n_members - 1) : 1.0;
-        for (int m = 0; m < n_members; m++)
-            curvature[member * n_members + m] = curvature[m * n_members + member] = 0.0;
+        for (int m = 0; m < n_members; m++) curvature[member * n_members + m] = curvature[m * n_members + member] = 0.0;
         losses[member] = losses[n_members];
         agreement[member] = rows;
     }
@@ -143,9 +142,8 @@ public:
     // Is this a state that learning can have made?
     bool is_sound() const {
         const auto fits = [](const std::vector<double>& values, int n) {
-            return std::ssize(values) == n && std::all_of(values.begin(), values.end(), [](double value) {
-                       return std::abs(value) < 1e250;
-                   });
+            return std::ssize(values) == n &&
+                   std::all_of(values.begin(), values.end(), [](double value) { return std::abs(value) < 1e250; });
         };
         return fits(weights, n_members) && fits(curvature, n_members * n_members) && fits(losses, n_members + 1) &&
                fits(agreement, n_members) && rows >= 0.0 && rows < 1e250 && square >= 0.0 && square < 1e250;
