@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from driftree.estimators import DynamicModelTree
     from driftree.learn.columns import Batch
     from driftree.learn.events import MemberReplaced
-    from driftree.learn.forest import Look
+    from driftree.learn.forest_engine import Look
 
 
 class DynamicModelForest(ReadableForest, Configured):

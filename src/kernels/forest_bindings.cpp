@@ -40,39 +40,51 @@ void check_rows_of(const Members& members, const Doubles& targets, const Doubles
         throw nb::value_error("rows, targets and weights must have the same length");
 }
 
-// Rows of a member: the features in the order of `sources`, and where these are negative the hinge -1 - source.
-nb::object with_pairs(Matrix X, Codes sources, Codes ends, Doubles slopes, Doubles scale) {
-    const std::size_t n = X.shape(0), m = X.shape(1), width = sources.shape(0), n_pairs = ends.shape(0) / 2;
-    if (slopes.shape(0) != 3 * n_pairs || scale.shape(0) % 2) throw nb::value_error("a pair has two ends and three slopes");
-    const std::size_t n_scaled = scale.shape(0) / 2;
-    for (std::size_t i = 0; i < 2 * n_pairs; i++)
-        if (ends.data()[i] < 0 || static_cast<std::size_t>(ends.data()[i]) >= std::min(m, n_scaled))
-            throw nb::value_error("there is no such end of a pair");
-    for (std::size_t c = 0; c < width; c++) {
-        const int source = sources.data()[c];
-        if (source >= static_cast<int>(m) || -1 - source >= static_cast<int>(n_pairs))
-            throw nb::value_error("there is no such source");
-    }
-    std::vector<double> out(n * width), hinges(n_pairs);
-    const double most = 3.0;
-    for (std::size_t i = 0; i < n; i++) {
-        const double* x = X.data() + i * m;
-        const auto scaled = [&](int j) {
-            const double z = (x[j] - scale.data()[2 * j]) * scale.data()[2 * j + 1];
-            return std::isnan(z) ? 0.0 : std::clamp(z, -most, most);
-        };
-        for (std::size_t p = 0; p < n_pairs; p++) {
-            const double* slope = slopes.data() + 3 * p;
-            const std::int32_t* end = ends.data() + 2 * p;
-            hinges[p] = std::max(0.0, slope[0] * scaled(end[0]) + slope[1] * scaled(end[1]) + slope[2]);
+// Where the columns of a member's rows come from: feature `source`, or where that is negative the hinge -1 - source.
+struct Hinges {
+    std::vector<std::int32_t> sources, ends;  // of each hinge two ends,
+    std::vector<double> slopes;               // and three slopes
+    double most;                              // deviations that count
+    int n_features = 0;                       // that rows must have at least
+
+    Hinges(Codes from, Codes given_ends, Doubles given_slopes, double given_most)
+        : sources(from.data(), from.data() + from.size()), ends(given_ends.data(), given_ends.data() + given_ends.size()),
+          slopes(given_slopes.data(), given_slopes.data() + given_slopes.size()), most(given_most) {
+        const int n = static_cast<int>(ends.size() / 2);
+        if (ends.size() % 2 || slopes.size() != 3 * ends.size() / 2)
+            throw nb::value_error("a hinge has two ends and three slopes");
+        for (const int end : ends) {
+            if (end < 0) throw nb::value_error("there is no such end of a hinge");
+            n_features = std::max(n_features, end + 1);
         }
-        for (std::size_t c = 0; c < width; c++) {
-            const int source = sources.data()[c];
-            out[i * width + c] = source >= 0 ? x[source] : hinges[-1 - source];
+        for (const int source : sources) {
+            if (source < -n) throw nb::value_error("there is no such hinge");
+            n_features = std::max(n_features, source + 1);
         }
     }
-    return new_array(std::move(out), {n, width});
-}
+    // `scale`: shift and factor of each feature that is an end
+    nb::object extend(Matrix X, Doubles scale) const {
+        const std::size_t n = X.shape(0), m = X.shape(1), width = sources.size(), n_hinges = ends.size() / 2;
+        if (m < static_cast<std::size_t>(n_features)) throw nb::value_error("the rows have too few features");
+        for (const int end : ends)
+            if (static_cast<std::size_t>(end) >= scale.size() / 2) throw nb::value_error("an end has no scale");
+        std::vector<double> out(n * width), found(n_hinges);
+        for (std::size_t i = 0; i < n; i++) {
+            const double* x = X.data() + i * m;
+            const auto scaled = [&](int j) {
+                const double z = (x[j] - scale.data()[2 * j]) * scale.data()[2 * j + 1];
+                return std::isnan(z) ? 0.0 : std::clamp(z, -most, most);
+            };
+            for (std::size_t h = 0; h < n_hinges; h++) {
+                const double* slope = &slopes[3 * h];
+                found[h] = std::max(0.0, slope[0] * scaled(ends[2 * h]) + slope[1] * scaled(ends[2 * h + 1]) + slope[2]);
+            }
+            for (std::size_t c = 0; c < width; c++)
+                out[i * width + c] = sources[c] >= 0 ? x[sources[c]] : found[-1 - sources[c]];
+        }
+        return new_array(std::move(out), {n, width});
+    }
+};
 
 }  // namespace
 
@@ -149,7 +161,9 @@ void bind_forest(nb::module_& m) {
         .def_prop_ro("losses", [](const Stack& s) { return copied_array(s.losses.data(), s.losses.size()); })
         .def_prop_ro("agreement", [](const Stack& s) { return copied_array(s.agreement.data(), s.agreement.size()); })
         .def_ro("rows", &Stack::rows);
-    m.def("with_pairs", &with_pairs, "X"_a, "sources"_a, "ends"_a, "slopes"_a, "scale"_a);
+    nb::class_<Hinges>(m, "Hinges")
+        .def(nb::init<Codes, Codes, Doubles, double>(), "sources"_a, "ends"_a, "slopes"_a, nb::kw_only(), "most"_a)
+        .def("extend", &Hinges::extend, "X"_a, "scale"_a);
 }
 
 }  // namespace driftree

@@ -48,6 +48,6 @@ from driftree.learn.events import RunnerUp as RunnerUp
 from driftree.learn.events import Split as Split
 from driftree.learn.events import Spot as Spot
 from driftree.learn.events import Unbend as Unbend
-from driftree.learn.forest import Look as Look
+from driftree.learn.forest_engine import Look as Look
 from driftree.learn.history import Structure as Structure
 from driftree.learn.units import Unit as Unit

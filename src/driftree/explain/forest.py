@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from driftree.explain.counterfactual import Counterfactual
     from driftree.explain.explanation import Explanations
     from driftree.learn.events import Condition
-    from driftree.learn.forest import Forest, Member
+    from driftree.learn.forest import Forest
+    from driftree.learn.members import Member
 
     Doubles = NDArray[np.float64]
 

@@ -901,16 +901,24 @@ class Stack:
     def rows(self) -> float:
         """Rows behind both, faded."""
 
-def with_pairs(
-    X: NDArray[np.float64],
-    sources: NDArray[np.int32],
-    ends: NDArray[np.int32],
-    slopes: NDArray[np.float64],
-    scale: NDArray[np.float64],
-) -> _Matrix:
-    """Return rows with hinges of pairs of features as columns.
+@final
+class Hinges:
+    """Rows with hinges of pairs of features as further columns.
 
-    Column c is feature sources[c], or where that is negative the hinge -1 - sources[c]: 0, or more
-    if a z_p + b z_q + c is. `ends` has p and q, `slopes` a, b and c of each hinge; `scale` shift
-    and factor of each feature. z is (x - shift) * factor, from -3 to 3; of a missing value 0.
+    Column c is feature sources[c], or where that is negative hinge -1 - sources[c], which is
+    max(0, a z_p + b z_q + c). `ends` has p and q, `slopes` a, b and c of each.
     """
+
+    def __init__(
+        self,
+        sources: NDArray[np.int32],
+        ends: NDArray[np.int32],
+        slopes: NDArray[np.float64],
+        *,
+        most: float,
+    ) -> None: ...
+    def extend(self, X: NDArray[np.float64], scale: NDArray[np.float64]) -> _Matrix:
+        """Return the rows; `scale` has shift and factor of each feature.
+
+        z is (x - shift) * factor, at most `most` in size; of a missing value it is 0.
+        """

@@ -204,6 +204,8 @@ class ForestConstants:
     """Hinges of a tree per number among the features,"""
     most_pairs: int = 40
     """and at most."""
+    most_deviations: float = 3
+    """Of a number from its mean, as a hinge sees it."""
     scale_rows: int = 32
     """Rows after which the numbers are first scaled for them; then whenever there are twice as
     many."""

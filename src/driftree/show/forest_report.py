@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from driftree.forests import DynamicModelForest
-    from driftree.learn.forest import Look
+    from driftree.learn.forest_engine import Look
 
 WIDTH, HEIGHT = 640, 200
 LEFT, BOTTOM, TOP, RIGHT = 56, 28, 10, 90

@@ -1,0 +1,197 @@
+"""Members: the trees of a forest, what only each of them sees, and how they follow the first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftree.learn._kernels import MAX_LEVELS, SparseRows
+from driftree.learn.columns import LEVEL_NAMES
+from driftree.learn.constants import FOREST
+from driftree.learn.pairs import Pairs
+from driftree.learn.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+    from driftree.learn._kernels import MeasuredEngine
+    from driftree.learn.tree import Tree
+
+    Rows = tuple[NDArray[np.float64], SparseRows | None]
+
+GROWTH = ("features", "categorical", "levels", "missing")  # what the kernels are told of it
+
+
+class Member:
+    """A tree of a forest, and what only it sees.
+
+    Attributes
+    ----------
+    tree : Tree
+        It has its own engine, history and vocabulary.
+    pairs : Pairs
+        Its further inputs.
+    seed : int
+        Of its order of rows, and of its pairs.
+    since : int
+        Rows of the forest when it was made.
+    """
+
+    def __init__(self, tree: Tree, since: int = 0) -> None:
+        self.tree = tree
+        self.pairs = Pairs()
+        self.pairs.share(tree.engine.n_features)  # of a number that is followed, some are known
+        self.since = since
+        self._ids = np.empty(0, dtype=np.int32)  # of sparse features, by the first member's
+        self._n_given_up = (0, 0)
+
+    @property
+    def seed(self) -> int:
+        """What its pairs and its order of rows are drawn with."""
+        return self.tree.parameters.seed
+
+    @property
+    def engine(self) -> MeasuredEngine:
+        """The kernels that hold its tree."""
+        return self.tree.engine  # type: ignore[return-value]
+
+    # ------------------------------------------------------------------ rows
+    def rows(self, given: Rows, leader: Member, scale: NDArray[np.float64]) -> Rows:
+        """Return rows of the forest as rows of this tree."""
+        matrix, sparse = given
+        if self is leader:
+            return given
+        if sparse is not None:
+            return matrix, self._own_sparse(sparse, leader)
+        if matrix.shape[1] < self.pairs.n_shared:  # features that came since the rows were read
+            more = leader.engine.absent[matrix.shape[1] :]
+            matrix = np.column_stack([matrix, np.tile(more, (len(matrix), 1))])
+        return self.pairs.extend(matrix, scale), None
+
+    def _own_sparse(self, sparse: SparseRows, leader: Member) -> SparseRows:
+        """Return the same with this tree's ids; what it has no place for is left out."""
+        stamp = leader.engine.n_given_up, self.engine.n_given_up
+        if stamp != self._n_given_up:
+            self._ids, self._n_given_up = np.empty(0, dtype=np.int32), stamp
+        ids = sparse.ids
+        n = int(ids.max()) + 1 if len(ids) else 0
+        known = np.full(max(n, len(self._ids)), -1, dtype=np.int32)
+        known[: len(self._ids)] = self._ids
+        fresh = np.unique(ids[known[ids] < 0]).tolist()
+        if fresh:
+            names = leader.tree.encoder.row_face.sparse_names()
+            found = self.tree.encoder.row_face.sparse_ids(
+                [names[i] for i in fresh], learning=False, centred=False
+            )
+            assert found is not None
+            known[fresh] = found
+            self._ids = known
+        own = known[ids]
+        if (own >= 0).all():
+            return SparseRows(sparse.begin, own, sparse.values)
+        begin = np.concatenate([[0], np.cumsum(own >= 0)])[sparse.begin].astype(np.int64)
+        return SparseRows(begin, own[own >= 0], sparse.values[own >= 0])
+
+    def admit(self, sparse: SparseRows, leader: Member) -> None:
+        """Give names of sparse features a place, before rows that hold them are learnt."""
+        features = self.tree.encoder.sparse
+        ids, counts = np.unique(sparse.ids, return_counts=True)
+        is_known = np.zeros(len(ids), dtype=bool)
+        within = ids < len(self._ids)
+        is_known[within] = self._ids[ids[within]] >= 0
+        if features is None or is_known.all():
+            return
+        names, centred = (
+            leader.tree.encoder.row_face.sparse_names(),
+            leader.engine.sparse_is_centred,
+        )
+        for is_centred in (False, True):
+            chosen = ~is_known & (centred[ids] == is_centred)
+            found = {names[i]: int(n) for i, n in zip(ids[chosen], counts[chosen], strict=True)}
+            features.admit(found, centred=is_centred)
+
+    # ------------------------------------------------------------------ growing
+    def follow(self, leader: Member) -> None:
+        """Take over what the first member knows of features, levels and labels."""
+        encoder, face = leader.tree.encoder, self.tree.encoder.row_face
+        known, own = encoder.known, face.known
+        words = own.with_labels(known.label_list[len(own.labels) :])
+        growth: dict[str, list[Any]] = {key: [] for key in GROWTH}
+        n_features = len(known.names)
+        if encoder.sparse is None and n_features:  # of sparse ones each tree has its own
+            n_fresh = n_features - self.pairs.n_shared
+            places = np.append(self.pairs.places, self.engine.n_features + np.arange(n_fresh))
+            growth = self._growth(leader, places, n_features - n_fresh)
+            if any(growth.values()):
+                words = self._words_with(words, known, places)
+        if words is own and not any(growth.values()):
+            return
+        face.commit(words, **growth, n_classes=len(words.labels))
+        if encoder.sparse is None:
+            self.pairs.share(n_features)
+
+    def _growth(
+        self, leader: Member, places: NDArray[np.intp], n_known: int
+    ) -> dict[str, list[Any]]:
+        """Return what the first member's schema has and this one has not, as kernels take it."""
+        theirs, ours, known = leader.engine, self.engine, places[:n_known]
+        is_categorical, has_value = theirs.is_categorical != 0, theirs.value_column >= 0
+        turned = is_categorical[:n_known] & (ours.is_categorical[known] == 0)
+        levels = (theirs.level_column >= 0).reshape(-1, MAX_LEVELS + 1)
+        levels[:n_known] &= (ours.level_column < 0).reshape(-1, MAX_LEVELS + 1)[known]
+        missing = theirs.missing_column >= 0
+        missing[:n_known] &= ours.missing_column[known] < 0
+        return {
+            "features": [
+                (bool(is_categorical[j]), bool(has_value[j])) for j in range(n_known, len(places))
+            ],
+            "categorical": [(int(places[j]), bool(has_value[j])) for j in np.flatnonzero(turned)],
+            "levels": [(int(places[j]), int(code)) for j, code in np.argwhere(levels)],
+            "missing": places[missing].tolist(),
+        }
+
+    def _words_with(
+        self, own: Vocabulary, known: Vocabulary, places: NDArray[np.intp]
+    ) -> Vocabulary:
+        """Return this tree's names with the first member's, whose levels it has, too."""
+        names = list(own.feature_names)
+        for name in known.feature_names[self.pairs.n_shared :]:
+            names.append(_unused(name, names))
+        levels: list[dict[Hashable, int] | None] = [None] * len(names)
+        for j, place in enumerate(places.tolist()):
+            levels[place] = known.levels[j]
+        return Vocabulary.of({name: i for i, name in enumerate(names)}, levels, own.labels)
+
+    def add_pairs(self, leader: Member) -> None:
+        """Have as many hinges as the numbers among the features are worth."""
+        first = len(LEVEL_NAMES) if leader.engine.has_level else 0
+        numbers = np.flatnonzero(leader.engine.value_column >= 0)
+        numbers = numbers[numbers >= first]
+        n_pairs = min(FOREST.pairs_per_feature * len(numbers), FOREST.most_pairs) - len(self.pairs)
+        if len(numbers) < 2 or n_pairs <= 0:
+            return
+        face, shown = self.tree.encoder.row_face, leader.tree.encoder.display_names
+        by_name = sorted(numbers.tolist(), key=shown.__getitem__)  # whatever order they came in
+        ends = self.pairs.draw(by_name, n_pairs, self.seed)
+        words: Vocabulary = face.known
+        names = list(words.feature_names)
+        for i, (p, q) in enumerate(ends.tolist(), len(self.pairs) + 1):
+            names.append(_unused(f"{shown[p]} & {shown[q]} #{i}", names))
+        levels = [*words.levels, *[None] * len(ends)]
+        words = Vocabulary.of({name: i for i, name in enumerate(names)}, levels, words.labels)
+        n_classes = len(words.labels)
+        features = [(False, True)] * len(ends)
+        face.commit(
+            words, features=features, categorical=[], levels=[], missing=[], n_classes=n_classes
+        )
+        self.pairs.add(ends, self.seed)
+        self.tree.finish()
+
+
+def _unused(name: Hashable, names: Sequence[Hashable]) -> Hashable:
+    while name in names:  # a feature may be named like a pair
+        name = f"{name} "
+    return name
