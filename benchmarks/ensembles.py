@@ -66,9 +66,9 @@ LEARNERS: dict[str, Learner] = {
     "tree": lambda X, y: driftree.DynamicModelTreeClassifier(),
     "straight": lambda X, y: driftree.DynamicModelTreeClassifier(max_bends=0),
     "arf": lambda X, y: forest.ARFClassifier(n_models=10, seed=1),
-    "moa-arf": lambda X, y: Ensemble("AdaptiveRandomForestClassifier", X, y),
+    "moa-arf": lambda X, y: Ensemble("AdaptiveRandomForestClassifier", X, y, ensemble_size=10),
     "srp": lambda X, y: ensemble.SRPClassifier(n_models=10, seed=1),
-    "moa-srp": lambda X, y: Ensemble("StreamingRandomPatches", X, y),
+    "moa-srp": lambda X, y: Ensemble("StreamingRandomPatches", X, y, ensemble_size=10),
 }
 TITLES = {
     "tree": "driftree",

@@ -43,7 +43,7 @@ from driftree.evaluate.regressors import PreparedRows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-OURS = ("dmt", "dmt-paper", "fimtdd")
+OURS = ("dmt", "forest", "dmt-paper", "fimtdd")
 RIVERS = ("linear", "pa", "ewa", "htr", "hatr", "sgt", "amrules")
 MOAS = {"moa-fimtdd": "FIMTDD", "moa-orto": "ORTO", "moa-arf": "ARFFIMTDD"}
 REFERENCES = ("mean", "no-change", "rls", "hgb")

@@ -2,9 +2,10 @@
 
 One process, one thread, one core. Every row is predicted, then learnt. The learners take turns:
 each takes the next block of the stream, then all of them the block after it. A ratio compares the
-rows per second of a learner and of River's Hoeffding tree (nba) on the same block; the tables show
-its median and its range over the blocks, so a machine whose speed varies hurts little. The range
-also shows the trees growing, as deep as they like.
+rows per second of a learner and of River's Hoeffding tree (nba; where numbers are predicted, its
+adaptive regression tree) on the same block; the tables show its median and its range over the
+blocks, so a machine whose speed varies hurts little. The range also shows the trees growing, as
+deep as they like.
 
     python benchmarks/speed.py
     python benchmarks/speed.py --quick --streams sea,agrawal --modes dict --json speed.json
@@ -32,8 +33,11 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from options import names
 from rich.console import Console
 from rich.progress import Progress
@@ -41,6 +45,8 @@ from speed_learners import (
     BASE,
     LEARNERS,
     MODES,
+    NUMBER_BASE,
+    NUMBER_LEARNERS,
     Contestant,
     Learner,
     choose_contestants,
@@ -50,6 +56,8 @@ from speed_output import print_table, tabulate, tabulate_targets, write_json
 from speed_plot import STREAMS_IN_PLOT, draw_plot
 from speed_results import Result, list_targets
 from speed_streams import BATCH_ROWS, STREAMS, WARM_UP_ROWS, cut_blocks, why_missing
+
+from driftree.evaluate import score_numbers
 
 JAVA_WARM_UP_BLOCKS = 5
 
@@ -65,7 +73,7 @@ def race(
     """Let all learn one stream, a block each in turn."""
     models = []
     seconds: list[list[float]] = [[] for _ in contestants]
-    n_hits = [0] * len(contestants)
+    scores: list[list[float]] = [[] for _ in contestants]
     for i, block in enumerate(cut_blocks(stream, block_rows * n_blocks, n_blocks)):
         if i == 0:
             models = [contestant.learner.build(block) for contestant in contestants]
@@ -86,7 +94,7 @@ def race(
             duration = time.process_time() - begin
             if i > 1:
                 seconds[number].append(duration)
-                n_hits[number] += int(np.count_nonzero(np.hstack(predicted) == rows.y))
+                scores[number].append(score(np.hstack(predicted), rows.y, block.n_classes))
         report()
     return [
         Result(
@@ -97,23 +105,31 @@ def race(
             mode=contestant.mode,
             block_rows=contestant.count_rows(block_rows),
             seconds=seconds[number],
-            accuracy=n_hits[number] / (contestant.count_rows(block_rows) * n_blocks),
+            accuracy=fmean(scores[number]),
             n_leaves=contestant.learner.count_leaves and contestant.learner.count_leaves(model),
         )
         for number, (contestant, model) in enumerate(zip(contestants, models, strict=True))
     ]
 
 
+def score(predicted: NDArray[Any], y: NDArray[Any], n_classes: int) -> float:
+    """Return the accuracy; of numbers, R²."""
+    return float(np.mean(predicted == y)) if n_classes else score_numbers(y, predicted).r2
+
+
 def run(options: argparse.Namespace, console: Console) -> list[Result]:
     """Race on all streams, and show how far it is."""
-    learners = {name: LEARNERS[name] for name in LEARNERS if name in {*options.learners, BASE}}
+    wanted = {*options.learners, BASE, NUMBER_BASE}
+    learners = {name: own for name, own in LEARNERS.items() if name in wanted}
+    numbers = {name: own for name, own in NUMBER_LEARNERS.items() if name in wanted}
     capymoa: dict[str, Learner] = {}
     if "CapyMOA" in options.learners:
         try:
             capymoa = load_capymoa()
         except ImportError as error:
             console.print(str(error), soft_wrap=True)
-    contestants = choose_contestants(learners | capymoa, options.modes)
+    of_labels = choose_contestants(learners | capymoa, options.modes)
+    of_numbers = choose_contestants(numbers, options.modes)
     # No thread that draws by itself: processor time counts all threads of the process.
     progress = Progress(console=console, auto_refresh=False, disable=not console.is_terminal)
     results: list[Result] = []
@@ -125,7 +141,8 @@ def run(options: argparse.Namespace, console: Console) -> list[Result]:
                 continue
             progress.update(bar, description=stream, refresh=True)
             rows = options.rows or STREAMS[stream].block_rows
-            if capymoa:
+            contestants = of_numbers if STREAMS[stream].has_numbers else of_labels
+            if capymoa and contestants is of_labels:
                 race(stream, choose_contestants(capymoa, ()), min(rows, 2000), JAVA_WARM_UP_BLOCKS)
             results += race(
                 stream,
@@ -145,11 +162,14 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    learners = [*LEARNERS, "CapyMOA"]
+    learners = [*LEARNERS, *NUMBER_LEARNERS, "CapyMOA"]
     parser.add_argument("--streams", type=names(list(STREAMS)), default=list(STREAMS))
     parser.add_argument("--modes", type=names(MODES), default=list(MODES))
     parser.add_argument(
-        "--learners", type=names(learners), default=learners, help=f"{BASE} always races"
+        "--learners",
+        type=names(learners),
+        default=learners,
+        help=f"{BASE}, of numbers {NUMBER_BASE}, always race",
     )
     parser.add_argument("--quick", action="store_true", help="few rows: about a minute in all")
     parser.add_argument("--rows", type=int, help="rows of a block, a multiple of 1000")

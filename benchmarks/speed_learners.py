@@ -23,13 +23,15 @@ from river.tree import (
     ExtremelyFastDecisionTreeClassifier,
     HoeffdingAdaptiveTreeClassifier,
     HoeffdingTreeClassifier,
+    HoeffdingTreeRegressor,
 )
 from sklearn.linear_model import SGDClassifier
 from speed_streams import SEED, Block
 
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 
-BASE = "River HT nba"  # what all others are compared with
+BASE = "River HT nba"  # what all others are compared with,
+NUMBER_BASE = "River HTR adaptive"  # and where numbers are predicted
 MODES = ("dict", "batch1", "batch10", "batch100", "batch1000")
 ROWS = "rows"  # the mode of learners that know single rows only
 LEAST_ROWS = 50  # of a block, for the slowest learners
@@ -212,6 +214,11 @@ LEARNERS: dict[str, Learner] = {
     ),
     "River logistic": Learner(build_logistic, DICTS, FRAMES, {"batch1": 0.02, "batch10": 0.1}),
     "sklearn SGD": Learner(build_sgd, None, ARRAYS, {"batch1": 0.02, "batch10": 0.2}),
+}
+NUMBER_LEARNERS: dict[str, Learner] = {
+    "driftree regressor": driftree_tree(DynamicModelTreeRegressor),
+    "driftree max_bends=0": driftree_tree(partial(DynamicModelTreeRegressor, max_bends=0)),
+    NUMBER_BASE: river_tree(partial(HoeffdingTreeRegressor, leaf_prediction="adaptive")),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-from speed_learners import BASE, ROWS
+from speed_learners import BASE, NUMBER_BASE, ROWS
 
 
 class Result(NamedTuple):
@@ -19,7 +19,7 @@ class Result(NamedTuple):
     mode: str
     block_rows: int  # that the learner was given of each block
     seconds: list[float]
-    accuracy: float
+    accuracy: float  # of numbers: R²
     n_leaves: int | None  # None: it is no tree
 
     def rows_per_second(self) -> float:
@@ -80,6 +80,8 @@ TARGETS = (
     Target("driftree paper", "dict", FEW_FEATURES, BASE, 30),
     Target("driftree paper", "batch1000", FEW_FEATURES, BASE, 150),
     Target("driftree default", "batch1000", (*FEW_FEATURES, "agrawal"), "CapyMOA HT", 10),
+    Target("driftree regressor", "dict", ("friedman",), NUMBER_BASE, 15),
+    Target("driftree regressor", "batch1000", ("friedman",), NUMBER_BASE, 25),
 )
 
 
@@ -89,6 +91,11 @@ def group_results(results: Sequence[Result]) -> list[dict[tuple[str, str], Resul
     for result in results:
         groups.setdefault(result.stream, {})[result.learner, result.mode] = result
     return list(groups.values())
+
+
+def base_of(group: dict[tuple[str, str], Result]) -> Result:
+    """Return the result that the others of a stream are compared with."""
+    return group.get((BASE, ROWS)) or group[NUMBER_BASE, ROWS]
 
 
 def list_targets(results: Sequence[Result]) -> list[Reached]:

@@ -15,17 +15,17 @@ SEED = 1
 BATCH_ROWS = 1000
 WARM_UP_ROWS = 2 * BATCH_ROWS
 
-Batches = Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]
+Batches = Iterator[tuple[NDArray[np.float64], NDArray[Any]]]
 
 
 class Block(NamedTuple):
     """Rows of a stream, as arrays and as dicts with plain numbers."""
 
     X: NDArray[np.float64]
-    y: NDArray[np.int64]
+    y: NDArray[Any]
     rows: list[dict[str, float]]
-    labels: list[int]
-    n_classes: int  # of the whole stream
+    labels: list[Any]
+    n_classes: int  # of the whole stream; 0: y is a number
 
     def head(self, n_rows: int) -> Block:
         """Return the first rows."""
@@ -43,6 +43,7 @@ class Stream(NamedTuple):
 
     draw: Callable[[int], Batches]
     block_rows: int
+    has_numbers: bool = False
 
 
 # ---------------------------------------------------------------------- rows
@@ -100,6 +101,16 @@ def draw_like_covertype(n_rows: int) -> Batches:
         )
 
 
+def draw_friedman(n_rows: int) -> Batches:
+    """Draw Friedman's ten inputs and his number, a sum of curves and a product, with noise."""
+    rng = np.random.default_rng(SEED)
+    for start in range(0, n_rows, BATCH_ROWS):
+        X = rng.random((min(BATCH_ROWS, n_rows - start), 10))
+        product = 10 * np.sin(np.pi * X[:, 0] * X[:, 1])
+        curve = 20 * (X[:, 2] - 0.5) ** 2
+        yield X, product + curve + X[:, 3:5] @ [10, 5] + rng.normal(size=len(X))
+
+
 def read_electricity(n_rows: int) -> Batches:
     """Read the first rows of the real stream, as the paper prepared them."""
     data = streams.load_data_set("electricity", max_rows=n_rows)
@@ -115,6 +126,7 @@ STREAMS = {
     "hyperplane200": Stream(partial(draw_hyperplane, n_features=200), 2_000),
     "like_covertype": Stream(draw_like_covertype, 5_000),
     "electricity": Stream(read_electricity, 2_000),
+    "friedman": Stream(draw_friedman, 5_000, has_numbers=True),
 }
 
 
@@ -147,4 +159,5 @@ def cut_blocks(name: str, n_rows: int, n_blocks: int) -> Iterator[Block]:
         rows: list[dict[str, Any]] = [
             dict(zip(names, row, strict=True)) for row in X_block.tolist()
         ]
-        yield Block(X_block, y_block, rows, y_block.tolist(), int(y.max()) + 1)
+        n_classes = 0 if y.dtype.kind == "f" else int(y.max()) + 1
+        yield Block(X_block, y_block, rows, y_block.tolist(), n_classes)

@@ -4,6 +4,7 @@ import pytest
 
 from driftree.streams.datasets import data_folder
 
+collect_ignore = ["site_pages.py"]  # it imports MkDocs, which tests do without
 NEEDS = {"reading.md": "electricity"}
 
 

@@ -326,8 +326,9 @@ def test_figures_are_whole_on_any_screen(loans, tmp_path, columns):
 def test_labels_that_are_no_classes_are_refused_for_every_learner(tmp_path):
     path = tmp_path / "prices.csv"
     path.write_text("a,price\n" + "".join(f"{i},{i / 7}\n" for i in range(500)))
+    options = ["--task", "classification"]
     for model in ("dmt", "vfdt-nba"):
-        result = run("run", str(path), "--model", model, "--out", str(tmp_path / model))
+        result = run("run", str(path), "--model", model, "--out", str(tmp_path / model), *options)
         assert result.exit_code == 2, result.output
         assert "continuous" in result.output
 
@@ -385,7 +386,7 @@ def test_malformed_rows_are_reported_at_the_end(loans, tmp_path):
         (["run", "nowhere.csv"], "no file 'nowhere.csv'"),
         (["run", "{loans}", "--target", "z"], "no column 'z'"),
         (["run", "{loans}", "--model", "dmtt"], "did you mean dmt?"),
-        (["run", "{loans}", "--batch", "5000"], "no more rows than one batch"),
+        (["run", "{loans}", "--batch", "5000"], "2,000 rows, no more than one batch"),
         (["run", "{loans}", "--batch", "inf"], "--batch must be"),
         (["run", "{loans}", "--categorical", "salry"], "salry"),
         (["run", "sea", "--target", "y"], "leave the target out"),

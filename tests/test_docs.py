@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [f"docs/{page.name}" for page in sorted(ROOT.glob("docs/*.md"))]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *PAGES]
 REFERENCE = re.compile(
-    r"`((?:baselines|cli|learn|evaluate|explain|paper|scale|serve|show|streams|kernels)/\w+\.\w+)(?:::([\w:.]+))?`"
+    r"`((?:baselines|cli|learn|evaluate|explain|export|paper|scale|serve|show|streams|kernels)/\w+\.\w+)(?:::([\w:.]+))?`"
 )
 
 

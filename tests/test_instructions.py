@@ -38,7 +38,7 @@ def test_no_kernel_costs_more_than_it_did(instructions, figures):
     assert not grown, "\n".join([instructions.REGENERATE, *grown])
 
 
-@pytest.mark.parametrize("setting", ["default", "paper"])
+@pytest.mark.parametrize("setting", ["default", "paper", "numbers"])
 def test_the_page_has_the_committed_figures(instructions, setting):
     figures = json.loads(instructions.FIGURES.read_text())["per_row"]
     assert instructions.tabulate(figures, setting) in (ROOT / "docs" / "speed.md").read_text()

@@ -12,7 +12,10 @@ import driftree
 
 PUBLIC = (
     "driftree",
-    *(f"driftree.{room}" for room in ("evaluate", "explain", "paper", "scale", "show", "streams")),
+    *(
+        f"driftree.{room}"
+        for room in ("evaluate", "explain", "export", "paper", "scale", "show", "streams")
+    ),
 )
 
 

@@ -5,7 +5,8 @@
 // For every workload a tree of depth 2 is grown by force, with as many trials as Python would start (three at a leaf,
 // one at an inner node); then ROWS more rows are learnt in steps of STEP_ROWS and predicted, and only that is counted.
 // Whether splits are worth it is not asked, no model rests, and Adagrad leads in all of them, so that it makes all its
-// passes: the work of a row must not depend on what the models are worth.
+// passes: the work of a row must not depend on what the models are worth. CLASSES 0 is a target of numbers; there each leaf
+// also tries bends.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -88,14 +89,28 @@ std::vector<int> alive(const Tree& tree) {
     return found;
 }
 
+// Every feature bends in the middle.
+void start_bend_trial(MeasuredTree& tree, int node, int features) {
+    driftree::Bends bends;
+    for (int j = 0; j < features; j++) {
+        bends.feature.insert(bends.feature.end(), {j, j});
+        bends.low.insert(bends.low.end(), {0.0, 0.5});
+        bends.high.insert(bends.high.end(), {0.5, 1.0});
+    }
+    tree.evidence.start_bend_trial(node, bends, 1.0, 1e300);
+}
+
 // One level deeper everywhere: the rows that a node needs for its grid, for its trials, then the split.
 void look_for_splits(PaperTree&, harness::Stream&, int) {}
 void look_for_splits(MeasuredTree& tree, harness::Stream& stream, int rows) {
     for (const int node : alive(tree))
         if (!tree.evidence.grids[node].is_ready()) choose_grid(tree, node, stream.features);
     learn(tree, stream, rows, rows);
-    for (const int node : alive(tree))
-        if (tree.nodes[node].is_leaf()) start_trials(tree, node, tree.evidence.rates.per_node);
+    for (const int node : alive(tree)) {
+        if (!tree.nodes[node].is_leaf()) continue;
+        start_trials(tree, node, tree.evidence.rates.per_node);
+        if (!tree.has_labels()) start_bend_trial(tree, node, stream.features);
+    }
 }
 
 template <class Tree>
@@ -122,7 +137,11 @@ void predict(const Tree& tree, const harness::Stream& stream) {
     for (std::size_t i = 0; i < stream.y.size(); i++) {
         std::int32_t leaf;
         tree.predictors_of(stream.X.data() + i * stream.features, {}, 1, &leaf, predictors.data());
-        tree.probabilities_of(leaf, predictors.data(), shares.data());
+        if (tree.has_labels()) {
+            tree.probabilities_of(leaf, predictors.data(), shares.data());
+        } else {
+            tree.number_of(leaf, predictors.data());
+        }
     }
 }
 
@@ -135,7 +154,9 @@ void calm_down(MeasuredTree& tree) {
 
 template <class Tree>
 void run(const Workload& w, const std::string& name) {
-    Tree tree({}, w.classes);
+    typename Tree::Settings settings;
+    if (w.classes == 0) settings.loss = driftree::kGaussian;
+    Tree tree(settings, w.classes);
     calm_down(tree);
     for (int j = 0; j < w.features; j++) tree.add_feature(false, true);
     harness::Stream stream(w.features, w.classes);

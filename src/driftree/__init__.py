@@ -8,6 +8,7 @@ from driftree.version import __version__ as __version__
 if TYPE_CHECKING:
     from driftree import evaluate as evaluate
     from driftree import explain as explain
+    from driftree import export as export
     from driftree import learn as learn
     from driftree import paper as paper
     from driftree import scale as scale
@@ -17,22 +18,31 @@ if TYPE_CHECKING:
     from driftree.baselines.fimtdd import FIMTDDRegressor as FIMTDDRegressor
     from driftree.estimators import DynamicModelTreeClassifier as DynamicModelTreeClassifier
     from driftree.estimators import DynamicModelTreeRegressor as DynamicModelTreeRegressor
-    from driftree.estimators import load as load
     from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
     from driftree.explain.text import export_text as export_text
+    from driftree.export import to_code as to_code
+    from driftree.export import to_onnx as to_onnx
+    from driftree.forests import DynamicModelForestClassifier as DynamicModelForestClassifier
+    from driftree.forests import DynamicModelForestRegressor as DynamicModelForestRegressor
+    from driftree.learn.losses import Loss as Loss
     from driftree.learn.storage import ModelFileError as ModelFileError
     from driftree.show.provenance import show_versions as show_versions
     from driftree.show.report import report as report
+    from driftree.stored import load as load
 
 __all__ = [
     "Checkpointer",
+    "DynamicModelForestClassifier",
+    "DynamicModelForestRegressor",
     "DynamicModelTreeClassifier",
     "DynamicModelTreeRegressor",
     "FIMTDDClassifier",
     "FIMTDDRegressor",
+    "Loss",
     "ModelFileError",
     "evaluate",
     "explain",
+    "export",
     "export_text",
     "learn",
     "load",
@@ -42,21 +52,28 @@ __all__ = [
     "show",
     "show_versions",
     "streams",
+    "to_code",
+    "to_onnx",
 ]
 
 # What is public is imported when it is first asked for: scikit-learn alone takes a second of the
 # processor, and `driftree --help` needs nothing of it. What is not listed here is a room.
 _MODULE_OF = {
     "Checkpointer": "driftree.evaluate.checkpoints",
+    "DynamicModelForestClassifier": "driftree.forests",
+    "DynamicModelForestRegressor": "driftree.forests",
     "DynamicModelTreeClassifier": "driftree.estimators",
     "DynamicModelTreeRegressor": "driftree.estimators",
     "FIMTDDClassifier": "driftree.baselines.fimtdd",
     "FIMTDDRegressor": "driftree.baselines.fimtdd",
+    "Loss": "driftree.learn.losses",
     "ModelFileError": "driftree.learn.storage",
     "export_text": "driftree.explain.text",
-    "load": "driftree.estimators",
+    "load": "driftree.stored",
     "report": "driftree.show.report",
     "show_versions": "driftree.show.provenance",
+    "to_code": "driftree.export",
+    "to_onnx": "driftree.export",
 }
 
 

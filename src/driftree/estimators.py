@@ -1,4 +1,4 @@
-"""The Dynamic Model Tree as classifier and as regressor; `load`, which reads models from files."""
+"""The Dynamic Model Tree as classifier and as regressor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from driftree.baselines.fimtdd import FIMTDDClassifier, FIMTDDRegressor
 from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
 from driftree.learn import growth
@@ -15,6 +14,7 @@ from driftree.learn.columns import LEVEL_NAMES, LOG_LEVEL_NAMES, News
 from driftree.learn.constants import MEASURED
 from driftree.learn.estimator import StreamEstimator
 from driftree.learn.faces import StreamClassifier, StreamRegressor
+from driftree.learn.losses import BUILT_IN
 from driftree.learn.parameters import (
     NUMBER_SETTINGS,
     SETTINGS,
@@ -24,26 +24,45 @@ from driftree.learn.parameters import (
     read_parameters,
 )
 from driftree.learn.state import connect, undisturbed
-from driftree.learn.storage import models
 from driftree.learn.target import Labels, Numbers
 from driftree.learn.tree import Tree
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Hashable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from driftree.learn.estimator import Lesson
     from driftree.learn.events import Event
-    from driftree.learn.target import Target
+    from driftree.learn.losses import Loss
+    from driftree.learn.state import LearningTree
+    from driftree.learn.target import Codes, Target
 
 
-class DynamicModelTree(Readable, StreamEstimator):
-    """What classifier and regressor share: the settings, the tree, its events."""
+class Configured(StreamEstimator):
+    """What trees and forests share: how their parameters are read."""
 
     setting: str
     absent: str | None
     _settings: Settings
+    FIT_ROWS = MEASURED.step_rows
+
+    def _read_parameters(self, *, is_sparse: bool = False) -> Parameters:
+        """Return the parameters, checked; of a model whose first rows are sparse."""
+        parameters = read_parameters(self, self._settings)
+        if is_sparse and self.absent is None and isinstance(parameters, MeasuredParameters):
+            return replace(parameters, absent="zero")
+        return parameters
+
+    @property
+    def _takes_sparse(self) -> bool:
+        """Whether sparse matrices may be given."""
+        return self.setting != "paper"
+
+
+class DynamicModelTree(Readable, Configured):
+    """What classifier and regressor share: the settings, the tree, its events."""
+
     _target: type[Target]
 
     @classmethod
@@ -61,24 +80,11 @@ class DynamicModelTree(Readable, StreamEstimator):
         return cls(setting="paper", **parameters)
 
     # ------------------------------------------------------------------ for the parent classes
-    FIT_ROWS = MEASURED.step_rows
     _tree: Tree | None = None
     if TYPE_CHECKING:
 
         @property
         def _fitted(self) -> Tree: ...
-
-    def _read_parameters(self, *, is_sparse: bool = False) -> Parameters:
-        """Return the parameters, checked; of a model whose first rows are sparse."""
-        parameters = read_parameters(self, self._settings)
-        if is_sparse and self.absent is None and isinstance(parameters, MeasuredParameters):
-            return replace(parameters, absent="zero")
-        return parameters
-
-    @property
-    def _takes_sparse(self) -> bool:
-        """Whether sparse matrices may be given."""
-        return self.setting != "paper"
 
     @classmethod
     def _new_tree(cls, parameters: Parameters, categorical: Sequence[Hashable] | None) -> Tree:
@@ -305,10 +311,11 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
 
     Parameters
     ----------
-    loss : {"gaussian", "student", "poisson", "quantile"} or None, default=None
+    loss : {"gaussian", "student", "poisson", "quantile"}, Loss or None, default=None
         What is minimised. "gaussian" is for means; "student" for means where some rows are far off;
         "poisson" for counts and rates, whose logarithm is linear (a row with exposure e is the rate
-        y / e with weight e); "quantile" for `quantiles`. None is "gaussian".
+        y / e with weight e); "quantile" for `quantiles`. A `Loss` is one of your own (measured
+        setting; slower). None is "gaussian".
     quantiles : sequence of float or None, default=None
         Measured setting, ``loss="quantile"``: which ones are predicted, by `predict_quantiles`;
         `predict` returns the middle one. None is 0.1, 0.5 and 0.9.
@@ -357,7 +364,7 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
 
     def __init__(
         self,
-        loss: str | None = None,
+        loss: str | Loss | None = None,
         *,
         quantiles: Sequence[float] | None = None,
         epsilon: float | None = None,
@@ -405,6 +412,33 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
     _is_stored = True  # in model files; a subclass is not
     _settings = NUMBER_SETTINGS
     _target = Numbers
+
+    def _take_steps(
+        self,
+        tree: LearningTree,
+        X: NDArray[np.float64],
+        y: Codes,
+        w: NDArray[np.float64],
+        lesson: Lesson | None = None,
+    ) -> None:
+        """Learn all rows or none, as a loss of the user's own may fail at any step.
+
+        A step that fails undoes itself; this undoes those before it, and what was new.
+        """
+        if tree.parameters.loss in BUILT_IN:
+            super()._take_steps(tree, X, y, w, lesson)
+            return
+        news = News() if lesson is None else lesson.news
+        has_more = len(X) > tree.step_rows or news.brings_columns or news.brings_words
+        before = self.__getstate__() if has_more and tree is self._tree else dict(self.__dict__)
+        try:
+            super()._take_steps(tree, X, y, w, lesson)
+        except BaseException:
+            if "_stamp" in before:
+                self.__setstate__(before)
+            else:
+                self.__dict__ = before
+            raise
 
     # ------------------------------------------------------------------ more than one number
     @undisturbed
@@ -463,52 +497,3 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
         tags.regressor_tags.poor_score = self.setting == "paper"
         tags.input_tags.sparse = self._takes_sparse
         return tags
-
-
-StoredModel = (
-    DynamicModelTreeClassifier | DynamicModelTreeRegressor | FIMTDDClassifier | FIMTDDRegressor
-)
-CLASSES: dict[str, type[StoredModel]] = {
-    kind.__name__: kind
-    for kind in (
-        DynamicModelTreeClassifier,
-        DynamicModelTreeRegressor,
-        FIMTDDClassifier,
-        FIMTDDRegressor,
-    )
-}
-
-
-def load(path: str | os.PathLike[str]) -> StoredModel:
-    """Read a model from a file that its `save` has written.
-
-    It predicts, learns and explains exactly as the saved model would have, bit for bit. The file
-    need not be trusted: reading it runs no code, and takes no more memory than a small multiple of
-    its size.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-
-    Returns
-    -------
-    DynamicModelTreeClassifier, DynamicModelTreeRegressor, FIMTDDClassifier or FIMTDDRegressor
-
-    Raises
-    ------
-    ModelFileError
-        If the file is damaged, is not a model file, or was written by a newer version.
-
-    Examples
-    --------
-    >>> import driftree
-    >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
-    >>> model = driftree.DynamicModelTreeClassifier(max_nodes=31)
-    >>> path = Path(mkdtemp(), "model.dmt")
-    >>> model.save(path)
-    >>> driftree.load(path)
-    DynamicModelTreeClassifier(max_nodes=31)
-    """
-    return models.load(path, CLASSES)

@@ -316,6 +316,22 @@ auto bind_row_face(nb::module_& m, const char* name) {
         .def("predict", &Face::predict, nb::arg().none())
         .def("probabilities", &Face::probabilities, nb::arg().none())
         .def(
+            "read_row",
+            [](Face& face, nb::handle x, bool is_learning) -> nb::object {
+                std::vector<double> row;
+                if (!face.read(x, is_learning, row)) return nb::none();
+                const std::size_t n = row.size();
+                return new_array(std::move(row), {1, n});
+            },
+            nb::arg().none(), nb::kw_only(), "learning"_a)
+        .def(
+            "read_target",
+            [](Face& face, nb::handle y) -> nb::object {
+                double target;
+                return face.read(y, target) ? nb::object(nb::float_(target)) : nb::none();
+            },
+            nb::arg().none())
+        .def(
             "commit",
             [](Face& face, nb::object known, nb::list features, nb::list categorical, nb::list levels, nb::list missing,
                int n_classes) {
@@ -406,7 +422,8 @@ void bind_common(nb::class_<Engine>& bound) {
         TABLE_COLUMN("missing_column", schema.missing_column) TABLE_COLUMN("level_column", schema.level_column)
         TABLE_COLUMN("scale_weight", scaler.weight) TABLE_COLUMN("scale_shift", scaler.shift)
         TABLE_COLUMN("scale_mean", scaler.mean) TABLE_COLUMN("scale_factor", scaler.factor)
-        TABLE_COLUMN("scale_is_indicator", scaler.is_indicator) TABLE_COLUMN("absent", absent)
+        TABLE_COLUMN("scale_is_indicator", scaler.is_indicator) TABLE_COLUMN("scale_limit", scaler.limit)
+        TABLE_COLUMN("absent", absent)
         NODE_COLUMN("parent", parent) NODE_COLUMN("left", left) NODE_COLUMN("right", right) NODE_COLUMN("depth", depth)
         NODE_COLUMN("model", model) NODE_COLUMN("alive", is_alive) NODE_COLUMN("feature", condition.feature)
         NODE_COLUMN("threshold", condition.threshold) NODE_COLUMN("equality", condition.equality)

@@ -4,12 +4,15 @@
 #include <tuple>
 
 #include "binding_rows.hpp"
+#include "effects.hpp"
 #include "model_tree.hpp"
+#include "python_loss.hpp"
 
 using namespace driftree;
 
 namespace driftree {
 void bind_fimtdd(nb::module_& m);  // fimtdd_bindings.cpp
+void bind_forest(nb::module_& m);  // forest_bindings.cpp
 }
 
 namespace {
@@ -46,6 +49,14 @@ nb::object inputs_at(const Engine& engine, int node, Matrix X, const SparseBatch
 }
 
 template <class Engine>
+nb::object effects(const Engine& engine, int node) {
+    const Reading lock(engine);
+    std::vector<double> found = effects_of(engine, checked_node(engine, node));
+    const std::size_t outputs = engine.n_outputs(), columns = engine.table->n_columns();
+    return new_array(std::move(found), {outputs, columns});
+}
+
+template <class Engine>
 nb::object class_rows(const Engine& engine, int node) {
     const Reading lock(engine);
     std::vector<double> counts = engine.records[checked_node(engine, node)].class_rows;
@@ -73,6 +84,11 @@ LossKind loss_named(const std::string& name) {
         if (name == rules(static_cast<LossKind>(kind)).name && !rules(static_cast<LossKind>(kind)).has_labels)
             return static_cast<LossKind>(kind);
     throw std::invalid_argument("there is no loss '" + name + "' of numbers");
+}
+
+// Makes the loss that Python has, for each engine that is made with it.
+auto maker_of(const nb::object& loss) -> decltype(MeasuredTree::Settings::asked) {
+    return [loss](const NumberTarget& target) { return std::make_shared<PythonLoss>(loss, target); };
 }
 
 // What a tree asks of a node, or of a trial, when it decides: a copy.
@@ -196,11 +212,15 @@ void bind_model_tree(nb::class_<Engine>& bound) {
             "sums"_a)
         .def("inputs", &inputs<Engine>, "X"_a, "sparse"_a = nullptr)
         .def("inputs_at", &inputs_at<Engine>, "node"_a, "X"_a, "sparse"_a = nullptr)
+        .def("effects", &effects<Engine>, "node"_a)
         .def("class_rows", &class_rows<Engine>, "node"_a)
         .def("numbers", &numbers<Engine>, "X"_a, "sparse"_a = nullptr)
         .def("intervals", &intervals<Engine>, "X"_a, "reach"_a, "sparse"_a = nullptr)
         .def_prop_ro("reaches", reading<Engine>([](const Engine& e) {
                          return copied_array(e.target.reach.data(), e.target.reach.size());
+                     }))
+        .def_prop_ro("offsets", reading<Engine>([](const Engine& e) {
+                         return copied_array(e.target.offset.data(), e.target.offset.size());
                      }))
         .def("show_level", writing<Engine>(&Engine::show_level))
         .def("spread", &spread<Engine>, "model"_a)
@@ -208,6 +228,7 @@ void bind_model_tree(nb::class_<Engine>& bound) {
         .def_prop_ro("input_limit",
                      reading<Engine>([](const Engine& e) { return e.table->by_range() ? 1e6 : e.table->scaler.most; }))
         .def_prop_ro("has_log_link", reading<Engine>([](const Engine& e) { return e.target.has_log_link; }))
+        .def_prop_ro("variance_power", reading<Engine>([](const Engine& e) { return e.target.power; }))
         .def_prop_ro("target_shift", reading<Engine>([](const Engine& e) { return e.target.shift; }))
         .def_prop_ro("target_scale", reading<Engine>([](const Engine& e) { return e.target.scale; }))
         .def_prop_rw("has_level", reading<Engine>([](const Engine& e) { return e.target.has_level != 0; }),
@@ -454,7 +475,7 @@ void bind_measured(nb::module_& m) {
                double clear_lead, double most_sure, double variance, double sureness_window, double sparse_step,
                bool mean_curvature, double floor_first, double floor_first_rows, double floor_rows, double floor_least,
                double floor_most, const std::string& loss, double step, double alarm_nats, double spread_rows,
-               double spread_first_rows, double spread_least, double input_limit, nb::object quantiles) {
+               double spread_first_rows, double spread_least, double input_limit, nb::object quantiles, nb::object asked) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 const SpreadRates spread = {spread_rows, spread_first_rows, spread_least};
                 new (self) Engine({{model_window,
@@ -473,7 +494,8 @@ void bind_measured(nb::module_& m) {
                                    seed,
                                    max_nodes,
                                    loss_named(loss),
-                                   items_of<double>(nb::list(quantiles))},
+                                   items_of<double>(nb::list(quantiles)),
+                                   maker_of(asked)},
                                   n_classes);
                 self->table->scaler.most = input_limit;
             },
@@ -483,7 +505,7 @@ void bind_measured(nb::module_& m) {
             "sureness_window"_a, "sparse_step"_a, "mean_curvature"_a, "floor_first"_a, "floor_first_rows"_a, "floor_rows"_a,
             "floor_least"_a, "floor_most"_a, "loss"_a = "labels", "step"_a = 1.0, "alarm_nats"_a = 0.0,
             "spread_rows"_a = 500.0, "spread_first_rows"_a = 5.0, "spread_least"_a = 1e-8, "input_limit"_a = 1.5,
-            "quantiles"_a = nb::make_tuple())
+            "quantiles"_a = nb::make_tuple(), "asked"_a = nb::none())
         .def("trials", &trials, "node"_a)
         .def(
             "refresh_at",
@@ -621,7 +643,7 @@ void bind_paper(nb::module_& m) {
             [](Engine* self, int n_classes, int max_nodes, std::uint64_t seed, double learning_rate, double gain_step,
                int candidates, double replacement_rate, const std::string& loss) {
                 new (self) Engine(
-                    {{learning_rate}, {gain_step, candidates, replacement_rate}, seed, max_nodes, loss_named(loss), {}},
+                    {{learning_rate}, {gain_step, candidates, replacement_rate}, seed, max_nodes, loss_named(loss), {}, {}},
                     n_classes);
             },
             "n_classes"_a, nb::kw_only(), "max_nodes"_a, "seed"_a, "learning_rate"_a, "gain_step"_a, "candidates"_a,
@@ -715,11 +737,15 @@ NB_MODULE(_kernels, m) {
         .def(
             "__exit__", [](Held& held, nb::handle, nb::handle, nb::handle) { held.end(); }, "kind"_a.none(),
             "error"_a.none(), "traceback"_a.none());
-    nb::class_<Lock>(m, "Lock").def(nb::init<>()).def("hold", &hold<Lock, true>, nb::rv_policy::take_ownership);
+    nb::class_<Lock>(m, "Lock")
+        .def(nb::init<>())
+        .def("hold", &hold<Lock, true>, nb::rv_policy::take_ownership)
+        .def("share", &hold<Lock, false>, nb::rv_policy::take_ownership);
     bind_sparse_batch(m);
     bind_stored_arrays(m);
     bind_states(m);
     bind_measured(m);
     bind_paper(m);
     bind_fimtdd(m);
+    bind_forest(m);
 }

@@ -235,10 +235,58 @@ void forward_joint(const Rows& rows, const Lesson* lessons, int n) {
     if (lanes.n > 0) finish();
 }
 
+// The same of a loss that Python has, which is asked once for all rows of all models.
+template <class Loss>
+void forward_asked(const Rows& rows, const Lesson* lessons, int n) {
+    int n_rows = 0;
+    for (int l = 0; l < n; l++) n_rows += lessons[l].visit.n;
+    if (n_rows == 0) return;
+    AskedLoss& asked = *lessons[0].model.loss->asked;
+    const AskedLoss::Columns all_rows = asked.room(3 * n_rows);
+    const auto part = [&](int i) { return all_rows.from(i * n_rows); };
+    const AskedLoss::Columns of_a = part(0), of_b = part(1), of_blend = part(2);
+    int place = 0;
+    for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
+        const Shape& s = lesson->shape;
+        const BlendParts model(s, lesson->model);
+        const double share = newton_share(all(model.state->preference))[0];
+        for (int i = 0; i < lesson->visit.n; i++, place++) {
+            double a = dot(model.adagrad, lesson->input(s, i), s.stride),
+                   b = dot(model.newton, lesson->input(s, i), s.stride);
+            if (lesson->sparse) {
+                add_sparse(*lesson->sparse, i, kSparseAdagrad, 1, &a);
+                add_sparse(*lesson->sparse, i, kSparseNewton, 1, &b);
+            }
+            of_a.predictor[place] = a;
+            of_b.predictor[place] = b;
+            of_blend.predictor[place] = model.state->sureness * ((1.0 - share) * a + share * b);
+            of_a.target[place] = of_b.target[place] = of_blend.target[place] = rows.targets[lesson->visit.rows[i]];
+        }
+    }
+    asked.ask(3 * n_rows);
+    place = 0;
+    for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
+        const LossState& state = *lesson->model.loss;
+        const Forward& before = lesson->before;
+        for (int i = 0; i < lesson->visit.n; i++, place++) {
+            before.loss[i] = of_blend.loss[place] / state.spread + state.half_log_spread + Loss::kLogScale;
+            before.residual[i] = of_blend.slope[place] / state.spread;
+            before.signal[i] = {(of_a.loss[place] - of_b.loss[place]) / state.spread, 0.0, 0.0, of_blend.spread[place]};
+            if (i > 0) continue;
+            const Scratch scratch(*lesson);
+            *scratch.adagrad = of_a.slope[place] / state.spread;
+            *scratch.newton = of_b.slope[place] / state.spread;
+            *scratch.curvature = of_b.curvature[place] / state.spread;
+        }
+    }
+}
+
 template <class Loss>
 void blend_forward(const Rows& rows, const Lesson* lessons, int n) {
     if constexpr (Loss::kIsJoint) {
         forward_joint<Loss>(rows, lessons, n);
+    } else if constexpr (Loss::kIsAsked) {
+        forward_asked<Loss>(rows, lessons, n);
     } else {
         forward_lanes<Loss>(rows, lessons, n);
     }
@@ -603,7 +651,10 @@ void learn_loss(const Rows& rows, const Lesson& lesson, const LossRates& rates) 
     for (int i = 0; i < lesson.visit.n; i++) {
         const int row = lesson.visit.rows[i];
         const double* residual = lesson.before.residual + static_cast<long>(i) * lesson.shape.outputs;
-        Loss::learn(*lesson.model.loss, {lesson.before.loss[i], residual, rows.targets[row], rows.steps[row], &then}, rates);
+        Loss::learn(*lesson.model.loss,
+                    {lesson.before.loss[i], residual, rows.targets[row], rows.steps[row], &then,
+                     Loss::kIsAsked ? lesson.before.signal[i].spread : 0.0},
+                    rates);
     }
 }
 

@@ -247,6 +247,9 @@ public:
         stores.swap(moved.stores);
         gradients.swap(moved.gradients);
     }
+    using Kept = Moved;
+    Kept kept() const { return {stores, gradients}; }
+    void put_back(Kept& then) { take_reshaped(then); }
     template <class Archive>
     void visit(Archive& a) {
         a.each("candidates", stores, [](auto& inner, Candidates& store) { store.visit(inner); });

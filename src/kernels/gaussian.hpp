@@ -36,7 +36,7 @@ inline void learn_spread(LossState& state, double found, double weight, const Sp
 
 struct Gaussian {
     static constexpr const char* kName = "gaussian";
-    static constexpr bool kIsJoint = false, kHasLabels = false, kHasLogLink = false;
+    static constexpr bool kIsJoint = false, kHasLabels = false, kIsAsked = false, kHasLogLink = false;
     static constexpr double kLogScale = 0.9189385332046727;  // log(sqrt(2 pi))
     static int outputs(int) { return 1; }
 

@@ -12,7 +12,7 @@ namespace {
 struct Logit {
     static constexpr const char* kName = "logit";
     static constexpr bool kIsJoint = false;  // one predictor: eight rows at a time, of one model or of several
-    static constexpr bool kHasLabels = true, kHasLogLink = false;
+    static constexpr bool kHasLabels = true, kIsAsked = false, kHasLogLink = false;
     static int outputs(int) { return 1; }
 
     // Eight log-odds, each with its label and the noise floor of its model.
@@ -71,8 +71,6 @@ struct Logit {
         }
     }
 
-    static double error(const LearntRow&) { return 0.0; }
-    static void interval(const LossState&, const double*, double, double*) {}
     static void read(const LossState& state, const double* predictors, int n_classes, double* probabilities) {
         double p = 1.0 / (1.0 + std::exp(-predictors[0]));
         if (state.has_floor != 0.0) p = state.floor[1] + (1.0 - state.floor[0] - state.floor[1]) * p;

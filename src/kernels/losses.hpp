@@ -4,6 +4,7 @@
 // A loss is a header and a line in this list. One with a single predictor has `Lanes`, eight rows at a time; one whose
 // predictors depend on each other has `slope`, one row at a time (`kIsJoint`). What it learns of its own is in LossState.
 #pragma once
+#include "asked.hpp"
 #include "gaussian.hpp"
 #include "logit.hpp"
 #include "poisson.hpp"
@@ -11,7 +12,8 @@
 #include "softmax.hpp"
 #include "student.hpp"
 
-#define DRIFTREE_LOSSES(each) each(Logit) each(Softmax) each(Gaussian) each(Student) each(Poisson) each(Quantile)
+#define DRIFTREE_LOSSES(each) \
+    each(Logit) each(Softmax) each(Gaussian) each(Student) each(Poisson) each(Quantile) each(Asked) each(AskedLog)
 
 namespace driftree {
 
@@ -26,15 +28,28 @@ struct LossRules {
     const char* name;
     bool has_labels;    // the target is one of several labels; if not, a number
     bool has_log_link;  // the predictor is the logarithm of a number
+    bool is_asked;      // Python has it
     int (*outputs)(int n_classes);
     void (*read)(const LossState&, const double* predictors, int n_classes, double* probabilities);
     int (*clear_choice)(const LossState&, const double* predictors, int n_classes);
-    double (*error)(const LearntRow&);
+    // Of losses that have intervals: the two ends at a reach; and how far off a row was, as a reach. nullptr: there are none,
+    // or the first tells.
     void (*interval)(const LossState&, const double* predictors, double reach, double* out);
+    double (*error)(const LearntRow&);
 };
 template <class Loss>
-constexpr LossRules rules_of = {Loss::kName, Loss::kHasLabels,   Loss::kHasLogLink, Loss::outputs,
-                                Loss::read,  Loss::clear_choice, Loss::error,       Loss::interval};
+constexpr auto interval_of() -> decltype(LossRules::interval) {
+    if constexpr (requires { &Loss::interval; }) return Loss::interval;
+    return nullptr;
+}
+template <class Loss>
+constexpr auto error_of() -> decltype(LossRules::error) {
+    if constexpr (requires { &Loss::error; }) return Loss::error;
+    return nullptr;
+}
+template <class Loss>
+constexpr LossRules rules_of = {Loss::kName, Loss::kHasLabels,   Loss::kHasLogLink,   Loss::kIsAsked,  Loss::outputs,
+                                Loss::read,  Loss::clear_choice, interval_of<Loss>(), error_of<Loss>()};
 
 inline const LossRules& rules(LossKind kind) {
 #define DRIFTREE_RULES(Loss) rules_of<Loss>,

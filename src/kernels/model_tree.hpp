@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -34,6 +36,7 @@ public:
         int max_nodes = 255;
         LossKind loss = kLogit;         // of labels: by their number, whatever this says
         std::vector<double> quantiles;  // ascending
+        std::function<std::shared_ptr<AskedLoss>(const NumberTarget&)> asked = {};  // makes the loss that Python has
     };
     using Base::clock, Base::f, Base::loss, Base::models, Base::n_classes, Base::n_rows, Base::n_steps, Base::nodes,
         Base::records, Base::shape, Base::table;
@@ -45,6 +48,11 @@ public:
         models.have_spread = !has_labels();
         target.has_log_link = rules(loss).has_log_link;
         if (loss == kQuantile) target.offset.assign(settings.quantiles.size(), 0.0);
+        if (rules(loss).is_asked) {
+            asked_ = settings.asked(target);
+            target.has_unit = true;
+            models.asked = asked_.get();
+        }
         shape.outputs = outputs_of(classes);
         this->make_places(1);
         models.make_places(1);
@@ -111,55 +119,27 @@ public:
         }
     };
 
-    // All memory is made before the first number changes (but for the paper's candidate store, which stays sound if its
-    // memory runs out in mid-step). One node after the other is summed and absorbed, so that its sums need no more room
-    // than one node's.
+    // A loss that is asked may fail at any time: then the tree is what it was before.
     void learn(const Given& given, int n) {
-        due_.clear();
-        if (n == 0) return;
-        if (n_rows == 0 && shape.stride != padded(shape.columns))  // the first rows' columns are known
-            reshape({shape.columns, padded(shape.columns), shape.outputs}, 0);
-        evidence.begin_step();
-        read(step_, given, n);
-        if constexpr (Kind::kHasSparse) step_.make_sparse_room(models, shape);
-        evidence.make_scratch(step_, scratch_, true);  // a single row may wait
-        evidence.make_room(step_, part_.evidence);
-        part_.node.class_rows.reserve(n_classes);
-        due_.reserve(step_.n_stops);
-        make_scale_room();
-        table->scaler.make_scratch();  // from here on nothing can fail
-        if (!has_labels()) learn_target(given, n);
-        scale_targets(step_);
-        step_.chunk.learn_sparse(table->sparse);
-        update_table();
-        step_.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
-        step_.fill_sparse();
-        step_.fill_bends(models, *table);
-        for (int i = 0; i < n; i++) clock += step_.chunk.weights[i];
-        n_rows = std::min(n_rows + n, kMostRows);
-        n_steps = std::min(n_steps + 1, n_rows);
-        judge(step_);
-        keep_finite(step_);
-        if (!has_labels()) learn_reaches(step_);
-        if constexpr (Kind::kHasSparse) learn_energy(step_);
-        for (int s = step_.n_stops - 1; s >= 0; s--) {  // children before parents
-            accumulate(step_, scratch_, step_.stops[s], part_);
-            absorb(part_);
-            evidence.renew(step_, scratch_, step_.stops[s].node, part_.node);
+        if (!asked_) return take_step(given, n);
+        if (is_asking_) throw std::logic_error(kInside);
+        Kept before = kept();
+        is_asking_ = true;
+        try {
+            take_step(given, n);
+        } catch (...) {
+            put_back(before);
+            is_asking_ = false;
+            throw;
         }
-        evidence.accumulate_last(step_, whole_);
-        evidence.absorb_last(whole_);
-        train(step_);
-        if constexpr (Kind::kHasSparse) step_.keep_sparse(models, shape);
-        for (int s = step_.n_stops - 1; s >= 0; s--)
-            if (is_due(step_.stops[s].node)) due_.push_back(step_.stops[s].node);
-        if (n > kScratchRows) drop_scratch();  // do not keep the memory that a huge batch needed
+        is_asking_ = false;
     }
 
     // What rows would add to the tree as it is: nothing in it changes, and nothing is learnt.
     Sums accumulate(const Given& given, int n) const {
         Sums sums;
         if (n == 0) return sums;
+        if (is_asking_) throw std::logic_error(kInside);
         sums.tree = fingerprint();
         Step step;
         typename Evidence::Scratch scratch;
@@ -370,6 +350,7 @@ public:
 
 private:
     static constexpr int kScratchRows = 4096;
+    static constexpr const char* kInside = "a loss must not teach the model that asks it";
 
     struct Memory {  // of a new node
         std::vector<double> class_rows;
@@ -390,6 +371,50 @@ private:
     }
 
     // ---- the moves
+    // All memory is made before the first number changes (but for the paper's candidate store, which stays sound if its
+    // memory runs out in mid-step). One node after the other is summed and absorbed, so that its sums need no more room
+    // than one node's.
+    void take_step(const Given& given, int n) {
+        due_.clear();
+        if (n == 0) return;
+        if (n_rows == 0 && shape.stride != padded(shape.columns))  // the first rows' columns are known
+            reshape({shape.columns, padded(shape.columns), shape.outputs}, 0);
+        evidence.begin_step();
+        read(step_, given, n);
+        if constexpr (Kind::kHasSparse) step_.make_sparse_room(models, shape);
+        evidence.make_scratch(step_, scratch_, true);  // a single row may wait
+        evidence.make_room(step_, part_.evidence);
+        part_.node.class_rows.reserve(n_classes);
+        due_.reserve(step_.n_stops);
+        make_scale_room();
+        table->scaler.make_scratch();  // from here on nothing can fail
+        if (!has_labels()) learn_target(given, n);
+        scale_targets(step_);
+        step_.chunk.learn_sparse(table->sparse);
+        update_table();
+        step_.chunk.scale(f, *table, shape.stride, Kind::kListsActive);
+        step_.fill_sparse();
+        step_.fill_bends(models, *table);
+        for (int i = 0; i < n; i++) clock += step_.chunk.weights[i];
+        n_rows = std::min(n_rows + n, kMostRows);
+        n_steps = std::min(n_steps + 1, n_rows);
+        judge(step_);
+        keep_finite(step_);
+        if (!has_labels()) learn_reaches(step_);
+        if constexpr (Kind::kHasSparse) learn_energy(step_);
+        for (int s = step_.n_stops - 1; s >= 0; s--) {  // children before parents
+            accumulate(step_, scratch_, step_.stops[s], part_);
+            absorb(part_);
+            evidence.renew(step_, scratch_, step_.stops[s].node, part_.node);
+        }
+        evidence.accumulate_last(step_, whole_);
+        evidence.absorb_last(whole_);
+        train(step_);
+        if constexpr (Kind::kHasSparse) step_.keep_sparse(models, shape);
+        for (int s = step_.n_stops - 1; s >= 0; s--)
+            if (is_due(step_.stops[s].node)) due_.push_back(step_.stops[s].node);
+        if (n > kScratchRows) drop_scratch();  // do not keep the memory that a huge batch needed
+    }
     // Which rows come to which nodes, and which models are to learn them.
     void read(Step& step, const Given& given, int n) const {
         step.chunk.fill(f, *table, given, n, settings.seed, shape.stride);
@@ -413,10 +438,34 @@ private:
     void learn_target(const Given& given, int n) {
         for (int i = 0; i < n; i++) target.add(given.targets[i], given.weights ? given.weights[i] : 1.0);
         if (!target.is_off()) return;
-        const Conversion to = target.renew();
+        Conversion to = target.renew();
+        if (asked_) renew_unit(given, n, to);
         const bool has_scaled_level = target.has_level && !target.has_log_link;
         models.convert(shape, to, has_scaled_level ? table->schema.value_column.data() : nullptr);
         evidence.convert(to);
+    }
+    // Takes the unit of a loss that Python has: what a row one scale off says of the spread, if that grows with the square.
+    // Asked of the row that comes nearest to it: others may be no targets. (With a log link, of twice the mean.)
+    void renew_unit(const Given& given, int n, Conversion& to) {
+        double off = 1.0, best = std::numeric_limits<double>::infinity();
+        for (int i = 0; i < n && !target.has_log_link; i++) {
+            const double t = target.scaled(given.targets[i]);
+            if (std::abs(std::abs(t) - 1.0) < best) best = std::abs(std::abs(t) - 1.0), off = t;
+        }
+        if (target.has_log_link) {  // where the loss is a parabola, the variance of log y is the spread over the curvature
+            const AskedLoss::Columns rows = asked_->room(2);
+            rows.predictor[0] = 0.0, rows.predictor[1] = 1.0;
+            for (int i = 0; i < 2; i++) rows.target[i] = std::exp(rows.predictor[i]);
+            asked_->ask(2);
+            target.power = std::clamp(2.0 - std::log(rows.curvature[1] / rows.curvature[0]), 0.0, 4.0);
+        }
+        const AskedLoss::Columns row = asked_->room(1);
+        *row.predictor = 0.0;
+        *row.target = target.has_log_link ? 1.0 + off : off;
+        asked_->ask(1);
+        const double unit = *row.spread * target.unit / (off * off);
+        if (std::abs(off) > 1e-3 && unit > 0.0 && unit < kLargest) to.spread = target.unit / unit;
+        target.unit /= to.spread;
     }
     // How far off the leaves were, before they learn the rows.
     void learn_reaches(Step& step) {
@@ -432,7 +481,7 @@ private:
                 } else {
                     const LearntRow learnt = {lesson.before.loss[i], residual, step.chunk.targets[row], 1.0,
                                               &models[pupil.model].loss};
-                    target.learn_reach(rules(loss).error(learnt));
+                    target.learn_reach(rules(loss).error ? rules(loss).error(learnt) : error_of(step, row));
                 }
             }
         }
@@ -444,14 +493,27 @@ private:
         }
         return false;
     }
-    void learn_offsets(const Step& step, int row) {
+    // The leaf of a row, and its predictors.
+    int predict_row(const Step& step, int row, double* predictors) const {
         const double* x = step.chunk.raw_row(row, table->n_features());
         std::int32_t leaf;
-        Room predictors(shape.outputs), found(shape.outputs);
         const SparseInputs& sparse = step.chunk.sparse;
         const std::int64_t begin[2] = {sparse.is_empty() ? 0 : sparse.begin[row],
                                        sparse.is_empty() ? 0 : sparse.begin[row + 1]};
-        this->predictors_of(x, {begin, sparse.ids.data(), sparse.values.data()}, 1, &leaf, predictors.data());
+        this->predictors_of(x, {begin, sparse.ids.data(), sparse.values.data()}, 1, &leaf, predictors);
+        return leaf;
+    }
+    // How far off a row is, as a reach.
+    double error_of(const Step& step, int row) const {
+        double predictor, number, ends[2];
+        const LossState& state = this->loss_state(predict_row(step, row, &predictor));
+        rules(loss).read(state, &predictor, 1, &number);
+        rules(loss).interval(state, &predictor, 1.0, ends);
+        return std::abs(step.chunk.targets[row] - number) / (ends[1] - number);
+    }
+    void learn_offsets(const Step& step, int row) {
+        Room predictors(shape.outputs), found(shape.outputs);
+        const int leaf = predict_row(step, row, predictors.data());
         offset_quantiles_of(leaf, predictors.data(), found.data());
         const double root = std::sqrt(models[nodes[leaf].model].loss.spread);
         target.learn_offsets(step.chunk.targets[row], found.data(), settings.quantiles, root);
@@ -659,6 +721,37 @@ private:
     }
     void column_came() override { n_growths++; }
 
+    // ---- undoing a step
+    struct Kept {
+        Table table;
+        NumberTarget target;
+        std::vector<Node> nodes;
+        std::vector<Model> models;
+        std::vector<NodeRecord> records;
+        typename Evidence::Kept evidence;
+        double clock;
+        std::int64_t n_rows, n_steps;
+        Shape shape;
+    };
+    Kept kept() const {
+        return {*table, target, nodes.all, models.all, records, evidence.kept(), clock, n_rows, n_steps, shape};
+    }
+    void put_back(Kept& then) {
+        std::swap(*table, then.table);
+        std::swap(target, then.target);
+        nodes.all.swap(then.nodes);
+        models.all.swap(then.models);
+        records.swap(then.records);
+        evidence.put_back(then.evidence);
+        clock = then.clock;
+        n_rows = then.n_rows;
+        n_steps = then.n_steps;
+        shape = then.shape;
+        due_.clear();
+    }
+
+    std::shared_ptr<AskedLoss> asked_;  // that Python has, if there is one
+    bool is_asking_ = false;
     Step step_;
     typename Evidence::Scratch scratch_;
     Part part_;

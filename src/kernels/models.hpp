@@ -179,7 +179,7 @@ struct Blend {
         convert_weights(s, parts.adagrad, to, levels);
         convert_weights(s, parts.newton, to, levels);
         if (to.is_log) {
-            model.loss.set_spread(model.loss.spread * to.factor);
+            model.loss.set_spread(model.loss.spread * to.spread);
             return;
         }
         for (int i = 0; i < s.size(); i++) parts.squares[i] /= square;
@@ -189,7 +189,7 @@ struct Blend {
         }
         parts.state->scale *= square;
         parts.state->trace = parts.state->scale * trace_of(s, parts);
-        model.loss.set_spread(model.loss.spread * square);
+        model.loss.set_spread(model.loss.spread * to.spread);
         model.sparse.convert(SparseCell::width(s.outputs), to.factor);
     }
     // For an input in other units: old = factor new + shift. No prediction changes.
@@ -379,7 +379,8 @@ class Models {
 public:
     explicit Models(const typename Kind::Rates& rates) : rates(rates) {}
     typename Kind::Rates rates;
-    bool have_spread = false;  // the target is a number
+    bool have_spread = false;    // the target is a number
+    AskedLoss* asked = nullptr;  // that Python has
     std::vector<Model> all;
 
     Model& operator[](int id) { return all[id]; }
@@ -391,6 +392,7 @@ public:
         model.stride = s.stride;
         model.numbers.assign(Kind::size(s), 0.0);
         Kind::start(s, model, rates);
+        model.loss.asked = asked;
         return model;
     }
     // Starts again, with the same link.
@@ -402,6 +404,7 @@ public:
         Kind::start(s, again, rates);
         again.numbers.swap(model.numbers);
         again.loss.has_floor = model.loss.has_floor;
+        again.loss.asked = asked;
         again.blend.memory = model.blend.memory;
         model.sparse.clear();
         model.loss = again.loss;
@@ -470,6 +473,7 @@ public:
         for (Model& model : all)
             if (!model.is_free()) {
                 model.loss.set_spread(model.loss.spread);
+                model.loss.asked = asked;
                 model.stride = Kind::stride_of(model, tree);
                 model.sparse.derive();
             }

@@ -8,7 +8,7 @@ namespace {
 
 struct Quantile {
     static constexpr const char* kName = "quantile";
-    static constexpr bool kIsJoint = true, kHasLabels = false, kHasLogLink = false;
+    static constexpr bool kIsJoint = true, kHasLabels = false, kIsAsked = false, kHasLogLink = false;
     static int outputs(int n_levels) { return n_levels; }
 
     struct Lanes {  // of the losses with one predictor
@@ -36,8 +36,6 @@ struct Quantile {
         const double mean = (row.loss - row.then->half_log_spread) * std::sqrt(row.then->spread);  // pinball loss
         learn_spread(state, mean * mean, row.weight, rates.spread);
     }
-    static double error(const LearntRow&) { return 0.0; }
-    static void interval(const LossState&, const double*, double, double*) {}
     static void read(const LossState&, const double* predictors, int n, double* out) {
         for (int k = 0; k < n; k++) {  // in order: there are few
             int i = k;

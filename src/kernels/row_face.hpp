@@ -63,6 +63,21 @@ public:
         if (!engine_.has_due()) return nb::none();
         return nb::cast(new Held(owner_, engine_.turns, lock), nb::rv_policy::take_ownership);
     }
+    // One dict as a row of numbers, for who learns or predicts by other means; false when Python must read it.
+    bool read(nb::handle x, bool is_learning, std::vector<double>& row) {
+        const Reading lock(engine_);
+        const Table& table = *engine_.table;
+        row.resize(table.n_features());
+        if (table.has_sparse() || !reader_.read(x, table.absent, is_learning, row.data(), fresh_batch())) return false;
+        for (int j = 0; j < table.n_features() && is_learning; j++)
+            if (table.schema.lacks_column(j, row[j])) return false;
+        return true;
+    }
+    // The code of a known label, or the number; false when Python must read it.
+    bool read(nb::handle label, double& target) {
+        const Reading lock(engine_);
+        return read_target(label, target);
+    }
     // The most probable label or the number, or NotImplemented when Python must read the row.
     nb::object predict(nb::handle x) {
         const Reading lock(engine_);

@@ -35,6 +35,8 @@ struct Visit {
     int n;
 };
 
+struct AskedLoss;  // that Python has: asked.hpp
+
 // What a loss learns of a model's rows, besides the weights (losses.hpp).
 struct LossState {
     double floor[2] = {};   // rho: share of labels that are noise, per class
@@ -43,6 +45,7 @@ struct LossState {
     double spread = 1;      // of numbers: the variance around the prediction, or what the loss has instead
     double spread_rows = 0;
     double half_log_spread = 0;  // follows from the spread
+    AskedLoss* asked = nullptr;  // the tree's
     void set_spread(double given) {
         spread = given;
         half_log_spread = 0.5 * __builtin_log(given);
@@ -92,6 +95,7 @@ struct LearntRow {
     const double* residual;  // [outputs]
     double target, weight;
     const LossState* then;
+    double spread = 0.0;  // what a loss that Python has says of it
 };
 struct SgdRates {
     double step = 0.05;
@@ -114,6 +118,7 @@ struct BlendRates {
 struct Signal {
     double advantage;   // Adagrad's loss minus Newton's
     double pull, grip;  // first and second derivative of the blend's loss by the logarithm of its sureness
+    double spread;      // what a loss that Python has says of the row's
 };
 
 // What a model said of the visited rows before learning them.

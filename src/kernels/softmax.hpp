@@ -11,7 +11,7 @@ namespace {
 struct Softmax {
     static constexpr const char* kName = "softmax";
     static constexpr bool kIsJoint = true;  // several predictors that depend on each other: one row at a time
-    static constexpr bool kHasLabels = true, kHasLogLink = false;
+    static constexpr bool kHasLabels = true, kIsAsked = false, kHasLogLink = false;
     static int outputs(int n_classes) { return n_classes; }
 
     struct Lanes {  // of the losses with one predictor
@@ -45,8 +45,6 @@ struct Softmax {
     static bool learns(const LossState&) { return false; }  // nothing of its own
     static void learn(LossState&, const LearntRow&, const LossRates&) {}
 
-    static double error(const LearntRow&) { return 0.0; }
-    static void interval(const LossState&, const double*, double, double*) {}
     static void read(const LossState&, const double* predictors, int n_classes, double* probabilities) {
         double top = predictors[0], sum = 0.0;
         for (int k = 1; k < n_classes; k++) top = predictors[k] > top ? predictors[k] : top;

@@ -204,6 +204,8 @@ void check_target(const NumberTarget& target, const Table& table, std::size_t n_
     for (const double reach : target.reach) need(reach > 0.0 && reach <= 1e6, "target_reach", "is out of range");
     need_length(target.offset, n_quantiles, "target_offset");
     need(std::all_of(target.offset.begin(), target.offset.end(), is_weight), "target_offset", "must hold finite numbers");
+    need(target.unit > 0.0 && is_finite(target.unit), "target_unit", "must be above 0");
+    need(target.power >= 0.0 && target.power <= 4.0, "target_power", "is out of range");
     need(target.is_known <= 1, "target_is_known", "must hold only 0 and 1");
     need(target.has_level <= 1, "target_has_level", "must hold only 0 and 1");
     need(!target.has_level || table.n_features() >= kLevelInputs, "target_has_level", "has a level that is no feature");

@@ -295,8 +295,9 @@ struct SparseInputs {
         const int n = begin[1];
         const std::size_t n_rows = begin.size() - 1;
         for (int c = 0; c < n; c++) {
-            const SparseTable::Scale own = table.scale(ids[c]);
             const bool is_indicator = table.is_indicator(ids[c]);
+            const bool is_plain = is_indicator && !table.is_centred[ids[c]];  // as most are: no root is needed
+            const SparseTable::Scale own = is_plain ? SparseTable::Scale{0.0, 1.0} : table.scale(ids[c]);
             for (std::size_t i = 0; i < n_rows; i++) {
                 const double value = values[i * n + c];
                 z[i * n + c] = vectors[i * line + c] = is_indicator && value == 1.0 ? 1.0 : own.input(value);

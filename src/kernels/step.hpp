@@ -26,7 +26,7 @@ struct Pupil {  // a model that learns in this step
     const Pupil* lender;                  // with the same bends and all of these rows: its inputs do for both; or none
     std::vector<std::int32_t> lines;      // where the rows are among the lender's
     std::size_t first_input, first_line;  // of a model with bends, in those of the step
-    int source;                           // model whose sparse weights it has where it has none of its own; or -1
+    const Pupil* source;                  // whose sparse weights it has where it has none of its own; or none
     struct {                              // what the rows hold of sparse features
         std::vector<std::int32_t> begin, cells, ids, places;  // ids[cell]; places among the model's own, or -1
         std::vector<double> z, numbers;
@@ -82,12 +82,12 @@ struct Step {  // kept between steps for its memory
             }
         }
     }
-    Pupil& add_pupil(int model, const Pupil* lender = nullptr, int source = -1) {
+    Pupil& add_pupil(int model, const Pupil* lender = nullptr, const Pupil* source = nullptr) {
         if (n_pupils == static_cast<int>(pupils.size())) pupils.push_back(std::make_unique<Pupil>());
         Pupil& pupil = *pupils[n_pupils++];
         pupil.model = model;
         pupil.lender = lender;
-        pupil.source = lender ? lender->model : source;
+        pupil.source = lender ? lender : source;
         pupil.rows.clear();
         return pupil;
     }
@@ -212,8 +212,7 @@ private:
             fit(own.numbers, static_cast<std::size_t>(held.line) * width);
             own.ids.assign(held.ids.begin(), held.ids.begin() + held.begin[1]);
             for (int cell = 0; cell < held.begin[1]; cell++)
-                own.places.push_back(
-                    take_numbers(models, pupil, own.ids[cell], width, own.numbers.data() + cell, held.line));
+                own.places.push_back(take_vector_cell(models, pupil, cell, width, held.line));
             for (int c = 0; c < width; c++)
                 std::fill_n(own.numbers.data() + static_cast<long>(c) * held.line + held.begin[1], held.line - held.begin[1],
                             0.0);
@@ -250,6 +249,18 @@ private:
             own.begin.push_back(static_cast<std::int32_t>(own.cells.size()));
         }
     }
+    // As below, where all rows hold the same features: the source, which came before, has its numbers in the same cell.
+    template <class Kind>
+    static int take_vector_cell(const Models<Kind>& models, Pupil& pupil, int cell, int width, int line) {
+        const SparseWeights& weights = models[pupil.model].sparse;
+        const int id = pupil.sparse.ids[cell];
+        double* to = pupil.sparse.numbers.data() + cell;
+        if (!pupil.source || weights.find(id) >= 0) return take_numbers(models, pupil, id, width, to, line);
+        const double* from = pupil.source->sparse.numbers.data() + cell;
+        for (int c = 0; c < width; c++) to[static_cast<long>(c) * line] = from[static_cast<long>(c) * line];
+        to[0] = std::min(to[0] * weights.loosening, models.rates.variance);
+        return -1;
+    }
     // The model's numbers for a feature, or its source's; returns its place among the model's own, or -1.
     template <class Kind>
     static int take_numbers(const Models<Kind>& models, const Pupil& pupil, int id, int width, double* to, int step) {
@@ -259,7 +270,7 @@ private:
             weights.read(place, width, to, step);
             return place;
         }
-        const SparseWeights* source = pupil.source < 0 ? nullptr : &models[pupil.source].sparse;
+        const SparseWeights* source = pupil.source ? &models[pupil.source->model].sparse : nullptr;
         if (const int there = source ? source->find(id) : -1; there >= 0) {
             source->read(there, width, to, step);
             to[0] = std::min(to[0] * weights.loosening, models.rates.variance);

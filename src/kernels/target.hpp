@@ -19,10 +19,11 @@ constexpr int kReaches = 8;
 constexpr double kReachLevels[kReaches] = {0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99};
 constexpr double kFirstReaches[kReaches] = {0.67449, 0.84162, 1.03643, 1.28155, 1.64485, 1.95996, 2.32635, 2.57583};
 
-// From one scale to the next: new = factor old + shift.
+// From one scale to the next: new = factor old + shift; and the factor of spreads.
 struct Conversion {
     double factor = 1.0, shift = 0.0;
     bool is_log = false;  // of the target itself; predictors are logarithms
+    double spread = 1.0;
 };
 
 struct NumberTarget {
@@ -35,6 +36,9 @@ struct NumberTarget {
     std::uint8_t is_known = 0;                               // has y ever varied?
     std::uint8_t has_level = 0;                              // is the level an input of the models?
     bool has_log_link = false;                               // then it is scaled by its mean
+    bool has_unit = false;                                   // Python has the loss:
+    double unit = 1.0;   // what a row one scale off says of the spread is the unit of the loss,
+    double power = 1.0;  // and with a log link variances grow with this power of the mean
 
     double scaled(double y) const { return (y - shift) / scale; }
     double unscaled(double t) const { return shift + scale * t; }
@@ -75,7 +79,8 @@ struct NumberTarget {
             is_known = 1;
             return {0.0, 0.0};  // nothing that was learnt means anything yet
         }
-        return {old_scale / scale, (old_shift - shift) / scale, has_log_link};
+        const double factor = old_scale / scale;
+        return {factor, (old_shift - shift) / scale, has_log_link, has_log_link ? factor : factor * factor};
     }
     // Adaptive conformal steps of a tenth, on the logarithm of the reach: a row outside makes it longer, one inside a little
     // shorter, so that in the long run as many are inside as the level says, whatever the models do. `error` is a multiple of
@@ -102,6 +107,7 @@ struct NumberTarget {
         a("target_squares", squares), a("target_last", level[0]), a("target_last_few", level[1]);
         a("target_last_many", level[2]), a("target_is_known", is_known), a("target_has_level", has_level);
         a("target_reach", reach), a("target_offset", offset);
+        if (has_unit) a("target_unit", unit), a("target_power", power);
     }
 
 private:

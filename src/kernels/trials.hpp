@@ -185,7 +185,7 @@ public:
             if (left.rows.empty() || right.rows.empty()) step.n_pupils--;
         }
         if (!bend_trials[node].is_free())
-            step.add_pupil(bend_trials[node].model, nullptr, tree_.nodes[node].model).rows = own.rows;
+            step.add_pupil(bend_trials[node].model, nullptr, &own).rows = own.rows;
     }
     // The challenger, after all nodes.
     void enlist_last(Step& step) const {
@@ -316,6 +316,22 @@ public:
         recent_rows = fade.keep_recent * recent_rows + sums.rows;
         if (recent_loss * tree_rows > (rates.alarm_factor * tree_loss + rates.alarm_nats * tree_rows) * recent_rows)
             restless_until = tree_.clock + rates.restless_rows;
+    }
+    struct Kept {
+        std::vector<Trial> trials;
+        std::vector<Grid> grids;
+        std::vector<BendTrial> bend_trials;
+        double tree_loss, tree_rows, recent_loss, recent_rows, restless_until;
+    };
+    Kept kept() const {
+        return {trials, grids, bend_trials, tree_loss, tree_rows, recent_loss, recent_rows, restless_until};
+    }
+    void put_back(Kept& from) {
+        trials.swap(from.trials);
+        grids.swap(from.grids);
+        bend_trials.swap(from.bend_trials);
+        tree_loss = from.tree_loss, tree_rows = from.tree_rows, recent_loss = from.recent_loss;
+        recent_rows = from.recent_rows, restless_until = from.restless_until;
     }
     void renew(Step&, Scratch&, int, const NodeSums&) {}  // Python looks for new trials: learn/evidence.py
 

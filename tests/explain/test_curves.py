@@ -13,7 +13,7 @@ from driftree import DynamicModelTreeClassifier, export_text
 from driftree.explain import Bend, Curve, Unbend, outline, weights_over_time
 from driftree.explain.curves import CurveRun, LeafCurve
 from driftree.explain.markup import tree_html
-from driftree.learn.curves import largest_move, node_effects
+from driftree.learn.curves import node_effects
 from driftree.learn.storage import ModelFileError, histories
 
 
@@ -125,23 +125,19 @@ def test_knots_and_slopes_are_in_the_users_units():
 
 
 # ---------------------------------------------------------------------- how strong
-def test_an_effect_is_the_largest_move_by_two_standard_deviations():
-    model = learn(2, 0)
-    [leaf] = model.leaf_models()
-    [label] = leaf.curves
-    frame, _ = make_rows(6000)
-    places = np.linspace(leaf.curves[label]["x0"].first, leaf.curves[label]["x0"].last, 801)
-    heights = np.array([leaf.curves[label]["x0"](place) for place in places])
-    steps = places[None] - places[:, None]
-    allowed = (steps >= 0) & (steps <= 2 * frame["x0"].std())
-    moves = np.where(allowed, heights[None] - heights[:, None], 0.0)
-    assert abs(leaf.effects[label]["x0"]) == pytest.approx(np.abs(moves).max(), rel=0.02)
-
-
-def test_the_move_of_a_line_is_its_slope():
-    knots = np.array([-3.0, -1.0, 0.5, 4.0])
-    assert largest_move(knots, -2.0 * knots, 1.5) == pytest.approx(-3.0)
-    assert largest_move(knots, -2.0 * knots, 100.0) == pytest.approx(-14.0)
+@pytest.mark.parametrize(("n_labels", "max_depth"), SHAPES)
+def test_an_effect_is_the_largest_move_by_two_standard_deviations(n_labels, max_depth):
+    model, (frame, _) = learn(n_labels, max_depth), make_rows(6000)
+    for leaf in model.leaf_models():
+        for label, curves in leaf.curves.items():
+            for name, curve in curves.items():
+                places = np.linspace(curve.first, curve.last, 401)
+                heights = np.array([curve(place) for place in places])
+                steps = places[None] - places[:, None]
+                allowed = (steps >= 0) & (steps <= 2 * frame[name].std())
+                moves = np.where(allowed, heights[None] - heights[:, None], 0.0)
+                largest = moves.flat[np.abs(moves).argmax()]
+                assert leaf.effects[label][name] == pytest.approx(largest, rel=0.02, abs=0.01)
 
 
 def test_importance_counts_curves():

@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier
 from driftree.explain.describe import leaf_models
-from driftree.explain.markup import tree_html
+from driftree.explain.markup import explanation_html, tree_html
 from driftree.explain.rules import rules
 from driftree.explain.text import write_number
 from readable_models import FEEDS, MODELS, just_split, learn, many, noisy, numbers, one_label
@@ -129,3 +129,28 @@ def test_text_display_is_respected():
 def test_nothing_learnt_is_an_error():
     with pytest.raises(NotFittedError):
         tree_html(DynamicModelTreeClassifier())
+
+
+@pytest.mark.parametrize("kind", ["numbers", "noisy"])
+def test_an_explanation_shows_its_words_and_a_bar_for_each_contribution(kind):
+    model = {"numbers": numbers, "noisy": noisy}[kind]()
+    why = model.explain_one(dict.fromkeys(model.feature_importance(), 1.0))
+    fragment = why._repr_html_()
+    page = Page(fragment)
+    assert fragment == explanation_html(why)
+    first, *_, last = str(why).splitlines()
+    assert page.text.startswith(first)
+    assert page.text.endswith(last)
+    assert page.tags.count("tr") == str(why).count("\n    ") - str(why).count("\n    An average")
+    widths = re.findall(r"width:([\d.]+)%;background", fragment)
+    assert max(map(float, widths)) == 100
+
+
+def test_an_explanation_escapes_what_comes_from_data():
+    model = DynamicModelTreeClassifier()
+    for x in range(60):
+        model.learn_one({"<b>x": x}, "<i>" if x > 30 else "&")
+    fragment = model.explain_one({"<b>x": 12})._repr_html_()
+    Page(fragment)
+    assert "<b>x" not in fragment
+    assert "&lt;b&gt;x" in fragment

@@ -4,7 +4,8 @@ import hashlib
 
 import numpy as np
 
-from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, estimators
+from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from driftree import stored as stored_models
 from driftree.learn.storage import container, models
 
 MODELS = {
@@ -62,4 +63,4 @@ def check_probabilities(proba):
 def reborn(model):
     """The model after it was put away and taken out again."""
     stored = container.to_bytes(models.KIND, *models.pack(model))
-    return models.unpack(*container.from_bytes(stored, models.KIND), estimators.CLASSES)
+    return models.unpack(*container.from_bytes(stored, models.KIND), stored_models.CLASSES)

@@ -69,7 +69,7 @@ def to_bytes(model):
 
 
 def from_bytes(data):
-    from driftree.estimators import CLASSES
+    from driftree.stored import CLASSES
 
     return models.unpack(*container.from_bytes(data, models.KIND, bounds.check), CLASSES)
 

@@ -207,6 +207,21 @@ def get(
             console.print(f"{name}: {fetch_with_progress(name, error_console)}", soft_wrap=True)
 
 
+@data_app.command()
+def sample(
+    name: Annotated[str, typer.Argument(help="loans, rents or messages.")] = "loans",
+    rows: Annotated[int, typer.Option(min=1, help="How many.")] = 5000,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, other rows.")] = 1,
+) -> None:
+    """Print a made-up table as CSV, to try the commands on: driftree data sample > loans.csv."""
+    from driftree.streams.catalogue import check_name
+    from driftree.streams.samples import SAMPLES, sample_lines
+
+    with one_line():
+        for line in sample_lines(check_name(name, SAMPLES, "sample"), rows, seed):
+            typer.echo(line, nl=False)
+
+
 def fetch_with_progress(name: str, console: Console) -> Path:
     """Download a data set, if it is not here, behind a bar."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,13 +13,17 @@ from driftree.cli.results import known_drifts, stem_of
 from driftree.cli.run import (
     BatchSize,
     Categorical,
+    Drop,
     MaxRows,
+    NoHeader,
+    Numeric,
     OnBadRow,
+    Parameters,
     RowByRow,
     Seed,
-    Source,
     Target,
     Text,
+    Time,
     ToPredict,
     read_settings,
 )
@@ -31,9 +35,15 @@ if TYPE_CHECKING:
 
 def report(
     context: typer.Context,
-    source: Source,
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A model file; or a CSV, JSON Lines, Parquet or Feather file, - for stdin, or a "
+            "data set's name, which a tree learns first."
+        ),
+    ],
     target: Target = None,
-    task: ToPredict = "classification",
+    task: ToPredict = None,
     models: Annotated[
         str,
         typer.Option(
@@ -43,21 +53,35 @@ def report(
     ] = "dmt",
     batch: BatchSize = None,
     categorical: Categorical = "",
+    numeric: Numeric = "",
+    time: Time = "",
     text: Text = "",
+    drop: Drop = "",
+    no_header: NoHeader = False,
     rows: MaxRows = None,
     on_bad_row: OnBadRow = "stop",
     row_by_row: RowByRow = False,
     seed: Seed = 1,
+    param: Parameters = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
 ) -> None:
-    """Let a tree learn a stream, and write what it knows and why it changed as one HTML page.
+    """Write what a model knows and why it changed as one HTML page; a stream is learnt first.
 
     The page needs no network: the tree at any time of the stream, the reason of every change, the
     rules, how well it did, and how others did on the same rows.
     """
+    from driftree.streams.formats import is_model
+
     with one_line():
+        if out.is_dir():
+            raise ValueError(f"{out} is a folder: name the page in it, --out {out / 'report.html'}")
+        if out.exists() and not overwrite:
+            raise ValueError(f"{out} exists: add --overwrite to replace it, or another --out")
+        if Path(source).is_file() and is_model(Path(source)):
+            _write_of_model(Path(source), out, title, command_line(context))
+            return
         settings = read_settings(
             source,
             models=models,
@@ -65,22 +89,40 @@ def report(
             task=task,
             batch=batch,
             categorical=categorical,
+            numeric=numeric,
+            time=time,
             text=text,
+            drop=drop,
+            header=not no_header,
             rows=rows,
             on_bad_row=on_bad_row,
             row_by_row=row_by_row,
             seed=seed,
+            parameters=param or [],
         )
         if not settings.learners[0].startswith("dmt"):
             raise ValueError(
                 "the report is about a tree: name dmt or dmt-paper first, not "
                 f"{settings.learners[0]}"
             )
-        if out.is_dir():
-            raise ValueError(f"{out} is a folder: name the page in it, --out {out / 'report.html'}")
-        if out.exists() and not overwrite:
-            raise ValueError(f"{out} exists: add --overwrite to replace it, or another --out")
         _write(settings, out, title or stem_of(source), command_line(context))
+
+
+def _write_of_model(path: Path, out: Path, title: str | None, command: str) -> None:
+    """Write the page of a model that is there."""
+    import driftree
+
+    model = driftree.load(path)
+    if not isinstance(
+        model, driftree.DynamicModelTreeClassifier | driftree.DynamicModelTreeRegressor
+    ):
+        raise ValueError(f"{path} holds a {type(model).__name__}: the report is about a tree")
+    if not model.__sklearn_is_fitted__():
+        raise ValueError(f"{path} has learnt nothing yet")
+    driftree.report(
+        model, path=out, title=title or stem_of(str(path)), settings={"command": command}
+    )
+    _tell_page(out, model, model.n_rows_seen_)
 
 
 def _write(settings: RunSettings, out: Path, title: str, command: str) -> None:
@@ -101,16 +143,20 @@ def _write(settings: RunSettings, out: Path, title: str, command: str) -> None:
     drifts = known_drifts(settings.source, result.n_rows)
     told = {"command": command, **tell_run(settings, result)}
     write_report(model, records or None, out, title=title, drifts=drifts, settings=told)
-    n_leaves, n_changes = model.n_leaves_, len(model.events_)
-    console.print(
-        f"{out}: {result.n_rows:,} rows, {n_changes} change{'s' if n_changes != 1 else ''}, "
-        f"{n_leaves} lea{'ves' if n_leaves != 1 else 'f'} at the end",
-        soft_wrap=True,
-    )
+    _tell_page(out, model, result.n_rows)
     if result.n_bad_rows:
         console.print(f"{result.n_bad_rows:,} malformed rows were skipped, the first:")
         for row in result.bad_rows[:3]:
             console.print(f"  {row}", soft_wrap=True)
+
+
+def _tell_page(out: Path, model: Any, n_rows: int) -> None:
+    n_leaves, n_changes = model.n_leaves_, len(model.events_)
+    consoles()[0].print(
+        f"{out}: {n_rows:,} rows, {n_changes} change{'s' if n_changes != 1 else ''}, "
+        f"{n_leaves} lea{'ves' if n_leaves != 1 else 'f'} at the end",
+        soft_wrap=True,
+    )
 
 
 def command_line(context: typer.Context) -> str:

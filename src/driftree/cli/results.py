@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from driftree.evaluate.runs import RunResult, RunSettings
 
 
+MODEL = "model.dmt"
 SAID = {
     "classification": "F1: harmonic mean of weighted precision and recall.",
     "regression": "R2: 0 is as good as the mean of the target so far, 1 is perfect.",
@@ -61,12 +62,23 @@ def conclude(
     learners = {name: model for result in results for name, model in result.learners.items()}
     if len(learners) == 1:
         _tell_tree(console, *learners.values())
-    files = ["records.csv", "summary.json"] + ["plot.png"] * has_plot
+    has_model = (folder / MODEL).exists()
+    files = ["records.csv", "summary.json"] + [MODEL] * has_model + ["plot.png"] * has_plot
     if _report(folder / "report.html", settings, records, first, learners):
         files.append("report.html")
     console.print(f"\n{folder}: {', '.join(files)}", soft_wrap=True)
     if not has_plot:
         console.print("No plot without matplotlib: pip install 'driftree[plot]'", style="dim")
+
+
+def save_model(folder: Path, settings: RunSettings, results: Iterable[RunResult]) -> None:
+    """Leave the model of a run of one of driftree's own learners; others have no file."""
+    from driftree.evaluate import learners_for
+
+    if len(settings.learners) == 1 and learners_for(settings.task)[settings.learners[0]].is_ours:
+        for result in results:
+            [model] = result.learners.values()
+            model.save(folder / MODEL)
 
 
 def _report(
@@ -130,6 +142,7 @@ def _write_summary(
         "rows": result.n_rows,
         "batch_rows": result.batch_rows,
         "malformed_rows": result.n_bad_rows,
+        "input": None if result.findings is None else result.findings.to_dict(),
         "learners": learners,
     }
     write_json(path, what)

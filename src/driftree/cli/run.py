@@ -5,6 +5,7 @@ With `run --resume`, a run that was killed at any moment continues.
 
 from __future__ import annotations
 
+import ast
 import errno
 import math
 import warnings
@@ -16,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from driftree.cli.results import conclude, stem_of
+from driftree.cli.results import conclude, save_model, stem_of
 from driftree.cli.screen import Progress, consoles, names_of, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         RunResult,
         RunSettings,
     )
+    from driftree.streams import Findings
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CHECKPOINTS = "checkpoints"  # the folder of them, in that of the results
@@ -40,15 +42,19 @@ COMPARED: dict[Literal["classification", "regression"], str] = {
 
 Source = Annotated[
     str,
-    typer.Argument(help="A CSV, CSV.gz or Parquet file, - for CSV on stdin, or a data set's name."),
+    typer.Argument(
+        help="A CSV, JSON Lines, Parquet or Feather file, - for stdin, or a data set's name."
+    ),
 ]
 Target = Annotated[
     str | None,
     typer.Option(help="Column of the target; else the one called target, else the last."),
 ]
 ToPredict = Annotated[
-    Literal["classification", "regression"],
-    typer.Option("--task", help="Whether the target is a label or a number."),
+    Literal["classification", "regression"] | None,
+    typer.Option(
+        "--task", help="Whether the target is a label or a number; else its first values tell."
+    ),
 ]
 BatchSize = Annotated[
     float | None,
@@ -60,6 +66,16 @@ BatchSize = Annotated[
 ]
 Categorical = Annotated[
     str, typer.Option(help="Columns, separated by commas, whose numbers are categories.")
+]
+Numeric = Annotated[str, typer.Option(help="Columns that are numbers, whatever they look like.")]
+Time = Annotated[str, typer.Option(help="Columns that are dates or times.")]
+Drop = Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")]
+NoHeader = Annotated[
+    bool, typer.Option("--no-header", help="The first line is a row; columns are x0, x1, ...")
+]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option("--param", help="A parameter of the tree, name=value; may be given repeatedly."),
 ]
 Text = Annotated[
     str,
@@ -89,18 +105,23 @@ Overwrite = Annotated[
 def run(
     source: Source,
     target: Target = None,
-    task: ToPredict = "classification",
+    task: ToPredict = None,
     model: Annotated[
         str, typer.Option(help="The learner; driftree compare --help has all.")
     ] = "dmt",
     batch: BatchSize = None,
     categorical: Categorical = "",
+    numeric: Numeric = "",
+    time: Time = "",
     text: Text = "",
+    drop: Drop = "",
+    no_header: NoHeader = False,
     rows: MaxRows = None,
     on_bad_row: OnBadRow = "stop",
     delay: Delay = 0,
     row_by_row: RowByRow = False,
     seed: Seed = 1,
+    param: Parameters = None,
     out: Folder = None,
     overwrite: Overwrite = False,
     resume: Annotated[
@@ -121,10 +142,10 @@ def run(
     """Let a learner predict, then learn, a stream, batch by batch, and see how it does over time.
 
     The first batch only trains. Records go to OUT/records.csv as they come, a summary to
-    OUT/summary.json, a plot to OUT/plot.png, the story of a Dynamic Model Tree to OUT/report.html.
-    With checkpoints, the model goes to OUT/model.dmt, and seconds and bytes to OUT/costs.csv.
+    OUT/summary.json, a plot to OUT/plot.png, the story of a Dynamic Model Tree to OUT/report.html,
+    the model to OUT/model.dmt. With checkpoints, seconds and bytes go to OUT/costs.csv.
     """
-    go: Callable[..., None] = compare
+    go: Callable[..., None] = _run_once
     if resume or checkpoint_every is not None:
         go = partial(_run_with_checkpoints, every=checkpoint_every, resume=resume)
     go(
@@ -134,12 +155,17 @@ def run(
         task=task,
         batch=batch,
         categorical=categorical,
+        numeric=numeric,
+        time=time,
         text=text,
+        drop=drop,
+        header=not no_header,
         rows=rows,
         on_bad_row=on_bad_row,
         delay=delay,
         row_by_row=row_by_row,
         seed=seed,
+        parameters=param or [],
         out=out,
         overwrite=overwrite,
     )
@@ -158,10 +184,14 @@ def compare(
         ),
     ] = None,
     target: Target = None,
-    task: ToPredict = "classification",
+    task: ToPredict = None,
     batch: BatchSize = None,
     categorical: Categorical = "",
+    numeric: Numeric = "",
+    time: Time = "",
     text: Text = "",
+    drop: Drop = "",
+    no_header: NoHeader = False,
     rows: MaxRows = None,
     on_bad_row: OnBadRow = "stop",
     delay: Delay = 0,
@@ -176,21 +206,35 @@ def compare(
     The first batch only trains. Records go to OUT/records.csv as they come, a summary to
     OUT/summary.json, a plot to OUT/plot.png, the story of a Dynamic Model Tree to OUT/report.html.
     """
+    _run_once(
+        source,
+        models=models,
+        target=target,
+        task=task,
+        batch=batch,
+        categorical=categorical,
+        numeric=numeric,
+        time=time,
+        text=text,
+        drop=drop,
+        header=not no_header,
+        rows=rows,
+        on_bad_row=on_bad_row,
+        delay=delay,
+        row_by_row=row_by_row,
+        seed=seed,
+        jobs=jobs,
+        out=out,
+        overwrite=overwrite,
+    )
+
+
+def _run_once(
+    source: str, *, out: Path | None, overwrite: bool, jobs: int = 1, **options: Any
+) -> None:
+    """Run learners from the beginning of a stream to its end."""
     with one_line():
-        settings = read_settings(
-            source,
-            models=models,
-            target=target,
-            task=task,
-            batch=batch,
-            categorical=categorical,
-            text=text,
-            rows=rows,
-            on_bad_row=on_bad_row,
-            delay=delay,
-            row_by_row=row_by_row,
-            seed=seed,
-        )
+        settings = read_settings(source, **options)
         folder = out or Path("driftree-results") / stem_of(source)
         own_process = jobs > 1 and len(settings.learners) > 1
         if own_process and source == "-":
@@ -204,37 +248,105 @@ def read_settings(
     *,
     models: str | None,
     batch: float | None,
-    categorical: str,
-    text: str,
     rows: int | None,
     row_by_row: bool,
-    task: Literal["classification", "regression"] = "classification",
+    task: Literal["classification", "regression"] | None = None,
+    parameters: Sequence[str] = (),
+    header: bool = True,
     **more: Any,
 ) -> RunSettings:
-    """Return what the options of a command ask for."""
+    """Return what the options of a command ask for, and say what the first rows show."""
     from driftree.evaluate import learners_for
-    from driftree.evaluate.runs import RunSettings
+    from driftree.evaluate.runs import RunSettings, check_learners
 
-    texts, known = _columns_in(text), learners_for(task)
-    if models is None:
-        compared = COMPARED[task].split(",")
-        models = ",".join(name for name in compared if known[name].takes_text or not texts)
     if batch is not None and not math.isfinite(batch):
         raise ValueError(f"--batch must be a number of rows or their share, got {batch}")
-    return RunSettings(
+    columns: dict[str, Any] = {
+        name: columns_in(more.pop(name))
+        for name in ("categorical", "numeric", "time", "text", "drop")
+    }
+    settings = RunSettings(
         source=source,
-        learners=tuple(names_of(models, known, "learner")),
+        learners=(),
         batch=batch if batch is None or batch < 1 else round(batch),
         n_rows=rows,
-        categorical=_columns_in(categorical),
-        text=texts,
         step_rows=1 if row_by_row else None,
-        task=task,
+        task=task or "classification",
+        parameters=tuple(map(_read_parameter, parameters)),
+        header=header,
+        **columns,
         **more,
     )
+    settings = tell_input(settings, is_asked=task is not None)
+    known = learners_for(settings.task)
+    if models is None:
+        compared = COMPARED[settings.task].split(",")
+        models = ",".join(name for name in compared if known[name].takes_text or not settings.text)
+    settings = replace(settings, learners=tuple(names_of(models, known, "learner")))
+    check_learners(settings)
+    return settings
 
 
-def _columns_in(names: str) -> tuple[str, ...]:
+def tell_input(settings: RunSettings, *, is_asked: bool) -> RunSettings:
+    """Print what the first rows show; return settings that predict a number if the target is one.
+
+    Of standard input, that is told while it is read.
+    """
+    from driftree.evaluate.runs import look_at
+
+    findings = look_at(settings)
+    if findings is None:
+        return settings
+    is_number = findings.target is not None and findings.target.is_continuous
+    if is_number and not is_asked:
+        settings = replace(settings, task="regression")
+    print_findings(replace(findings, task=settings.task), is_guess=is_number and not is_asked)
+    return settings
+
+
+def print_findings(findings: Findings, *, is_guess: bool = False) -> None:
+    """Print what the first rows show."""
+    console, _ = consoles()
+    lines = findings.lines("--{} ".format)
+    if is_guess:
+        lines[0] += " (--task classification takes each for a label)"
+    console.print("\n".join(lines), soft_wrap=True)
+
+
+def _tell_of_stream(findings: Findings, settings: RunSettings) -> None:
+    """Print what the first rows of standard input show, before anything of them is learnt."""
+    print_findings(replace(findings, task=settings.task))
+    target = findings.target
+    is_label = settings.task == "classification"
+    if is_label and target is not None and target.is_continuous and target.low is not None:
+        raise ValueError(
+            f"{findings.source}: the target looks like a number, not like a label: give --task "
+            "regression, or --categorical with its name if each is a label"
+        )
+
+
+def _read_parameter(text: str) -> tuple[str, Any]:
+    """Read name=value; a value that is not a number, a list, true, false or none is text.
+
+    Examples
+    --------
+    >>> _read_parameter("max_nodes=31"), _read_parameter("loss=poisson"), _read_parameter("a=true")
+    (('max_nodes', 31), ('loss', 'poisson'), ('a', True))
+    """
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise ValueError(f"--param must be name=value, such as max_nodes=31, got {text!r}")
+    words = {"true": True, "false": False, "none": None}
+    if value.strip().lower() in words:
+        return name.strip(), words[value.strip().lower()]
+    try:
+        return name.strip(), ast.literal_eval(value.strip())
+    except (ValueError, SyntaxError):
+        return name.strip(), value.strip()
+
+
+def columns_in(names: str) -> tuple[str, ...]:
+    """Return the names in an option, which are separated by commas."""
     return tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
@@ -281,7 +393,8 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
     console, error_console = consoles()
     known = learners_for(settings.task)
     whole, names = folder / "records.csv", settings.learners
-    tasks, costs = [RunTask(settings, whole)], None
+    tell = partial(_tell_of_stream, settings=settings)
+    tasks, costs = [RunTask(settings, whole, tell)], None
     titles = [names[0] if len(names) == 1 else f"{len(names)} learners"]
     if jobs > 1:
         titles = list(names)
@@ -306,6 +419,7 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
                 words = "done" if result.is_complete else "stopped"
                 progress.finish(place, f"{words} after {result.n_rows:,} rows")
     except KeyboardInterrupt:
+        save_model(folder, settings, results.values())
         words = f"Stopped. Results so far are in {folder}"
         if len(names) == 1 and known[names[0]].is_ours:
             words += "; a run that begins with --resume can be resumed"
@@ -323,6 +437,7 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
             f"{settings.source} has no more rows than one batch, which only trains: give more "
             "rows, or a smaller --batch"
         )
+    save_model(folder, settings, results.values())
     conclude(console, settings, folder, records, [results[i] for i in range(len(tasks))])
 
 
@@ -396,12 +511,11 @@ def _conclude_checkpointed(
     from driftree.evaluate.records import without_costs, write_costs
 
     folder = task.records.parent
-    [model] = result.run.learners.values()
-    model.save(folder / "model.dmt")
+    save_model(folder, task.settings, [result.run])
     write_costs(folder / "costs.csv", result.records)
     records = [without_costs(record) for record in result.records]
     conclude(console, task.settings, folder, records, [result.run], result.records)
-    console.print(f"{folder}: model.dmt, costs.csv", soft_wrap=True)
+    console.print(f"{folder}: costs.csv", soft_wrap=True)
 
 
 @contextmanager

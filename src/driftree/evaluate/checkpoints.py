@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from driftree.estimators import CLASSES
 from driftree.learn.storage import (
     ModelFileError,
     bounds,
@@ -28,6 +27,7 @@ from driftree.learn.storage.atomic import TEMPORARY
 from driftree.learn.storage.locks import take_lock
 from driftree.learn.validation import check_keys
 from driftree.learn.words import quoted
+from driftree.stored import CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

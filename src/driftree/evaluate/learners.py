@@ -12,10 +12,13 @@ from driftree.baselines.fimtdd import FIMTDDClassifier
 from driftree.estimators import DynamicModelTreeClassifier
 from driftree.evaluate.choices import LearnerChoice
 from driftree.evaluate.regressors import REGRESSORS
+from driftree.forests import DynamicModelForestClassifier
 from driftree.streams.catalogue import check_name
 from driftree.streams.stream import check_task
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from driftree.evaluate.choices import Categorical
     from driftree.streams.stream import Task
 
@@ -56,6 +59,17 @@ _CHOICES = (
         "Dynamic Model Tree, driftree's own setting",
         lambda categorical, seed: DynamicModelTreeClassifier(categorical=categorical, seed=seed),
         cost=3,
+        is_ours=True,
+        takes_text=True,
+        is_told_of_text_only=True,
+    ),
+    LearnerChoice(
+        "forest",
+        "DMT forest (driftree)",
+        "five Dynamic Model Trees together, driftree's own setting",
+        lambda categorical, seed: DynamicModelForestClassifier(categorical=categorical, seed=seed),
+        cost=15,
+        is_ensemble=True,
         is_ours=True,
         takes_text=True,
         is_told_of_text_only=True,
@@ -174,6 +188,7 @@ def make_learner(
     seed: int = 1,
     of_text: bool = False,
     task: Task = "classification",
+    parameters: Mapping[str, Any] | None = None,
 ) -> Any:
     """Return a new learner.
 
@@ -191,9 +206,13 @@ def make_learner(
         it is not known.
     task : {"classification", "regression"}, default="classification"
         Whether it predicts labels or numbers.
+    parameters : mapping, optional
+        Parameters of one of driftree's own learners that are not the default.
 
     Examples
     --------
+    >>> make_learner("dmt", parameters={"max_nodes": 31})
+    DynamicModelTreeClassifier(max_nodes=31)
     >>> make_learner("dmt-paper")
     DynamicModelTreeClassifier(setting='paper')
     >>> make_learner("dmt", task="regression")
@@ -201,7 +220,7 @@ def make_learner(
     >>> make_learner("hoeffding")
     Traceback (most recent call last):
     ...
-    ValueError: there is no learner 'hoeffding': choose from dmt, dmt-paper, fimtdd, ...
+    ValueError: there is no learner 'hoeffding': choose from dmt, forest, dmt-paper, fimtdd, ...
     """
     known = learners_for(task)
     choice = known[check_name(name, known, "learner")]
@@ -210,7 +229,21 @@ def make_learner(
     learner = choice.make(tuple(categorical) or None, seed)  # type: ignore[arg-type]
     if of_text and choice.is_ours:
         learner.set_params(absent="zero")
+    if parameters:
+        _set_parameters(name, learner, parameters, is_ours=choice.is_ours)
     return learner
+
+
+def _set_parameters(
+    name: str, learner: Any, parameters: Mapping[str, Any], *, is_ours: bool
+) -> None:
+    """Set parameters; raise before anything is learnt if they are wrong."""
+    if not is_ours:
+        raise ValueError(f"{name} has the paper's parameters: only driftree's own take others")
+    for parameter in parameters:
+        check_name(parameter, sorted(learner.get_params()), f"parameter of {name}")
+    learner.set_params(**parameters)
+    learner._read_parameters()
 
 
 def check_takes_text(name: str, task: Task = "classification") -> None:
@@ -222,7 +255,7 @@ def check_takes_text(name: str, task: Task = "classification") -> None:
     Traceback (most recent call last):
     ...
     ValueError: dmt-paper takes no text, whose words are too many features for it: choose from dmt,
-    vfdt-mc, vfdt-nba, ht-ada, efdt, arf3, levbag3, majority, no-change
+    forest, vfdt-mc, vfdt-nba, ht-ada, efdt, arf3, levbag3, majority, no-change
     """
     known = learners_for(task)
     if not known[name].takes_text:

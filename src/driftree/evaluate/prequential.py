@@ -5,7 +5,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
+from os import PathLike
 from typing import TYPE_CHECKING, Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
 
 from driftree.evaluate.faces import RowFace, choose_face
 from driftree.evaluate.grading import new_grader, task_of
@@ -13,6 +17,7 @@ from driftree.evaluate.learners import make_learner
 from driftree.evaluate.records import Record
 from driftree.evaluate.size import measure_memory, measure_size
 from driftree.streams.rows import Rows
+from driftree.streams.stream import Stream, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
 
 def prequential(
     model: Any,
-    stream: Iterable[tuple[Any, Any]],
+    stream: Any,
     *,
     delay: int = 0,
     pretrain: bool = True,
@@ -45,9 +50,10 @@ def prequential(
         One learner or several side by side: a name from `LEARNERS`, an estimator of driftree or of
         scikit-learn with `partial_fit`, or a classifier or regressor of River. They learn where
         they stand.
-    stream : iterable of (X, y)
+    stream : iterable of (X, y), tuple (X, y), or path
         Batches, such as `open_stream` and the generators in `driftree.streams` give. X is an
-        array, a data frame, or a dict of columns.
+        array, a data frame, or a dict of columns. A table with its labels, a path, and whatever
+        else `open_stream` takes are opened by it, in batches of 1,000 rows.
     delay : int, default=0
         Rows after which a label becomes known: row i is learnt as soon as row i + delay has been
         predicted. Labels that are still unknown at the end are not learnt.
@@ -107,11 +113,26 @@ def prequential(
         text=text,
         task=task,
     )
+    batches = _opened(stream, evaluation)
     if checkpointer is not None:
-        yield from _resume(evaluation, stream, checkpointer)
+        yield from _resume(evaluation, batches, checkpointer)
         return
-    for X, y in stream:
+    for X, y in batches:
         yield from evaluation.take(X, y)
+
+
+def _opened(stream: Any, evaluation: Evaluation) -> Iterable[tuple[Any, Any]]:
+    """Return batches; what does not consist of them is opened as a stream."""
+    numbers: Task | None = "regression" if evaluation.task == "regression" else None
+    if isinstance(stream, Stream):
+        if stream.task is None and numbers is not None:
+            return open_stream(stream, batch=stream.batch_rows, task=numbers)
+        return stream
+    is_file = isinstance(stream, (str, PathLike))
+    is_table = isinstance(stream, (tuple, np.ndarray)) or nw.dependencies.is_into_dataframe(stream)
+    if is_file or is_table:
+        return open_stream(stream, task=numbers, text=evaluation.text if is_file else ())
+    return stream  # type: ignore[no-any-return]
 
 
 def _resume(
@@ -177,7 +198,7 @@ class Evaluation:
         self.step_rows = step_rows
         self.classes = None if classes is None else list(classes)
         self.grader = new_grader(self.task, self.classes)
-        self.text = tuple(text)
+        self.text: tuple[Any, ...] = tuple(text)
         self.n_rows = 0
         self.step = 0 if pretrain else 1
         self._faces = {

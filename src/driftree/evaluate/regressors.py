@@ -13,6 +13,7 @@ from river import base, preprocessing, stats
 from driftree.baselines.fimtdd import FIMTDDRegressor
 from driftree.estimators import DynamicModelTreeRegressor
 from driftree.evaluate.choices import LearnerChoice
+from driftree.forests import DynamicModelForestRegressor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable
@@ -177,6 +178,16 @@ _CHOICES = (
         "Dynamic Model Tree, driftree's own setting",
         lambda categorical, seed: DynamicModelTreeRegressor(categorical=categorical, seed=seed),
         cost=3,
+        is_ours=True,
+        takes_text=True,
+    ),
+    LearnerChoice(
+        "forest",
+        "DMT forest (driftree)",
+        "five Dynamic Model Trees together, driftree's own setting",
+        lambda categorical, seed: DynamicModelForestRegressor(categorical=categorical, seed=seed),
+        cost=15,
+        is_ensemble=True,
         is_ours=True,
         takes_text=True,
     ),

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -25,11 +27,14 @@ from driftree.evaluate.resuming import ResumableEvaluation
 from driftree.evaluate.size import measure_memory
 from driftree.learn.storage.atomic import TEMPORARY
 from driftree.streams.catalogue import DATA_SETS, Generated, check_name, hint
+from driftree.streams.csv_columns import ColumnHints
 from driftree.streams.datasets import fetch_data_set, load_data_set
 from driftree.streams.download import digest_of
+from driftree.streams.findings import Findings, InputWarning
 from driftree.streams.rows import Rows
 from driftree.streams.sources import BadRow, BadRows, BadRowsWarning
-from driftree.streams.stream import Stream, is_parquet, open_stream
+from driftree.streams.stream import Stream, open_stream
+from driftree.streams.stream import open_source as open_rows
 from driftree.streams.words import check_text
 
 if TYPE_CHECKING:
@@ -60,8 +65,8 @@ class RunSettings:
     batch : int, float or None
         Rows per batch, or their share. None is 0.1 %, but at least 100 rows; on standard input,
         where that is not known, 1,000.
-    categorical : tuple of str
-        Features whose values are categories although they are numbers.
+    categorical, numeric, time, drop, header
+        As in `open_stream`.
     text : tuple of str
         Features that hold text, whose words are learnt.
     delay, step_rows
@@ -70,6 +75,8 @@ class RunSettings:
         Of the learners that use random numbers.
     task : {"classification", "regression"}
         Whether the target is a label or a number.
+    parameters : tuple of pairs
+        Names and values of the learners' parameters that are not the default.
     """
 
     source: str
@@ -84,6 +91,23 @@ class RunSettings:
     step_rows: int | None = None
     seed: int = 1
     task: Task = "classification"
+    numeric: tuple[str, ...] = ()
+    time: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    header: bool = True
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+
+def look_at(settings: RunSettings) -> Findings | None:
+    """Return what the first rows of a source show; None of standard input, which is read once."""
+    if settings.source == STANDARD_INPUT:
+        return None
+    return _open(settings, UNKNOWN_ROWS_BATCH).findings
+
+
+def check_learners(settings: RunSettings) -> None:
+    """Raise if the learners of a run cannot be made."""
+    _new_evaluation(settings)
 
 
 def open_source(settings: RunSettings) -> Stream:
@@ -111,16 +135,24 @@ def _open_in_batches(settings: RunSettings) -> Stream:
 def _open(settings: RunSettings, batch: float) -> Stream:
     source = settings.source
     if source == STANDARD_INPUT or Path(source).is_file():
-        is_csv = source == STANDARD_INPUT or not is_parquet(Path(source))
-        stream = open_stream(
+        task: Task | None = "regression" if settings.task == "regression" else None
+        hints = ColumnHints(
+            categorical=settings.categorical,
+            numeric=settings.numeric,
+            time=settings.time,
+            text=settings.text,
+            drop=settings.drop,
+            leaves_prose=True,
+        )
+        found = open_rows(
             source,
             target=settings.target,
-            batch=batch,
-            n_rows=settings.n_rows,
+            hints=hints,
             on_bad_row=settings.on_bad_row,
-            categorical=settings.categorical if is_csv else (),
-            task=settings.task,
+            header=settings.header,
+            task=task,
         )
+        stream = Stream(found, batch, settings.n_rows, task)
     elif source in DATA_SETS:
         if settings.target not in (None, "target"):
             raise ValueError(f"{source} is a data set, whose label is known: leave the target out")
@@ -133,7 +165,7 @@ def _open(settings: RunSettings, batch: float) -> Stream:
     else:
         raise ValueError(
             f"there is no file {source!r}, nor a data set of that name{hint(source, DATA_SETS)}: "
-            "give a CSV, CSV.gz or Parquet file, - for CSV on standard input, or one of "
+            "give a CSV, JSON Lines, Parquet or Feather file, - for standard input, or one of "
             f"{', '.join(DATA_SETS)}"
         )
     if stream.feature_names is not None:
@@ -146,9 +178,6 @@ def _check_text(settings: RunSettings, stream: Stream) -> None:
     """Raise, before anything is learnt or written, if the text of a run is none."""
     for name in settings.learners:
         check_takes_text(name, settings.task)
-    both = [name for name in settings.text if name in settings.categorical]
-    if both:
-        raise ValueError(f"{both[0]!r} is named as text and as categorical: it can be one of them")
     if stream.feature_names is None:  # standard input, which can be read once
         return
     check_text(settings.text, stream.feature_names, stream.name)
@@ -178,6 +207,8 @@ class RunResult(NamedTuple):
         Names to learners, as they are at the end.
     memory : dict
         Names to the bytes that they hold.
+    findings : Findings or None
+        What the first rows showed.
     """
 
     is_complete: bool
@@ -187,6 +218,7 @@ class RunResult(NamedTuple):
     bad_rows: list[BadRow]
     learners: dict[str, Any]
     memory: dict[str, int | None]
+    findings: Findings | None = None
 
 
 class RunTask(NamedTuple):
@@ -198,10 +230,13 @@ class RunTask(NamedTuple):
         What to run.
     records : path
         A .csv or .jsonl file for the records.
+    tell : callable, optional
+        Called with what the first rows show, if that was not known beforehand.
     """
 
     settings: RunSettings
     records: Path
+    tell: Callable[[Findings], None] | None = None
 
 
 def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> RunResult:
@@ -217,12 +252,19 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
         Asked after every batch.
     """
     stream = open_source(task.settings)
+    _check_rows(stream)
     evaluation = _new_evaluation(task.settings)
+    is_told = stream.findings is not None
     recent: dict[str, deque[float]] = {name: deque(maxlen=20) for name in evaluation.learners}
     is_complete = True
-    with RecordFile(task.records) as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore", BadRowsWarning)  # they are in the result
-        for X, y in stream.batches():
+    with warnings.catch_warnings(), ExitStack() as stack:
+        _keep_for_result()
+        batches = stream.batches()
+        first = list(islice(batches, 1))
+        if task.tell is not None and stream.findings is not None and not is_told:
+            task.tell(stream.findings)  # which may refuse them, and then nothing is written
+        file = stack.enter_context(RecordFile(task.records))
+        for X, y in chain(first, batches):
             for record in evaluation.take(X, y):
                 file.write(record)
                 recent[record.learner].append(main_score(record))
@@ -231,6 +273,21 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
                 is_complete = False
                 break
     return _result(evaluation, stream, stream.bad_rows, is_complete=is_complete)
+
+
+def _check_rows(stream: Stream) -> None:
+    """Raise before anything is learnt if there are too few rows."""
+    if stream.n_rows is not None and stream.n_rows <= stream.batch_rows:
+        raise ValueError(
+            f"{stream.name} has {stream.n_rows:,} rows, no more than one batch, which only trains: "
+            f"give more rows, or a smaller --batch than {stream.batch_rows:,}"
+        )
+
+
+def _keep_for_result() -> None:
+    """Let warnings be silent about what the result says."""
+    for kind in (BadRowsWarning, InputWarning):
+        warnings.simplefilter("ignore", kind)
 
 
 def _result(
@@ -244,6 +301,7 @@ def _result(
         bad_rows=bad_rows.first,
         learners=evaluation.learners,
         memory={name: measure_memory(model) for name, model in evaluation.learners.items()},
+        findings=stream.findings,
     )
 
 
@@ -256,6 +314,7 @@ def _new_evaluation(settings: RunSettings) -> Evaluation:
             seed=settings.seed,
             of_text=bool(settings.text),
             task=settings.task,
+            parameters=dict(settings.parameters),
         )
         for name in settings.learners
     }
@@ -366,13 +425,14 @@ def run_with_checkpoints(
     """
     check_resumable(task.settings)
     stream = open_source(task.settings)
+    _check_rows(stream)
     evaluation = _new_evaluation(task.settings)
     resumable = ResumableEvaluation(evaluation, task.checkpointer, _facts(task, stream))
     for path in task.records.parent.glob(TEMPORARY):  # of a model file that was being written
         path.unlink(missing_ok=True)
     is_complete = bool(resumable.noted and resumable.noted["is_complete"])
     with RecordFile(task.records) as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore", BadRowsWarning)  # they are in the result
+        _keep_for_result()
         for record in resumable.records:
             file.write(without_costs(record))
         if not is_complete:
@@ -411,8 +471,9 @@ def _facts(task: CheckpointedTask, stream: Stream) -> dict[str, Any]:
     """Return what must not change between two starts of a run."""
     settings = task.settings
     facts = {**asdict(settings), "batch_rows": stream.batch_rows}
-    if settings.task == "classification":  # as before there was another
-        del facts["task"]
+    for name in ("task", "numeric", "time", "drop", "header", "parameters"):
+        if facts[name] == getattr(RunSettings, name):  # as before there was a choice
+            del facts[name]
     path = Path(settings.source)
     if not path.is_file():  # a data set
         if isinstance(DATA_SETS[settings.source].origin, Generated):

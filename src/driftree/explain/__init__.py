@@ -12,6 +12,10 @@ from driftree.explain.describe import LeafModel as LeafModel
 from driftree.explain.explanation import Explanation as Explanation
 from driftree.explain.explanation import Explanations as Explanations
 from driftree.explain.explanation import LeafFacts as LeafFacts
+from driftree.explain.forest import BestTree as BestTree
+from driftree.explain.forest import ForestExplanation as ForestExplanation
+from driftree.explain.forest import ForestExplanations as ForestExplanations
+from driftree.explain.forest import TreePart as TreePart
 from driftree.explain.importance import Importance as Importance
 from driftree.explain.losses import LossCourse as LossCourse
 from driftree.explain.losses import LossRise as LossRise
@@ -34,6 +38,8 @@ from driftree.learn.events import Condition as Condition
 from driftree.learn.events import Curve as Curve
 from driftree.learn.events import Event as Event
 from driftree.learn.events import LinkChange as LinkChange
+from driftree.learn.events import MemberEvent as MemberEvent
+from driftree.learn.events import MemberReplaced as MemberReplaced
 from driftree.learn.events import MemoryChange as MemoryChange
 from driftree.learn.events import ModelChange as ModelChange
 from driftree.learn.events import Prune as Prune
@@ -42,5 +48,6 @@ from driftree.learn.events import RunnerUp as RunnerUp
 from driftree.learn.events import Split as Split
 from driftree.learn.events import Spot as Spot
 from driftree.learn.events import Unbend as Unbend
+from driftree.learn.forest import Look as Look
 from driftree.learn.history import Structure as Structure
 from driftree.learn.units import Unit as Unit

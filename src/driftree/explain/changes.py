@@ -29,6 +29,8 @@ from driftree.learn.events import (
 from driftree.learn.model_trials import curves_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from driftree.explain.readable import Readable
     from driftree.learn.events import Condition, Event
     from driftree.learn.history import History, Sample, Structure
@@ -102,11 +104,16 @@ class Diff:
 
 def history(model: Readable, library: str | None = None) -> Any:
     """Return the log of changes as a data frame: see `Readable.history`."""
-    events = history_of(inside(model)[0]).events
+    return to_frame(history_of(inside(model)[0]).events, library)
+
+
+def to_frame(events: Iterable[Event], library: str | None, **more: list[int]) -> Any:
+    """Return events as a data frame; `more` are columns of whole numbers, in front or instead."""
     rows = [_figures(event) for event in events]
-    columns = {name: [row[name] for row in rows] for name in SCHEMA}
+    schema = {**dict.fromkeys(more, nw.Int64()), **SCHEMA}
+    columns = {name: more.get(name) or [row[name] for row in rows] for name in schema}
     backend = _choose_library(library)
-    frame = nw.from_dict(columns, schema=nw.Schema(SCHEMA), backend=backend).to_native()
+    frame = nw.from_dict(columns, schema=nw.Schema(schema), backend=backend).to_native()
     if backend == "pandas":  # before its version 3 it makes a text of None
         for name in ("condition", "old_condition", "runner_up", "curves"):
             frame[name] = frame[name].where([text is not None for text in columns[name]], None)

@@ -390,7 +390,8 @@ def typical_error(tree: Tree, node: int) -> float | None:
         return None
     spread = engine.spread(int(engine.model[node]))
     if tree.target.unit.has_log_link:  # counts vary with their size
-        spread *= (mean_prediction(tree, tree.encoder, node) or 0.0) / engine.target_scale
+        size = (mean_prediction(tree, tree.encoder, node) or 0.0) / engine.target_scale
+        spread *= size**engine.variance_power
     return math.sqrt(spread)
 
 

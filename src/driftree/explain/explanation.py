@@ -117,6 +117,11 @@ class Explanation:
     def __str__(self) -> str:
         return in_words(self)
 
+    def _repr_html_(self) -> str:
+        from driftree.explain.markup import explanation_html  # it imports what describes trees
+
+        return explanation_html(self)
+
     def to_shap(self, label: Hashable = None) -> Any:
         """Return a `shap.Explanation` of one row, for shap's plots (``driftree[shap]``).
 

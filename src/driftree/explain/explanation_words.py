@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from driftree.explain.text import (
     label_texts,
@@ -25,41 +25,69 @@ SIDES = ("for     ", "against ", "weaker  ")
 NOT_KNOWN = "Certainty: not known; only models of our setting without sparse features measure it."
 
 
+class Entry(NamedTuple):
+    """What a feature adds."""
+
+    side: str
+    """For the prediction or against it; of a number nothing."""
+    number: str
+    words: str
+    value: float
+
+
+class Told(NamedTuple):
+    """An explanation: lines, what each feature adds, more lines."""
+
+    head: list[str]
+    entries: list[Entry]
+    tail: list[str]
+
+
 def in_words(why: Explanation) -> str:
     """Return the lines: prediction, rule, what speaks for and against it, certainty."""
-    lines = _about_labels(why) if why.unit is None else _about_number(why, why.unit)
+    head, entries, tail = tell(why)
+    width = max((len(entry.number) for entry in entries), default=0)
+    ledger = [f"    {own.side}{own.number:>{width}}  {own.words}" for own in entries]
+    return "\n".join([*head, *ledger, *tail])
+
+
+def tell(why: Explanation) -> Told:
+    """Return what there is to say, in parts."""
+    told = _about_labels(why) if why.unit is None else _about_number(why, why.unit)
     if why.unknown:
         absent = [name for name, value in why.row.items() if value is None]
-        lines.append(say_unknown(why.unknown, absent))
-    return "\n".join(lines)
+        told.tail.append(say_unknown(why.unknown, absent))
+    return told
 
 
-def _about_labels(why: Explanation) -> list[str]:
+def _about_labels(why: Explanation) -> Told:
     ranked = sorted(why.probabilities, key=lambda label: -why.probabilities[label])
     ranked.remove(why.prediction)
     names = label_texts(why.probabilities)
-    lines = [_headline(why, ranked, names), _rule(why)]
+    head = [_headline(why, ranked, names), _rule(why)]
     if not ranked:
-        return [*lines, "No other label was seen so far."]
-    lines += _for_and_against(why, ranked[0], names)
-    return [*lines, *_certainty(why, names[why.prediction])]
+        return Told(head, [], ["No other label was seen so far."])
+    title, entries, tail = _for_and_against(why, ranked[0], names)
+    return Told([*head, title], entries, [*tail, *_certainty(why, names[why.prediction])])
 
 
-def _about_number(why: Explanation, unit: Unit) -> list[str]:
-    """Return the lines of a number, all with the same decimals."""
+def _about_number(why: Explanation, unit: Unit) -> Told:
+    """Return what there is to say of a number, all with the same decimals."""
     assert isinstance(why.prediction, float)
     assert isinstance(why.intercept, float)
     error = "" if why.error is None else f", with an error of about {write_number(why.error, unit)}"
     what = "the logarithm of the number" if unit.has_log_link else "the number"
     total = why.intercept + sum(why.contributions.values())
-    return [
+    head = [
         f"Prediction: {write_number(why.prediction, unit)}{error}",
         _rule(why),
         f"What makes {what}, compared with an average row:",
-        *_ledger(why.contributions, why.row, lambda value: _signed(value, unit)),
+    ]
+    tail = [
         f"    An average row has {_read(why.intercept, unit)}, this one {_read(total, unit)}.",
         *_certainty_of_number(why, unit),
     ]
+    return Told(head, _ledger(why.contributions, why.row, lambda value: _signed(value, unit)), tail)
 
 
 def _read(value: float, unit: Unit) -> str:
@@ -95,24 +123,25 @@ def _rule(why: Explanation) -> str:
     return f"Rule: {join_path(why.path) or 'all rows'} ({', '.join(facts)})"
 
 
-def _for_and_against(why: Explanation, second: Hashable, names: dict[Hashable, str]) -> list[str]:
+def _for_and_against(
+    why: Explanation, second: Hashable, names: dict[Hashable, str]
+) -> tuple[str, list[Entry], list[str]]:
     """Return a ledger of the log-odds of the prediction over the next most probable label."""
     intercept, contributions = _over(why, second)
     noise = " without noise" if any(why.floor) else ""
     of = f"Log-odds{noise} of {names[why.prediction]} over {names[second]}"
-    lines = [f"{of}, compared with an average row:"]
-    lines += _ledger(contributions, why.row, lambda value: f"{value:+8.2f}", sides=SIDES)
+    entries = _ledger(contributions, why.row, lambda value: f"{value:+8.2f}", sides=SIDES)
     total = intercept + sum(contributions.values())
-    lines.append(f"    An average row has {intercept:+.2f}, this one {total:+.2f}.")
+    tail = [f"    An average row has {intercept:+.2f}, this one {total:+.2f}."]
     if why.label == second:
-        lines.append(f"    (`.contributions` are about {names[second]}: their signs are opposite.)")
+        tail.append(f"    (`.contributions` are about {names[second]}: their signs are opposite.)")
     if noise:
         without = percent(why.probabilities_without_floor[why.prediction])
-        lines.append(
+        tail.append(
             f"Noise: {say_noise(why.floor)}. Log-odds of {total:+.2f} are {without} without noise, "
             f"{percent(why.probabilities[why.prediction])} with it."
         )
-    return lines
+    return f"{of}, compared with an average row:", entries, tail
 
 
 def _ledger(
@@ -120,8 +149,8 @@ def _ledger(
     row: dict[str, object],
     write: Callable[[float], str],
     sides: tuple[str, str, str] = ("", "", ""),
-) -> list[str]:
-    """Return a line per feature that adds something, the strongest first, and the rest in one.
+) -> list[Entry]:
+    """Return an entry per feature that adds something, the strongest first, and the rest in one.
 
     `sides` are the words before what is above 0, below 0, and weaker.
     """
@@ -131,14 +160,13 @@ def _ledger(
     )
     shown, rest = strongest[:MOST_SHOWN], strongest[MOST_SHOWN:]
     entries = [
-        (sides[value < 0], write(value), f"{one_line(name)} {_value(row[name])}")
+        Entry(sides[value < 0], write(value), f"{one_line(name)} {_value(row[name])}", value)
         for name, value in shown
     ]
     if rest:
-        total = write(sum(value for _, value in rest))
-        entries.append((sides[2], total, f"{len(rest)} more, together"))
-    width = max((len(number) for _, number, _ in entries), default=0)
-    return [f"    {side}{number:>{width}}  {words}" for side, number, words in entries]
+        total = sum(value for _, value in rest)
+        entries.append(Entry(sides[2], write(total), f"{len(rest)} more, together", total))
+    return entries
 
 
 def _over(why: Explanation, second: Hashable) -> tuple[float, dict[str, float]]:

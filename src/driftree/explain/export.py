@@ -74,7 +74,8 @@ from driftree.explain.text import (
     write_number,
 )
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.curves import LIMIT, input_limit
+from driftree.learn.curves import LIMIT
+from driftree.learn.events import MemberEvent, MemberReplaced
 from driftree.learn.units import unit_of
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from driftree.explain.readable import Readable
     from driftree.explain.rules import Rule
     from driftree.learn.encoding import Encoder
+    from driftree.learn.events import Event
     from driftree.learn.tree import Tree
 
 VERSION = 2  # of the schema of `to_dict`
@@ -194,7 +196,7 @@ def _scale_data(tree: Tree, encoder: Encoder, j: int) -> dict[str, Any]:
     engine, levels = tree.engine, encoder.levels[j]
     shift, factor = float(engine.scale_shift[j]), float(engine.scale_factor[j])
     is_clipped = tree.parameters.setting != "paper" and not engine.scale_is_indicator[j]
-    reach = input_limit(engine) / factor if is_clipped and factor > 0 else None
+    reach = float(engine.scale_limit[j]) / factor if is_clipped and factor > 0 else None
     return {
         "if_missing": shift if math.isnan(engine.absent[j]) else float(engine.absent[j]),
         "low": None if reach is None else shift - reach,
@@ -316,6 +318,39 @@ def _to_json(value: object) -> Any:
     """Return a label or level as JSON has it: what JSON has no type for becomes text."""
     is_plain = value is None or type(value) in (bool, int, str)
     return value if is_plain or (type(value) is float and math.isfinite(value)) else str(value)
+
+
+def tell_event(event: Event | MemberEvent | MemberReplaced) -> dict[str, Any]:
+    """Return a change of the tree, or of one of a forest, and its reason, for JSON."""
+    if isinstance(event, MemberReplaced):
+        told = {"kind": event.kind, "n_rows": event.n_rows, "member": event.member}
+        return told | {"why": str(event)}
+    if isinstance(event, MemberEvent):
+        own = {"n_rows": event.n_rows, "member": event.member, "why": str(event)}
+        return tell_event(event.event) | own
+    condition, old = getattr(event, "condition", None), getattr(event, "old_condition", None)
+    return {
+        "kind": event.kind,
+        "step": int(event.step),
+        "n_rows": int(event.n_rows),
+        "node": int(event.node),
+        "path": [str(one) for one in event.path],
+        "condition": None if condition is None else str(condition),
+        "old_condition": None if old is None else str(old),
+        "gain": finite(event.gain),
+        "threshold": finite(event.threshold),
+        "loss_before": finite(event.loss_before),
+        "loss_after": finite(event.loss_after),
+        "rows": finite(event.rows),
+        "n_removed": event.n_removed,
+        "curves": [str(curve) for curve in getattr(event, "curves", ())],
+        "why": str(event),
+    }
+
+
+def finite(number: float) -> float | None:
+    """Return a number, None for NaN and infinity, which JSON does not have."""
+    return float(number) if math.isfinite(number) else None
 
 
 # ---------------------------------------------------------------------- DOT

@@ -66,7 +66,11 @@ class Importance(NamedTuple):
 
 def feature_importance(model: Readable) -> dict[str, Importance]:
     """Return what each feature contributes: see `Readable.feature_importance`."""
-    tree, encoder = inside(model)
+    return importance_of(*inside(model))
+
+
+def importance_of(tree: Tree, encoder: Encoder) -> dict[str, Importance]:
+    """Return what each feature contributes to one tree, strongest first."""
     earned, weight = earned_by_feature(tree), _weight_by_feature(tree, encoder)
     names = encoder.display_names
     if encoder.sparse is not None:
@@ -74,9 +78,16 @@ def feature_importance(model: Readable) -> dict[str, Importance]:
         weight = np.append(weight + by_place, sparse)
         earned = np.append(earned, np.zeros(len(ids)))
         names = [*names, *sparse_texts(encoder, ids)]
+    found = map(Importance, earned.tolist(), weight.tolist())
+    return sort_importance(dict(zip(names, found, strict=True)))
+
+
+def sort_importance(found: dict[str, Importance]) -> dict[str, Importance]:
+    """Put the strongest first: by the sum of the shares of all that is earned and all weight."""
+    earned, weight = np.array([*found.values()]).reshape(-1, 2).T
     strength = _share_of_all(np.maximum(earned, 0.0)) + _share_of_all(weight)
-    order = np.argsort(-strength, kind="stable").tolist()
-    return {names[j]: Importance(float(earned[j]), float(weight[j])) for j in order}
+    names = list(found)
+    return {names[j]: found[names[j]] for j in np.argsort(-strength, kind="stable").tolist()}
 
 
 def earned_by_feature(tree: Tree) -> NDArray[np.float64]:

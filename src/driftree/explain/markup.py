@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from driftree.explain.describe import class_shares, inside, row_shares
+from driftree.explain.explanation_words import tell
 from driftree.explain.rules import most_probable, rules
 from driftree.explain.sparse import say_forgotten
 from driftree.explain.text import (
@@ -24,6 +25,7 @@ from driftree.explain.text import (
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from driftree.explain.explanation import Explanation
     from driftree.explain.readable import Readable
     from driftree.explain.rules import Rule
     from driftree.learn.tree import Tree
@@ -50,6 +52,13 @@ STYLE = """
   border-radius: 2px; overflow: hidden; vertical-align: -1px; }
 .driftree-tree .rest { flex: 1; background: color-mix(in srgb, currentColor 12%, transparent); }
 .driftree-tree .key { display: inline-block; margin-right: 0.9em; }
+.driftree-tree table { font: inherit; color: inherit; margin: 2px 0; }
+.driftree-tree td { padding: 0 0.8em 0 0; text-align: left; background: none; border: 0; }
+.driftree-tree .number { text-align: right; font-variant-numeric: tabular-nums; }
+.driftree-tree .sides { display: flex; width: 160px; height: 0.75em; }
+.driftree-tree .sides span { flex: 1; display: flex; }
+.driftree-tree .sides .below { justify-content: flex-end;
+  border-right: 1px solid color-mix(in srgb, currentColor 40%, transparent); }
 .driftree-tree .key i { display: inline-block; width: 0.75em; height: 0.75em; margin-right: 0.3em;
   border-radius: 2px; vertical-align: -1px; }
 """
@@ -106,6 +115,44 @@ def tree_html(model: Readable) -> str:
 def notebook_html(model: Readable, parameters: str) -> str:
     """Return the tree above scikit-learn's view of the parameters; only that before learning."""
     return parameters if model._tree is None else f"{tree_html(model)}\n{parameters}"
+
+
+def explanation_html(why: Explanation) -> str:
+    """Return an explanation as a fragment of HTML: its words, with a bar for each contribution.
+
+    Parameters
+    ----------
+    why : Explanation
+        What `explain_one` returns.
+
+    Returns
+    -------
+    str
+        What a notebook shows for it.
+    """
+    head, entries, tail = tell(why)
+    most = max((abs(entry.value) for entry in entries), default=1.0)
+    rows = "".join(
+        f'<tr><td>{_text(entry.words, 60)}</td><td class="number">{entry.number.strip()}</td>'
+        f"<td>{_sides(entry.value / most)}</td></tr>"
+        for entry in entries
+    )
+    first, *others = (html.escape(line.strip()) for line in head)
+    lines = "".join(f"<div>{line}</div>" for line in others)
+    rest = "".join(f"<div><small>{html.escape(line.strip())}</small></div>" for line in tail)
+    return (
+        f'<div class="driftree-tree"><style>{STYLE}</style>'
+        f"<div><b>{first}</b></div>{lines}<table>{rows}</table>{rest}</div>"
+    )
+
+
+def _sides(part: float) -> str:
+    """Return a bar to the left or right of the middle."""
+    bars = ["", ""]
+    bars[part > 0] = (
+        f'<i style="width:{abs(part):.1%};background:{COLOURS[0 if part > 0 else 5]}"></i>'
+    )
+    return f'<div class="sides"><span class="below">{bars[0]}</span><span>{bars[1]}</span></div>'
 
 
 @dataclass

@@ -12,6 +12,8 @@ from typing import Any, Self, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from driftree.learn.losses import Loss
+
 _Doubles: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
 _Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
 _Ids: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int32]]
@@ -139,6 +141,10 @@ class _RowFace:
         """Return the most probable label of a dict, or NotImplemented if Python must read it."""
     def probabilities(self, x: object, /) -> dict[Any, float] | None:
         """Return the probability of each label of a dict, or None if Python must read it."""
+    def read_row(self, x: object, /, *, learning: bool) -> _Matrix | None:
+        """Return a dict as a row of numbers, or None if Python must read it."""
+    def read_target(self, y: object, /) -> float | None:
+        """Return the code of a known label, or the number; None if Python must read it."""
     def codes(self, labels: NDArray[np.int64]) -> _Ids | None:
         """Return the codes of whole numbers, or None if Python must read them."""
 
@@ -188,7 +194,9 @@ class Lock:
 
     def __init__(self) -> None: ...
     def hold(self) -> Turn:
-        """Return a block in which no other thread holds it."""
+        """Return a block in which no other thread holds or shares it."""
+    def share(self) -> Turn:
+        """Return a block in which no thread holds it; several may share it."""
 
 class _TreeEngine:
     """What all engines offer to the faces. Only type checkers know this class.
@@ -310,6 +318,9 @@ class _TreeEngine:
     @property
     def scale_factor(self) -> _Doubles:
         """Inputs are (x - shift) * factor: the factor."""
+    @property
+    def scale_limit(self) -> _Doubles:
+        """Inputs are at most so far from 0."""
     @property
     def absent(self) -> _Doubles:
         """What each feature is in a row that does not say: NaN, or 0."""
@@ -453,6 +464,8 @@ class _ModelTreeEngine(_TreeEngine):
         self, node: int, X: NDArray[np.float64], sparse: SparseRows | None = None
     ) -> _Matrix:
         """Return the inputs of rows for the model of a node, [rows, columns and then bends]."""
+    def effects(self, node: int) -> _Matrix:
+        """Return the weights of a node's model, [outputs, columns]; of curves, largest moves."""
     def split(self, node: int, place: int) -> None:
         """Give a node two children by one of its candidates, in place of what it had."""
     def prune(self, node: int) -> None:
@@ -496,6 +509,9 @@ class _ModelTreeEngine(_TreeEngine):
     @property
     def has_log_link(self) -> bool:
         """Whether the models predict the logarithm of the number."""
+    @property
+    def variance_power(self) -> float:
+        """With a log link: the power of the mean that variances grow with; 1 for counts."""
     has_level: bool
     """Whether the first features are the recent level of the target; set by Python."""
     @property
@@ -507,6 +523,9 @@ class _ModelTreeEngine(_TreeEngine):
     @property
     def reaches(self) -> _Doubles:
         """How many roots of the spread an interval must reach, for each of REACH_LEVELS."""
+    @property
+    def offsets(self) -> _Doubles:
+        """What is added to each quantile, in the models' unit; of other losses there are none."""
     def numbers(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
         """Return the predicted numbers, [rows, outputs]."""
     def intervals(
@@ -581,6 +600,7 @@ class MeasuredEngine(_ModelTreeEngine):
         spread_least: float = 1e-8,
         input_limit: float = 1.5,
         quantiles: Sequence[float] = (),
+        asked: Loss | None = None,
     ) -> None:
         """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
     def accumulate(
@@ -788,6 +808,9 @@ class FimtddEngine(_TreeEngine):
     def has_log_link(self) -> bool:
         """Whether predictors are logarithms: never."""
     @property
+    def target_shift(self) -> float:
+        """The models learn (y - shift) / scale."""
+    @property
     def target_scale(self) -> float:
         """What reductions of the deviation are in units of: the deviation of the target."""
     def best_splits(self, leaf: int) -> list[tuple[float, int, float, bool, bool]]:
@@ -812,3 +835,78 @@ class FimtddEngine(_TreeEngine):
     @property
     def least_sum(self) -> _Doubles:
         """Page-Hinkley at inner nodes: the least that this sum has been."""
+
+# ---------------------------------------------------------------------- forests
+@final
+class Stack:
+    """Adds up what the members of a forest say, with weights that follow the loss.
+
+    Labels: the members' log-odds, centred over the labels. Numbers: a mean whose shares sum to one.
+    """
+
+    def __init__(
+        self,
+        n_members: int,
+        *,
+        window: float,
+        prior: float,
+        most_step: float,
+        mixed: float,
+        clear: float,
+    ) -> None:
+        """Start with equal weights; `constants.StackConstants` explains the numbers."""
+    def log_odds(self, members: list[NDArray[np.float64]]) -> _Matrix:
+        """Return the log-odds of all together, of the members' probabilities [rows, classes]."""
+    def probabilities(self, members: list[NDArray[np.float64]]) -> _Matrix:
+        """Return the probabilities of all together."""
+    def links(self, probabilities: NDArray[np.float64]) -> _Matrix:
+        """Return one member's log-odds, centred: what its weight is for."""
+    def learn_labels(
+        self,
+        members: list[NDArray[np.float64]],
+        codes: NDArray[np.float64],
+        weights: NDArray[np.float64],
+    ) -> None:
+        """Take a step with what the members said of rows before they learnt them."""
+    def learn_numbers(
+        self,
+        members: list[NDArray[np.float64]],
+        targets: NDArray[np.float64],
+        weights: NDArray[np.float64],
+    ) -> None:
+        """Do the same with numbers, [rows, 1]."""
+    def restart(self, member: int) -> None:
+        """Forget a member, whose place a new one takes."""
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return a copy of the state by name."""
+    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Take over a state, if it is sound."""
+    @property
+    def weights(self) -> _Doubles:
+        """What each member's log-odds count."""
+    @property
+    def shares(self) -> _Doubles:
+        """What each member's number counts; the sum is one."""
+    @property
+    def losses(self) -> _Doubles:
+        """Loss of each member over the last rows, faded, and of all together."""
+    @property
+    def agreement(self) -> _Doubles:
+        """Rows, faded, in which each member said what all together did."""
+    @property
+    def rows(self) -> float:
+        """Rows behind both, faded."""
+
+def with_pairs(
+    X: NDArray[np.float64],
+    sources: NDArray[np.int32],
+    ends: NDArray[np.int32],
+    slopes: NDArray[np.float64],
+    scale: NDArray[np.float64],
+) -> _Matrix:
+    """Return rows with hinges of pairs of features as columns.
+
+    Column c is feature sources[c], or where that is negative the hinge -1 - sources[c]: 0, or more
+    if a z_p + b z_q + c is. `ends` has p and q, `slopes` a, b and c of each hinge; `scale` shift
+    and factor of each feature. z is (x - shift) * factor, from -3 to 3; of a missing value 0.
+    """

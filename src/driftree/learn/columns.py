@@ -92,6 +92,19 @@ class Batch(NamedTuple):
         return self.matrix, self.sparse
 
 
+def count_levels(engine: _TreeEngine) -> int:
+    """Return how many features are the recent level of the target: the first ones."""
+    return len(LEVEL_NAMES) if getattr(engine, "has_level", False) else 0
+
+
+def start_matrix(engine: _TreeEngine, n_rows: int, *, learning: bool) -> NDArray[np.float64]:
+    """Return rows that hold nothing yet but the level, where that is not too old to learn with."""
+    matrix = np.tile(engine.absent, (n_rows, 1))
+    if learning and n_rows > MOST_LEVEL_ROWS:
+        matrix[:, : count_levels(engine)] = math.nan
+    return matrix
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnReader:
     """Reads columns with the vocabulary and for the engine of a model.
@@ -173,9 +186,7 @@ class ColumnReader:
 
     def _read_columns(self, columns: Sequence[Column], n_rows: int) -> Batch:
         names = self.known.names
-        matrix, news = np.tile(self.engine.absent, (n_rows, 1)), News()
-        if self.learning and n_rows > MOST_LEVEL_ROWS:
-            matrix[:, : self._n_levels] = math.nan
+        matrix, news = start_matrix(self.engine, n_rows, learning=self.learning), News()
         fresh: list[NDArray[np.float64]] = []
         for column in columns:
             j = names.get(column.name)
@@ -244,16 +255,11 @@ class ColumnReader:
             news.shared.append(j)
         return np.fromiter(map(lookup.__getitem__, cells), np.float64, len(cells))
 
-    @property
-    def _n_levels(self) -> int:
-        """How many features are the recent level of the target: the first ones."""
-        return len(LEVEL_NAMES) if getattr(self.engine, "has_level", False) else 0
-
     def _find_missing(self, matrix: NDArray[np.float64], news: News) -> None:
         if not self.learning:
             return
         missing_column = self.engine.missing_column
-        first = self._n_levels
+        first = count_levels(self.engine)
         for j in first + np.flatnonzero(np.isnan(matrix[:, first:]).any(axis=0)):
             if j >= len(missing_column) or missing_column[j] < 0:
                 news.missing.append(int(j))

@@ -179,9 +179,52 @@ def _for_numbers(constants: MeasuredConstants) -> MeasuredConstants:
         step=0.1,
         variance=4,
         input_limit=3,
+        restless_share=0.1,
+        young_rows=2000,
     )
 
 
 MEASURED_NUMBERS = _for_numbers(MEASURED)
 STRAIGHT_NUMBERS = _for_numbers(STRAIGHT)
 PAPER = PaperConstants()
+
+
+@dataclass(frozen=True, slots=True)
+class ForestConstants:
+    """A forest. Rows are those of the stream."""
+
+    # Hinges of pairs, which all trees but the first have as further inputs
+    pairs_per_feature: int = 4
+    """Hinges of a tree per number among the features,"""
+    most_pairs: int = 40
+    """and at most."""
+    scale_rows: int = 32
+    """Rows after which the numbers are first scaled for them; then whenever there are twice as
+    many."""
+
+    # What the trees say together
+    window: float = 2000
+    """Rows that the weights of the trees remember."""
+    prior: float = 100
+    """Rows, about, that equal weights are worth."""
+    most_step: float = 0.2
+    """Of a weight, in a step."""
+    mixed: float = 1e-4
+    """Share of the uniform distribution in what a tree says: none may veto all others."""
+    clear: float = 3
+    """Typical errors of a number beyond which a larger one tells no more."""
+
+    # Looking at the trees
+    look_rows: int = 1000
+    """Rows between two looks,"""
+    most_looks: int = 200
+    """of which so many are remembered; then every other one."""
+    youth_rows: int = 5000
+    """Rows after which a tree must be of use."""
+
+    # Threads
+    parallel_cells: int = 4000
+    """Inputs of a step from which on threads are worth their while."""
+
+
+FOREST = ForestConstants()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -69,7 +67,6 @@ def node_curves(engine: MeasuredEngine | PaperEngine, node: int) -> dict[int, No
     bent = curves_of(bends)
     limits = _limits(engine, bent)
     knots = {j: sorted({*own, *limits[j]}) for j, own in bent.items()}
-    # All knots of all features at once: the samples of a history ask for every leaf.
     rows = np.full((sum(map(len, knots.values())), engine.n_features), np.nan)
     rows[range(len(rows)), [j for j in knots for _ in knots[j]]] = np.concatenate([*knots.values()])
     inputs = engine.inputs_at(node, rows)
@@ -129,49 +126,4 @@ def node_effects(engine: MeasuredEngine | PaperEngine, node: int) -> NDArray[np.
     deviations. Of a curve it is the most that they gain or lose when it grows by up to that, in the
     part that counts.
     """
-    effects = engine.weights(node)[:, : engine.n_columns] * unit_of(engine).factor
-    factors, columns = engine.scale_factor.tolist(), engine.value_column.tolist()
-    for j, curve in node_curves(engine, node).items():
-        inner, knots = curve.inner_knots.tolist(), curve.knots.tolist()
-        width = 1 / factors[j] if factors[j] > 0 else math.inf  # 0: no float holds its deviation
-        for k, values in enumerate(curve.values.tolist()):
-            heights = [height_at(knot, knots, values) for knot in inner]
-            effects[k, columns[j]] = largest_move(inner, heights, width)
-    return effects
-
-
-def height_at(place: float, knots: list[float], values: list[float]) -> float:
-    """Return the value of a curve between two knots, or the nearest.
-
-    Examples
-    --------
-    >>> height_at(2.0, [0.0, 1.0, 3.0], [0.0, 1.0, -3.0])
-    -1.0
-    """
-    i = bisect(knots, place)
-    if i == 0 or i == len(knots):
-        return values[max(0, i - 1)]
-    share = (place - knots[i - 1]) / (knots[i] - knots[i - 1])
-    return values[i - 1] + share * (values[i] - values[i - 1])
-
-
-def largest_move(knots: list[float], values: list[float], width: float) -> float:
-    """Return the most that a curve rises or falls (below 0) within so much of its feature.
-
-    Few numbers, and every leaf of every sample has them: lists are quicker than arrays here.
-
-    Examples
-    --------
-    >>> largest_move([0.0, 1.0, 3.0], [0.0, 1.0, -3.0], 1.5)
-    -3.0
-    """
-    moves = [0.0]
-    least, most = knots[0], knots[-1]
-    for i, (knot, value) in enumerate(zip(knots, values, strict=True)):  # one end is at a knot
-        end = bisect(knots, knot + width * (1 + 1e-9))
-        moves += [height - value for height in values[i:end]]
-        if knot + width < most:
-            moves.append(height_at(knot + width, knots, values) - value)
-        if knot - width > least:
-            moves.append(value - height_at(knot - width, knots, values))
-    return max(moves, key=abs)
+    return engine.effects(node) * unit_of(engine).factor

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, all_finite
-from driftree.learn.columns import LEVEL_NAMES, LOG_LEVEL_NAMES, ColumnReader
+from driftree.learn.columns import (
+    LEVEL_NAMES,
+    LOG_LEVEL_NAMES,
+    ColumnReader,
+    count_levels,
+    start_matrix,
+)
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
 from driftree.learn.tables import SparseMatrix, array_names
 from driftree.learn.validation import plain
@@ -148,24 +154,29 @@ class Encoder:
             x
         )
 
-    def is_ready(self, X: NDArray[np.float64]) -> bool:
-        """Tell whether an array can be used as it is: its columns are known and hold numbers."""
-        known = self.known
-        return (
+    def ready(self, X: NDArray[np.float64], *, learning: bool) -> NDArray[np.float64] | None:
+        """Return the matrix of an array whose columns are known and hold numbers, else None."""
+        known, n_levels = self.known, count_levels(self.engine)
+        is_ready = (
             self.sparse is None
-            and known.has_array_names
+            and known.array_begin == n_levels
             and known.is_numeric
-            and X.shape[1] == len(known.names)
+            and X.shape[1] == len(known.names) - n_levels
             and X.flags.c_contiguous
             and X.flags.aligned
             and all_finite(X)
         )
+        if not is_ready or n_levels == 0:
+            return X if is_ready else None
+        matrix = start_matrix(self.engine, len(X), learning=learning)
+        matrix[:, n_levels:] = X
+        return matrix
 
     def _own_names(self, X: Table) -> Sequence[Hashable]:
         if not isinstance(X, (np.ndarray, SparseMatrix)):
             return list(X.columns)
         known, width = self.known, X.shape[1]
-        if known.has_array_names and width == len(known.names):
+        if known.array_begin == 0 and width == len(known.names):
             return known.feature_names
         names = array_names(width)
         if self.given_names and known.names.keys().isdisjoint(names):

@@ -302,36 +302,39 @@ class StreamEstimator(LearntState):
             raise
 
     # ------------------------------------------------------------------ known arrays
-    def _is_ready(self, X: Any, tree: LearningTree | None) -> bool:
-        """Tell whether nothing in an array has to be read: as many plain numbers as always."""
+    def _ready(
+        self, X: Any, tree: LearningTree | None, *, learning: bool = False
+    ) -> NDArray[np.float64] | None:
+        """Return the matrix of an array that holds as many plain numbers as always, else None."""
         known = self.__dict__
-        return (
+        is_plain = (
             type(X) is np.ndarray
             and X.dtype == np.float64
             and X.ndim == 2
             and len(X) > 0
             and known.get("n_features_in_") == X.shape[1]
             and "feature_names_in_" not in known
-            and tree is not None
-            and tree.encoder.is_ready(X)
         )
+        return tree.encoder.ready(X, learning=learning) if is_plain and tree is not None else None
 
     def _learn_ready(self, X: Any, y: Any) -> bool:
         """Learn arrays in which nothing is new, and say so; otherwise do nothing."""
         tree = self._tree
-        if not self._is_ready(X, tree):
+        matrix = self._ready(X, tree, learning=True)
+        if matrix is None:
             return False
         assert tree is not None
         codes = tree.target.known_codes(y, len(X))
         if codes is None:
             return False
-        self._take_steps(tree, X, codes, np.ones(len(X)))
+        self._take_steps(tree, matrix, codes, np.ones(len(X)))
         return True
 
     # ------------------------------------------------------------------ rows to leaves
     def _encoded(self, X: Any) -> Batch:
-        if self._is_ready(X, self._tree):
-            return Batch(X, News())
+        matrix = self._ready(X, self._tree)
+        if matrix is not None:
+            return Batch(matrix, News())
         check_is_fitted(self)
         assert self._tree is not None
         table, names, *_ = check_rows(X, self, is_first=False)

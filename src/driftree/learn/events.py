@@ -320,6 +320,78 @@ class LinkChange(Event):
         return self._tell(f"{words}, and {again}", self._compare(model, "the tree"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberReplaced:
+    """A tree of a forest had become useless, and a new one began in its place.
+
+    The weights of the trees follow the loss. One whose weight is not above 0 makes the forest no
+    better: the others do as well without it.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows learnt so far.
+    member : int
+        Which tree.
+    weight : float
+        What its log-odds counted; of numbers, its share of the mean.
+    loss, loss_of_all : float
+        Its mean loss over the last rows (about 2,000), and that of all trees together: nats per
+        row, of numbers the absolute error.
+    """
+
+    kind: ClassVar[str] = "member"
+
+    n_rows: int
+    member: int
+    weight: float
+    loss: float
+    loss_of_all: float
+    has_labels: bool = True
+
+    def __str__(self) -> str:
+        loss = "loss per row" if self.has_labels else "error"
+        return (
+            f"Row {self.n_rows:,}: a new tree begins in the place of tree {self.member}. Its "
+            f"weight had fallen to {self.weight:.2f}: its mean {loss} was {self.loss:.4g}, that of "
+            f"all trees together {self.loss_of_all:.4g}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MemberEvent:
+    """A change of one tree of a forest.
+
+    Attributes
+    ----------
+    member : int
+        Which tree; 0 is the plain one.
+    event : Event
+        What changed, and why; its rows are those of the tree.
+    since : int
+        Rows that the forest had learnt when the tree began.
+    """
+
+    member: int
+    event: Event
+    since: int = 0
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that the forest had learnt."""
+        return self.since + self.event.n_rows
+
+    @property
+    def kind(self) -> str:
+        """What changed, as of the event."""
+        return self.event.kind
+
+    def __str__(self) -> str:
+        since = f" (since row {self.since:,})" if self.since else ""
+        text = str(self.event)
+        return f"Tree {self.member}{since}, {text[0].lower()}{text[1:]}"
+
+
 def make_path(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
     """Return conditions, from the root down, as a path.
 

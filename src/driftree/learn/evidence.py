@@ -16,6 +16,7 @@ import numpy as np
 
 from driftree.learn import constants
 from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine, PaperEngine
+from driftree.learn.losses import find
 from driftree.learn.model_trials import ModelTrials
 from driftree.learn.parameters import MeasuredNumberParameters, PaperNumberParameters
 
@@ -211,10 +212,13 @@ class MeasuredTrials:
         p = parameters
         if isinstance(p, MeasuredNumberParameters):
             c = constants.MEASURED_NUMBERS if p.max_bends else constants.STRAIGHT_NUMBERS
+            asked = find(p.loss)
             loss, quantiles = p.loss, p.quantiles
+            if asked is not None:
+                loss = "asked_log" if asked.link == "log" else "asked"
         else:
             c = constants.MEASURED if p.max_bends else constants.STRAIGHT
-            loss, quantiles = "labels", ()
+            loss, quantiles, asked = "labels", (), None
         self.constants = c
         self.sample_rows = c.sample_rows
         self.window = p.evidence_window
@@ -256,6 +260,7 @@ class MeasuredTrials:
             spread_least=c.spread_least,
             input_limit=c.input_limit,
             quantiles=quantiles,
+            asked=asked,
         )
         self.engine.absent_is_zero = p.absent == "zero"
         self.models = ModelTrials(self.engine, c, p)

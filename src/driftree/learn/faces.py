@@ -66,8 +66,8 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable label of each row."""
         tree = self._tree
-        if tree is not None and self._is_ready(X, tree):
-            return tree.target.predict(X)
+        if tree is not None and (matrix := self._ready(X, tree)) is not None:
+            return tree.target.predict(matrix)
         return self._read_and_predict(X)
 
     @undisturbed
@@ -78,8 +78,8 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probability of each label (in the order of `classes_`) for each row."""
         tree = self._tree
-        if tree is not None and self._is_ready(X, tree):
-            return tree.engine.probabilities(X)
+        if tree is not None and (matrix := self._ready(X, tree)) is not None:
+            return tree.engine.probabilities(matrix)
         return self._read_and_predict_proba(X)
 
     @undisturbed

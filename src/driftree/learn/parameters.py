@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from dataclasses import MISSING, Field, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from driftree.learn.losses import Loss, check_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ RANGES = {
     "trials": Range(1, 64, "from 1 to 64", whole=True),
     "max_bends": Range(0, 1024, "from 0 to 1024", whole=True),
     "max_features": Range(1, 2**31 - 1, "from 1 to 2**31 - 1", whole=True),
+    "n_trees": Range(1, 50, "from 1 to 50", whole=True),
     "max_nodes": Range(1, 65535, "from 1 to 65535", whole=True),
     "max_depth": Range(0, 1000, "from 0 to 1000", whole=True),
     "learning_rate": Range(0, 1e6, "above 0 and at most 1e6", open_low=True),
@@ -122,21 +123,22 @@ class PaperParameters(TreeParameters):
     replacement_rate: float = 0.5
 
 
-LOSSES = ("gaussian", "student", "poisson", "quantile")
 MOST_QUANTILES = 100
 PAPER_LOSSES = ("gaussian", "student")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredNumberParameters(MeasuredParameters):
-    """The same for a target that is a number."""
+    """The same for a target that is a number; of a user's own loss, its name."""
 
     loss: str = "gaussian"
     quantiles: tuple[float, ...] = (0.1, 0.5, 0.9)
     follow_target: bool = True
 
     def __post_init__(self) -> None:
-        check_loss(self.loss, LOSSES)
+        if isinstance(self.loss, Loss):
+            object.__setattr__(self, "loss", self.loss.name)
+        check_name(self.loss)
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
         if not isinstance(self.follow_target, (bool, np.bool_)):
             raise TypeError(
@@ -152,14 +154,11 @@ class PaperNumberParameters(PaperParameters):
     loss: str = "gaussian"
 
     def __post_init__(self) -> None:
-        check_loss(self.loss, PAPER_LOSSES)
+        if self.loss not in PAPER_LOSSES:
+            raise ValueError(
+                f"in the paper's setting loss must be 'gaussian' or 'student', got {self.loss!r}"
+            )
         PaperParameters.__post_init__(self)
-
-
-def check_loss(loss: object, known: Sequence[str]) -> None:
-    """Raise if there is no such loss."""
-    if not isinstance(loss, str) or loss not in known:
-        raise ValueError(f"loss must be one of {', '.join(map(repr, known))}, got {loss!r}")
 
 
 def check_quantiles(quantiles: Any) -> tuple[float, ...]:
@@ -227,6 +226,76 @@ def read_parameters(source: Any, settings: Settings = SETTINGS) -> Parameters:
     if setting == "paper" and "learning_rate" in given:
         given.setdefault("gain_step", given["learning_rate"])
     return own(**given)
+
+
+class OfForest:
+    """What the parameters of forests have besides those of their trees."""
+
+    __slots__ = ()
+    n_jobs: int | None
+    seed: int
+    _tree: ClassVar[type[MeasuredParameters]]
+
+    def of_member(self, place: int, seed: int | None = None) -> MeasuredParameters:
+        """Return the parameters of a tree: all are alike but for the seed."""
+        seed = (int(self.seed) + place) % 2**64 if seed is None else seed
+        names = self._tree.__dataclass_fields__
+        return self._tree(**{name: getattr(self, name) for name in names} | {"seed": seed})
+
+    @property
+    def n_threads(self) -> int:
+        """Threads that may work at the same time: 1, or as many as `n_jobs` says."""
+        if self.n_jobs is None:
+            return 1
+        n_cores = os.cpu_count() or 1
+        return int(self.n_jobs) if self.n_jobs > 0 else max(1, n_cores + 1 + int(self.n_jobs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForestParameters(OfForest, MeasuredParameters):
+    """Checked parameters of a forest; `DynamicModelForestClassifier` explains each of them."""
+
+    _tree = MeasuredParameters
+    n_trees: int = 5
+    n_jobs: int | None = None
+
+    def __post_init__(self) -> None:
+        check_jobs(self.n_jobs)
+        MeasuredParameters.__post_init__(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForestNumberParameters(OfForest, MeasuredNumberParameters):
+    """The same for a target that is a number."""
+
+    _tree = MeasuredNumberParameters
+    n_trees: int = 5
+    n_jobs: int | None = None
+
+    def __post_init__(self) -> None:
+        check_jobs(self.n_jobs)
+        MeasuredNumberParameters.__post_init__(self)
+
+
+def check_jobs(n_jobs: object) -> None:
+    """Raise unless this says how many threads may work.
+
+    Examples
+    --------
+    >>> check_jobs(0)
+    Traceback (most recent call last):
+    ValueError: n_jobs must be None, 1 or more, or -1 for all cores, got 0
+    """
+    if n_jobs is None:
+        return
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, numbers.Integral):
+        raise TypeError(f"n_jobs must be None or a whole number, got {n_jobs!r}")
+    if n_jobs == 0:
+        raise ValueError(f"n_jobs must be None, 1 or more, or -1 for all cores, got {n_jobs!r}")
+
+
+FOREST_SETTINGS: Settings = {"measured": ForestParameters}
+FOREST_NUMBER_SETTINGS: Settings = {"measured": ForestNumberParameters}
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class SparseFeatures:
         if found is None:
             plain = [check_row(row, i, rows) for i, row in enumerate(given)]
             if learning:
-                self._admit(Counter(name for row in plain for name in row))
+                self.admit(Counter(name for row in plain for name in row))
             found = self.row_face.read_dicts(plain, learning=False)
             assert found is not None
         return self._batch(found)
@@ -121,7 +121,7 @@ class SparseFeatures:
         given = [f"x{c}" if names is None else names[c] for c in columns.tolist()]
         ids = self.row_face.sparse_ids(given, learning=learning, centred=X.is_dense)
         if ids is None:
-            self._admit(Counter(dict(zip(given, counts.tolist(), strict=True))), centred=X.is_dense)
+            self.admit(Counter(dict(zip(given, counts.tolist(), strict=True))), centred=X.is_dense)
             ids = self.row_face.sparse_ids(given, learning=False, centred=False)
             assert ids is not None
         of_entry = np.array(ids, dtype=np.int32)[places.reshape(-1)]
@@ -136,7 +136,7 @@ class SparseFeatures:
         return len(self.engine.sparse_weights(node)[0])
 
     # ------------------------------------------------------------------ names
-    def _admit(self, names: Counter[Hashable], *, centred: bool = False) -> None:
+    def admit(self, names: Mapping[Hashable, int], *, centred: bool = False) -> None:
         """Give names a place; if there are too many, the rarest of all give way.
 
         Each time at least an eighth of them does, so that it does not happen with every row. What
@@ -146,7 +146,7 @@ class SparseFeatures:
         face, engine = self.row_face, self.engine
         known = face.sparse_ids(list(names), learning=False, centred=False) or []
         places = dict(zip(names, known, strict=True))
-        fresh = [name for name, _ in names.most_common() if places[name] < 0]
+        fresh = [name for name, _ in Counter(names).most_common() if places[name] < 0]
         n_over = face.n_sparse + len(fresh) - self.max_features
         if n_over > 0:
             is_free = np.asarray(engine.sparse_feature < 0)
@@ -173,11 +173,12 @@ class SparseFeatures:
         most_columns = c.most_wide_columns if self.is_wide else c.most_columns
         room_of_columns = most_columns - int(np.count_nonzero(is_column))
         shares = engine.sparse_energy / max(engine.energy_of_all, 1e-300)
-        is_open = (engine.sparse_feature < 0) & (engine.sparse_weight >= c.prominent_rows)
+        weights = engine.sparse_weight
+        is_open = (engine.sparse_feature < 0) & (weights >= c.prominent_rows)
         worthy = np.flatnonzero(is_open & (shares >= c.prominent_share))
         names = self.row_face.sparse_names()
         for place in worthy[np.argsort(-shares[worthy], kind="stable")]:
-            is_dense = bool(2 * engine.sparse_weight[place] > engine.clock)
+            is_dense = bool(2 * weights[place] > engine.clock)
             has_column = is_dense and room_of_columns > 0
             if not has_column and room <= 0:
                 continue

@@ -184,6 +184,41 @@ def unpickle_arrays(packed: bytes) -> StoredArrays:
     return StoredArrays.unpack(packed)
 
 
+def count_splits(tree: LearningTree) -> int:
+    """Return the inner nodes of a tree, plus 1 (two classes) or c per leaf."""
+    n_classes, n_leaves = tree.engine.n_classes, (tree.n_nodes + 1) // 2
+    return n_leaves - 1 + n_leaves * (n_classes if n_classes > 2 else 1)
+
+
+def count_parameters(tree: LearningTree) -> int:
+    """Return the inner nodes of a tree, plus the weights of each leaf model."""
+    engine, leaves = tree.engine, tree.leaves()
+    models = engine.model
+    n_inputs = sum(len(engine.bends(int(models[leaf]))) for leaf in leaves)
+    n_inputs += len(leaves) * (engine.n_columns - 1)
+    if tree.encoder.sparse is not None:
+        n_inputs += sum(map(tree.encoder.sparse.n_inputs, leaves))
+    return len(leaves) - 1 + n_inputs * max(1, int(engine.n_classes) - 1)
+
+
+def learnt_of(tree: LearningTree) -> dict[str, Any]:
+    """Return a copy of all that a tree has learnt, for `take_over`."""
+    knowledge = tree.knowledge()
+    return {
+        **knowledge,
+        "arrays": PickledArrays(knowledge["arrays"]),
+        **tree.encoder.knowledge(),
+        **tree.target.knowledge(),
+        "parameters": tree.parameters,
+    }
+
+
+def take_over(tree: LearningTree, learnt: dict[str, Any]) -> None:
+    """Let a tree know what another one has learnt, if that is sound."""
+    tree.restore(learnt)
+    growth.restore(tree, learnt)
+
+
 class LearntState(Unsaved):
     """What the estimators share; nothing is kept before something was learnt.
 
@@ -239,21 +274,13 @@ class LearntState(Unsaved):
     @undisturbed
     def n_splits_(self) -> int:
         """Splits as the paper counts them: inner nodes, plus 1 (two classes) or c per leaf."""
-        n_classes = self._fitted.engine.n_classes
-        per_leaf = n_classes if n_classes > 2 else 1
-        return self.n_leaves_ - 1 + self.n_leaves_ * per_leaf
+        return count_splits(self._fitted)
 
     @property
     @undisturbed
     def n_parameters_(self) -> int:
         """Parameters as the paper counts them: inner nodes, plus the weights of each leaf model."""
-        tree = self._fitted
-        engine = tree.engine
-        n_inputs = sum(len(engine.bends(int(engine.model[leaf]))) for leaf in tree.leaves())
-        n_inputs += self.n_leaves_ * (engine.n_columns - 1)
-        if tree.encoder.sparse is not None:
-            n_inputs += sum(map(tree.encoder.sparse.n_inputs, tree.leaves()))
-        return self.n_leaves_ - 1 + n_inputs * max(1, int(engine.n_classes) - 1)
+        return count_parameters(self._fitted)
 
     @property
     def n_rows_seen_(self) -> int:
@@ -320,9 +347,13 @@ class LearntState(Unsaved):
     def _take_over(self, learnt: dict[str, Any]) -> None:
         """Make a tree of what another model has learnt, if that is sound."""
         tree = self._new_tree(learnt["parameters"], learnt["categorical"])
-        tree.restore(learnt)
-        growth.restore(tree, learnt)
+        take_over(tree, learnt)
         self._tree = tree
+
+    @staticmethod
+    def _learnt_of(tree: Any) -> dict[str, Any]:
+        """Return a copy of all that a tree has learnt, for `_take_over`."""
+        return learnt_of(tree)
 
     # ------------------------------------------------------------------ copying
     def __getstate__(self) -> dict[str, Any]:
@@ -331,14 +362,7 @@ class LearntState(Unsaved):
         if tree is None:
             return state
         with tree.engine.writing():
-            knowledge = tree.knowledge()
-            state["_learnt"] = {
-                **knowledge,
-                "arrays": PickledArrays(knowledge["arrays"]),
-                **tree.encoder.knowledge(),
-                **tree.target.knowledge(),
-                "parameters": tree.parameters,
-            }
+            state["_learnt"] = self._learnt_of(tree)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -270,7 +270,7 @@ class Numbers:
         if self.engine.has_log_link and (numbers < 0).any():
             row = int((numbers < 0).argmax())
             raise ValueError(
-                f"with loss='poisson' targets must not be negative, but that of row "
+                f"with loss='poisson' or a log link targets must not be negative, but that of row "
                 f"{row_of(row, rows)} is {numbers[row].item()!r}"
             )
         return Answers(numbers)

@@ -39,8 +39,8 @@ class Vocabulary:
         Names and labels by place and by code.
     display_names : list of str
         The names as text, each different from all others.
-    has_array_names : bool
-        Whether the names are x0, x1, ...
+    array_begin : int
+        Place from which on the names are x0, x1, ...; -1 if the last ones are not these.
     is_numeric : bool
         Whether no feature has levels.
     n_text : int
@@ -52,7 +52,7 @@ class Vocabulary:
     labels: dict[Hashable, int]
     feature_names: list[Hashable]
     display_names: list[str]
-    has_array_names: bool
+    array_begin: int
     is_numeric: bool
     label_list: list[Any]
     classes: NDArray[np.generic]
@@ -79,7 +79,7 @@ class Vocabulary:
             labels=dict(labels),
             feature_names=list(own),
             display_names=distinct_texts(shown, map(repr, own)),
-            has_array_names=list(own) == array_names(len(own)),
+            array_begin=_array_begin(own),
             is_numeric=all(codes is None for codes in levels),
             label_list=label_list,
             classes=label_array(label_list),
@@ -112,6 +112,11 @@ class Vocabulary:
             classes=label_array(label_list),
             n_text=self.n_text + text_bytes(labels),
         )
+
+
+def _array_begin(names: Mapping[Hashable, int]) -> int:
+    begin = names.get("x0", -1)
+    return begin if list(names)[begin:] == array_names(len(names) - begin) else -1
 
 
 def label_array(labels: list[Any]) -> NDArray[Any]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 from river.utils import dataframe
 
-from driftree.estimators import CLASSES
 from driftree.learn.storage import json_values, models
 from driftree.learn.tables import Columns, read_frame
 from driftree.learn.target import check_labels, check_numbers
@@ -29,6 +28,7 @@ from driftree.scale.keys import (
     take_keys,
 )
 from driftree.scale.model_store import FORMAT_VERSION, ModelStore
+from driftree.stored import CLASSES
 from driftree.streams.rows import count_rows
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from driftree.estimators import StoredModel
     from driftree.explain.explanation import Explanation
     from driftree.learn.events import Event
     from driftree.scale.model_store import Entry
+    from driftree.stored import StoredModel
 
 MEMORY = 2**28
 RECENT_CHANGE = 100  # rows of a key

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.estimators import CLASSES
 from driftree.learn.storage import ModelFileError
 from driftree.learn.tables import Columns
 from driftree.learn.validation import is_missing, plain
 from driftree.learn.words import list_names, quoted, shown
+from driftree.stored import CLASSES
 from driftree.streams.rows import Rows
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from driftree.estimators import StoredModel
+    from driftree.stored import StoredModel
 
 KIND = "driftree keyed models"
 MAX_ERRORS = 5  # that an error names

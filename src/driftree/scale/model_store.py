@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from driftree.estimators import CLASSES
 from driftree.learn.storage import ModelFileError, models
 from driftree.learn.storage.locks import take_lock
 from driftree.scale.key_records import Tally
+from driftree.stored import CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

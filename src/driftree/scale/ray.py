@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from driftree.estimators import StoredModel
     from driftree.explain.explanation import Explanation
     from driftree.learn.events import Event
     from driftree.scale.key_records import Drift, KeyRecord
+    from driftree.stored import StoredModel
 
 EVERY = 50_000
 IN_FLIGHT = 2  # batches that a shard may have waiting

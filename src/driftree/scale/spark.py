@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from driftree.estimators import CLASSES
 from driftree.evaluate.checkpoints import Checkpointer
 from driftree.learn.storage import models
 from driftree.learn.words import list_names, shown
 from driftree.scale.keys import check_made
+from driftree.stored import CLASSES
 
 if TYPE_CHECKING:
     import os
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-    from driftree.estimators import StoredModel
+    from driftree.stored import StoredModel
 
 STATE = "model"
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"

@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPBearer
 from starlette.requests import ClientDisconnect
 
+from driftree.explain.export import tell_event
 from driftree.learn.storage import container, models
 from driftree.serve import requests, responses
 from driftree.serve.middleware import CONTENT_TYPE, AccessMiddleware, Metrics
@@ -187,7 +188,7 @@ def events(
     """List the changes of the tree after a row, oldest first, and their reasons."""
     with _writer(request).still() as model:
         found = [event for event in getattr(model, "events_", []) if event.n_rows > after_row]
-    return AsciiResponse({"events": [responses.tell_event(event) for event in found[:limit]]})
+    return AsciiResponse({"events": [tell_event(event) for event in found[:limit]]})
 
 
 @router.get("/model", response_model=responses.Summary, responses=_problems())

@@ -9,11 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from driftree.estimators import (
-    CLASSES,
-    DynamicModelTreeClassifier,
-    DynamicModelTreeRegressor,
-)
+from driftree.estimators import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.learn.storage import ModelFileError, models, name_errors
 from driftree.learn.storage.locks import take_lock
 from driftree.serve.journal import (
@@ -26,6 +22,7 @@ from driftree.serve.journal import (
 )
 from driftree.serve.requests import UNLIMITED, LearnBatch, Limits, Refusal
 from driftree.serve.writer import LearntKeys, Writer, feature_names, labels_of
+from driftree.stored import CLASSES
 
 SUFFIX = ".journal"
 NEW = {"classification": DynamicModelTreeClassifier, "regression": DynamicModelTreeRegressor}

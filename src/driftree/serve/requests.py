@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+
+from driftree.learn.words import quoted
+from driftree.streams import json_rows
+from driftree.streams.json_rows import MAX_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -22,14 +25,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Model = TypeVar("Model", bound=BaseModel)
-MAX_TEXT = 1000  # characters of a name, a level or a label
 MAX_KEY = 64  # characters of an idempotency key
-LARGEST = 2**1023  # of integers: float64 can still hold it
 # Bytes beyond the limit that are still read, and dropped: most clients read no response before they
 # have sent everything, and would only see a broken connection.
 DROPPED = 2**24
 CLOSE = {"Connection": "close"}  # where the rest of a body is not read
-KINDS = {dict: "an object", list: "a list", type(None): "null"}
 
 
 # ---------------------------------------------------------------------- limits
@@ -172,34 +172,11 @@ def _too_large(limits: Limits) -> Refusal:
 
 # ---------------------------------------------------------------------- JSON
 def parse(body: bytes) -> Any:
-    r"""Parse JSON strictly.
-
-    Examples
-    --------
-    >>> parse(b'{"rows": [{"age": 31}]}')
-    {'rows': [{'age': 31}]}
-    >>> parse(b'{"age": 31, "age": 32}')
-    Traceback (most recent call last):
-    driftree.serve.requests.Refusal: 400: the body is not valid JSON: duplicate key 'age'
-    """
+    """Parse JSON strictly."""
     try:
-        return json.loads(body.decode("utf-8"), object_pairs_hook=_unique)
-    except RecursionError:
-        words = "it is nested too deeply"
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        words = str(error)
-    except ValueError:  # Python converts no more than 4,300 digits
-        words = "an integer has too many digits"
-    raise Refusal(400, f"the body is not valid JSON: {words}") from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise Refusal(400, f"the body is not valid JSON: duplicate key {_short(twice)}")
-    return found
+        return json_rows.parse(body)
+    except ValueError as error:
+        raise Refusal(400, f"the body is not valid JSON: {error}") from None
 
 
 def read(kind: type[Model], data: Any) -> Model:
@@ -215,7 +192,7 @@ def read(kind: type[Model], data: Any) -> Model:
         return kind.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ", ".join(_short(part) if i else str(part) for i, part in enumerate(first["loc"]))
+        place = ", ".join(quoted(part) if i else str(part) for i, part in enumerate(first["loc"]))
         raise Refusal(422, f"{place or 'the body'}: {first['msg']}") from None
 
 
@@ -235,7 +212,7 @@ def check_rows(rows: list[dict[str, Any]], limits: Limits) -> None:
         names.update(row)
         for name, cell in row.items():
             if cell is not None:
-                check_value(cell, f"column {_short(name)}, row {i}")
+                check_value(cell, f"column {quoted(name)}, row {i}")
     if len(names) > limits.max_features:
         raise Refusal(
             422,
@@ -270,34 +247,16 @@ def check_number(value: Any, where: str) -> None:
     driftree.serve.requests.Refusal: 422: targets, row 0 must be a number, got '12'
     """
     if type(value) not in (int, float):
-        raise Refusal(422, f"{where} must be a number, got {_short(value)}")
+        raise Refusal(422, f"{where} must be a number, got {quoted(value)}")
     check_value(value, where)
 
 
 def check_value(value: Any, where: str) -> None:
-    """Raise unless a value is text, a boolean or a finite number, of reasonable size.
-
-    Examples
-    --------
-    >>> check_value(3, "column 'age', row 0")
-    >>> check_value(float("nan"), "column 'age', row 1")
-    Traceback (most recent call last):
-    driftree.serve.requests.Refusal: 422: column 'age', row 1: JSON has no nan: use null if missing
-    """
-    kind = type(value)
-    if kind is float:
-        if not math.isfinite(value):
-            raise Refusal(422, f"{where}: JSON has no {value}: use null if missing")
-    elif kind is str:
-        if len(value) > MAX_TEXT:
-            raise Refusal(422, f"{where}: the text exceeds {MAX_TEXT:,} characters: shorten it")
-    elif kind is int:
-        if not -LARGEST < value < LARGEST:
-            raise Refusal(422, f"{where}: the number is too large for float64: send it as text")
-    elif kind is not bool:
-        raise Refusal(
-            422, f"{where} must be a number, text, true or false, got {KINDS.get(kind, kind)}"
-        )
+    """Raise unless a value is text, a boolean or a finite number, of reasonable size."""
+    try:
+        json_rows.check_value(value, where)
+    except ValueError as error:
+        raise Refusal(422, str(error)) from None
 
 
 def check_key(key: str | None) -> None:
@@ -327,11 +286,6 @@ def to_columns(rows: list[dict[str, Any]]) -> dict[Hashable, NDArray[Any]]:
             else np.fromiter(cells, dtype=object, count=len(cells))
         )
     return columns
-
-
-def _short(value: object) -> str:
-    text = ascii(value)
-    return text if len(text) <= 100 else text[:100] + "..."
 
 
 # ---------------------------------------------------------------------- a batch to learn

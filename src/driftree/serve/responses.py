@@ -5,19 +5,18 @@ The schemas document them in OpenAPI.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import BaseModel, Field
 
+from driftree.explain.export import finite
 from driftree.explain.text import export_text
 from driftree.serve.requests import Cell, Label, Refusal, to_columns
 from driftree.serve.writer import feature_names, labels_of, predicts_numbers
 
 if TYPE_CHECKING:
     from driftree.explain.explanation import Explanation
-    from driftree.learn import events
     from driftree.serve.writer import Writer
 
 NOTHING_LEARNT = "nothing has been learnt yet: POST rows and labels to /learn first"
@@ -232,28 +231,6 @@ def check_readable(model: Any) -> None:
         raise Refusal(409, NO_NUMBERS_LEARNT if predicts_numbers(model) else NOTHING_LEARNT)
 
 
-def tell_event(event: events.Event) -> dict[str, Any]:
-    """Return a change of the tree, and its reason."""
-    condition, old = getattr(event, "condition", None), getattr(event, "old_condition", None)
-    return {
-        "kind": event.kind,
-        "step": int(event.step),
-        "n_rows": int(event.n_rows),
-        "node": int(event.node),
-        "path": [str(one) for one in event.path],
-        "condition": None if condition is None else str(condition),
-        "old_condition": None if old is None else str(old),
-        "gain": finite(event.gain),
-        "threshold": finite(event.threshold),
-        "loss_before": finite(event.loss_before),
-        "loss_after": finite(event.loss_after),
-        "rows": finite(event.rows),
-        "n_removed": event.n_removed,
-        "curves": [str(curve) for curve in getattr(event, "curves", ())],
-        "why": str(event),
-    }
-
-
 def summarise(writer: Writer) -> dict[str, Any]:
     """Return class, parameters and size of the model; it must not learn meanwhile."""
     model = writer.model
@@ -272,8 +249,3 @@ def summarise(writer: Writer) -> dict[str, Any]:
         "sequence": writer.sequence,
         "read_only": writer.journal is None,
     }
-
-
-def finite(number: float) -> float | None:
-    """Return a number, None for NaN and infinity, which JSON does not have."""
-    return float(number) if math.isfinite(number) else None

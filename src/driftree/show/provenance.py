@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -116,12 +117,13 @@ def tell_run(settings: RunSettings, result: RunResult) -> dict[str, str]:
     """
     told = {
         "source": settings.source,
+        **_tell_input(settings, result),
         "rows": f"{result.n_rows:,} in batches of {result.batch_rows:,}",
         "learners": ", ".join(settings.learners),
         "seed": str(settings.seed),
     }
-    if settings.target is not None:
-        told["column of the labels"] = settings.target
+    if settings.parameters:
+        told["parameters"] = ", ".join(f"{name}={value!r}" for name, value in settings.parameters)
     if settings.categorical:
         told["categories despite numbers"] = ", ".join(settings.categorical)
     if settings.text:
@@ -133,3 +135,11 @@ def tell_run(settings: RunSettings, result: RunResult) -> dict[str, str]:
     if settings.on_bad_row == "skip":
         told["malformed rows"] = f"{result.n_bad_rows:,} skipped"
     return told
+
+
+def _tell_input(settings: RunSettings, result: RunResult) -> dict[str, str]:
+    """Return what the first rows showed."""
+    if result.findings is None:
+        return {} if settings.target is None else {"column of the labels": settings.target}
+    lines = replace(result.findings, task=settings.task).lines("--{} ".format)
+    return {f"input, by its first {result.findings.n_rows:,} rows": ". ".join(lines)}

@@ -21,6 +21,10 @@ from driftree.streams.datasets import cache_folder as cache_folder
 from driftree.streams.datasets import fetch_data_set as fetch_data_set
 from driftree.streams.datasets import list_data_sets as list_data_sets
 from driftree.streams.datasets import load_data_set as load_data_set
+from driftree.streams.findings import ColumnFinding as ColumnFinding
+from driftree.streams.findings import Findings as Findings
+from driftree.streams.findings import InputWarning as InputWarning
+from driftree.streams.findings import TargetFinding as TargetFinding
 from driftree.streams.generators import drift as drift
 from driftree.streams.generators import led as led
 from driftree.streams.generators import normalise_online as normalise_online

@@ -1,140 +1,169 @@
-"""Columns of a CSV file: what kind of cells they hold, and cells to arrays."""
+"""Columns of text: what kind of cells they hold, and cells to arrays."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+
+from driftree.learn.times import parts_of
+from driftree.learn.words import list_names
+from driftree.streams.cells import (
+    has_decimal_commas,
+    is_missing,
+    is_number,
+    is_whole,
+    parse_number,
+    parse_number_label,
+    parse_number_target,
+    parse_text,
+    parse_text_label,
+    parse_whole_label,
+)
+from driftree.streams.disguise import (
+    CODE,
+    TimeFormat,
+    UnclearDatesError,
+    find_time_format,
+    find_unit,
+    read_written,
+    unit_parser,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MISSING = frozenset({"", "NA", "NaN", "nan", "null", "?"})
-DECIMAL_COMMA = re.compile(r"\s*[-+]?[\d.]+,\d+\s*")
-SHOWN_CHARACTERS = 60  # of a cell: an opened quote may have swallowed many lines
+Kind = Literal["number", "category", "time", "text", "id"]
+ENOUGH_ROWS = 50  # to tell an id or a text from a category
+ID_SHARE = 0.95  # of values that differ
+TEXT_SHARE, TEXT_WORDS = 0.5, 3  # of values that differ, and their mean number of words
+ID_NAME = re.compile(
+    r"(.*[^a-z])?(id|uuid|guid|key|index|idx|row|nr|number)|.*[a-z](Id|ID|Key|Nr)", re.DOTALL
+)
 
 
-def is_missing(cell: str) -> bool:
-    """Tell whether a cell stands for a missing value.
+# ---------------------------------------------------------------------- what the user says
+@dataclass(frozen=True)
+class ColumnHints:
+    """What is known of columns beforehand, by name.
 
-    Examples
-    --------
-    >>> [is_missing(cell) for cell in ("NA", " ", "0", "none")]
-    [True, True, False, False]
+    Attributes
+    ----------
+    categorical, numeric, time, text, drop : tuple of str
+        Columns that hold categories, numbers, times, text to keep, and those to leave out.
+    only : frozenset of str or None
+        Columns that are wanted at all; None is all of them.
+    is_checked : bool
+        Whether names that are not there are mistakes.
+    is_plain : bool
+        Whether columns are numbers or text, as they are, and nothing else.
+    leaves_prose : bool
+        Whether text is left out whose words nobody wants.
     """
-    return cell.strip() in MISSING
 
+    categorical: tuple[str, ...] = ()
+    numeric: tuple[str, ...] = ()
+    time: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    only: frozenset[str] | None = None
+    is_checked: bool = True
+    is_plain: bool = False
+    leaves_prose: bool = False
 
-def is_number(cell: str) -> bool:
-    """Tell whether a cell holds a number; 1_000 is one in Python only."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return "_" not in cell
+    @property
+    def given(self) -> dict[str, tuple[str, ...]]:
+        """What is said, by what it is."""
+        names = ("categorical", "numeric", "time", "text", "drop")
+        return {name: columns for name in names if (columns := getattr(self, name))}
 
+    def check(self, names: Collection[Any], source: str, target: str | None = None) -> None:
+        """Raise if a column is not there, is the target, or is said to be two things.
 
-def is_text(cell: str) -> bool:
-    """Tell whether a cell was UTF-8: bytes that were not came in as lone surrogates."""
-    try:
-        cell.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        Examples
+        --------
+        >>> ColumnHints(drop=("nmae",)).check(["name", "age"], "people.csv")
+        Traceback (most recent call last):
+        ValueError: drop names 'nmae', but the columns of people.csv are 'name', 'age'
+        >>> ColumnHints(text=("age",)).check(["name", "age"], "people.csv", target="age")
+        Traceback (most recent call last):
+        ValueError: text names 'age', which is the target
+        """
+        seen: dict[str, str] = {}
+        for what, columns in self.given.items():
+            for column in columns:
+                if self.is_checked and column not in names:
+                    raise ValueError(
+                        f"{what} names {column!r}, but the columns of {source} are "
+                        f"{list_names(names)}"
+                    )
+                if column == target and what not in ("categorical", "numeric"):
+                    raise ValueError(f"{what} names {column!r}, which is the target")
+                if seen.setdefault(column, what) != what:
+                    raise ValueError(
+                        f"{column!r} is named as {seen[column]} and as {what}: it can be one of "
+                        "them"
+                    )
 
-
-def has_decimal_commas(cells: Sequence[str]) -> bool:
-    """Tell whether a column that is not numeric would be with decimal points.
-
-    Examples
-    --------
-    >>> has_decimal_commas(["1,5", "?", "-20,25", "7"]), has_decimal_commas(["1,5", "a", "b"])
-    (True, False)
-    """
-    values = [cell for cell in cells if not is_missing(cell)]
-    n_commas = sum(DECIMAL_COMMA.fullmatch(cell) is not None for cell in values)
-    return n_commas > 0 and 2 * n_commas >= len(values)
-
-
-def show(cell: str) -> str:
-    """Quote a cell; the end of a long one is left out."""
-    is_long = len(cell) > SHOWN_CHARACTERS
-    return f"{cell[:SHOWN_CHARACTERS]!r}..." if is_long else repr(cell)
-
-
-# ---------------------------------------------------------------------- one cell
-def parse_number(cell: str) -> float:
-    """Return a feature that is a number, NaN where missing; raise an error that says why not."""
-    if is_missing(cell):
-        return math.nan
-    if not is_number(cell):
-        raise ValueError(f"expected a number, got {show(cell)}")
-    number = float(cell)
-    if math.isinf(number):
-        raise ValueError(f"expected a finite number, got {show(cell)}")
-    return number
-
-
-def parse_text(cell: str) -> str | None:
-    """Return a feature that is text, None where missing."""
-    if is_missing(cell):
+    def kind_of(self, name: str) -> Kind | None:
+        """Return what a column is said to be."""
+        kinds: dict[str, Kind] = {
+            "categorical": "category",
+            "numeric": "number",
+            "time": "time",
+            "text": "text",
+        }
+        for what, columns in self.given.items():
+            if name in columns and what in kinds:
+                return kinds[what]
         return None
-    if not is_text(cell):
-        raise ValueError(f"{show(cell)} is not UTF-8: save the file as UTF-8")
-    return cell
 
+    def without_prose(self, column: CsvColumn) -> CsvColumn:
+        """Return a column that is left out if it is text that nobody has asked for."""
+        is_out = self.leaves_prose and column.kind == "text" and column.name not in self.text
+        return column._replace(is_used=False) if is_out else column
 
-def parse_whole_label(cell: str) -> int:
-    """Return a label that is a whole number, 1.0 included."""
-    number = parse_number_label(cell)
-    if not number.is_integer() or abs(number) >= 2**63:
-        raise ValueError(f"expected a whole number, as in the first rows, got {show(cell)}")
-    return int(cell) if is_whole(cell) else int(number)
-
-
-def parse_number_label(cell: str) -> float:
-    """Return a label that is a number."""
-    number = parse_number(cell)
-    if math.isnan(number):
-        raise ValueError(f"the label is missing, got {show(cell)}")
-    return number
-
-
-def parse_number_target(cell: str) -> float:
-    """Return the target of a regression."""
-    number = parse_number(cell)
-    if math.isnan(number):
-        raise ValueError(f"the target is missing, got {show(cell)}")
-    return number
-
-
-def parse_text_label(cell: str) -> str:
-    """Return a label that is text."""
-    text = parse_text(cell)
-    if text is None:
-        raise ValueError(f"the label is missing, got {show(cell)}")
-    return text
-
-
-def is_whole(cell: str) -> bool:
-    """Tell whether a cell holds a whole number in whole-number form."""
-    with contextlib.suppress(ValueError):
-        return is_number(cell) and abs(int(cell)) < 2**63
-    return False
+    def wants(self, name: str) -> bool:
+        """Tell whether a column is to be read."""
+        return name not in self.drop and (self.only is None or name in self.only)
 
 
 # ---------------------------------------------------------------------- whole columns
 class CsvColumn(NamedTuple):
-    """A column's name, how its cells are read, and whether few different ones come again."""
+    """A column: how its cells are read, and what it was found to hold.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    parse : callable
+        From a cell to a value; raises ValueError if it is malformed.
+    dtype : type
+        Of the array of values.
+    is_repetitive : bool
+        Whether few different cells come again.
+    kind : str
+        What it holds.
+    remark : str
+        What there is to know about it, in few words.
+    is_used : bool
+        Whether it is a feature, rather than left out.
+    form : TimeFormat or None
+        How times are written.
+    """
 
     name: str
-    parse: Callable[[str], Any]
-    dtype: type
-    is_repetitive: bool
+    parse: Callable[[str], Any] = parse_text
+    dtype: Any = object
+    is_repetitive: bool = False
+    kind: Kind = "category"
+    remark: str = ""
+    is_used: bool = True
+    form: TimeFormat | None = None
 
     def read(self, cells: Sequence[str]) -> NDArray[Any]:
         """Return the cells as an array; raise ValueError if one of them is malformed."""
@@ -148,36 +177,197 @@ class CsvColumn(NamedTuple):
                     return numbers
         return np.fromiter(map(parse, cells), self.dtype, len(cells))
 
+    def features(self, cells: Sequence[str]) -> Mapping[str, NDArray[Any]]:
+        """Return the cells as features: none if it is left out, several of a time."""
+        if not self.is_used:
+            return {}
+        values = self.read(cells)
+        if self.form is None:
+            return {self.name: values}
+        form = self.form
+        return parts_of(self.name, values, has_day=form.has_day, has_hour=form.has_hour)
+
+
+def decide_target(
+    name: str, cells: Sequence[str], *, is_category: bool, is_regression: bool
+) -> CsvColumn:
+    """Decide by the first cells what the target is: text or numbers as labels, or a number."""
+    values = [cell for cell in cells if not is_missing(cell)]
+    numbers = [cell for cell in values if is_number(cell)]
+    is_repetitive = 2 * len(set(cells)) < len(cells)
+    if is_regression:
+        unit = find_unit(values, may_be_decimal=False) if len(numbers) < len(values) else None
+        parse = parse_number_target if unit is None else _required(unit_parser(unit))
+        return CsvColumn(name, parse, np.float64, is_repetitive, "number")
+    if is_category or (values and 2 * len(numbers) <= len(values)):
+        return CsvColumn(name, parse_text_label, object, is_repetitive, "category")
+    if all(map(is_whole, numbers)):
+        return CsvColumn(name, parse_whole_label, np.int64, is_repetitive, "category")
+    return CsvColumn(name, parse_number_label, np.float64, is_repetitive, "category")
+
+
+def _required(parse: Callable[[str], float]) -> Callable[[str], float]:
+    def parse_required(cell: str) -> float:
+        return parse_number_target(cell) if is_missing(cell) else parse(cell)
+
+    return parse_required
+
 
 def decide_column(
     name: str,
     cells: Sequence[str],
+    hint: Kind | None = None,
     *,
-    is_target: bool,
-    is_category: bool,
-    is_regression: bool = False,
+    may_be_decimal: bool = False,
+    is_plain: bool = False,
 ) -> CsvColumn:
-    """Decide by the first cells what a column holds.
+    """Decide by the first cells what a feature is.
 
-    Most of them count: in a column of numbers, text is malformed, even among the first rows. The
-    target of a regression is a number, be it whole in all of them.
+    Most of them count: in a column of numbers, text is malformed, even among the first rows.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    cells : sequence of str
+        Its first cells.
+    hint : str, optional
+        What it is said to hold.
+    may_be_decimal : bool
+        Whether commas in numbers may stand before decimals, since they do not separate cells.
+    is_plain : bool
+        Whether it is a number or a category, and nothing else.
 
     Examples
     --------
-    >>> column = decide_column("age", ["31", "NA", "40.5"], is_target=False, is_category=False)
+    >>> column = decide_column("age", ["31", "NA", "40.5"])
     >>> column.read(["7", "?"])
     array([ 7., nan])
+    >>> decide_column("price", ["$1,200", "$80"]).features(["$3,000"])
+    {'price': array([3000.])}
+    >>> list(decide_column("day", ["2024-02-28", "2024-02-29"]).features(["2024-03-01"]))
+    ['day: days', 'day: weekday']
     """
     values = [cell for cell in cells if not is_missing(cell)]
-    numbers = [cell for cell in values if is_number(cell)]
-    is_repetitive = 2 * len(set(cells)) < len(cells)
-    if is_target and is_regression:
-        return CsvColumn(name, parse_number_target, np.float64, is_repetitive)
-    if is_category or (values and 2 * len(numbers) <= len(values)):
-        parse = parse_text_label if is_target else parse_text
-        return CsvColumn(name, parse, object, is_repetitive)
-    if not is_target:
-        return CsvColumn(name, parse_number, np.float64, is_repetitive)
-    if all(map(is_whole, numbers)):
-        return CsvColumn(name, parse_whole_label, np.int64, is_repetitive)
-    return CsvColumn(name, parse_number_label, np.float64, is_repetitive)
+    plain = CsvColumn(name, is_repetitive=2 * len(set(cells)) < len(cells))
+    number = plain._replace(kind="number", parse=parse_number, dtype=np.float64)
+    if hint == "time":
+        return _time(plain, find_format(values, is_asked=True))
+    is_mostly_number = not values or 2 * sum(map(is_number, values)) > len(values)
+    if hint == "text" and values and is_mostly_number:
+        raise ValueError(
+            f"is named in text, but holds numbers such as {values[0]}: a number is a feature as it "
+            "is"
+        )
+    if hint in ("category", "text"):
+        return plain._replace(kind=hint)
+    if is_plain:
+        return number if is_mostly_number else plain
+    if hint == "number":
+        return _with_unit(number, values) or number
+    return _by_cells(plain, number, values, may_be_decimal=may_be_decimal)
+
+
+def _by_cells(
+    plain: CsvColumn, number: CsvColumn, values: Sequence[str], *, may_be_decimal: bool
+) -> CsvColumn:
+    """Decide what a feature is of which nothing is known but its first values."""
+    n_numbers = sum(map(is_number, values))
+    if n_numbers == len(values):
+        return _words(plain, values) if _holds_codes(values) else _unless_id(number, values)
+    found = _with_unit(number, values, may_be_decimal=may_be_decimal)
+    if found is not None or 2 * n_numbers > len(values):
+        return found or number
+    form = find_format(values)
+    if form is not None:
+        return _time(plain, form)
+    check_decimal_points(values)
+    return _words(plain, values)
+
+
+def _with_unit(
+    number: CsvColumn, values: Sequence[str], *, may_be_decimal: bool = False
+) -> CsvColumn | None:
+    """Return a column of numbers in disguise, None if they are not."""
+    unit = find_unit(values, may_be_decimal=may_be_decimal)
+    if unit is None:
+        return None
+    return number._replace(parse=unit_parser(unit), remark=_written_as(values))
+
+
+def _time(plain: CsvColumn, form: TimeFormat | None) -> CsvColumn:
+    assert form is not None
+    return plain._replace(
+        kind="time",
+        parse=form.parse,
+        dtype="datetime64[s]",
+        form=form,
+        remark=f"as in {form.example}",
+    )
+
+
+def _unless_id(number: CsvColumn, values: Sequence[str]) -> CsvColumn:
+    """Return a column of numbers; left out if it only numbers the rows."""
+    is_id = (
+        len(values) >= ENOUGH_ROWS
+        and ID_NAME.fullmatch(number.name) is not None
+        and len(set(values)) == len(values)
+        and all(map(is_whole, values))
+    )
+    return number._replace(kind="id", remark="all different", is_used=False) if is_id else number
+
+
+def _words(plain: CsvColumn, values: Sequence[str]) -> CsvColumn:
+    """Return a column of text: categories, or what is left out, an id or prose."""
+    n_different = len(set(values))
+    if len(values) >= ENOUGH_ROWS:
+        n_words = sum(len(value.split()) for value in values) / len(values)
+        if n_words >= TEXT_WORDS and n_different >= TEXT_SHARE * len(values):
+            return plain._replace(kind="text", remark="prose")
+        if n_different >= ID_SHARE * len(values):
+            remark = "all different" if n_different == len(values) else "nearly all different"
+            return plain._replace(kind="id", remark=remark, is_used=False)
+    remark = "codes with leading zeros" if _holds_codes(values) else ""
+    return plain._replace(remark=remark)
+
+
+def find_format(values: Sequence[str], *, is_asked: bool = False) -> TimeFormat | None:
+    """Return how times are written, None if values are not times; raise if that is unclear."""
+    try:
+        form = find_time_format(values)
+    except UnclearDatesError as error:
+        raise ValueError(
+            f"{error}: write them as 2024-12-31, or name the column in drop or in categorical"
+        ) from None
+    if not values and is_asked:
+        return TimeFormat("ymd", has_hour=True, example="2024-12-31")
+    if form is None and is_asked:
+        raise ValueError(
+            "is named in time, but most of its first cells are not times such as 2024-12-31, "
+            "2024-12-31T23:59:59, 31.12.2024 or 23:59"
+        )
+    return form
+
+
+def check_decimal_points(values: Sequence[str]) -> None:
+    """Raise if numbers are written with decimal commas."""
+    if has_decimal_commas(values):
+        example = next(value for value in values if "," in value)
+        raise ValueError(
+            f"holds numbers with decimal commas, such as {example!r}: write them with decimal "
+            "points, or name the column in categorical if it holds text"
+        )
+
+
+def _holds_codes(values: Sequence[str]) -> bool:
+    """Tell codes such as 01067 from numbers."""
+    return any(CODE.fullmatch(value.strip()) for value in values)
+
+
+def _written_as(values: Sequence[str]) -> str:
+    """Return an example of how numbers are written that are more than digits."""
+    for value in values:
+        found = read_written(value)
+        if found is not None and (found.unit or found.has_thousands):
+            return f"as in {value.strip()}"
+    return ""

@@ -1,4 +1,4 @@
-"""CSV in bounded memory: plain or gzipped files, file objects and standard input.
+"""CSV and JSON Lines in bounded memory: files, gzipped, zipped or plain, file objects, stdin.
 
 Rows are read in blocks. The first block decides what a column holds, so that the size of the
 batches has no influence on it. Whole columns are converted at once; only where that fails are the
@@ -14,33 +14,42 @@ import gzip
 import io
 import math
 import re
+import zipfile
 import zlib
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from driftree.learn.words import list_names
+from driftree.streams.cells import is_missing, is_number, is_text
 from driftree.streams.csv_columns import (
+    ColumnHints,
     CsvColumn,
+    check_decimal_points,
     decide_column,
-    has_decimal_commas,
-    is_number,
-    is_text,
+    decide_target,
 )
+from driftree.streams.disguise import read_written
+from driftree.streams.findings import Findings, find_column, find_target
+from driftree.streams.formats import JsonReader, is_json, open_packed
 from driftree.streams.sources import BadRow, BadRowError, BadRows, Source, pick_target
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from driftree.streams.rows import Block, Blocks
 
     Reader = Any  # csv.reader's own type has no public name
 
+DAMAGE = (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
 FIRST_ROWS = 1000  # which decide what a column holds
 BLOCK_ROWS = 500  # at 700 new lists Python would look for garbage, at 15 % of the time
 DELIMITERS = ",;\t"
-GZIP_MAGIC = b"\x1f\x8b"
 LINE_BREAK = re.compile("\r\n?|\n")
 MAX_LINE = 2**22  # characters: hundreds of thousands of cells, and not yet a burden
 MAX_PART = 2**24  # characters of a block of rows
@@ -58,22 +67,27 @@ class _Rows:
 
 
 class CsvFile(Source):
-    """A CSV file with a header line.
+    """A CSV file with a header line, or JSON Lines.
 
     Parameters
     ----------
     file : Path, or file object of text or bytes
-        Where the rows are. A path is opened again each time; gzip is recognised by its first bytes.
+        Where the rows are. A path is opened again each time; how it is packed is recognised by its
+        first bytes.
     name : str
         What errors call the file.
     target : str or None
         Column of the labels.
-    categorical : collection of str
-        Columns to read as text although they may hold numbers.
+    hints : ColumnHints
+        What is known of the columns beforehand.
     skips_bad_rows : bool
         Whether malformed rows are counted and left out, or stop the reading.
     is_regression : bool, default=False
         Whether the target is a number, rather than a label.
+    has_target : bool, default=True
+        Whether there is a target at all; without one, the labels are None.
+    has_header : bool, default=True
+        Whether the first line has the names of the columns, rather than x0, x1, ...
     """
 
     def __init__(
@@ -82,24 +96,31 @@ class CsvFile(Source):
         name: str,
         *,
         target: Hashable | None,
-        categorical: Collection[str],
+        hints: ColumnHints,
         skips_bad_rows: bool,
         is_regression: bool = False,
+        has_target: bool = True,
+        has_header: bool = True,
     ) -> None:
         self.file = file
         self.name = name
         self.target = target
-        self.categorical = categorical
+        self.hints = hints
         self.skips_bad_rows = skips_bad_rows
         self.is_regression = is_regression
+        self.has_target = has_target
+        self.has_header = has_header
         self.is_repeatable = isinstance(file, Path)
         self.bad_rows = BadRows()
         self.header: list[str] = []
+        self.target_name: str | None = None
         self.delimiter = ","
+        self._how: Literal["named", "called target", "last column"] = "last column"
+        self._is_json = False
         self._room = Room()
         if self.is_repeatable:  # whose errors need not wait for the first batch
             with self._open() as lines:
-                self._read_header(lines)
+                self._decide([], next(self._read_rows(self._read_header(lines))))
 
     # ------------------------------------------------------------------ rows
     def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
@@ -112,7 +133,7 @@ class CsvFile(Source):
         n_left = stop
         with self._open() as lines:
             for part in self._read_rows(self._read_header(lines)):
-                columns = columns or self._decide(part)
+                columns = self._decide(columns, part)
                 for X, y in self._convert(part, columns, n_left):
                     n_left = None if n_left is None else n_left - len(y)
                     n_skipped = min(skip_rows, len(y))
@@ -168,10 +189,13 @@ class CsvFile(Source):
 
     def _to_block(self, rows: list[list[str]], columns: list[CsvColumn]) -> Block:
         cells = zip(*rows, strict=True) if rows else [()] * len(columns)
-        X = {
-            column.name: column.read(values) for column, values in zip(columns, cells, strict=True)
-        }
-        y = X.pop(self._target_name())
+        X: dict[str, NDArray[Any]] = {}
+        y = np.full(len(rows), None)
+        for column, values in zip(columns, cells, strict=True):
+            if column.name == self.target_name:
+                y = column.read(values)
+            else:
+                X.update(column.features(values))
         return X, y
 
     def _find_faults(self, part: _Rows, columns: list[CsvColumn]) -> dict[int, BadRow]:
@@ -179,6 +203,8 @@ class CsvFile(Source):
         faults: dict[int, BadRow] = {}
         for line, row in zip(part.lines, part.rows, strict=True):
             for column, cell in zip(columns, row, strict=True):
+                if not column.is_used:
+                    continue
                 try:
                     column.parse(cell)
                 except ValueError as error:
@@ -187,50 +213,120 @@ class CsvFile(Source):
                     break
         return faults
 
-    def _decide(self, first: _Rows) -> list[CsvColumn]:
-        cells = zip(*first.rows, strict=True) if first.rows else [()] * len(self.header)
-        columns = []
-        for name, values in zip(self.header, cells, strict=True):
-            is_target, is_category = name == self._target_name(), name in self.categorical
-            column = decide_column(
-                name,
-                values,
-                is_target=is_target,
-                is_category=is_category,
-                is_regression=self.is_regression,
-            )
-            looks_like_text = column.dtype is object and not is_category
-            if looks_like_text and self.delimiter != "," and has_decimal_commas(values):
-                example = next(value for value in values if "," in value)
-                raise ValueError(
-                    f"column {name!r} of {self.name} holds numbers with decimal commas, such as "
-                    f"{example!r}: write them with decimal points, or name the column in "
-                    "categorical if it holds text"
-                )
-            columns.append(column)
+    # ------------------------------------------------------------------ what columns hold
+    def _decide(self, known: list[CsvColumn], part: _Rows) -> list[CsvColumn]:
+        """Return the columns: those that are known, and those that have come with this part."""
+        if len(known) == len(self.header):
+            return known
+        cells = list(zip(*part.rows, strict=True)) if part.rows else [()] * len(self.header)
+        if not known and self.has_header and not self._is_json:
+            self._check_first_line(cells)
+        names = self.header[len(known) :]
+        fresh = [
+            self._decide_one(name, values)
+            for name, values in zip(names, cells[len(known) :], strict=True)
+        ]
+        columns = known + fresh
+        features = [column for column in columns if column.name != self.target_name]
+        self.feature_names = [
+            name for column in features if column.is_used for name in column.features(())
+        ]
+        if not known:
+            self.findings = self._find(columns, cells)
         return columns
+
+    def _decide_one(self, name: str, values: Sequence[str]) -> CsvColumn:
+        hints, may_be_decimal = self.hints, self.delimiter != ","
+        hint = hints.kind_of(name)
+        try:
+            if name == self.target_name:
+                column = decide_target(
+                    name,
+                    values,
+                    is_category=hint == "category",
+                    is_regression=self.is_regression,
+                )
+                if column.dtype is object and hint is None and may_be_decimal:
+                    check_decimal_points(values)
+                return column
+            if not hints.wants(name):
+                return CsvColumn(name, remark="not wanted", is_used=False)
+            column = decide_column(
+                name, values, hint, may_be_decimal=may_be_decimal, is_plain=hints.is_plain
+            )
+            return hints.without_prose(column)
+        except ValueError as error:
+            raise ValueError(f"column {name!r} of {self.name} {error}") from None
+
+    def _check_first_line(self, cells: Sequence[Sequence[str]]) -> None:
+        """Raise if the first line looks like the rows after it.
+
+        It does if it holds a number, and nothing that would not do as a cell of its column.
+        """
+        has_number = False
+        for name, values in zip(self.header, map(set, cells), strict=True):
+            numbers = [value for value in values if is_number(value)]
+            if is_number(name):
+                has_number = True
+                fits = bool(numbers)
+            else:
+                repeats = 2 * len(values) < len(cells[0])
+                fits = name in values or (not repeats and not numbers)
+            if not fits:
+                return
+        if has_number and cells[0]:
+            raise ValueError(
+                f"the first line of {self.name} looks like a row ({list_names(self.header)}), not "
+                "like the names of columns: put a line with the names before it, or read it with "
+                "header=False"
+            )
+
+    def _find(self, columns: list[CsvColumn], cells: Sequence[Sequence[str]]) -> Findings:
+        """Say what the first rows show."""
+        found, target = [], None
+        for column, values in zip(columns, cells, strict=True):
+            given = [value for value in values if not is_missing(value)]
+            if column.name == self.target_name:
+                numbers = [one.value for one in map(read_written, given) if one is not None]
+                is_number_like = 2 * len(numbers) > len(given) and column.kind != "text"
+                has_hint = self.hints.kind_of(column.name) is not None
+                is_number_like &= not has_hint
+                target = find_target(
+                    column.name, self._how, given, numbers if is_number_like else None
+                )
+                continue
+            found.append(find_column(column, given, len(values)))
+        wanted = [column for column in found if self.hints.wants(str(column.name))]
+        n_rows = len(cells[0]) if cells else 0
+        return Findings(self.name, n_rows, target, wanted)
 
     # ------------------------------------------------------------------ text to rows
     def _read_rows(self, reader: Reader) -> Iterator[_Rows]:
         """Yield rows that have as many cells as the header, a block at a time."""
-        part = self._read_part(reader, FIRST_ROWS)
+        part = self._padded(self._read_part(reader, FIRST_ROWS))
         if not (part.rows or part.faults or part.error):
             raise ValueError(f"{self.name} holds a header, but no rows")
         yield part
         while not part.is_last:
-            part = self._read_part(reader, BLOCK_ROWS)
+            part = self._padded(self._read_part(reader, BLOCK_ROWS))
             yield part
+
+    def _padded(self, part: _Rows) -> _Rows:
+        """Let rows of JSON that came before a new key lack it."""
+        if self._is_json and part.rows and len(part.rows[0]) < len(self.header):
+            for row in part.rows:
+                row.extend([""] * (len(self.header) - len(row)))
+        return part
 
     def _read_part(self, reader: Reader, n_rows: int) -> _Rows:
         part = _Rows()
-        rows, lines, room = part.rows, part.lines, self._room
-        width = len(self.header)
+        rows, lines, room, header = part.rows, part.lines, self._room, self.header
         start = reader.line_num + 1
         self._room.renew()
         while len(rows) + len(part.faults) < n_rows and room.left > 0:
             try:
                 for row in reader:
-                    if len(row) == width:
+                    if len(row) == len(header):  # which grows with the keys of JSON
                         rows.append(row)
                         lines.append(start)
                     elif row:  # a blank line is not a row
@@ -241,12 +337,12 @@ class CsvFile(Source):
                 else:
                     return part
             except csv.Error as error:
-                reason = f"cannot be cut into cells: {error}"
-                if reader.line_num > start:
+                reason = str(error) if self._is_json else f"cannot be cut into cells: {error}"
+                if reader.line_num > start and not self._is_json:
                     reason += " (a quote was opened)"
                 part.faults[start] = BadRow(self.name, start, None, reason, reader.line_num)
                 start = reader.line_num + 1
-            except (EOFError, OSError, UnicodeDecodeError, zlib.error, TooLongError) as error:
+            except (OSError, TooLongError, *DAMAGE) as error:
                 part.error = self._name_damage(error, start - 1)
                 return part
         part.is_last = False
@@ -291,19 +387,45 @@ class CsvFile(Source):
                     f"{self.name} {'begins with a blank line' if first else 'is empty'}: a header "
                     "line with the names of the columns is needed, then one line per row"
                 )
+            self._is_json = is_json(first, self.name)
+            if self._is_json:
+                return self._begin_json(chain([first], lines))
             unquoted = re.sub('"[^"]*"', "", first)
             self.delimiter = max(DELIMITERS, key=unquoted.count)
             reader = csv.reader(chain([first], lines), delimiter=self.delimiter, strict=True)
-            header = [name.strip() for name in next(reader)]
+            row = next(reader)
         except csv.Error as error:
             raise ValueError(f"the header of {self.name} is malformed: {error}") from None
-        except (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile, TooLongError) as error:
+        except (TooLongError, *DAMAGE) as error:
             raise self._name_damage(error, 0) from error
+        if self.has_header:
+            self._take_header([name.strip() for name in row])
+            return reader
+        self._take_header([f"x{j}" for j in range(len(row))])
+        return _RowAgain(row, reader)
+
+    def _begin_json(self, lines: Iterator[str]) -> Reader:
+        """Take the keys of the first object as header; others come later."""
+        header: list[str] = []
+        reader = JsonReader(lines, header)
+        try:
+            row = next(reader)
+        except csv.Error as error:
+            raise ValueError(f"line 1 of {self.name} {error}") from None
+        self._take_header(header)
+        return _RowAgain(row, reader)
+
+    def _take_header(self, header: list[str]) -> None:
         self._check_header(header)
         self.header = header
-        target = self._target_name()
-        self.feature_names = [name for name in header if name != target]
-        return reader
+        self.target_name = None
+        if self.has_target:
+            self.target_name = header[pick_target(header, self.target, self.name)]
+            if self.target is not None:
+                self._how = "named"
+            elif self.target_name == "target":
+                self._how = "called target"
+        self.hints.check(header, self.name, self.target_name)
 
     def _check_header(self, header: list[str]) -> None:
         words = f"the header of {self.name}"
@@ -311,10 +433,10 @@ class CsvFile(Source):
             raise ValueError(f"{self.name} is not UTF-8 text: save it as CSV in UTF-8")
         if all(map(is_number, header)):
             raise ValueError(
-                f"{words} holds numbers only ({list_names(header)}): "
-                "put a line with the names of the columns before the first row"
+                f"{words} holds numbers only ({list_names(header)}): put a line with the names of "
+                "the columns before the first row, or read it with header=False"
             )
-        if len(header) == 1:
+        if len(header) == 1 and self.has_target:
             raise ValueError(
                 f"{words} has one column only, {header[0]!r}: features and a label are needed, "
                 "with a comma, a semicolon or a tab between them"
@@ -333,16 +455,6 @@ class CsvFile(Source):
             if name in seen:
                 raise ValueError(f"{words} has column {name!r} twice: rename one of them")
             seen.add(name)
-        unknown = [name for name in self.categorical if name not in header]
-        if unknown:
-            raise ValueError(
-                f"categorical names {unknown[0]!r}, but the columns of {self.name} are "
-                f"{list_names(header)}"
-            )
-        pick_target(header, self.target, self.name)
-
-    def _target_name(self) -> str:
-        return self.header[pick_target(self.header, self.target, self.name)]
 
     # ------------------------------------------------------------------ bytes to text
     @contextlib.contextmanager
@@ -360,8 +472,7 @@ class CsvFile(Source):
             if not hasattr(file, "peek"):
                 file = io.BufferedReader(file)
                 stack.callback(file.detach)
-            if file.peek(2)[:2] == GZIP_MAGIC:
-                file = stack.enter_context(gzip.GzipFile(fileobj=file))
+            file = open_packed(file, stack, self.name)
             # Bytes that are not UTF-8 become lone surrogates: the cell that holds them is named.
             file = WatchedBytes(file, self._room)
             text = io.TextIOWrapper(
@@ -379,6 +490,25 @@ def _let_bytes_pass(file: Any) -> None:
     if isinstance(file, io.TextIOWrapper) and file.errors == "strict":
         with contextlib.suppress(io.UnsupportedOperation):  # it has been read from
             file.reconfigure(errors="surrogateescape")
+
+
+class _RowAgain:
+    """A reader that gives its first row once more."""
+
+    def __init__(self, row: list[str], reader: Reader) -> None:
+        self.row: list[str] | None = row
+        self.reader = reader
+
+    @property
+    def line_num(self) -> int:
+        return 0 if self.row is not None else int(self.reader.line_num)
+
+    def __iter__(self) -> _RowAgain:
+        return self
+
+    def __next__(self) -> list[str]:
+        row, self.row = self.row, None
+        return next(self.reader) if row is None else row
 
 
 # ---------------------------------------------------------------------- lines of bounded length

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from driftree.learn.storage.atomic import replace_text, whole_file
 from driftree.streams.catalogue import Counts, CSVFile, DataSet
 from driftree.streams.concepts import Features, Labels
+from driftree.streams.csv_columns import ColumnHints
 from driftree.streams.download import digest_of
 from driftree.streams.rows import join
-from driftree.streams.stream import open_stream
+from driftree.streams.stream import open_source
 
 ROWS_AT_ONCE = 20_000
 TARGET = "target"
@@ -56,7 +57,8 @@ class DataColumn:
 
 def read_columns(path: Path) -> dict[str, DataColumn]:
     """Read a CSV file as `open_stream` does, as a whole; the label is the column `target`."""
-    X, y = join(list(open_stream(path, target=TARGET, batch=ROWS_AT_ONCE)))
+    source = open_source(path, target=TARGET, hints=ColumnHints(is_plain=True))
+    X, y = join(list(source.blocks(0, ROWS_AT_ONCE)))
     return {name: _to_column(cells) for name, cells in {**X, TARGET: y}.items()}
 
 

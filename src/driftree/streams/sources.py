@@ -7,13 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import narwhals.stable.v2 as nw
 import numpy as np
 
 from driftree.learn.tables import Columns, from_sequence, to_frame
+from driftree.learn.validation import is_missing
 from driftree.learn.words import list_names
+from driftree.streams.findings import Findings, TargetFinding, find_target
 from driftree.streams.rows import (
     Block,
     Blocks,
@@ -24,11 +26,20 @@ from driftree.streams.rows import (
     to_columns,
     to_label_array,
 )
+from driftree.streams.typed_columns import (
+    FIRST_ROWS,
+    convert,
+    decide_series,
+    find_cells,
+    find_columns,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from driftree.streams.csv_columns import ColumnHints, CsvColumn
 
 BLOCK_ROWS = 1000  # of rows that come one by one
 PARQUET_ROWS = 10_000
@@ -153,6 +164,8 @@ class Source(ABC):
         Whether it can be read more than once.
     bad_rows : BadRows
         What the last reading skipped.
+    findings : Findings or None
+        What the first rows show; None until they were read, and where nobody looks.
     """
 
     name: str
@@ -160,6 +173,7 @@ class Source(ABC):
     n_rows: int | None = None
     is_repeatable = True
     bad_rows = BadRows()
+    findings: Findings | None = None
 
     @abstractmethod
     def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
@@ -187,12 +201,26 @@ def pick_target(names: Sequence[Hashable], target: Hashable | None, what: str) -
 class MemoryTable(Source):
     """An array or a data frame in memory, and its labels."""
 
-    def __init__(self, X: Any, y: Any, name: str) -> None:
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        name: str,
+        target: Hashable | None = None,
+        asked: Hashable | None = None,
+    ) -> None:
         self.name = name
         self.X, self.y = X, to_label_array(y)
         self.feature_names = name_features(X)
         self.n_rows = count_rows(X)
         _check_lengths(X, self.y, name)
+        self.findings = self._look(target, asked)
+
+    def _look(self, target: Hashable | None, asked: Hashable | None) -> Findings:
+        """Look at the first rows, which stay as they are."""
+        X, y = take((self.X, self.y), 0, min(len(self.y), FIRST_ROWS))
+        columns = find_cells(name_features(X), X)
+        return Findings(self.name, len(y), look_at_target(target, asked, y), columns)
 
     @classmethod
     def from_pair(cls, X: Any, y: Any) -> MemoryTable:
@@ -215,10 +243,12 @@ class MemoryTable(Source):
                     f"target must be the position of one of the columns, from 0, in {name} of "
                     f"shape {table.shape}, got {target!r}"
                 )
-            return cls(np.delete(table, place, axis=1), table[:, place], name)
+            column = f"column {range(table.shape[1])[place]}"
+            return cls(np.delete(table, place, axis=1), table[:, place], name, column, target)
         frame = to_frame(table)
         column = frame.columns[pick_target(frame.columns, target, name)]
-        return cls(frame.drop(column).to_native(), frame.get_column(column).to_native(), name)
+        X, y = frame.drop(column).to_native(), frame.get_column(column).to_native()
+        return cls(X, y, name, column, target)
 
     def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
         """Yield the rows in one block, which is not a copy."""
@@ -252,45 +282,133 @@ def _to_rectangle(X: Any) -> NDArray[Any]:
     return array
 
 
-class ParquetFile(Source):
-    """A Parquet file, whose rows come as pyarrow tables."""
+class ArrowFile(Source):
+    """A Parquet or Feather file, whose rows come as pyarrow tables.
 
-    def __init__(self, path: Path, target: Hashable | None) -> None:
-        self.path, self.name = path, str(path)
+    Parameters
+    ----------
+    path : Path
+        Where it is.
+    form : {"Parquet", "Feather"}
+        What it is.
+    target : str or None
+        Column of the labels.
+    hints : ColumnHints
+        What is known of the columns beforehand.
+    has_target : bool, default=True
+        Whether there is a target at all; without one, the labels are None.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        form: Literal["Parquet", "Feather"],
+        target: Hashable | None,
+        hints: ColumnHints,
+        *,
+        has_target: bool = True,
+    ) -> None:
+        self.path, self.name, self.form = path, str(path), form
         with self._open() as file:
-            names, described = file.schema_arrow.names, file.schema_arrow.pandas_metadata or {}
-            self.n_rows = int(file.metadata.num_rows)
+            schema = file.schema_arrow if form == "Parquet" else file.schema
+            described = schema.pandas_metadata or {}
+            groups = self._group_sizes(file)
+        self.n_rows = sum(groups)
         # pandas keeps a frame's index as columns after the others; a plain range is not one.
         index = [name for name in described.get("index_columns", ()) if isinstance(name, str)]
-        self.index = [name for name in names if name in index]
-        names = [name for name in names if name not in index]
-        self.target = names[pick_target(names, target, self.name)]
-        self.feature_names = [name for name in names if name != self.target]
+        self.index = [name for name in schema.names if name in index]
+        names = [name for name in schema.names if name not in index]
+        self.target = names[pick_target(names, target, self.name)] if has_target else None
+        hints.check(names, self.name, self.target)
+        self._decide(names, target, hints)
 
     def _open(self) -> Any:
         try:
-            from pyarrow import parquet
+            import pyarrow
+            from pyarrow import ipc, parquet
         except ImportError:
-            raise ImportError("reading Parquet needs pyarrow: pip install pyarrow") from None
-        return parquet.ParquetFile(self.path)
+            raise ImportError(f"reading {self.form} needs pyarrow: pip install pyarrow") from None
+        if self.form == "Parquet":
+            return parquet.ParquetFile(self.path)
+        return ipc.open_file(pyarrow.memory_map(str(self.path)))
 
-    def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
-        """Yield the rows; row groups before the first one asked for are not read."""
+    def _group_sizes(self, file: Any) -> list[int]:
+        """Return the rows of each part of the file."""
+        if self.form == "Parquet":
+            return [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        return [file.get_batch(i).num_rows for i in range(file.num_record_batches)]
+
+    def _batches(self, file: Any, first: int, n_groups: int) -> Iterator[Any]:
+        """Yield record batches from a part of the file on."""
+        if self.form == "Parquet":
+            groups = list(range(first, n_groups))
+            yield from file.iter_batches(PARQUET_ROWS, row_groups=groups) if groups else ()
+        else:
+            yield from (file.get_batch(i) for i in range(first, n_groups))
+
+    def _decide(self, names: list[str], target: Hashable | None, hints: ColumnHints) -> None:
+        """Look at the first rows."""
+        first = next(self._tables(0), None)
+        features = [name for name in names if name != self.target]
+        if first is None:
+            self._columns: dict[Any, CsvColumn] = {}
+            self.feature_names = features
+            return
+        frame = nw.from_native(first.slice(0, FIRST_ROWS), eager_only=True)
+        self._columns = {
+            name: decide_series(name, frame.get_column(name), hints) for name in features
+        }
+        X = frame.select(features)
+        self.feature_names = list(convert(X, self._columns).columns)
+        found = [one for one in find_columns(X, self._columns) if hints.wants(str(one.name))]
+        told = None
+        if self.target is not None:
+            told = look_at_target(
+                self.target, target, to_label_array(frame.get_column(self.target).to_native())
+            )
+        self.findings = Findings(self.name, len(frame), told, found)
+
+    def _tables(self, skip_rows: int) -> Iterator[Any]:
+        """Yield tables; parts of the file before the first row asked for are not read."""
         import pyarrow
 
         with self._open() as file:
-            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+            sizes = self._group_sizes(file)
             first = 0
             while first < len(sizes) and skip_rows >= sizes[first]:
                 skip_rows -= sizes[first]
                 first += 1
-            groups = list(range(first, len(sizes)))
-            for rows in file.iter_batches(PARQUET_ROWS, row_groups=groups) if groups else ():
+            for rows in self._batches(file, first, len(sizes)):
                 table = pyarrow.Table.from_batches([rows]).slice(skip_rows)
                 skip_rows = max(0, skip_rows - rows.num_rows)
                 if table.num_rows:
-                    labels = to_label_array(table[self.target])
-                    yield table.drop_columns([self.target, *self.index]), labels
+                    yield table
+
+    def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
+        """Yield the rows."""
+        for table in self._tables(skip_rows):
+            y = np.full(table.num_rows, None)
+            if self.target is not None:
+                y = to_label_array(table[self.target])
+            others = [name for name in (self.target, *self.index) if name is not None]
+            frame = nw.from_native(table.drop_columns(others), eager_only=True)
+            yield convert(frame, self._columns).to_native(), y
+
+
+def look_at_target(
+    name: Hashable | None, asked: Hashable | None, labels: NDArray[Any]
+) -> TargetFinding:
+    """Say what the first labels show."""
+    how: Literal["named", "called target", "last column", ""] = "last column"
+    if name is None:
+        how = ""
+    elif asked is not None:
+        how = "named"
+    elif name == "target":
+        how = "called target"
+    values = [label for label in labels.tolist() if not is_missing(label)]
+    is_number = labels.dtype.kind in "iuf"
+    return find_target(name, how, values, [float(v) for v in values] if is_number else None)
 
 
 class Pairs(Source):

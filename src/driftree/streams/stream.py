@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Generator, Hashable, Iterable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import narwhals.stable.v2 as nw
 import numpy as np
 
 from driftree.learn.target import to_target
+from driftree.streams.csv_columns import ColumnHints
 from driftree.streams.csv_file import CsvFile
+from driftree.streams.formats import arrow_format
 from driftree.streams.rows import Blocks, cut
 from driftree.streams.sources import (
+    ArrowFile,
     BadRows,
     BadRowsWarning,
     MemoryTable,
     Pairs,
-    ParquetFile,
     Source,
 )
 
+if TYPE_CHECKING:
+    from driftree.streams.findings import Findings
+
 Task = Literal["classification", "regression"]
-PARQUET_MAGIC = b"PAR1"
+NO_HINTS = ColumnHints()
 POSSIBLE = (
-    'a path of a CSV, CSV.gz or Parquet file; "-" for CSV on standard input; an open CSV file; an '
-    "array, or a pandas, polars or pyarrow data frame, with the labels in one of its columns; a "
+    'a path of a CSV, JSON Lines, Parquet or Feather file; "-" for standard input; an open file; '
+    "an array, or a pandas, polars or pyarrow data frame, with the labels in one of its columns; a "
     "tuple (X, y) of these and their labels; an iterable of rows (dict, label), such as a River "
     "data set; an iterable of batches (X, y)"
 )
@@ -49,6 +56,8 @@ class Stream:
         What the last iteration has skipped so far: `count`, and the `first` ten.
     task : {"classification", "regression"} or None
         "regression" if the targets are numbers, None if that was not said.
+    findings : Findings or None
+        What the first rows show of the target and of each column; None until they were read.
 
     Examples
     --------
@@ -67,6 +76,7 @@ class Stream:
         self.task = task
         self._limit = n_rows
         self._was_read = False
+        self._has_told = False
         is_share = isinstance(batch, float)
         self.n_rows = self._count_rows() if is_share else self._limited(source.n_rows)
         if is_share and self.n_rows is None:
@@ -97,6 +107,12 @@ class Stream:
     def bad_rows(self) -> BadRows:
         """What the last iteration has skipped so far."""
         return self._source.bad_rows
+
+    @property
+    def findings(self) -> Findings | None:
+        """What the first rows show; None until they were read, and of rows that come as dicts."""
+        found = self._source.findings
+        return found if found is None else replace(found, task=self.task)
 
     def __iter__(self) -> Blocks:
         return self.batches()
@@ -140,7 +156,12 @@ class Stream:
         if self._limit is not None and skip_rows >= self._limit:
             return
         try:
-            yield from self._read(skip_rows)
+            with closing(self._read(skip_rows)) as batches:  # with the file, and at once
+                for batch in batches:
+                    if not self._has_told and self.findings is not None:
+                        self._has_told = True
+                        self.findings.warn(stacklevel=2)
+                    yield batch
         except Exception as error:
             try:
                 self.bad_rows.warn(stacklevel=2)
@@ -149,7 +170,9 @@ class Stream:
             raise
         self.bad_rows.warn(stacklevel=2)
 
-    def _read(self, skip_rows: int, stop: int | None = None) -> Blocks:
+    def _read(
+        self, skip_rows: int, stop: int | None = None
+    ) -> Generator[tuple[Any, Any], None, None]:
         self._check_unread()  # another iterator may have begun in the meantime
         self._was_read = True
         stop = self._limited(stop)
@@ -188,6 +211,10 @@ class _Recut(Source):
     def bad_rows(self) -> BadRows:  # type: ignore[override]
         return self.stream.bad_rows
 
+    @property
+    def findings(self) -> Findings | None:  # type: ignore[override]
+        return self.stream.findings
+
     def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
         return self.stream._read(skip_rows, stop)
 
@@ -203,6 +230,11 @@ def open_stream(
     n_rows: int | None = None,
     on_bad_row: Literal["stop", "skip"] = "stop",
     categorical: Collection[str] = (),
+    numeric: Collection[str] = (),
+    time: Collection[str] = (),
+    text: Collection[str] = (),
+    drop: Collection[str] = (),
+    header: bool = True,
     task: Task | None = None,
 ) -> Stream:
     r"""Open a source of rows as a stream of batches (X, y).
@@ -210,10 +242,11 @@ def open_stream(
     Parameters
     ----------
     source : path, str, file object, array, data frame, tuple or iterable
-        A CSV file, plain or gzipped, with a header line, its cells separated by commas, semicolons
-        or tabs; "-" for standard input; a Parquet file (needs pyarrow); an array or a data frame; a
-        tuple (X, y); a River data set or any iterable of (dict, label); an iterable of batches.
-        Files are read in bounded memory.
+        A CSV file with a header line, its cells separated by commas, semicolons or tabs, or JSON
+        Lines, plain, gzipped or zipped; "-" for standard input; a Parquet or Feather file (needs
+        pyarrow); an array or a data frame; a tuple (X, y); a River data set or any iterable of
+        (dict, label); an iterable of batches. Files are read in bounded memory, and told apart by
+        their first bytes.
     target : str or int, optional
         Column of the labels by name, in an array by position. By default the column called
         "target", or else the last one.
@@ -225,9 +258,14 @@ def open_stream(
     on_bad_row : {"stop", "skip"}, default="stop"
         What a malformed row of a CSV file does: raise `BadRowError` after the rows before it, or be
         left out, counted in `Stream.bad_rows`, and reported at the end by `BadRowsWarning`.
-    categorical : collection of str, default=()
-        Columns of a CSV file, the label's included, that are read as text although they hold
-        numbers.
+    categorical, numeric, time, text : collection of str, default=()
+        Columns of a file that hold categories (the label's may be one), numbers, times, or text to
+        be kept, whatever their first rows look like.
+    drop : collection of str, default=()
+        Columns of a file to leave out.
+    header : bool, default=True
+        Whether the first line of a CSV file has the names of the columns. Without, they are called
+        x0, x1, ...
     task : {"classification", "regression"}, optional
         "regression" if the target is a number: y is float64 then, also where it is whole in all
         rows. By default numbers are labels, too.
@@ -237,14 +275,22 @@ def open_stream(
     Stream
         An iterable of batches, which also knows its name, size and malformed rows.
 
+    Warns
+    -----
+    InputWarning
+        Once, if the first rows show something that one might not expect: numbers or times in
+        disguise, columns that are left out or constant, a target that is hardly a label.
+
     Notes
     -----
     In CSV, spaces around the names of columns do not count, and an empty cell, NA, NaN, nan, null
-    and ? are missing values. Numbers with decimal commas are refused. A column is numeric if most
-    of its other cells among the first 1000 rows (or 16 MB of rows) are numbers, and text otherwise.
-    Malformed are rows with too few or too many cells, with text or an infinite number in a numeric
-    column, without a label, with a label of another kind than most of the first, or with bytes that
-    are not UTF-8. A line or a row of more than 4 million characters ends the reading with an error.
+    and ? are missing values. Numbers with decimal commas are refused. What most cells of a column
+    are among the first 1000 rows (or 16 MB of rows) says what it holds: numbers, also with
+    thousands apart, a currency or %; times, which become features (`driftree.learn.times`); else
+    categories. Ids and prose are left out; docs/input.md has the rules. Malformed are rows with too
+    few or too many cells, with text or an infinite number in a numeric column, without a label,
+    with a label of another kind than most of the first, or with bytes that are not UTF-8. A line or
+    a row of more than 4 million characters ends the reading with an error.
 
     Examples
     --------
@@ -261,31 +307,60 @@ def open_stream(
         raise ValueError(f"n_rows must be at least 1, or None for all rows, but is {n_rows}")
     if on_bad_row not in ("stop", "skip"):
         raise ValueError(f'on_bad_row must be "stop" or "skip", but is {on_bad_row!r}')
-    if isinstance(categorical, str):
-        raise TypeError(f"categorical must hold names of columns: write [{categorical!r}]")
     if task is not None:
         check_task(task)
-    file = _find_file(source)
-    if file is not None and not is_parquet(file):
-        name = str(file) if isinstance(file, Path) else _name_file(source)
-        found: Source = CsvFile(
-            file,
-            name,
-            target=target,
-            categorical=categorical,
-            skips_bad_rows=on_bad_row == "skip",
-            is_regression=task == "regression",
-        )
-    elif categorical:
-        raise ValueError(
-            f"categorical={categorical!r} is for CSV, where a column has no type: here, give it to "
-            "the learner"
-        )
-    elif file is not None:
-        found = ParquetFile(file, target)
-    else:
-        found = _find_rows(source, target)
+    hints = ColumnHints(
+        categorical=_names("categorical", categorical),
+        numeric=_names("numeric", numeric),
+        time=_names("time", time),
+        text=_names("text", text),
+        drop=_names("drop", drop),
+    )
+    found = open_source(
+        source, target=target, hints=hints, on_bad_row=on_bad_row, header=header, task=task
+    )
     return Stream(found, batch, n_rows, task)
+
+
+def open_source(
+    source: Any,
+    *,
+    target: Hashable | None = None,
+    hints: ColumnHints = NO_HINTS,
+    on_bad_row: Literal["stop", "skip"] = "stop",
+    header: bool = True,
+    task: Task | None = None,
+    has_target: bool = True,
+) -> Source:
+    """Find out what a source is; without a target, of a file."""
+    file = _find_file(source)
+    if file is None:
+        if hints.given or not header:
+            what = next(iter(hints.given), "header")
+            raise ValueError(
+                f"{what} is for files, whose columns may be anything: here, prepare the table, or "
+                "give it to the learner"
+            )
+        return _find_rows(source, target)
+    form = arrow_format(file) if isinstance(file, Path) else None
+    if form is not None:
+        return ArrowFile(file, form, target, hints, has_target=has_target)
+    return CsvFile(
+        file,
+        str(file) if isinstance(file, Path) else _name_file(source),
+        target=target,
+        hints=hints,
+        skips_bad_rows=on_bad_row == "skip",
+        is_regression=task == "regression",
+        has_target=has_target,
+        has_header=header,
+    )
+
+
+def _names(what: str, columns: Collection[str]) -> tuple[str, ...]:
+    if isinstance(columns, str):
+        raise TypeError(f"{what} must hold names of columns: write [{columns!r}]")
+    return tuple(columns)
 
 
 def check_task(task: Task) -> Task:
@@ -323,14 +398,6 @@ def _find_file(source: Any) -> Any:
             raise FileNotFoundError(f"{str(source)!r} {what}; a stream can be {POSSIBLE}")
         return path
     return source if hasattr(source, "readline") else None
-
-
-def is_parquet(file: Any) -> bool:
-    """Tell whether a file is Parquet, by its first bytes."""
-    if not isinstance(file, Path):
-        return False
-    with file.open("rb") as opened:
-        return opened.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
 
 
 def _name_file(source: Any) -> str:

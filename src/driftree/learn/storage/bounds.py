@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from operator import gt
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
     Read = Callable[[str], NDArray[Any]]
 
+Item = TypeVar("Item")
+TREES = "trees"  # of a forest, in what it has learnt
+FOREST_PREFIX = "forest."
+MOST_FOREST = 2**22  # bytes of what the trees are to each other
 LITTLE = 2**16  # bytes of all arrays, which the kernels may take over unseen
 LENGTHS = ".lengths"  # at the end of the name of a packed list's lengths
 
@@ -75,6 +79,9 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
         Reads one of them.
     """
     learnt = contents.get("learnt") if isinstance(contents, dict) else None
+    if type(learnt) is dict and TREES in learnt:
+        _check_forest(learnt, entries, read)
+        return
     if type(learnt) is not dict:  # nothing was learnt, or it is no model at all
         if entries:
             raise ModelFileError(f"array {min(entries)!r} is not part of such a model")
@@ -107,6 +114,30 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
             _need(name, length, _rule(name)(size))
     if parts:
         _check_parts(parts, size, entries, read)
+
+
+def _check_forest(learnt: dict[str, Any], entries: Mapping[str, Sized], read: Read) -> None:
+    """Look at each tree's arrays by itself, and at what the trees are to each other."""
+    for i, tree in enumerate(json_values.items(learnt[TREES], "the trees")):
+        own = arrays_of(tree_prefix(i), entries)
+        check({"learnt": tree}, own, _reader_of(tree_prefix(i), read))
+    n_bytes = sum(entry.nbytes for entry in arrays_of(FOREST_PREFIX, entries).values())
+    if n_bytes > MOST_FOREST:
+        raise ModelFileError(f"what the trees are to each other takes {n_bytes:,} bytes")
+
+
+def _reader_of(prefix: str, read: Read) -> Read:
+    return lambda name: read(prefix + name)
+
+
+def tree_prefix(i: int) -> str:
+    """Return what the names of the arrays of a forest's tree begin with."""
+    return f"tree{i}."
+
+
+def arrays_of(prefix: str, arrays: Mapping[str, Item]) -> dict[str, Item]:
+    """Return the arrays whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
 
 
 def _max_features(learnt: dict[str, Any]) -> int:

@@ -1,0 +1,280 @@
+"""`driftree predict`, `explain` and `learn`: what to do with a model that is there."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from driftree.cli.run import (
+    MaxRows,
+    NoHeader,
+    OnBadRow,
+    columns_in,
+    print_findings,
+)
+from driftree.cli.screen import consoles, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from driftree.evaluate.known_rows import KnownRows
+    from driftree.streams import Stream
+
+LEVEL = 0.9  # of intervals
+ModelFile = Annotated[Path, typer.Argument(help="The model file, such as model.dmt.")]
+RowsFile = Annotated[
+    str, typer.Argument(help="A CSV, JSON Lines, Parquet or Feather file, or - for stdin.")
+]
+Words = Annotated[
+    str, typer.Option("--text", help="Columns whose words the model has learnt, by commas.")
+]
+
+
+def predict(
+    model: ModelFile,
+    rows: RowsFile,
+    text: Words = "",
+    no_header: NoHeader = False,
+    out: Annotated[Path | None, typer.Option(help="A CSV file to write; else stdout.")] = None,
+) -> None:
+    """Predict the rows of a file: a line of CSV for each, in their order.
+
+    Labels come with the probability of each, numbers with an interval that holds 90 % of them (or
+    with their quantiles). Columns that the model does not know do not count.
+    """
+    with one_line():
+        known = _open_model(model, text)
+        stream = known.open(rows, header=not no_header)
+        head, ask = _questions(known)
+        with _writing(out) as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(head)
+            is_told = False
+            for X, _ in _quietly(known, stream):
+                if not is_told:
+                    _tell_lacking(known, stream)
+                    is_told = True
+                writer.writerows(ask(X))
+
+
+def learn(
+    model: ModelFile,
+    rows: RowsFile,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Column of the target; else the one called target, else the last."),
+    ] = None,
+    text: Words = "",
+    no_header: NoHeader = False,
+    max_rows: MaxRows = None,
+    on_bad_row: OnBadRow = "stop",
+    out: Annotated[
+        Path | None, typer.Option(help="Another file for the model that has learnt more.")
+    ] = None,
+) -> None:
+    """Let a model learn the rows of a file, and save it; if one is malformed, nothing is changed.
+
+    Known columns are read as the model knows them, new ones become features.
+    """
+    console, _ = consoles()
+    with one_line():
+        if out is None and Path(f"{model}.journal").exists():
+            raise ValueError(
+                f"{model} is served, and {model}.journal may hold rows that it does not: learn "
+                "through the server, or give --out"
+            )
+        known = _open_model(model, text)
+        own = known.model
+        n_before, n_changes = own.n_rows_seen_, len(_events(own))
+        is_number = not hasattr(own, "classes_")
+        stream = known.open(
+            rows,
+            target=target,
+            has_target=True,
+            header=not no_header,
+            on_bad_row=on_bad_row,
+            n_rows=max_rows,
+            task="regression" if is_number else None,
+        )
+        is_told = False
+        for X, y in _quietly(known, stream):
+            if not is_told and stream.findings is not None:
+                print_findings(stream.findings)
+                _tell_lacking(known, stream)
+            is_told = True
+            labels = y if is_number else known.labels(y)
+            if isinstance(X, list):
+                for x, label in zip(X, labels.tolist(), strict=True):
+                    own.learn_one(x, label)
+            else:
+                own.learn_many(X, labels)
+        own.save(out or model)
+        n_new = own.n_rows_seen_ - n_before
+        events = _events(own)[n_changes:]
+        console.print(
+            f"{out or model}: {n_new:,} rows learnt, {own.n_rows_seen_:,} in all; "
+            f"{own.n_leaves_} lea{'f' if own.n_leaves_ == 1 else 'ves'}, {len(events)} "
+            f"change{'' if len(events) == 1 else 's'}",
+            soft_wrap=True,
+        )
+        for event in events[-3:]:
+            console.print(f"- {event}")
+
+
+def explain(
+    model: ModelFile,
+    row: Annotated[
+        list[str], typer.Argument(help="name=value for each feature, or one JSON object.")
+    ],
+    text: Words = "",
+    counterfactual: Annotated[
+        bool, typer.Option("--counterfactual", help="Also the nearest row with another label.")
+    ] = False,
+    target: Annotated[str | None, typer.Option(help="The label wanted instead.")] = None,
+    fixed: Annotated[str, typer.Option(help="Features that may not change, by commas.")] = "",
+) -> None:
+    """Say what a model predicts for one row, and why; what is not given is missing."""
+    console, _ = consoles()
+    with one_line():
+        known = _open_model(model, text)
+        own = known.model
+        if not hasattr(own, "explain_one"):
+            raise ValueError(f"{model} holds a {type(own).__name__}, which explains nothing")
+        x = known.row(_read_row(row))
+        console.print(str(own.explain_one(x)), soft_wrap=True)
+        if counterfactual or target is not None:
+            labels = {str(label): label for label in own.classes_.tolist()}
+            if target is not None and target not in labels:
+                raise ValueError(f"there is no label {target!r}: it is one of {', '.join(labels)}")
+            wanted = None if target is None else labels[target]
+            found = own.counterfactual(x, target=wanted, fixed=columns_in(fixed))
+            console.print(f"\n{found}", soft_wrap=True)
+
+
+# ---------------------------------------------------------------------- parts
+def _open_model(path: Path, text: str) -> KnownRows:
+    import driftree
+    from driftree.evaluate.known_rows import KnownRows
+
+    model = driftree.load(path)
+    if not model.__sklearn_is_fitted__():
+        raise ValueError(f"{path} has learnt nothing yet")
+    return KnownRows(model, columns_in(text))
+
+
+def _read_row(words: Sequence[str]) -> dict[str, str]:
+    """Read name=value words, or one JSON object, as cells of text.
+
+    Examples
+    --------
+    >>> _read_row(["age=31", "car=van"]), _read_row(['{"age": 31, "car": null}'])
+    ({'age': '31', 'car': 'van'}, {'age': '31', 'car': ''})
+    """
+    from driftree.streams.formats import JsonError, JsonReader
+
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        header: list[str] = []
+        try:
+            [cells] = JsonReader(iter([words[0].replace("\n", " ")]), header)
+        except JsonError as error:
+            raise ValueError(f"the row {error}") from None
+        return dict(zip(header, cells, strict=True))
+    pairs = [word.partition("=") for word in words]
+    for word, (name, sign, _) in zip(words, pairs, strict=True):
+        if not sign or not name:
+            raise ValueError(
+                f"a row is name=value for each feature, or one JSON object such as "
+                f"{json.dumps({'age': 31})}, got {word!r}"
+            )
+    return {name: value for name, _, value in pairs}
+
+
+def _questions(known: KnownRows) -> tuple[list[str], Any]:
+    """Return the header of predictions, and how they are asked for."""
+    model = known.model
+    if hasattr(model, "classes_"):
+        labels = model.classes_.tolist()
+        head = ["prediction", *(f"P({label})" for label in labels)]
+        return head, lambda X: _label_rows(model, X, labels)
+    if getattr(model, "loss", None) == "quantile":
+        quantiles = model._fitted.parameters.quantiles
+        head = ["prediction", *(f"quantile {quantile:g}" for quantile in quantiles)]
+        return head, lambda X: [[_middle(row), *row] for row in model.predict_quantiles(X).tolist()]
+    if not hasattr(model, "predict_interval"):
+        return ["prediction"], lambda X: [[number] for number in _numbers(model, X)]
+    return ["prediction", "low", "high"], lambda X: _number_rows(model, X)
+
+
+def _middle(row: Sequence[float]) -> float:
+    return row[len(row) // 2]
+
+
+def _label_rows(model: Any, X: Any, labels: list[Any]) -> list[list[Any]]:
+    import numpy as np
+
+    if isinstance(X, list):
+        shares = [[proba[label] for label in labels] for proba in map(model.predict_proba_one, X)]
+    else:
+        columns = model.predict_proba_many(X)
+        shares = np.column_stack([columns[label] for label in labels]).tolist()
+    return [[labels[max(range(len(row)), key=row.__getitem__)], *row] for row in shares]
+
+
+def _numbers(model: Any, X: Any) -> list[float]:
+    if isinstance(X, list):
+        return [model.predict_one(x) for x in X]
+    return list(model.predict_many(X).tolist())
+
+
+def _number_rows(model: Any, X: Any) -> list[list[float]]:
+    if isinstance(X, list):
+        ends = [model.predict_interval_one(x, LEVEL) for x in X]
+    else:
+        ends = model.predict_interval(X, LEVEL).tolist()
+    return [[number, *pair] for number, pair in zip(_numbers(model, X), ends, strict=True)]
+
+
+def _events(model: Any) -> list[Any]:
+    return list(getattr(model, "events_", []))
+
+
+def _quietly(known: KnownRows, stream: Stream) -> Iterator[tuple[Any, Any]]:
+    """Yield batches without the warning that says what is printed."""
+    from driftree.streams import InputWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        yield from known.batches(stream)
+
+
+def _tell_lacking(known: KnownRows, stream: Stream) -> None:
+    from driftree.learn.words import list_names
+
+    lacking = known.lacking(stream)
+    if lacking:
+        typer.echo(
+            f"driftree: {stream.name} lacks {list_names(lacking)}: missing in all rows", err=True
+        )
+
+
+@contextmanager
+def _writing(out: Path | None) -> Iterator[TextIO]:
+    """Open a file that is there as a whole or not at all, or standard output."""
+    if out is None:
+        yield sys.stdout
+        return
+    part = out.with_name(f"{out.name}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        os.replace(part, out)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,503 @@
+"""Forests: why several trees predict together what they do.
+
+The log-odds of a forest are a weighted sum of its trees', and these are sums over features, and
+over the pairs of features that a tree sees. So what each feature, and each pair, adds to the
+forest's log-odds is a sum again. What a tree's noise floor, or the limit on how sure a tree may be,
+takes away from its log-odds, it takes from all of its contributions by the same factor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from driftree.explain import changes
+from driftree.explain.contributions import explain_batch, read_one
+from driftree.explain.counterfactual.forest import forest_counterfactual
+from driftree.explain.importance import Importance, importance_of, sort_importance
+from driftree.explain.sparse import unknown_names
+from driftree.explain.text import percent
+from driftree.learn.columns import Batch, News
+from driftree.learn.events import join_path
+from driftree.learn.state import undisturbed
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from driftree.explain.counterfactual import Counterfactual
+    from driftree.explain.explanation import Explanations
+    from driftree.learn.events import Condition
+    from driftree.learn.forest import Forest, Member
+
+    Doubles = NDArray[np.float64]
+
+SHOWN = 8  # contributions in words
+
+
+class TreePart(NamedTuple):
+    """What one tree adds to a prediction.
+
+    Attributes
+    ----------
+    weight : float
+        What its log-odds, or its number, count.
+    said : float, or dict of label to float
+        Its log-odds (two labels: of the second; more: one logit per label), or its number.
+    leaf : int
+        The leaf that the row reaches.
+    path : tuple of Condition
+        The rule of this leaf.
+    """
+
+    weight: float
+    said: float | dict[Hashable, float]
+    leaf: int
+    path: tuple[Condition, ...]
+
+
+class BestTree(NamedTuple):
+    """One tree instead of a forest.
+
+    Attributes
+    ----------
+    tree : DynamicModelTreeClassifier or DynamicModelTreeRegressor
+        A copy, which goes on by itself.
+    loss, loss_of_all : float
+        Mean loss of this tree, and of the forest, over the last rows (about 2,000), each predicted
+        before it was learnt: nats per row, of numbers the absolute error.
+    agreement : float
+        Share of these rows in which the tree predicted what the forest did; of numbers, within a
+        typical error.
+    """
+
+    tree: Any
+    loss: float
+    loss_of_all: float
+    agreement: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForestExplanation:
+    """Why a forest predicts one row as it does; `str` says it in words.
+
+    Attributes
+    ----------
+    prediction : hashable
+        The most probable label; the predicted number.
+    probabilities : dict
+        Probability of each label; of numbers there are none.
+    label : hashable
+        Two labels: the one whose log-odds are explained, `classes_[1]`.
+    intercept : float, or dict of label to float
+        What an average row has.
+    contributions : dict of name to float, or dict of label to such dicts
+        What each feature adds, and each pair of features ("age & income"), the strongest first.
+        Their sum and the intercept are `decision_function`, or the prediction of a regressor.
+    trees : tuple of TreePart
+        What each tree says, with its rule. The sum of `weight * said` is the same.
+    row : dict
+        Value of each feature that the model knows; None is missing.
+    unknown : tuple
+        Names in the row that the model does not know.
+    """
+
+    prediction: Any
+    probabilities: dict[Hashable, float]
+    label: Hashable
+    intercept: float | dict[Hashable, float]
+    contributions: dict[Any, Any]
+    trees: tuple[TreePart, ...]
+    row: dict[str, Any]
+    unknown: tuple[Hashable, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.probabilities:
+            head, what = f"Prediction: {self.prediction:,.4g}", "What makes the number"
+            intercept, parts = self.intercept, self.contributions
+        else:
+            odds = percent(self.probabilities[self.prediction])
+            head, what = f"Prediction: {self.prediction}, {odds}", f"Log-odds of {self.label}"
+            intercept, parts = self.intercept, self.contributions
+            if self.label is None and isinstance(self.intercept, dict):
+                what = f"Logit of {self.prediction}"
+                intercept, parts = self.intercept[self.prediction], parts[self.prediction]
+        lines = [head, f"{what}, compared with an average row:"]
+        for name, part in list(parts.items())[:SHOWN]:
+            value = f" = {_show(self.row[name])}" if name in self.row else ""
+            lines.append(f"    {part:+8.2f}  {name}{value}")
+        rest = list(parts.values())[SHOWN:]
+        if rest:
+            lines.append(f"    {sum(rest):+8.2f}  {len(rest)} more")
+        total = intercept + sum(parts.values())
+        lines.append(f"    An average row has {intercept:+.2f}, this one {total:+.2f}.")
+        lines.append("Trees:")
+        for i, tree in enumerate(self.trees):
+            said = tree.said[self.prediction] if isinstance(tree.said, dict) else tree.said
+            rule = join_path(tree.path) or "all rows"
+            lines.append(f"    {i}: {tree.weight:.2f} times {said:+.2f} (leaf {tree.leaf}: {rule})")
+        return "\n".join(lines)
+
+
+def _show(value: Any) -> str:
+    return (
+        "missing" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForestExplanations:
+    """Why a forest predicts each of several rows as it does.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_rows, n_names) or (n_rows, n_names, n_labels)
+        What each feature and each pair adds to the log-odds or the number; more than two labels:
+        to each logit.
+    base_values : ndarray of shape (n_rows,) or (n_rows, n_labels)
+        What an average row has.
+    feature_names : list of str
+        Names of features, then of pairs such as "age & income".
+    probabilities : ndarray of shape (n_rows, n_labels)
+        Of numbers there are none.
+    predictions : ndarray
+        Labels or numbers.
+    labels : list
+        Labels, in the order of `classes_`.
+    trees : list of Explanations
+        Those of each tree.
+    said : ndarray of shape (n_trees, n_rows) or (n_trees, n_rows, n_labels)
+        Log-odds or number of each tree.
+    weights : ndarray of shape (n_trees,)
+        What they count.
+    """
+
+    values: Doubles
+    base_values: Doubles
+    feature_names: list[str]
+    probabilities: Doubles
+    predictions: NDArray[Any]
+    labels: list[Any]
+    trees: list[Explanations]
+    said: Doubles
+    weights: Doubles
+
+    def __repr__(self) -> str:
+        return f"<ForestExplanations: {len(self)} rows, {len(self.feature_names)} names>"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[ForestExplanation]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, i: int) -> ForestExplanation:
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"there are {len(self)} rows, counted from 0, got {i}")
+        i %= len(self)
+        several = self.values.ndim == 3
+        parts = []
+        for weight, said, why in zip(self.weights, self.said, self.trees, strict=True):
+            own = said[i]
+            told = self._by_label(own) if several else float(own)
+            leaf = int(why.leaves[i])
+            parts.append(TreePart(float(weight), told, leaf, why.facts[leaf].path))
+        values = self.values[i]
+        row, _ = self.trees[0]._row(i)
+        return ForestExplanation(
+            prediction=plain_value(self.predictions[i]),
+            probabilities=self._by_label(self.probabilities[i]) if self.labels else {},
+            label=self.labels[1] if len(self.labels) == 2 else None,
+            intercept=self._by_label(self.base_values[i])
+            if several
+            else float(self.base_values[i]),
+            contributions=(
+                {k: self._sorted(own) for k, own in zip(self.labels, values.T, strict=True)}
+                if several
+                else self._sorted(values)
+            ),
+            trees=tuple(parts),
+            row=row,
+        )
+
+    def _by_label(self, numbers: Doubles) -> dict[Hashable, float]:
+        return dict(zip(self.labels, numbers.tolist(), strict=True))
+
+    def _sorted(self, values: Doubles) -> dict[str, float]:
+        order = np.argsort(-np.abs(values), kind="stable").tolist()
+        return {self.feature_names[j]: float(values[j]) for j in order if values[j] != 0}
+
+
+def plain_value(value: Any) -> Any:
+    """Return a label or a number as Python has it."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+# ---------------------------------------------------------------------- sums
+def explain_forest(forest: Forest, batch: Batch) -> ForestExplanations:
+    """Return why each row of a batch is predicted as it is."""
+    core = forest.core
+    has_labels = core.leader.engine.has_labels
+    weights = core.stack.weights if has_labels else core.stack.shares
+    names: dict[str, int] = {}
+    trees, said, sums = [], [], []
+    for member in core.members:
+        rows = Batch(*_batch_of(core.rows_of(member, *batch.rows)))
+        why = explain_batch(member.tree, member.tree.encoder, rows)
+        own = _said(forest, member, rows)
+        places = [names.setdefault(name, len(names)) for name in told_names(forest, member, why)]
+        base, values = _fitted_to(own, why)
+        trees.append(why)
+        said.append(own)
+        sums.append((places, base, values))
+    shape = (len(batch.matrix), len(names), *sums[0][2].shape[2:])
+    total, bases = np.zeros(shape), np.zeros(np.shape(sums[0][1]))
+    for weight, (places, base, values) in zip(weights, sums, strict=True):
+        bases += weight * base
+        for at, place in enumerate(places):  # hinges of the same pair share theirs
+            total[:, place] += weight * values[:, at]
+    found = core.probabilities(*batch.rows) if has_labels else np.empty((len(batch.matrix), 0))
+    return ForestExplanations(
+        values=total,
+        base_values=bases,
+        feature_names=list(names),
+        probabilities=found,
+        predictions=forest.target.predict(*batch.rows),
+        labels=list(forest.target.label_list),
+        trees=trees,
+        said=np.array(said),
+        weights=weights,
+    )
+
+
+def _batch_of(rows: Any) -> tuple[Any, News, Any]:
+    matrix, sparse = rows
+    return matrix, News(), sparse
+
+
+def told_names(forest: Forest, member: Member, why: Explanations) -> list[str]:
+    """Return the names of a tree's features as the forest tells them; hinges by their pairs."""
+    shown = forest.encoder.display_names
+    if member is forest.core.leader or forest.encoder.sparse is not None:
+        return why.feature_names
+    return pair_names(forest, member, shown)
+
+
+def pair_names(forest: Forest, member: Member, shown: list[str]) -> list[str]:
+    """Return the names of a tree's features: the forest's, or both of a pair."""
+    pairs = member.pairs
+    if not len(pairs.sources):
+        return list(member.tree.encoder.display_names)
+    told = []
+    for source in pairs.sources.tolist():
+        ends = sorted(pairs.ends[-1 - source].tolist()) if source < 0 else [source]
+        told.append(" & ".join(shown[j] for j in ends))
+    return told
+
+
+def _said(forest: Forest, member: Member, rows: Batch) -> Doubles:
+    """Return what a member's weight is for: log-odds of the second of two, logits, or a number."""
+    engine = member.engine
+    if not engine.has_labels:
+        numbers = engine.numbers(*rows.rows)
+        told = numbers[:, numbers.shape[1] // 2]
+        return np.log(np.maximum(told, 1e-300)) if engine.has_log_link else told
+    links = forest.core.stack.links(engine.probabilities(*rows.rows))
+    if links.shape[1] > 2:
+        return links
+    return links[:, 1] - links[:, 0] if links.shape[1] == 2 else np.zeros(len(links))
+
+
+def _fitted_to(said: Doubles, why: Explanations) -> tuple[Doubles, Doubles]:
+    """Return base values and contributions of a tree such that their sum is what it says.
+
+    All are shrunk by one factor per row, as a floor and the limit on certainty shrink their sum.
+    """
+    base, values = why.base_values.copy(), why.values.copy()
+    if values.ndim == 3:  # logits are centred over the labels
+        base -= base.mean(axis=1, keepdims=True)
+        values -= values.mean(axis=2, keepdims=True)
+    total = base + values.sum(axis=1)
+    axes = tuple(range(1, total.ndim))
+    square, product = (total * total).sum(axis=axes), (total * said).sum(axis=axes)
+    factor = np.where(square > 1e-18, product / np.maximum(square, 1e-300), 1.0)
+    by_row = factor.reshape(-1, *[1] * (total.ndim - 1))
+    values *= factor.reshape(-1, *[1] * (values.ndim - 1))
+    base = by_row * base
+    return base + (said - by_row * total), values
+
+
+# ---------------------------------------------------------------------- the methods
+class ReadableForest:
+    """What a forest knows and why it predicts; a part of the estimator."""
+
+    _tree: Forest | None
+
+    if TYPE_CHECKING:  # the estimator's own, further on in its bases
+
+        @property
+        def _fitted(self) -> Forest: ...
+        def _encoded(self, X: Any) -> Batch: ...
+
+    @undisturbed
+    def explain_one(self, x: Mapping[Hashable, Any]) -> ForestExplanation:
+        """Return why one row is predicted as it is: what each feature and pair contributes.
+
+        Parameters
+        ----------
+        x : dict
+            Feature names to values; what is absent, None or NaN is missing.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelForestClassifier
+        >>> rng = np.random.default_rng(1)
+        >>> model = DynamicModelForestClassifier(n_trees=3)
+        >>> X = rng.uniform(-1, 1, size=(3000, 2))
+        >>> _ = model.partial_fit(X, X[:, 0] * X[:, 1] > 0.1)
+        >>> why = model.explain_one({"x0": 0.8, "x1": 0.7})
+        >>> why.prediction, [name for name in why.contributions if "&" in name]
+        (True, ['x0 & x1'])
+        """
+        forest = self._fitted
+        why = explain_forest(forest, read_one(forest.encoder, x))[0]
+        return replace(why, unknown=tuple(unknown_names(forest.encoder, dict(x))))
+
+    @undisturbed
+    def explain(self, X: Any) -> ForestExplanations:
+        """Return why each row is predicted as it is; the rows may be all that `predict` takes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelForestClassifier
+        >>> rng = np.random.default_rng(1)
+        >>> X = rng.uniform(-1, 1, size=(2000, 2))
+        >>> model = DynamicModelForestClassifier().partial_fit(X, X[:, 0] * X[:, 1] > 0.1)
+        >>> why = model.explain(X)
+        >>> log_odds = why.base_values + why.values.sum(axis=1)
+        >>> bool(np.allclose(log_odds, model.decision_function(X)))
+        True
+        """
+        return explain_forest(self._fitted, self._encoded(X))
+
+    @undisturbed
+    def feature_importance(self) -> dict[str, Importance]:
+        """Return what each feature and each pair contributes, strongest first.
+
+        Both figures are those of the trees, times what each tree counts; see `Importance`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelForestClassifier
+        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 3))
+        >>> model = DynamicModelForestClassifier().partial_fit(X, X[:, 0] * X[:, 1] > 0.1)
+        >>> list(model.feature_importance())[0]
+        'x0 & x1'
+        """
+        forest = self._fitted
+        core = forest.core
+        weights = core.stack.weights if core.leader.engine.has_labels else core.stack.shares
+        total: dict[str, Importance] = {}
+        for weight, member in zip(np.abs(weights).tolist(), core.members, strict=True):
+            own = importance_of(member.tree, member.tree.encoder)
+            names = pair_names(forest, member, forest.encoder.display_names)
+            told = dict(zip(member.tree.encoder.display_names, names, strict=True))
+            for name, (earned, strength) in own.items():
+                name = told.get(name, name)  # noqa: PLW2901
+                before = total.get(name, Importance(0.0, 0.0))
+                total[name] = Importance(
+                    before.earned + weight * earned, before.weight + weight * strength
+                )
+        return sort_importance(total)
+
+    @undisturbed
+    def history(self, *, library: str | None = None) -> Any:
+        """Return the changes of all trees as one data frame, oldest first.
+
+        Parameters
+        ----------
+        library : {"pandas", "polars", "pyarrow"}, optional
+            Whose data frame; by default of the first of these that is installed.
+
+        Returns
+        -------
+        pandas.DataFrame, polars.DataFrame or pyarrow.Table
+            As for a single tree, with the number of the tree as ``member``. Trees that were
+            replaced are in `events_`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pandas
+        >>> from driftree import DynamicModelForestClassifier
+        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 2))
+        >>> y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
+        >>> log = DynamicModelForestClassifier(n_trees=3).partial_fit(X, y).history()
+        >>> sorted(set(log["member"]))
+        [0, 1, 2]
+        """
+        members = self._fitted.core.members
+        events = [
+            (i, member.since, event)
+            for i, member in enumerate(members)
+            for event in changes.history_of(member.tree).events
+        ]
+        events.sort(key=lambda one: one[1] + one[2].n_rows)
+        return changes.to_frame(
+            [event for *_, event in events],
+            library,
+            member=[i for i, *_ in events],
+            n_rows=[since + event.n_rows for _, since, event in events],
+        )
+
+    @undisturbed
+    def counterfactual(
+        self,
+        x: Mapping[Hashable, Any],
+        *,
+        target: Hashable = None,
+        fixed: Iterable[Hashable] = (),
+        ranges: Mapping[Hashable, Any] | None = None,
+        below: float | None = None,
+        above: float | None = None,
+        between: tuple[float, float] | None = None,
+    ) -> Counterfactual:
+        """Return a near row that the forest predicts as wanted: what would change it.
+
+        As for a single tree, but that nothing is nearer is not certain: `exact` is False. The row
+        was predicted by the forest to be sure.
+
+        Parameters
+        ----------
+        x : dict
+            Feature names to values; what is absent, None or NaN is missing.
+        target : hashable, optional
+            The label wanted, of a classifier; by default any but the one that it gives to `x`.
+        fixed : iterable of names
+            Features that must not change.
+        ranges : dict, optional
+            Limits by name: ``(low, high)`` of a number, None where open; a list of the levels of a
+            category.
+        below, above, between : float, float, (float, float), optional
+            The numbers wanted, one of the three; a regressor's.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelForestClassifier
+        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 2))
+        >>> model = DynamicModelForestClassifier().partial_fit(X, X[:, 0] * X[:, 1] > 0.1)
+        >>> near = model.counterfactual({"x0": 0.5, "x1": -0.1}, fixed=["x0"])
+        >>> near.x["x0"], bool(model.predict_one(near.x))
+        (0.5, True)
+        """
+        numbers = {"below": below, "above": above, "between": between}
+        return forest_counterfactual(
+            self._fitted, x, target=target, fixed=fixed, ranges=ranges, **numbers
+        )

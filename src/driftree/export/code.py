@@ -1,0 +1,56 @@
+"""Code: `to_code`, which writes a tree in one of several languages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from driftree.export.c import c_code
+from driftree.export.python import python_code
+from driftree.export.recipe import recipe_of
+from driftree.export.sql import sql_code
+
+if TYPE_CHECKING:
+    from driftree.learn.estimator import StreamEstimator
+
+LANGUAGES = {
+    "python": (python_code, "predict"),
+    "c": (c_code, "predict"),
+    "sql": (sql_code, "data"),
+}
+
+
+def to_code(model: StreamEstimator, language: str, *, name: str | None = None) -> str:
+    """Return a fitted tree as a function that needs no library, in the source of a language.
+
+    It predicts what the model predicts now, to about 15 digits, and learns nothing. In Python the
+    function takes a dict and returns a dict of labels to probabilities, or a number. In C it takes
+    arrays, which comments describe, and writes probabilities or numbers to a third. In SQL it is a
+    query that adds columns with the predictions to those of a table.
+
+    Parameters
+    ----------
+    model : estimator of this library
+        A model that has learnt something. One of sparse rows cannot be exported.
+    language : {"python", "c", "sql"}
+        C is C99, and SQL is what SQLite, DuckDB and PostgreSQL have in common.
+    name : str, optional
+        Name of the function, "predict" by default; of SQL that of the table, "data" by default.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from driftree import DynamicModelTreeClassifier, to_code
+    >>> model = DynamicModelTreeClassifier()
+    >>> for age in range(20, 60):
+    ...     model.learn_one({"age": age}, "old" if age > 40 else "young")
+    >>> exec(to_code(model, "python"))
+    >>> predict({"age": 50})["old"] == model.predict_proba_one({"age": 50})["old"]
+    True
+    """
+    if language not in LANGUAGES:
+        raise ValueError(f"language must be one of {', '.join(LANGUAGES)}, got {language!r}")
+    write, usual_name = LANGUAGES[language]
+    return write(recipe_of(model), usual_name if name is None else name)

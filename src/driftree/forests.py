@@ -1,0 +1,443 @@
+"""Forests of Dynamic Model Trees, as classifier and as regressor."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftree.estimators import (
+    Configured,
+    DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
+)
+from driftree.explain.forest import BestTree, ReadableForest
+from driftree.learn.events import MemberEvent
+from driftree.learn.faces import StreamClassifier, StreamRegressor
+from driftree.learn.forest import Forest
+from driftree.learn.memory import bytes_of
+from driftree.learn.parameters import FOREST_NUMBER_SETTINGS, FOREST_SETTINGS
+from driftree.learn.state import (
+    count_parameters,
+    count_splits,
+    learnt_of,
+    take_over,
+    undisturbed,
+)
+from driftree.learn.target import Numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from driftree.estimators import DynamicModelTree
+    from driftree.learn.columns import Batch
+    from driftree.learn.events import MemberReplaced
+    from driftree.learn.forest import Look
+
+
+class DynamicModelForest(ReadableForest, Configured):
+    """What classifier and regressor share: the trees, their events, which is the best."""
+
+    setting = "measured"  # a forest has no other
+    _member: type[DynamicModelTree]
+    _tree: Forest | None = None  # what a single tree has in its place
+    if TYPE_CHECKING:
+
+        @property
+        def _fitted(self) -> Forest: ...
+
+    # ------------------------------------------------------------------ the trees
+    @property
+    @undisturbed
+    def trees_(self) -> list[Any]:
+        """The trees as they are now: copies, which explain themselves and go on by themselves.
+
+        The first is a plain tree. The others have hinges of pairs of features as further inputs, by
+        names such as "age & income #3", which only the forest can compute: read them, and predict
+        with the forest.
+        """
+        forest = self._fitted
+        return [self._copy_of(forest, place) for place in range(len(forest.members))]
+
+    def _copy_of(self, forest: Forest, place: int) -> Any:
+        tree = forest.trees[place]
+        parameters = {
+            name: getattr(tree.parameters, name) for name in tree.parameters.__dataclass_fields__
+        }
+        copied: Any = self._member(**parameters | {"categorical": self.categorical})
+        copied._take_over(learnt_of(tree))
+        return copied
+
+    @undisturbed
+    def best_tree(self) -> BestTree:
+        """Return the single tree nearest to the forest, and what it costs to have only this one.
+
+        Only trees that see no pairs can stand alone: the first, and where features are sparse all.
+        Of these it is the one that loses least.
+
+        Returns
+        -------
+        BestTree
+            A copy of the tree, which goes on by itself, and the two mean losses over the last rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelForestClassifier
+        >>> X = np.random.default_rng(1).uniform(-1, 1, size=(3000, 2))
+        >>> model = DynamicModelForestClassifier().partial_fit(X, X[:, 0] * X[:, 1] > 0.1)
+        >>> tree, loss, loss_of_all, agreement = model.best_tree()
+        >>> type(tree).__name__, loss > loss_of_all, agreement > 0.9
+        ('DynamicModelTreeClassifier', True, True)
+        """
+        forest = self._fitted
+        look = forest.core.look()
+        plain = [i for i, member in enumerate(forest.members) if i == 0 or not len(member.pairs)]
+        best = min(plain, key=lambda i: look.losses[i])
+        return BestTree(
+            self._copy_of(forest, best), look.losses[best], look.losses[-1], look.agreement[best]
+        )
+
+    @property
+    @undisturbed
+    def weights_(self) -> NDArray[np.float64]:
+        """What each tree counts: factor of its log-odds, or its share of the mean."""
+        engine = self._fitted.core
+        return engine.stack.weights if engine.has_labels else engine.stack.shares
+
+    @property
+    @undisturbed
+    def events_(self) -> list[MemberEvent | MemberReplaced]:
+        """Changes of all trees, oldest first, each with the number of its tree."""
+        engine = self._fitted.core
+        events: list[MemberEvent | MemberReplaced] = list(engine.replaced)
+        for place, member in enumerate(engine.members):
+            history = member.tree.history
+            own = () if history is None else history.events
+            events += [MemberEvent(place, event, member.since) for event in own]
+        return sorted(events, key=lambda event: event.n_rows)
+
+    @property
+    @undisturbed
+    def looks_(self) -> list[Look]:
+        """How the trees agreed and did over time: up to 200 looks, the present one last."""
+        engine = self._fitted.core
+        return [*engine.looks, engine.look()]
+
+    # ------------------------------------------------------------------ size
+    @property
+    @undisturbed
+    def n_leaves_(self) -> int:
+        """Leaves of all trees."""
+        return sum((tree.n_nodes + 1) // 2 for tree in self._fitted.trees)
+
+    @property
+    @undisturbed
+    def depth_(self) -> int:
+        """Number of conditions on the longest path of any tree."""
+        return max(int(tree.engine.depth.max()) for tree in self._fitted.trees)
+
+    @property
+    @undisturbed
+    def n_splits_(self) -> int:
+        """Splits of all trees, each counted as that of a single tree."""
+        return sum(map(count_splits, self._fitted.trees))
+
+    @property
+    @undisturbed
+    def n_parameters_(self) -> int:
+        """Parameters of all trees, and the weights of the trees."""
+        trees = self._fitted.trees
+        return sum(map(count_parameters, trees)) + len(trees)
+
+    @undisturbed
+    def memory_usage(self) -> int:
+        """Return the bytes that the model holds, as a single tree does."""
+        tree = self._tree
+        return 0 if tree is None else tree.core.memory_usage() + bytes_of(self.__dict__)
+
+    # ------------------------------------------------------------------ for the parent classes
+    @classmethod
+    def _new_tree(cls, parameters: Any, categorical: Sequence[Hashable] | None) -> Forest:
+        return Forest(parameters, partial(cls._member._new_tree, categorical=categorical))
+
+    @staticmethod
+    def _learnt_of(tree: Any) -> dict[str, Any]:
+        return {
+            **tree.knowledge(),
+            "parameters": tree.parameters,
+            "categorical": sorted(tree.encoder.categorical, key=repr),
+            "members": [learnt_of(member) for member in tree.trees],
+        }
+
+    def _take_over(self, learnt: dict[str, Any]) -> None:
+        forest = self._new_tree(learnt["parameters"], learnt["categorical"])
+        members = learnt["members"]
+        if len(members) != len(forest.members):
+            raise ValueError(
+                f"there must be {len(forest.members)} trees, and there are {len(members)}"
+            )
+        for place, (member, one) in enumerate(zip(forest.members, members, strict=True)):
+            if place > 0:
+                member.tree = self._member._new_tree(one["parameters"], one["categorical"])
+            take_over(member.tree, one)
+        forest.restore(learnt)
+        self._tree = forest
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"n_trees": 3}
+
+    def _unit_test_skips(self) -> set[str]:
+        # As for a single tree: a batch is one step.
+        return {"check_learn_many_matches_learn_one"}
+
+
+class DynamicModelForestClassifier(DynamicModelForest, StreamClassifier):
+    """A few Dynamic Model Trees together, for the last points of accuracy.
+
+    The first tree is a plain one. The others have, as further inputs, hinges of random pairs of
+    numbers, max(0, a z_p + b z_q + c), which say what two features do together. All learn all rows.
+    Their log-odds are added up with weights that follow the loss, so that contributions of features
+    and pairs still add up to the forest's log-odds.
+
+    Parameters
+    ----------
+    n_trees : int, default=5
+        Number of trees. Ten are slightly better than five, and cost twice as much.
+    n_jobs : int or None, default=None
+        Threads that work at the same time; -1 is one per core, None is one. What is learnt does not
+        depend on it.
+    seed : int, default=1
+        Order in which the rows of a batch are visited, and which pairs there are.
+    epsilon, categorical, max_nodes, max_depth, keep_history : optional
+        As for `DynamicModelTreeClassifier`, for each tree.
+    evidence_window, model_window, bins, trials, max_bends, absent, max_features : optional
+        As for `DynamicModelTreeClassifier`, for each tree.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        Labels, in the order of the columns of `predict_proba`.
+    trees_ : list of DynamicModelTreeClassifier
+        Copies of the trees.
+    weights_ : ndarray
+        What the log-odds of each tree count.
+    events_ : list of MemberEvent and MemberReplaced
+        Changes of all trees, oldest first; `str(event)` says why.
+    looks_ : list of Look
+        Agreement, weights and losses of the trees over time.
+    n_nodes_, n_leaves_, n_splits_, n_parameters_, depth_, n_rows_seen_ : int
+        As of a single tree; sums over the trees, but for depth and rows.
+
+    See Also
+    --------
+    DynamicModelTreeClassifier : One tree: smaller, faster, and all there is to read.
+
+    Notes
+    -----
+    A tree whose weight falls to 0 is of no use. A new one, with other pairs, takes its place, and
+    an event says so. docs/forest.md says how it works, docs/which.md when it is worth its cost.
+
+    Examples
+    --------
+    A circle is no sum of two curves, but hinges of both features come near it:
+
+    >>> import numpy as np
+    >>> from driftree import DynamicModelForestClassifier
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(-1, 1, size=(3000, 2))
+    >>> y = X[:, 0] * X[:, 1] > 0.1
+    >>> model = DynamicModelForestClassifier().partial_fit(X[:2000], y[:2000])
+    >>> bool(model.score(X[2000:], y[2000:]) > 0.95), len(model.trees_)
+    (True, 5)
+    >>> model.learn_one({"x0": 0.3, "x1": 0.5}, True)
+    >>> model.predict_one({"x0": 0.3, "x1": 0.5})
+    True
+    """
+
+    def __init__(
+        self,
+        n_trees: int = 5,
+        *,
+        n_jobs: int | None = None,
+        seed: int = 1,
+        epsilon: float | None = None,
+        categorical: Sequence[Hashable] | None = None,
+        max_nodes: int = 255,
+        max_depth: int = 20,
+        keep_history: bool = True,
+        evidence_window: float | None = None,
+        model_window: float | None = None,
+        bins: int | None = None,
+        trials: int | None = None,
+        max_bends: int | None = None,
+        absent: str | None = None,
+        max_features: int | None = None,
+    ) -> None:
+        self.n_trees = n_trees
+        self.n_jobs = n_jobs
+        self.seed = seed
+        self.epsilon = epsilon
+        self.categorical = categorical
+        self.max_nodes = max_nodes
+        self.max_depth = max_depth
+        self.keep_history = keep_history
+        self.evidence_window = evidence_window
+        self.model_window = model_window
+        self.bins = bins
+        self.trials = trials
+        self.max_bends = max_bends
+        self.absent = absent
+        self.max_features = max_features
+
+    _is_stored = True  # in model files; a subclass is not
+    _settings = FOREST_SETTINGS
+    _member = DynamicModelTreeClassifier
+
+
+class DynamicModelForestRegressor(DynamicModelForest, StreamRegressor):
+    """A few Dynamic Model Trees together that predict a number.
+
+    As `DynamicModelForestClassifier`, with the trees of `DynamicModelTreeRegressor`: the prediction
+    is a mean of theirs, whose shares follow the error.
+
+    Parameters
+    ----------
+    n_trees : int, default=5
+        Number of trees.
+    n_jobs : int or None, default=None
+        Threads that work at the same time; -1 is one per core, None is one. What is learnt does not
+        depend on it.
+    loss, quantiles, follow_target : optional
+        As for `DynamicModelTreeRegressor`.
+    seed, epsilon, categorical, max_nodes, max_depth, keep_history : optional
+        As for `DynamicModelForestClassifier`.
+    evidence_window, model_window, bins, trials, max_bends, absent, max_features : optional
+        As for `DynamicModelTreeClassifier`, for each tree.
+
+    Attributes
+    ----------
+    trees_, weights_, events_, looks_
+        As for `DynamicModelForestClassifier`; weights are shares of the mean, losses are absolute
+        errors.
+    n_nodes_, n_leaves_, n_splits_, n_parameters_, depth_, n_rows_seen_ : int
+        As of a single tree; sums over the trees, but for depth and rows.
+
+    Examples
+    --------
+    >>> import random
+    >>> from driftree import DynamicModelForestRegressor
+    >>> draw = random.Random(1)
+    >>> model = DynamicModelForestRegressor(n_trees=3)
+    >>> for _ in range(500):
+    ...     hour = draw.uniform(0, 24)
+    ...     model.learn_one({"hour": hour}, 20.0 * hour + draw.gauss(5.0, 1.0))
+    >>> print(f"{model.predict_one({'hour': 3}):.0f}")
+    65
+    """
+
+    def __init__(
+        self,
+        n_trees: int = 5,
+        *,
+        n_jobs: int | None = None,
+        loss: str | None = None,
+        quantiles: Sequence[float] | None = None,
+        follow_target: bool | None = None,
+        seed: int = 1,
+        epsilon: float | None = None,
+        categorical: Sequence[Hashable] | None = None,
+        max_nodes: int = 255,
+        max_depth: int = 20,
+        keep_history: bool = True,
+        evidence_window: float | None = None,
+        model_window: float | None = None,
+        bins: int | None = None,
+        trials: int | None = None,
+        max_bends: int | None = None,
+        absent: str | None = None,
+        max_features: int | None = None,
+    ) -> None:
+        self.n_trees = n_trees
+        self.n_jobs = n_jobs
+        self.loss = loss
+        self.quantiles = quantiles
+        self.follow_target = follow_target
+        self.seed = seed
+        self.epsilon = epsilon
+        self.categorical = categorical
+        self.max_nodes = max_nodes
+        self.max_depth = max_depth
+        self.keep_history = keep_history
+        self.evidence_window = evidence_window
+        self.model_window = model_window
+        self.bins = bins
+        self.trials = trials
+        self.max_bends = max_bends
+        self.absent = absent
+        self.max_features = max_features
+
+    _is_stored = True  # in model files; a subclass is not
+    _settings = FOREST_NUMBER_SETTINGS
+    _member = DynamicModelTreeRegressor
+
+    @undisturbed
+    def predict_interval(self, X: Any, level: float = 0.9) -> NDArray[np.float64]:
+        """Return an interval for each row: the mean of the trees' own, by their shares.
+
+        Each tree's interval holds at its level. The forest errs less than its trees, so that more
+        rows than stated are inside.
+
+        Parameters
+        ----------
+        X : array, data frame or dict of columns
+            The rows.
+        level : float, default=0.9
+            From 0.5 to 0.99.
+
+        Returns
+        -------
+        array of shape (n_rows, 2)
+            Lower and upper ends.
+        """
+        batch = self._encoded(X)
+        return self._intervals(batch, level)
+
+    def predict_interval_one(
+        self, x: Mapping[Hashable, Any], level: float = 0.9
+    ) -> tuple[float, float]:
+        """Return the interval for one row; of no width before anything was learnt."""
+        forest = self._tree
+        if forest is None:
+            return 0.0, 0.0
+        with forest.core.reading():
+            low, high = self._intervals(forest.encoder.read_dict(x, learning=False), level)[0]
+        return float(low), float(high)
+
+    def _intervals(self, batch: Batch, level: float) -> NDArray[np.float64]:
+        forest = self._fitted
+        found = []
+        for member in forest.members:
+            target = member.tree.target
+            assert isinstance(target, Numbers)
+            rows = forest.core.rows_of(member, *batch.rows)
+            found.append(target.intervals(*rows, level))
+        return np.asarray(np.tensordot(forest.core.stack.shares, np.array(found), 1))
+
+    @undisturbed
+    def predict_quantiles(self, X: Any) -> NDArray[np.float64]:
+        """Return the predicted quantiles of each row, ascending, with ``loss="quantile"``."""
+        batch = self._encoded(X)
+        forest = self._fitted
+        if getattr(forest.parameters, "loss", None) != "quantile":
+            raise AttributeError('predict_quantiles needs a model with loss="quantile"')
+        return forest.core.numbers(*batch.rows)

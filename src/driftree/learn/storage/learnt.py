@@ -1,0 +1,236 @@
+"""Learnt: what one tree has learnt, as contents and arrays of a file, and back."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from driftree.learn._kernels import MAX_LEVELS, StoredArrays
+from driftree.learn.storage import ModelFileError, bounds, histories, json_values
+from driftree.learn.storage.bounds import SPARSE_NAMES
+from driftree.learn.storage.container import FileArrays
+from driftree.learn.validation import check_codes, check_keys
+from driftree.learn.vocabulary import Vocabulary
+from driftree.learn.words import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[Any]]
+
+LEARNT_KEYS = {"parameters", "categorical", "names", "levels", "labels"}
+
+
+# ---------------------------------------------------------------------- out
+def pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Any, dict[str, NDArray[Any]]]:
+    """Return contents, history and arrays of a tree; raise if they would not be read again."""
+    knowledge = tree.knowledge()
+    arrays, history = knowledge["arrays"], knowledge.get("history")
+    tree.engine.check()
+    tree.check(history)
+    known = encoder.names, encoder.levels, tree.target.labels
+    check_codes(tree.engine, *known, indicators=encoder.indicators)
+    contents = {
+        "parameters": {
+            name: json_values.encode(getattr(tree.parameters, name), f"parameter {name!r}")
+            for name in tree.parameters.__dataclass_fields__
+        },
+        "categorical": [json_values.encode(item) for item in sorted(encoder.categorical, key=repr)],
+        "names": [json_values.encode(name, "a feature's name") for name in encoder.names],
+        "levels": [
+            None
+            if codes is None
+            else [json_values.encode(level, f"a level of feature {name!r}") for level in codes]
+            for name, codes in zip(encoder.names, encoder.levels, strict=True)
+        ],
+        "labels": [json_values.encode(label, "a label") for label in tree.target.labels],
+    }
+    log, more = (None, {}) if history is None else histories.pack(history)
+    return contents, log, arrays | more | _pack_sparse_names(encoder.row_face.sparse_names())
+
+
+def _pack_sparse_names(names: Sequence[Any]) -> dict[str, NDArray[np.uint8]]:
+    """Return the names of sparse features as JSON in an array: there may be very many."""
+    if not names:
+        return {}
+    encoded = [[] if name is None else _encode_name(name) for name in names]  # None: a free place
+    text = json.dumps(encoded, ensure_ascii=False, separators=(",", ":"))
+    return {SPARSE_NAMES: np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)}
+
+
+def _encode_name(name: Hashable) -> Any:
+    return json_values.encode(name, "a sparse feature's name")
+
+
+def _unpack_sparse_names(arrays: Arrays) -> list[Any]:
+    if SPARSE_NAMES not in arrays:
+        return []
+    text = np.asarray(arrays[SPARSE_NAMES], dtype=np.uint8).tobytes()
+    try:
+        encoded = json.loads(text.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError):
+        raise ModelFileError(f"{SPARSE_NAMES!r} is no JSON") from None
+    names = [
+        None if one == [] else json_values.decode(one)
+        for one in json_values.items(encoded, SPARSE_NAMES)
+    ]
+    check_keys([name for name in names if name is not None], "names of sparse features")
+    return names
+
+
+# ---------------------------------------------------------------------- in
+def read_told(item: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """Return what a pickle holds of a tree, but for arrays and history; and the vocabulary."""
+    own = kind(**decode_parameters(item["parameters"], kind))._read_parameters()
+    names, levels, labels = _read_codes(item)
+    known = Vocabulary.of(names, levels, labels)
+    known.classes.flags.writeable = False  # many models may have it
+    return {
+        "parameters": own,
+        "categorical": read_categorical(item["categorical"]),
+        "names": known.names,
+        "levels": known.levels,
+        "labels": known.labels,
+        "known": known,
+    }
+
+
+def read_categorical(item: Any) -> list[Any]:
+    """Return the features that were said to be categorical."""
+    categorical = [json_values.decode(one) for one in json_values.items(item, "categorical")]
+    check_keys(categorical, "features in 'categorical'")
+    return categorical
+
+
+class AsFileError:
+    """Let what is wrong with values that a file gave be an error of the file."""
+
+    def __enter__(self) -> None:
+        """Do nothing yet."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (TypeError, ValueError)) and not isinstance(error, ModelFileError):
+            raise ModelFileError(str(error)) from error
+
+
+def decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
+    """Return the parameters by name; one that the file does not know yet has its default."""
+    unknown = item.keys() - parameter_names(kind) if type(item) is dict else {"no object"}
+    if unknown:
+        raise ModelFileError(f"the parameters have {quoted(sorted(unknown))}")
+    categorical = item.get("categorical")
+    is_list = type(categorical) is list
+    decoded = {
+        name: json_values.decode(value) for name, value in item.items() if name != "categorical"
+    }
+    chosen = (
+        [json_values.decode(one) for one in categorical]
+        if is_list
+        else json_values.decode(categorical)
+    )
+    if chosen is not None and not isinstance(chosen, (list, tuple)):
+        raise ModelFileError("the parameter 'categorical' must be a sequence")
+    check_keys(chosen or (), "features in 'categorical'")
+    return decoded | {"categorical": chosen}
+
+
+@functools.cache
+def parameter_names(kind: Any) -> frozenset[str]:
+    """Return the names of the parameters of a class of models."""
+    return frozenset(kind._get_param_names())  # which takes longer than all the rest of them
+
+
+def unpack_learnt(told: dict[str, Any], history: Any, arrays: Arrays) -> dict[str, Any]:
+    """Return what a pickle holds, too."""
+    _check_counts(len(told["names"]), len(told["labels"]), arrays)
+    own = _of_engine(arrays)
+    sparse_names = _unpack_sparse_names(arrays)
+    if history is None:
+        need_no_arrays(() if len(own) == len(arrays) else arrays.keys() & histories.ARRAY_NAMES)
+    else:
+        is_sampled = histories.has_samples(arrays)
+        parameters = told["parameters"]
+        n_bends = getattr(parameters, "max_bends", 0)
+        limits = histories.Limits(
+            parameters.max_nodes,
+            len(told["names"]),
+            bounds.count_inputs(arrays, arrays.__getitem__) + n_bends if is_sampled else 1,
+            max(len(told["labels"]), len(getattr(parameters, "quantiles", ()))),
+            _single(arrays, "n_steps"),
+            _single(arrays, "n_rows"),
+        )
+        history = histories.unpack(history, arrays, limits)
+    return {**told, "arrays": own, "history": history, "sparse_names": sparse_names}
+
+
+def _of_engine(arrays: Arrays) -> dict[str, NDArray[Any]] | StoredArrays:
+    """Return all arrays but those of the history."""
+    if not isinstance(arrays, FileArrays):
+        others = histories.ARRAY_NAMES | {SPARSE_NAMES}
+        return {name: array for name, array in arrays.items() if name not in others}
+    own = (
+        arrays.stored.without(histories.PREFIX) if histories.has_samples(arrays) else arrays.stored
+    )
+    if len(arrays) - len(own) > len(histories.ARRAY_NAMES):
+        need_no_arrays({*arrays} - {*own.names()} - histories.ARRAY_NAMES)
+    return own.without(SPARSE_NAMES) if SPARSE_NAMES in own else own
+
+
+def need_no_arrays(names: Collection[str]) -> None:
+    """Raise if there are arrays that nobody asked for."""
+    if names:
+        raise ModelFileError(f"array {min(names)!r} is not part of such a model")
+
+
+def check_lists(item: dict[str, Any], arrays: Arrays) -> None:
+    """Look at how many names, levels and labels there are, before one of them is a key."""
+    names, levels, labels = (
+        json_values.items(item[name], f"the {name}") for name in ("names", "levels", "labels")
+    )
+    n_names = len(names) if len(names) == len(levels) else -1  # which is never right
+    _check_counts(n_names, len(labels), arrays)
+    for name, one in zip(names, levels, strict=True):
+        if one is not None and len(json_values.items(one, "the levels")) > MAX_LEVELS:
+            raise ModelFileError(f"the levels of feature {quoted(name)} are more than {MAX_LEVELS}")
+
+
+def _check_counts(n_names: int, n_labels: int, arrays: Arrays) -> None:
+    """Compare numbers of names and labels with those of features and classes."""
+    n_classes = _single(arrays, "n_classes")
+    if isinstance(arrays, FileArrays):
+        n_features = arrays.stored.length("is_categorical")
+    else:
+        n_features = len(arrays.get("is_categorical", ()))
+    if n_names != n_features:
+        raise ModelFileError(f"the names and levels are not those of {n_features} features")
+    if n_labels != n_classes:
+        raise ModelFileError(f"the labels are not those of {n_classes} classes")
+
+
+def _read_codes(
+    item: Mapping[str, Any],
+) -> tuple[dict[Hashable, int], list[dict[Hashable, int] | None], dict[Hashable, int]]:
+    """Return names, levels and labels."""
+    return (
+        json_values.codes(item["names"], "names"),
+        [None if one is None else json_values.codes(one, "levels") for one in item["levels"]],
+        json_values.codes(item["labels"], "labels"),
+    )
+
+
+def _single(arrays: Arrays, name: str) -> int:
+    """Return an array's only number."""
+    if isinstance(arrays, FileArrays):
+        number = arrays.stored.whole(name)
+    else:
+        array = arrays.get(name)
+        is_one = array is not None and array.shape == (1,) and array.dtype.kind == "i"
+        number = int(array[0]) if array is not None and is_one else None
+    if number is None:
+        raise ModelFileError(f"{name!r} must hold one whole number")
+    return number

@@ -1,0 +1,336 @@
+"""Kafka: a model that predicts and learns what comes through topics, each row exactly once.
+
+Model, offsets and waiting rows are one checkpoint. A process that is killed at any moment starts
+again from the last one and reads what came since once more: what it learnt meanwhile is gone with
+it, and what it sent is sent again. Learning is exactly once, output at least once.
+
+Messages of several partitions are taken in the order of their timestamps, as far as it can be
+known: a partition that is read to its end is waited for, but not for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from driftree.evaluate.checkpoints import Checkpointer
+from driftree.learn.words import list_names
+from driftree.scale.joined import Message
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from driftree.scale.joined import JoinedStream, Reply
+
+FETCHED = 500  # messages at a time
+SECONDS = 0.05  # that a fetch waits
+MOST_AHEAD = 10_000  # messages of a partition that wait for those of another
+FLUSH_SECONDS = 30.0
+
+
+class Partition:
+    """A partition that is read: what was fetched of it, and how far it was done."""
+
+    def __init__(self, topic: str, number: int, offset: int, high: int) -> None:
+        self.topic = topic
+        self.number = number
+        self.offset = offset  # of the next message to be done
+        self.high = high  # where its end was at the start
+        self.fetched: deque[Message] = deque()
+        self.ended: float | None = None  # when its end was reached,
+        self.end = -1  # and where that was
+        self.is_paused = False
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether all was done that was there at the start; some offsets may have no message."""
+        return self.offset >= self.high or (not self.fetched and self.end >= self.high)
+
+
+class KafkaStream:
+    """A model over Kafka topics: rows in, predictions out, labels when they come.
+
+    Parameters
+    ----------
+    joined : JoinedStream
+        What becomes of a message; its model is what to start with while there is no checkpoint.
+    folder : path
+        Where checkpoints are; one process at a time may use it.
+    brokers : str
+        Where the cluster is, such as "kafka1:9092,kafka2:9092".
+    rows : str
+        Topic of the rows, and of labels unless they have a topic of their own.
+    labels : str, optional
+        Topic of the labels.
+    predictions, dead, events : str, optional
+        Topics for predictions, for messages that could not be used, with a reason, and for changes
+        of the tree.
+    every : int, default=10000
+        Messages between two checkpoints.
+    wait : float, default=0.1
+        Seconds that a partition without new messages may hold up the others.
+    config : dict, optional
+        More settings of librdkafka, for consumer and producer.
+
+    Examples
+    --------
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> from driftree.scale.joined import JoinedStream
+    >>> def serve(folder, brokers):
+    ...     joined = JoinedStream(DynamicModelTreeClassifier(), window=3600)
+    ...     topics = {"rows": "loans", "labels": "decisions", "predictions": "scores"}
+    ...     with KafkaStream(joined, folder, brokers=brokers, **topics) as stream:
+    ...         stream.run()
+    """
+
+    def __init__(
+        self,
+        joined: JoinedStream,
+        folder: str | os.PathLike[str],
+        *,
+        brokers: str,
+        rows: str,
+        labels: str | None = None,
+        predictions: str | None = None,
+        dead: str | None = None,
+        events: str | None = None,
+        every: int = 10_000,
+        wait: float = 0.1,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        try:
+            import confluent_kafka
+        except ModuleNotFoundError:
+            raise ImportError(
+                "KafkaStream needs the package confluent-kafka, which is not installed: pip "
+                "install 'driftree[kafka]'"
+            ) from None
+        self._kafka = confluent_kafka
+        self.joined = joined
+        self.labels = labels
+        self.outputs = {"prediction": predictions, "dead": dead, "event": events}
+        self.wait = wait
+        self.done = 0
+        self.is_stopped = False
+        self._failure: str | None = None
+        topics = [rows] if labels is None or labels == rows else [rows, labels]
+        settings = {"bootstrap.servers": brokers, **(config or {})}
+        self._checkpointer = Checkpointer(folder, every=every)
+        self._consumer = confluent_kafka.Consumer(
+            {
+                "group.id": "driftree",
+                "auto.offset.reset": "error",  # offsets are ours: what is gone is an error
+                "enable.partition.eof": True,
+                **settings,
+                "enable.auto.commit": False,
+            }
+        )
+        self._producer = confluent_kafka.Producer({"enable.idempotence": True, **settings})
+        try:
+            self._partitions = self._resume(topics)
+        except BaseException:
+            self.close()
+            raise
+
+    # ------------------------------------------------------------------ where it was
+    def _resume(self, topics: list[str]) -> dict[tuple[str, int], Partition]:
+        found = self._checkpointer.resume()
+        offsets: dict[tuple[str, int], int] = {}
+        if found is not None:
+            self.done, state = found.position, found.metrics
+            self.joined.restore(found.model, state)
+            offsets = {(topic, number): offset for topic, number, offset in state["offsets"]}
+        partitions = {}
+        for topic in topics:
+            for number in self._numbers_of(topic):
+                place = self._kafka.TopicPartition(topic, number)
+                low, high = self._consumer.get_watermark_offsets(place, timeout=FLUSH_SECONDS)
+                offset = offsets.pop((topic, number), low)
+                if not low <= offset <= high:
+                    raise ValueError(
+                        f"the checkpoint is at offset {offset:,} of partition {number} of topic "
+                        f"{topic!r}, which now has {low:,} to {high:,}: messages are lost; to "
+                        "continue without them, start in another folder with the saved model"
+                    )
+                partitions[topic, number] = Partition(topic, number, offset, high)
+        if offsets:
+            raise ValueError(
+                f"the checkpoint is about other topics or partitions: {list_names(offsets)}; give "
+                "the same topics as before, or another folder"
+            )
+        places = [
+            self._kafka.TopicPartition(own.topic, own.number, own.offset)
+            for own in partitions.values()
+        ]
+        self._consumer.assign(places)
+        return partitions
+
+    def _numbers_of(self, topic: str) -> list[int]:
+        found = self._consumer.list_topics(topic, timeout=FLUSH_SECONDS).topics[topic]
+        if found.error is not None or not found.partitions:
+            raise ValueError(f"topic {topic!r} cannot be read ({found.error}): make it first")
+        return sorted(found.partitions)
+
+    def commit(self) -> None:
+        """Make durable what was done: first what was sent, then model, offsets and waiting rows."""
+        left = self._producer.flush(FLUSH_SECONDS)
+        if left or self._failure is not None:
+            reason = self._failure or f"no answer within {FLUSH_SECONDS:g} seconds"
+            raise OSError(
+                f"predictions could not be sent ({reason}): start again, from the last checkpoint"
+            )
+        offsets = [[own.topic, own.number, own.offset] for own in self._partitions.values()]
+        state = {**self.joined.state(), "offsets": offsets}
+        self._checkpointer.commit(self.joined.model, self.done, state)
+
+    # ------------------------------------------------------------------ running
+    def run(self, *, until_end: bool = False) -> None:
+        """Predict and learn until `stop` is called, or until all that was there was done.
+
+        Parameters
+        ----------
+        until_end : bool, default=False
+            Whether to stop at what was the end of the topics when this object was made.
+        """
+        committed = self.done
+        while not self.is_stopped:
+            if until_end and all(own.has_caught_up for own in self._partitions.values()):
+                break
+            self._fetch()
+            while (first := self._next(until_end=until_end)) is not None:
+                self._do(first)
+                if self._checkpointer.is_due(self.done):
+                    self.commit()
+                    committed = self.done
+            self._producer.poll(0)
+            if committed < self.done and self._is_idle:
+                self.commit()
+                committed = self.done
+        self.commit()
+
+    def stop(self) -> None:
+        """Let `run` end after the present message, with a checkpoint; for handlers of signals."""
+        self.is_stopped = True
+
+    def close(self) -> None:
+        """Let others use the folder, and leave the cluster."""
+        self._consumer.close()
+        self._checkpointer.close()
+
+    def __enter__(self) -> KafkaStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def model(self) -> Any:
+        """The model, as it is now."""
+        return self.joined.model
+
+    # ------------------------------------------------------------------ messages
+    def _fetch(self) -> None:
+        found: Any
+        for found in self._consumer.consume(FETCHED, timeout=SECONDS):
+            own = self._partitions[found.topic(), found.partition()]
+            error = found.error()
+            if error is not None:
+                if error.code() != self._kafka.KafkaError._PARTITION_EOF:
+                    raise OSError(f"topic {own.topic!r}, partition {own.number}: {error.str()}")
+                own.ended, own.end = time.monotonic(), found.offset()
+                continue
+            own.ended = None
+            own.fetched.append(
+                Message(
+                    own.topic,
+                    own.number,
+                    found.offset(),
+                    max(0, found.timestamp()[1]),
+                    found.key(),
+                    found.value(),
+                )
+            )
+        self._hold_back()
+
+    def _hold_back(self) -> None:
+        """Fetch no more of partitions that are far ahead of others."""
+        for own in self._partitions.values():
+            place = [self._kafka.TopicPartition(own.topic, own.number)]
+            if not own.is_paused and len(own.fetched) > MOST_AHEAD:
+                self._consumer.pause(place)
+                own.is_paused = True
+            elif own.is_paused and len(own.fetched) < MOST_AHEAD // 2:
+                self._consumer.resume(place)
+                own.is_paused = False
+
+    def _next(self, *, until_end: bool) -> Partition | None:
+        """Return the partition with the earliest message; None if one may have an earlier one."""
+        ready: list[Partition] = []
+        if self.is_stopped:
+            return None
+        for own in self._partitions.values():
+            if until_end and own.has_caught_up:
+                continue
+            if own.fetched:
+                ready.append(own)
+            elif own.ended is None or time.monotonic() - own.ended < self.wait:
+                return None
+        return min(ready, key=_order, default=None)
+
+    def _do(self, own: Partition) -> None:
+        message = own.fetched.popleft()
+        only_labels = own.topic == self.labels
+        for reply in self.joined.take(message, only_labels=only_labels):
+            self._send(reply)
+        own.offset = message.offset + 1
+        self.done += 1
+
+    def _send(self, reply: Reply) -> None:
+        topic = self.outputs[reply.kind]
+        if topic is None:
+            return
+        value = json.dumps(reply.data, separators=(",", ":")).encode("ascii")
+        while True:
+            try:
+                self._producer.produce(topic, value, reply.key, on_delivery=self._delivered)
+                return
+            except BufferError:  # it has enough to send for now
+                self._producer.poll(SECONDS)
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._failure = error.str()
+
+    @property
+    def _is_idle(self) -> bool:
+        return all(own.ended is not None and not own.fetched for own in self._partitions.values())
+
+    # ------------------------------------------------------------------ figures
+    def metrics(self) -> dict[str, float]:
+        """Return counts, lag and quality, by the names that Prometheus gets."""
+        joined, quality = self.joined, self.joined.quality
+        found: dict[str, float] = {
+            f"driftree_stream_{name}_total": count for name, count in joined.counts.items()
+        }
+        lag = sum(self._lag(own) for own in self._partitions.values())
+        return found | {
+            "driftree_stream_messages_total": self.done,
+            "driftree_stream_lag": lag,
+            "driftree_stream_waiting_rows": len(joined.waiting),
+            "driftree_stream_waiting_labels": len(joined.early),
+            "driftree_stream_quality": quality.mean,
+            "driftree_stream_recent_quality": quality.recent,
+            "driftree_stream_model_version": joined.version,
+        }
+
+    def _lag(self, own: Partition) -> int:
+        place = self._kafka.TopicPartition(own.topic, own.number)
+        _, high = self._consumer.get_watermark_offsets(place, cached=True)
+        return max(0, int(high) - own.offset)
+
+
+def _order(own: Partition) -> tuple[int, str, int]:
+    return own.fetched[0].time, own.topic, own.number

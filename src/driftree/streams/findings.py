@@ -1,0 +1,300 @@
+"""Findings: what the first rows of a source show, of the target and of each column, in words."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.words import printable
+from driftree.streams.csv_columns import ENOUGH_ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from driftree.streams.csv_columns import CsvColumn, Kind
+
+MANY_VALUES = 100  # of a number that is hardly a label
+SOME_VALUES = 20  # where there are few rows, or decimals
+SHOWN_LABELS = 5
+MOST_NAMES = 12  # in a line
+PLURAL = {
+    "number": "numbers",
+    "category": "categories",
+    "time": "times",
+    "text": "text",
+    "id": "ids",
+}
+
+
+class InputWarning(UserWarning):
+    r"""What the first rows of a source show, where it changes how they are read.
+
+    Examples
+    --------
+    >>> import io, warnings
+    >>> from driftree.streams import open_stream
+    >>> file = io.StringIO('price,sold\n"$1,200",yes\n$80,no\n')
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     print([X["price"].tolist() for X, _ in open_stream(file)])
+    [[1200.0, 80.0]]
+    >>> print(caught[0].message)
+    file object, by its first 2 rows:
+    predicting 'sold' (last column; target= for another), 2 labels: yes 50 %, no 50 %
+    numbers: price (as in $1,200)
+    """
+
+
+@dataclass(frozen=True)
+class ColumnFinding:
+    """What the first rows show of a column.
+
+    Attributes
+    ----------
+    name : str
+        The column.
+    kind : {"number", "category", "time", "text", "id"}
+        What it holds.
+    missing : float
+        Share of the rows without a value.
+    n_values : int
+        How many different values there are.
+    remark : str
+        What else there is to know.
+    is_used : bool
+        Whether it is a feature, rather than left out.
+    is_constant : bool
+        Whether all values are the same.
+    """
+
+    name: Hashable
+    kind: Kind
+    missing: float
+    n_values: int
+    remark: str = ""
+    is_used: bool = True
+    is_constant: bool = False
+
+    @property
+    def is_surprising(self) -> bool:
+        """Whether it is read in another way than one might think."""
+        return bool(self.remark) or not self.is_used or self.is_constant
+
+    def __str__(self) -> str:
+        remarks = [self.remark] * bool(self.remark)
+        if self.kind == "category" and self.n_values > MAX_LEVELS:
+            remarks.append(f"{self.n_values:,} levels, the first {MAX_LEVELS} have weights")
+        if self.missing:
+            remarks.append(f"{show_share(self.missing)} missing")
+        return printable(str(self.name)) + (f" ({', '.join(remarks)})" if remarks else "")
+
+
+class TargetFinding(NamedTuple):
+    """What the first rows show of the target.
+
+    Attributes
+    ----------
+    name : str or None
+        Its column, None if it is apart from the features.
+    how : {"named", "called target", "last column", ""}
+        How it was chosen.
+    shares : dict
+        Labels to their shares, the most frequent first.
+    is_continuous : bool
+        Whether it takes so many numbers that it is hardly a label.
+    low, high : float or None
+        The range of numbers.
+    """
+
+    name: Hashable | None
+    how: Literal["named", "called target", "last column", ""]
+    shares: dict[Any, float]
+    is_continuous: bool = False
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the first rows of a source show.
+
+    Attributes
+    ----------
+    source : str
+        What it is called.
+    n_rows : int
+        How many rows were looked at.
+    target : TargetFinding or None
+        What is predicted.
+    columns : list of ColumnFinding
+        The other columns, in their order.
+
+    Examples
+    --------
+    >>> from driftree.streams import open_stream
+    >>> stream = open_stream(([[1.0, "van"], [None, "bus"]], ["yes", "no"]))
+    >>> print(stream.findings)
+    predicting 2 labels: yes 50 %, no 50 %
+    numbers: x0 (50 % missing); categories: x1
+    """
+
+    source: str
+    n_rows: int
+    target: TargetFinding | None
+    columns: list[ColumnFinding] = field(default_factory=list)
+    task: str | None = None
+
+    @property
+    def is_surprising(self) -> bool:
+        """Whether something is read in another way than one might think."""
+        asks = self.target is not None and self.target.is_continuous and self.task is None
+        return asks or any(column.is_surprising for column in self.columns)
+
+    def lines(self, option: Callable[[str], str] = "{}=".format) -> list[str]:
+        """Return the findings in words; `option` says how an option is written."""
+        told = [] if self.target is None else [self._tell_target(option)]
+        used: dict[str, list[ColumnFinding]] = {}
+        for column in self.columns:
+            if column.is_used:
+                used.setdefault(column.kind, []).append(column)
+        kinds = [f"{PLURAL[kind]}: {_list(group)}" for kind, group in used.items()]
+        if kinds:
+            told.append("; ".join(kinds))
+        dropped = [column for column in self.columns if not column.is_used]
+        told += [_tell_left_out(column, option) for column in dropped]
+        constant = [column for column in self.columns if column.is_constant and column.is_used]
+        if constant:
+            told.append(f"the same in all of these rows: {_list(constant)}")
+        return told
+
+    def _tell_target(self, option: Callable[[str], str]) -> str:
+        target = self.target
+        assert target is not None
+        how = f" ({target.how})" if target.how else ""
+        if target.how in ("last column", "called target"):
+            how = f" ({target.how}; {option('target').strip()} for another)"
+        name = "" if target.name is None else f" {printable(repr(target.name))}{how},"
+        if self.task == "regression" or (target.is_continuous and target.low is not None):
+            span = ""
+            if target.low is not None and target.high is not None:
+                span = f" from {target.low:,.10g} to {target.high:,.10g}"
+            words = f"predicting{name} a number{span}"
+            if self.task is None:
+                words += (
+                    f", each a label: {len(target.shares)} different ones; is it "
+                    f"{option('task')}regression?"
+                )
+            return words
+        n = len(target.shares)
+        shown = list(target.shares.items())[:SHOWN_LABELS]
+        labels = ", ".join(f"{printable(str(label))} {show_share(s)}" for label, s in shown)
+        more = ", ..." if n > SHOWN_LABELS else ""
+        return f"predicting{name} {n:,} label{'s' if n != 1 else ''}: {labels}{more}"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def warn(self, stacklevel: int) -> None:
+        """Warn if something is read in another way than one might think."""
+        if self.is_surprising:
+            words = f"{self.source}, by its first {self.n_rows:,} rows:\n{self}"
+            warnings.warn(words, InputWarning, stacklevel=stacklevel + 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the findings for JSON."""
+        target = self.target
+        told: dict[str, Any] = {"rows_looked_at": self.n_rows, "target": None}
+        if target is not None:
+            told["target"] = {
+                "column": None if target.name is None else str(target.name),
+                "chosen_as": target.how,
+                "n_values": len(target.shares),
+            }
+            if self.task == "regression":
+                told["target"] |= {"lowest": target.low, "highest": target.high}
+            else:
+                shares = list(target.shares.items())[:MANY_VALUES]
+                told["target"]["shares"] = {str(label): share for label, share in shares}
+        told["columns"] = [
+            {
+                "name": str(column.name),
+                "kind": column.kind,
+                "used": column.is_used,
+                "missing": column.missing,
+                "n_values": column.n_values,
+                "constant": column.is_constant,
+                "remark": column.remark,
+            }
+            for column in self.columns
+        ]
+        return told
+
+
+def _list(columns: Sequence[ColumnFinding]) -> str:
+    """Enumerate columns; what is remarkable comes in any case."""
+    plain = [column for column in columns if not (column.remark or column.missing)]
+    hidden = {id(column) for column in plain[MOST_NAMES:]}
+    shown = ", ".join(str(column) for column in columns if id(column) not in hidden)
+    return shown + (f" and {len(hidden):,} more" if hidden else "")
+
+
+def _tell_left_out(column: ColumnFinding, option: Callable[[str], str]) -> str:
+    name = printable(str(column.name))
+    if column.kind == "text":
+        return f"left out: {name} (prose; {option('text')}{name} learns its words)"
+    if column.kind == "id":
+        instead = f"{option('categorical')}{name} or {option('numeric')}{name} keeps it"
+        return f"left out: {name} (an id, its values are {column.remark}; {instead})"
+    return f"left out: {name}"
+
+
+def show_share(share: float) -> str:
+    """Return a share in percent, never rounded to none or all.
+
+    Examples
+    --------
+    >>> [show_share(share) for share in (0.514, 0.0001, 0.9999, 1.0)]
+    ['51 %', '< 1 %', '> 99 %', '100 %']
+    """
+    percent = round(100 * share)
+    if percent == 0 and share > 0:
+        return "< 1 %"
+    return "> 99 %" if percent == 100 and share < 1 else f"{percent} %"
+
+
+def find_column(column: CsvColumn, given: Sequence[str], n_rows: int) -> ColumnFinding:
+    """Say what a column was found to be, by the values that are given in its first rows."""
+    n_values = len(set(given))
+    is_same = n_values == 0 or (n_values == 1 and len(given) == n_rows)
+    return ColumnFinding(
+        column.name,
+        column.kind,
+        1 - len(given) / max(1, n_rows),
+        n_values,
+        column.remark,
+        column.is_used,
+        is_constant=is_same and n_rows >= ENOUGH_ROWS,
+    )
+
+
+def find_target(
+    name: Hashable | None,
+    how: Literal["named", "called target", "last column", ""],
+    labels: Sequence[Any],
+    numbers: Sequence[float] | None,
+) -> TargetFinding:
+    """Look at the first labels, and at the numbers that they are, if they are any."""
+    counts = Counter(labels)
+    n = max(1, len(labels))
+    shares = {label: count / n for label, count in counts.most_common()}
+    if not numbers:
+        return TargetFinding(name, how, shares)
+    n_different = len(set(numbers))
+    is_whole = all(float(number).is_integer() for number in numbers)
+    enough = min(MANY_VALUES, max(SOME_VALUES, n // 2)) if is_whole else SOME_VALUES
+    return TargetFinding(
+        name, how, shares, n_different >= enough, float(min(numbers)), float(max(numbers))
+    )

@@ -1,0 +1,201 @@
+"""What a file is, by its first bytes; files that are packed, and lines of JSON."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import zipfile
+import zlib
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+from driftree.learn.words import list_names, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import ExitStack
+    from pathlib import Path
+
+N_HEAD = 64  # bytes that tell what a file is
+GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
+ARROW: dict[bytes, Literal["Parquet", "Feather"]] = {b"PAR1": "Parquet", b"ARROW1": "Feather"}
+MODEL = b'{"__metadata__":{"driftree":'  # after eight bytes that say how long the header is
+REFUSED = {
+    b"FEA1": ("Feather in its first version", "write it again with pyarrow, or as CSV"),
+    b"SQLite format 3": ("an SQLite database", "export the table as CSV"),
+    b"\xd0\xcf\x11\xe0": ("an Excel workbook", "save the sheet as CSV in UTF-8"),
+    b"\x89HDF": ("HDF5", "write the table as CSV or Parquet"),
+    b"Obj\x01": ("Avro", "write it as JSON Lines or Parquet"),
+    b"ORC": ("ORC", "write it as Parquet"),
+    b"%PDF": ("a PDF", "export the table as CSV"),
+    b"\x89PNG": ("a picture", "give a table"),
+    b"BZh": ("compressed by bzip2", "unpack it, or compress it with gzip"),
+    b"\xfd7zXZ": ("compressed by xz", "unpack it, or compress it with gzip"),
+    b"\x28\xb5\x2f\xfd": ("compressed by zstd", "unpack it, or compress it with gzip"),
+    b"7z\xbc\xaf": ("a 7z archive", "unpack it"),
+    b"\x80\x04\x95": ("a pickle", "write the table as CSV or Parquet"),
+    b"\x80\x05\x95": ("a pickle", "write the table as CSV or Parquet"),
+    b"\x93NUMPY": ("a NumPy array", "load it with numpy.load and give the array"),
+    b"<!DOCTYPE": ("a web page", "download the table itself"),
+    b"<html": ("a web page", "download the table itself"),
+    b"\xff\xfe": ("not UTF-8 text, but UTF-16", "save it as CSV in UTF-8"),
+    b"\xfe\xff": ("not UTF-8 text, but UTF-16", "save it as CSV in UTF-8"),
+}
+OFFICE = {
+    "xl/": "an Excel workbook",
+    "word/": "a Word document",
+    "content.xml": "an OpenDocument file",
+}
+
+
+def arrow_format(path: Path) -> Literal["Parquet", "Feather"] | None:
+    """Return which of pyarrow's formats a file is in, None if in neither."""
+    with path.open("rb") as file:
+        head = file.read(N_HEAD)
+    return next((form for magic, form in ARROW.items() if head.startswith(magic)), None)
+
+
+def is_model(path: Path) -> bool:
+    """Tell whether a file is a model of driftree's."""
+    with path.open("rb") as file:
+        return file.read(N_HEAD)[8:].startswith(MODEL)
+
+
+def check_head(head: bytes, name: str) -> None:
+    """Raise if a file is not text, by what it is.
+
+    Examples
+    --------
+    >>> check_head(b"SQLite format 3", "loans.db")
+    Traceback (most recent call last):
+    ValueError: loans.db is an SQLite database: export the table as CSV
+    """
+    if head[8:].startswith(MODEL):
+        raise ValueError(
+            f"{name} is a model of driftree's: driftree.load reads it, and driftree predict, "
+            "explain, learn and report take it"
+        )
+    for magic, form in ARROW.items():
+        if head.startswith(magic):
+            raise ValueError(f"{name} is {form}, which is read from a path only: give its path")
+    for magic, (what, advice) in REFUSED.items():
+        if head.startswith(magic):
+            raise ValueError(f"{name} is {what}: {advice}")
+
+
+# ---------------------------------------------------------------------- packed
+def open_packed(file: Any, stack: ExitStack, name: str) -> Any:
+    """Return the text in a file as bytes, unpacked if it is compressed; raise if it is not text."""
+    head = file.peek(N_HEAD)[:N_HEAD]
+    if head.startswith(GZIP):
+        file = stack.enter_context(gzip.GzipFile(fileobj=file))
+    elif head.startswith(ZIP):
+        file = _open_zip(file, stack, name)
+    else:
+        check_head(head, name)
+        return file
+    with suppress(EOFError, OSError, zlib.error, zipfile.BadZipFile):  # will come when it is read
+        check_head(file.peek(N_HEAD)[:N_HEAD], f"what is packed in {name}")
+    return file
+
+
+def _open_zip(file: Any, stack: ExitStack, name: str) -> Any:
+    if not file.seekable():
+        raise ValueError(f"{name} is a zip archive, which is read from a path only: give its path")
+    try:
+        archive = stack.enter_context(zipfile.ZipFile(file))
+    except zipfile.BadZipFile as error:
+        raise OSError(f"{name} is a zip archive that is cut off or damaged: {error}") from None
+    names = [
+        one.filename
+        for one in archive.infolist()
+        if not one.is_dir() and not one.filename.startswith("__MACOSX/")
+    ]
+    for start, what in OFFICE.items():
+        if any(one.startswith(start) for one in names):
+            raise ValueError(f"{name} is {what}: save the sheet or table as CSV in UTF-8")
+    if len(names) != 1:
+        raise ValueError(
+            f"{name} is a zip archive of {len(names)} files ({list_names(names)}): unpack it, or "
+            "pack only the table"
+        )
+    if archive.getinfo(names[0]).flag_bits & 1:
+        raise ValueError(f"{name} is a zip archive with a password: unpack it")
+    return stack.enter_context(archive.open(names[0]))
+
+
+# ---------------------------------------------------------------------- JSON
+class JsonError(csv.Error):
+    """A line is not a JSON object of plain values."""
+
+
+def is_json(first_line: str, name: str) -> bool:
+    """Tell JSON Lines from CSV by the first line; raise if it begins an array.
+
+    Examples
+    --------
+    >>> is_json('{"age": 31}', "people.jsonl"), is_json("age,car", "people.csv")
+    (True, False)
+    """
+    start = "".join(first_line.split())
+    if start == "[" or start.startswith("[{"):
+        raise ValueError(f"{name} is a JSON array: write one object per line (JSON Lines)")
+    return start.startswith("{")
+
+
+class JsonReader:
+    """Reads lines of JSON as `csv.reader` reads those of CSV: as lists of cells of text.
+
+    Parameters
+    ----------
+    lines : iterator of str
+        One object each.
+    header : list of str
+        Names of the cells; keys that are new are added to it.
+
+    Attributes
+    ----------
+    line_num : int
+        Lines read so far.
+
+    Examples
+    --------
+    >>> header = []
+    >>> reader = JsonReader(iter(['{"age": 31, "owner": true}', '{"car": null, "age": 2}']), header)
+    >>> list(reader), header
+    ([['31', 'true'], ['2', '', '']], ['age', 'owner', 'car'])
+    """
+
+    def __init__(self, lines: Iterator[str], header: list[str]) -> None:
+        self.lines = lines
+        self.header = header
+        self.line_num = 0
+
+    def __iter__(self) -> JsonReader:
+        return self
+
+    def __next__(self) -> list[str]:
+        line = next(self.lines)
+        self.line_num += 1
+        if not line.strip():
+            return []
+        try:
+            held = json.loads(line)
+        except ValueError as error:
+            raise JsonError(f"is not JSON: {error}") from None
+        if not isinstance(held, dict):
+            raise JsonError(f"is not a JSON object, but {shown(held)}")
+        cells = {name: _to_cell(name, value) for name, value in held.items()}
+        self.header += [name for name in cells if name not in self.header]
+        return [cells.get(name, "") for name in self.header]
+
+
+def _to_cell(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, (list, dict)):
+        raise JsonError(f"{name!r} holds {shown(value)}: give plain values, a key for each part")
+    return json.dumps(value)

@@ -1,0 +1,201 @@
+// Stack: what the members of a forest say, added up. Log-odds of labels, or numbers, get weights that follow the loss by
+// Newton steps; where the rows say nothing the weights return to equal ones.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace driftree {
+
+class Stack {
+public:
+    struct Rates {
+        double window;     // rows that the weights remember
+        double prior;      // rows, about, that equal weights are worth
+        double most_step;  // of a weight
+        double mixed;      // share of the uniform distribution in what a member says
+        double clear;      // errors, in typical ones, that count in full
+    };
+    Stack(int n_members, const Rates& given)
+        : rates(given), n_members(n_members), weights(n_members, 1.0 / n_members),
+          curvature(static_cast<std::size_t>(n_members) * n_members, 0.0), losses(n_members + 1, 0.0),
+          agreement(n_members, 0.0) {}
+
+    Rates rates;
+    int n_members;
+    std::vector<double> weights, curvature;  // [members], [members, members]
+    std::vector<double> losses;              // faded, of each member and then of all together
+    std::vector<double> agreement;           // faded rows in which a member predicts what all together do
+    double rows = 0.0, square = 0.0;         // faded: weight of rows, squared errors of a number
+
+    // ---------------------------------------------------------------- labels
+    // Log-odds, centred over the classes, of a member's probabilities.
+    void links_of(const double* probabilities, int n_classes, double* out) const {
+        double mean = 0.0;
+        for (int k = 0; k < n_classes; k++)
+            mean += out[k] = std::log((1.0 - rates.mixed) * probabilities[k] + rates.mixed / n_classes);
+        mean /= n_classes;
+        for (int k = 0; k < n_classes; k++) out[k] -= mean;
+    }
+    // [classes] log-odds of all together; `links` [members, classes]
+    void add_up(const double* links, int n_classes, double* out) const {
+        std::fill_n(out, n_classes, 0.0);
+        for (int m = 0; m < n_members; m++)
+            for (int k = 0; k < n_classes; k++) out[k] += weights[m] * links[m * n_classes + k];
+    }
+    static void to_probabilities(double* log_odds, int n_classes) {
+        const double most = *std::max_element(log_odds, log_odds + n_classes);
+        double sum = 0.0;
+        for (int k = 0; k < n_classes; k++) sum += log_odds[k] = std::exp(log_odds[k] - most);
+        for (int k = 0; k < n_classes; k++) log_odds[k] /= sum;
+    }
+    // members: of each [n, classes] probabilities, told before it learnt the rows; codes of classes
+    void learn_labels(const std::vector<const double*>& members, const double* codes, const double* row_weights, int n,
+                      int n_classes) {
+        Sums sums(*this);
+        std::vector<double> links(static_cast<std::size_t>(n_members) * n_classes), all(n_classes), means(n_members);
+        for (int i = 0; i < n; i++) {
+            const int code = static_cast<int>(codes[i]);
+            const double weight = row_weights[i];
+            for (int m = 0; m < n_members; m++) links_of(members[m] + i * n_classes, n_classes, &links[m * n_classes]);
+            add_up(links.data(), n_classes, all.data());
+            to_probabilities(all.data(), n_classes);
+            const auto choice = std::max_element(all.begin(), all.end()) - all.begin();
+            for (int m = 0; m < n_members; m++) {
+                const double* own = &links[m * n_classes];
+                double slope = -own[code];
+                means[m] = 0.0;
+                for (int k = 0; k < n_classes; k++) means[m] += all[k] * own[k];
+                slope += means[m];
+                sums.gradient[m] += weight * slope;
+                sums.losses[m] += weight * -std::log((1.0 - rates.mixed) * members[m][i * n_classes + code] +
+                                                     rates.mixed / n_classes);
+                sums.agreement[m] += weight * (std::max_element(own, own + n_classes) - own == choice);
+            }
+            sums.losses[n_members] += weight * -std::log(std::max(all[code], 1e-300));
+            for (int m = 0; m < n_members; m++)
+                for (int o = 0; o <= m; o++) {
+                    double product = -means[m] * means[o];
+                    for (int k = 0; k < n_classes; k++)
+                        product += all[k] * links[m * n_classes + k] * links[o * n_classes + k];
+                    sums.curvature[m * n_members + o] += weight * product;
+                }
+            sums.rows += weight;
+        }
+        absorb(sums);
+    }
+
+    // ---------------------------------------------------------------- numbers
+    // What each member counts for in the mean: the shares sum to one.
+    std::vector<double> shares() const {
+        double rest = 1.0;
+        for (const double weight : weights) rest -= weight;
+        std::vector<double> out(weights);
+        for (double& share : out) share += rest / n_members;
+        return out;
+    }
+    // members: of each [n] numbers, told before it learnt the rows
+    void learn_numbers(const std::vector<const double*>& members, const double* targets, const double* row_weights, int n) {
+        Sums sums(*this);
+        const std::vector<double> share = shares();
+        const double root = rows > 0.0 ? std::sqrt(square / rows) : 0.0;
+        for (int i = 0; i < n; i++) {
+            const double weight = row_weights[i];
+            double all = 0.0, mean = 0.0;
+            for (int m = 0; m < n_members; m++) all += share[m] * members[m][i], mean += members[m][i] / n_members;
+            const double error = all - targets[i];
+            for (int m = 0; m < n_members; m++) {
+                sums.losses[m] += weight * std::abs(members[m][i] - targets[i]);
+                sums.agreement[m] += weight * (std::abs(members[m][i] - all) <= root);
+            }
+            sums.losses[n_members] += weight * std::abs(error);
+            sums.square += weight * error * error;
+            sums.rows += weight;
+            if (!(root > 0.0)) continue;
+            const double slope = std::clamp(error / root, -rates.clear, rates.clear);
+            for (int m = 0; m < n_members; m++) {
+                const double own = std::clamp((members[m][i] - mean) / root, -rates.clear, rates.clear);
+                sums.gradient[m] += weight * slope * own;
+                for (int o = 0; o <= m; o++)
+                    sums.curvature[m * n_members + o] +=
+                        weight * own * std::clamp((members[o][i] - mean) / root, -rates.clear, rates.clear);
+            }
+        }
+        absorb(sums);
+    }
+
+    // A new member takes a place: what was known of the old one goes, and it counts as much as the mean of the others.
+    void restart(int member) {
+        double sum = 0.0;
+        for (int m = 0; m < n_members; m++) sum += m == member ? 0.0 : weights[m];
+        weights[member] = n_members > 1 ? sum / (n_members - 1) : 1.0;
+        for (int m = 0; m < n_members; m++)
+            curvature[member * n_members + m] = curvature[m * n_members + member] = 0.0;
+        losses[member] = losses[n_members];
+        agreement[member] = rows;
+    }
+    template <class Archive>
+    void visit(Archive& archive) {
+        archive("weights", weights), archive("curvature", curvature), archive("losses", losses);
+        archive("agreement", agreement), archive("rows", rows), archive("square", square);
+    }
+    // Is this a state that learning can have made?
+    bool is_sound() const {
+        const auto fits = [](const std::vector<double>& values, int n) {
+            return std::ssize(values) == n && std::all_of(values.begin(), values.end(), [](double value) {
+                       return std::abs(value) < 1e250;
+                   });
+        };
+        return fits(weights, n_members) && fits(curvature, n_members * n_members) && fits(losses, n_members + 1) &&
+               fits(agreement, n_members) && rows >= 0.0 && rows < 1e250 && square >= 0.0 && square < 1e250;
+    }
+
+private:
+    struct Sums {  // over the rows of a step
+        explicit Sums(const Stack& of)
+            : gradient(of.n_members, 0.0), curvature(of.curvature.size(), 0.0), losses(of.n_members + 1, 0.0),
+              agreement(of.n_members, 0.0) {}
+        std::vector<double> gradient, curvature, losses, agreement;
+        double rows = 0.0, square = 0.0;
+    };
+    void absorb(Sums& sums) {
+        const double keep = std::exp(-sums.rows / rates.window);
+        for (int m = 0; m < n_members; m++)
+            for (int o = 0; o < m; o++) sums.curvature[o * n_members + m] = sums.curvature[m * n_members + o];
+        const auto fade = [keep](std::vector<double>& values, const std::vector<double>& more) {
+            for (std::size_t i = 0; i < values.size(); i++) values[i] = keep * values[i] + more[i];
+        };
+        fade(curvature, sums.curvature), fade(losses, sums.losses), fade(agreement, sums.agreement);
+        rows = keep * rows + sums.rows;
+        square = keep * square + sums.square;
+        std::vector<double> step(sums.gradient), matrix(curvature);
+        for (int m = 0; m < n_members; m++) {
+            step[m] += rates.prior * (1.0 - keep) * (weights[m] - 1.0 / n_members);
+            matrix[m * n_members + m] += rates.prior;
+        }
+        solve(matrix, step);
+        for (int m = 0; m < n_members; m++)
+            if (std::isfinite(step[m])) weights[m] -= std::clamp(step[m], -rates.most_step, rates.most_step);
+    }
+    // Cholesky: the matrix is symmetric, and larger than `prior` times the identity.
+    void solve(std::vector<double>& matrix, std::vector<double>& right) const {
+        const int n = n_members;
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j <= i; j++) {
+                double sum = matrix[i * n + j];
+                for (int k = 0; k < j; k++) sum -= matrix[i * n + k] * matrix[j * n + k];
+                matrix[i * n + j] = i == j ? std::sqrt(std::max(sum, rates.prior)) : sum / matrix[j * n + j];
+            }
+        for (int i = 0; i < n; i++) {
+            for (int k = 0; k < i; k++) right[i] -= matrix[i * n + k] * right[k];
+            right[i] /= matrix[i * n + i];
+        }
+        for (int i = n - 1; i >= 0; i--) {
+            for (int k = i + 1; k < n; k++) right[i] -= matrix[k * n + i] * right[k];
+            right[i] /= matrix[i * n + i];
+        }
+    }
+};
+
+}  // namespace driftree

@@ -1,0 +1,306 @@
+"""What is exported predicts what the model predicts, or is refused with a reason."""
+
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from river.compose import Pipeline
+from river.preprocessing import StandardScaler
+from scipy import sparse
+from sklearn.exceptions import NotFittedError
+from typer.testing import CliRunner
+
+import driftree
+from driftree import (
+    DynamicModelForestClassifier,
+    DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
+    cli,
+    to_code,
+    to_onnx,
+)
+from driftree.export import recipe as recipe_module
+from driftree.export.recipe import Level, Missing, Number, recipe_of
+from exported import (
+    COMPILER,
+    MAKERS,
+    make_model,
+    predict,
+    run_c,
+    run_onnx,
+    run_python,
+    run_sql,
+)
+from quick import examples
+from readable_models import noisy
+
+pytestmark = pytest.mark.usefixtures("quick_pace")
+models = st.builds(make_model, st.sampled_from(list(MAKERS)), st.integers(0, 10**6))
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
+LANGUAGES = ("python", "c", "sql")
+
+
+def assert_same(found, expected, digits=1e-12):
+    scale = np.abs(expected).max(initial=1.0)
+    found = np.reshape(found, (len(expected), -1))[:, : expected.shape[1]]
+    assert found / scale == pytest.approx(expected / scale, abs=digits, rel=0)
+
+
+def answer_of(found):
+    """The last of the outputs of a graph that has all numbers."""
+    return next(
+        found[name] for name in ("probabilities", "quantiles", "prediction") if name in found
+    )
+
+
+# ---------------------------------------------------------------------- the same predictions
+@examples(60)
+@given(models)
+def test_python_and_sql_and_onnx_say_the_same(case):
+    model, rows = case
+    expected = predict(model, rows)
+    assert_same(run_python(model, rows), expected)
+    assert_same(run_sql(model, rows), expected)
+    found = run_onnx(model, rows)
+    assert_same(answer_of(found), expected)
+    if "label" in found:
+        assert found["label"].tolist() == [model.predict_one(row) for row in rows]
+    else:
+        assert_same(found["prediction"], np.array([[model.predict_one(row)] for row in rows]))
+
+
+@needs_compiler
+@examples(12)
+@given(models)
+def test_c_says_the_same(tmp_path_factory, case):
+    model, rows = case
+    assert_same(run_c(model, rows, tmp_path_factory.mktemp("c")), predict(model, rows))
+
+
+def test_these_models_have_all_that_a_model_can_have():
+    found = set()
+    for i, kind in enumerate([*MAKERS] * 4):
+        recipe = recipe_of(make_model(kind, i)[0])
+        splits, leaves = recipe.splits.values(), recipe.leaves.values()
+        has_codes = any(own.levels for own in recipe.features) and kind.startswith("paper")
+        parts = {
+            recipe.link: True,
+            "number": any(isinstance(own, Number) for own in recipe.inputs),
+            "gap": any(isinstance(own, Missing) for own in recipe.inputs),
+            "level": any(isinstance(own, Level) for own in recipe.inputs),
+            "other level": any(own == Level(own.feature, 32) for own in recipe.inputs),
+            "equality": any(split.is_equality for split in splits),
+            "is missing": any(split.threshold == -math.inf for split in splits),
+            "missing left": any(split.missing_left for split in splits),
+            "bend": any(leaf.bends for leaf in leaves),
+            "floor": recipe.has_floor,
+            "frozen": any(own.frozen is not None for own in recipe.features),
+            "levels as numbers": has_codes,
+        }
+        found |= {name for name, is_there in parts.items() if is_there}
+        missing = parts.keys() - found
+    links = {"certain", "logistic", "softmax", "identity", "log", "quantiles"}
+    assert not missing | (links - found)
+
+
+@pytest.mark.parametrize("kind", ["measured 3", "paper 2", "gaussian", "poisson"])
+def test_single_precision(kind):
+    model, rows = make_model(kind, 3)
+    rows = [
+        {k: float(np.float32(v)) if isinstance(v, float) else v for k, v in row.items()}
+        for row in rows[:60]
+    ]
+    found = answer_of(run_onnx(model, rows, "float32"))
+    assert found.dtype == np.float32
+    assert_same(found, predict(model, rows), digits=1e-5)
+
+
+def test_a_noise_floor():
+    rows = [{"x0": a, "x1": b} for a, b in np.random.default_rng(1).uniform(size=(50, 2))]
+    assert recipe_of(noisy()).has_floor
+    for run in (run_python, run_sql):
+        assert_same(run(noisy(), rows), predict(noisy(), rows))
+    assert_same(run_onnx(noisy(), rows)["probabilities"], predict(noisy(), rows))
+
+
+# ---------------------------------------------------------------------- recent targets
+@pytest.mark.parametrize("loss", ["gaussian", "poisson"])
+def test_recent_targets_are_what_they_were_or_what_one_says(loss, tmp_path):
+    rng, model = np.random.default_rng(1), DynamicModelTreeRegressor(loss)
+    rows = [{"x": x} for x in rng.normal(size=300).tolist()]
+    for i, row in enumerate(rows):
+        model.learn_one(row, math.exp(row["x"] / 3 + math.sin(i / 10)))
+    frozen = [own.name for own in recipe_of(model).features if own.frozen is not None]
+    assert len(frozen) == 3
+    told = [row | dict.fromkeys(frozen, 2.5) for row in rows]
+    expected = predict(model, told)
+    assert np.abs(expected - predict(model, rows)).max() > 1e-3
+    assert_same(run_python(model, told), expected)
+    levels = {name: np.full((len(rows), 1), 2.5) for name in frozen}
+    assert_same(run_onnx(model, rows, **levels)["prediction"], expected)
+    one_for_all = {name: np.full((1, 1), 2.5) for name in frozen}
+    assert_same(run_onnx(model, rows, **one_for_all)["prediction"], expected)
+    if COMPILER:
+        assert_same(run_c(model, told, tmp_path), expected)
+
+
+def test_the_limits_of_recent_targets_are_their_own():
+    model = DynamicModelTreeRegressor()
+    for i in range(300):
+        model.learn_one({"x": float(i % 7)}, 100.0 + i % 5)
+    x = {"x": 3.0, "last y": 5000.0}
+    [inputs] = [own for own in model.to_dict()["inputs"] if own["name"] == "last y"]
+    assert inputs["high"] > 500.0
+    assert_same(run_python(model, [x]), predict(model, [x]))
+
+
+# ---------------------------------------------------------------------- names
+HOSTILE = ['a"b', "it's", "new\nline", "back\\", "*/ // -- ??/", "?", "ö\u202e", "{0}", "row", "X"]
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    model = DynamicModelTreeClassifier(epsilon=1.0)
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        row = {name: rng.normal() for name in HOSTILE[::2]}
+        row |= {name: str(rng.choice(HOSTILE)) for name in HOSTILE[1::2]}
+        label = HOSTILE[(row["it's"] in HOSTILE[:5]) + 2 * (row['a"b'] > 0)]
+        model.learn_one(row, label)
+    return model
+
+
+def test_names_and_levels_may_be_any_text(hostile, tmp_path):
+    rows = [dict.fromkeys(HOSTILE[::2], 0.5) | dict.fromkeys(HOSTILE[1::2], one) for one in HOSTILE]
+    expected = predict(hostile, rows)
+    assert_same(run_python(hostile, rows), expected)
+    assert_same(run_sql(hostile, rows), expected)
+    if COMPILER:
+        assert_same(run_c(hostile, rows, tmp_path), expected)
+
+
+def test_a_feature_of_text_may_have_a_name_of_the_graph():
+    model = DynamicModelTreeClassifier()
+    for i in range(50):
+        model.learn_one({"X": "ab"[i % 2], "label": i % 3}, i % 2)
+    assert [one.name for one in to_onnx(model).graph.input] == ["feature X", "X"]
+
+
+def test_labels_keep_their_type_in_onnx_or_become_text():
+    def labels(*given):
+        model = DynamicModelTreeClassifier()
+        for i in range(30):
+            model.learn_one({"x": float(i)}, given[i % len(given)])
+        return run_onnx(model, [{"x": 1.0}])["label"].dtype
+
+    assert labels(3, 5) == np.int64
+    assert labels(True, False) == np.bool_
+    assert labels("a", "b") == np.object_
+    assert labels("a", 1) == np.object_
+
+
+def test_functions_and_tables_have_the_name_that_is_wanted():
+    model, _ = make_model("measured 2", 1)
+    assert "\ndef score(row):" in to_code(model, "python", name="score")
+    assert "\nvoid score(" in to_code(model, "c", name="score")
+    assert '\nFROM "the rows"\n' in to_code(model, "sql", name="the rows")
+    for language, name in [
+        ("python", "a b"),
+        ("python", "if"),
+        ("c", "1st"),
+        ("sql", ""),
+    ]:
+        with pytest.raises(ValueError, match="cannot be named"):
+            to_code(model, language, name=name)
+
+
+def test_a_graph_says_what_its_columns_are():
+    model, _ = make_model("measured 3", 2)
+    told = {one.key: json.loads(one.value) for one in to_onnx(model).metadata_props}
+    features = [own for own in recipe_of(model).features if not own.has_text]
+    assert told["columns"] == [own.text for own in features]
+    assert told["labels"] == model.classes_.tolist()
+
+
+def test_a_loaded_model_is_exported_as_the_saved_one(tmp_path):
+    for kind in ("measured 2", "gaussian", "FIMT-DD 3"):
+        model, _ = make_model(kind, 4)
+        model.save(tmp_path / "model.dmt")
+        again = driftree.load(tmp_path / "model.dmt")
+        assert [to_code(model, one) for one in LANGUAGES] == [
+            to_code(again, one) for one in LANGUAGES
+        ]
+
+
+# ---------------------------------------------------------------------- refused
+def learnt(x, labels=("a", "b"), **parameters):
+    model = DynamicModelTreeClassifier(**parameters)
+    for i in range(20):
+        model.learn_one({name: own[i % len(own)] for name, own in x.items()}, labels[i % 2])
+    return model
+
+
+def refuses(model, targets, words, kind=ValueError):
+    for target in targets:
+        with pytest.raises(kind, match=words):
+            to_onnx(model) if target == "onnx" else to_code(model, target)
+
+
+def test_what_cannot_be_exported_is_refused_with_a_reason():
+    everywhere = ("onnx", *LANGUAGES)
+    model = DynamicModelTreeClassifier().partial_fit(sparse.eye(20, format="csr"), [0, 1] * 10)
+    refuses(model, everywhere, "sparse rows")
+    refuses(learnt({"x": [1.0]}, absent="zero"), everywhere, "sparse rows")
+    refuses(DynamicModelTreeClassifier(), everywhere, "not fitted", NotFittedError)
+    refuses(Pipeline(StandardScaler(), learnt({"x": [1.0]})), everywhere, "Pipeline", TypeError)
+    refuses(learnt({}), everywhere, "without features")
+    forest = DynamicModelForestClassifier().partial_fit([[0.0, 1.0], [1.0, 0.0]], [0, 1])
+    refuses(forest, everywhere, "a forest cannot be exported")
+    mixed = learnt({"x": ["a", 1]}, categorical=["x"])
+    refuses(mixed, ("onnx", "c", "sql"), "'x' has the level 1|'x' has the level 'a'")
+    assert "{'a': 0, 1: 1}" in to_code(mixed, "python")
+    refuses(
+        learnt({"x": [2**53 + 1, 1]}, categorical=["x"]), ("onnx", "c", "sql"), "double can hold"
+    )
+    refuses(learnt({"x": ["", "a"]}), ("onnx",), "the empty text is a level")
+    refuses(learnt({"x": ["a\0", "a"]}), ("c", "sql"), "NUL")
+    refuses(learnt({"x": [1.0]}, [frozenset(), frozenset([1])]), ("python",), "cannot be written")
+    with pytest.raises(ValueError, match="one of python, c, sql, got 'java'"):
+        to_code(learnt({"x": [1.0]}), "java")
+    with pytest.raises(ValueError, match="one of float64, float32, got 'int8'"):
+        to_onnx(learnt({"x": [1.0]}), dtype="int8")
+
+
+def test_a_tree_that_is_too_deep_is_refused(monkeypatch):
+    monkeypatch.setattr(recipe_module, "MAX_DEPTH", 0)
+    model, _ = make_model("FIMT-DD 2", 0)
+    refuses(model, ("onnx", *LANGUAGES), f"{model.depth_} conditions deep")
+
+
+def test_without_the_package_onnx_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"pip install 'driftree\[onnx\]'"):
+        to_onnx(learnt({"x": [1.0]}))
+
+
+# ---------------------------------------------------------------------- the command
+def run(*arguments):
+    return CliRunner(env={"COLUMNS": "120"}).invoke(cli.app, ["export", *map(str, arguments)])
+
+
+def test_the_command_writes_what_the_functions_return(tmp_path):
+    model, path, out = learnt({"x": [1.0, 2.0]}), tmp_path / "model.dmt", tmp_path / "out"
+    model.save(path)
+    for language in LANGUAGES:
+        assert run(path, "--to", language).stdout == to_code(model, language)
+        assert run(path, "--to", language, "-o", out, "--overwrite").exit_code == 0
+        assert out.read_text() == to_code(model, language)
+    assert run(path, "--to", "onnx", "-o", tmp_path / "m.onnx", "--dtype", "float32").exit_code == 0
+    expected = to_onnx(model, dtype="float32").SerializeToString()
+    assert (tmp_path / "m.onnx").read_bytes() == expected
+    assert "name a file" in run(path, "--to", "onnx").output
+    assert "--overwrite" in run(path, "--to", "c", "-o", out).output

@@ -1,0 +1,339 @@
+"""Forests: both faces' own checks, what trees share, and what they say together."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from river import checks
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from driftree import (
+    DynamicModelForestClassifier,
+    DynamicModelForestRegressor,
+    DynamicModelTreeClassifier,
+    ModelFileError,
+    load,
+)
+from driftree.learn.storage import models
+from driftree.stored import CLASSES
+
+MODELS = {
+    "classifier": DynamicModelForestClassifier,
+    "regressor": DynamicModelForestRegressor,
+}
+every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+EXPECTED_FAILURES = {
+    "check_estimator_tags_renamed": "River's base class owns an unrelated `_more_tags`",
+}
+
+
+@parametrize_with_checks(
+    [make(n_trees=3) for make in MODELS.values()],
+    expected_failed_checks=lambda model: EXPECTED_FAILURES,
+)
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@every_model
+def test_rivers_own_checks(make):
+    model = make(n_trees=3)
+    assert model._unit_test_skips() == {"check_learn_many_matches_learn_one"}
+    checks.check_estimator(model)
+
+
+# ---------------------------------------------------------------------- what is learnt
+def draw(n_rows, *, seed=1):
+    """Whether the product of two of three numbers is large; for one text less is enough."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(n_rows, 3)), columns=["a", "b", "c"])
+    frame["kind"] = rng.choice(["plain", "easy"], n_rows)
+    frame.loc[rng.random(n_rows) < 0.1, "c"] = np.nan
+    is_large = frame.a * frame.b > np.where(frame.kind == "easy", -0.2, 0.4)
+    return frame, np.where(is_large, "yes", "no")
+
+
+def learn(make, frame, y, **parameters):
+    if make is DynamicModelForestRegressor:
+        y = (y == "yes") * 10.0 + frame.a
+    model = make(**{"n_trees": 3} | parameters)
+    for start in range(0, len(frame), 100):
+        model.learn_many(frame[start : start + 100], y[start : start + 100])
+    return model
+
+
+@every_model
+def test_any_number_of_threads_learns_the_same_bits(make):
+    frame, y = draw(1500)
+    one, three = (learn(make, frame, y, n_jobs=n_jobs) for n_jobs in (1, 3))
+    arrays = [model._tree.core.members[2].engine.arrays() for model in (one, three)]
+    assert all(arrays[0][name].tobytes() == arrays[1][name].tobytes() for name in arrays[0])
+    np.testing.assert_array_equal(one.weights_, three.weights_)
+    np.testing.assert_array_equal(one.predict_many(frame), three.predict_many(frame))
+
+
+def test_the_first_tree_is_the_tree_that_would_have_learnt_alone():
+    frame, y = draw(800)
+    first = learn(DynamicModelForestClassifier, frame, y).trees_[0]
+    alone = DynamicModelTreeClassifier()
+    for start in range(0, len(frame), 100):
+        alone.learn_many(frame[start : start + 100], y[start : start + 100])
+    np.testing.assert_array_equal(first.predict_proba_many(frame), alone.predict_proba_many(frame))
+    assert [str(event) for event in first.events_] == [str(event) for event in alone.events_]
+    assert first.get_params() == alone.get_params() | {
+        name: value
+        for name, value in first.get_params().items()
+        if alone.get_params()[name] is None
+    }
+
+
+def test_it_is_better_than_its_trees_where_features_act_together():
+    frame, y = draw(4000)
+    forest = learn(DynamicModelForestClassifier, frame[:3000], y[:3000], n_trees=5)
+    single = forest.trees_[0]
+    rest = frame[3000:]
+    scores = [(model.predict_many(rest) == y[3000:]).mean() for model in (forest, single)]
+    assert scores[0] > scores[1] + 0.005 > 0.8
+    look = forest.looks_[-1]
+    assert look.losses[-1] < min(look.losses[:-1])
+
+
+@every_model
+def test_features_levels_and_labels_come_at_any_time(make):
+    rng = np.random.default_rng(1)
+    is_number = make is DynamicModelForestRegressor
+    model = make(n_trees=3)
+    for i in range(200):
+        x = {
+            "a": rng.normal(),
+            "b": rng.normal() if i % 7 else None,
+            "kind": "uvw"[i % (1 + i // 70)],
+        }
+        if i > 100:
+            x["late"] = rng.normal()
+        y = x["a"] if is_number else ["no", "yes", "maybe"][i % (2 + i // 150)]
+        model.learn_one(x, y)
+        model.predict_one(x)
+    first, second = (tree._tree for tree in model.trees_[:2])
+    assert first.encoder.feature_names[-4:] == ["a", "kind", "b", "late"]
+    assert {*first.encoder.feature_names} < {*second.encoder.feature_names}
+    assert any(" & " in str(name) for name in second.encoder.feature_names)
+    kind = second.encoder.names["kind"]
+    assert second.encoder.levels[kind] == {"u": 0, "v": 1, "w": 2}
+    assert first.engine.n_classes == second.engine.n_classes == (0 if is_number else 3)
+
+
+def test_a_feature_may_be_named_like_a_pair():
+    model = DynamicModelForestClassifier(n_trees=2)
+    rng = np.random.default_rng(1)
+    for i in range(100):
+        x = {"a": rng.normal(), "b": rng.normal()}
+        model.learn_one(x | ({f"a & b #{k}": 1.0 * i for k in range(9)} if i > 50 else {}), i % 2)
+    assert model.trees_[1]._tree.engine.n_features > 11
+
+
+def test_sparse_rows():
+    rng = np.random.default_rng(1)
+    words = [f"w{i}" for i in range(300)]
+    model = DynamicModelForestClassifier(n_trees=3, max_features=250)
+    for _ in range(400):
+        text = set(rng.choice(words, 6))
+        model.learn_one(dict.fromkeys(text, 1), bool(text & {"w3", "w5", "w7"}))
+    sure, other = (model.predict_proba_one({name: 1})[True] for name in ("w3", "w33"))
+    assert sure > 3 * other
+    assert all(tree._tree.encoder.row_face.n_sparse <= 250 for tree in model.trees_)
+    copy = pickle.loads(pickle.dumps(model))
+    assert copy.predict_proba_one({"w3": 1}) == model.predict_proba_one({"w3": 1})
+
+
+# ---------------------------------------------------------------------- members
+def test_a_useless_member_is_replaced():
+    frame, y = draw(600)
+    model = learn(DynamicModelForestClassifier, frame, y)
+    core = model._tree.core
+    core.members[1].since = -100_000
+    arrays = core.stack.arrays()
+    arrays["weights"][1] = -0.5
+    core.stack.restore(arrays)
+    gone = core.members[1]
+    core._look(core.leader.engine.n_rows)
+    assert core.members[1] is not gone
+    assert core.members[1].seed not in {gone.seed, *(member.seed for member in core.members[2:])}
+    assert core.stack.weights[1] > 0
+    [event] = [event for event in model.events_ if event.kind == "member"]
+    assert "a new tree begins in the place of tree 1. Its weight had fallen to -0.50" in str(event)
+    model.learn_many(frame, y)
+    copy = pickle.loads(pickle.dumps(model))
+    assert [str(event) for event in copy.events_] == [str(event) for event in model.events_]
+    learnt = [event for event in model.events_ if event.kind != "member" and event.member == 1]
+    assert all("Tree 1 (since row 600), row " in str(event) for event in learnt)
+
+
+def test_looks_are_thinned():
+    frame, y = draw(300)
+    core = learn(DynamicModelForestClassifier, frame, y)._tree.core
+    for _ in range(1000):
+        core._look(core.leader.engine.n_rows)
+    assert len(core.looks) <= 200
+
+
+# ---------------------------------------------------------------------- keeping
+@every_model
+def test_files_and_pickles_go_on_with_the_same_bits(make, tmp_path):
+    frame, y = draw(1500)
+    model = learn(make, frame[:1200], y[:1200])
+    model.save(tmp_path / "forest.dmt")
+    copies = [load(tmp_path / "forest.dmt"), pickle.loads(pickle.dumps(model))]
+    rest = frame[1200:].assign(late=1.0)
+    answers = y[1200:] if make is DynamicModelForestClassifier else np.arange(300.0)
+    for one in (model, *copies):
+        one.learn_many(rest, answers)
+    for copy in copies:
+        np.testing.assert_array_equal(copy.predict_many(rest), model.predict_many(rest))
+        np.testing.assert_array_equal(copy.weights_, model.weights_)
+        assert copy.looks_ == model.looks_
+
+
+def test_a_damaged_file_is_refused():
+    frame, y = draw(200)
+    contents, arrays = models.pack(learn(DynamicModelForestClassifier, frame, y))
+    broken = [
+        {"forest.stack.weights": np.ones(2)},
+        {"forest.pairs1.ends": arrays["forest.pairs1.ends"] + 100},
+        {"forest.scale": np.full_like(arrays["forest.scale"], np.nan)},
+        {"forest.counts": -arrays["forest.counts"]},
+        {"forest.more": np.ones(1)},
+        {"tree7.more": np.ones(1)},
+        {"tree1.n_classes": arrays["tree1.n_classes"] + 1},
+    ]
+    for change in broken:
+        with pytest.raises(ModelFileError):
+            models.unpack(contents, arrays | change, CLASSES)
+    learnt = contents["learnt"]
+    for change in (
+        {"trees": learnt["trees"][:2]},
+        {"replaced": [[1, 2]]},
+        {"trees": [learnt["trees"][0], *learnt["trees"][:2]]},
+        {"parameters": learnt["parameters"] | {"max_depth": 3}},
+    ):
+        with pytest.raises(ModelFileError):
+            models.unpack(contents | {"learnt": learnt | change}, arrays, CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_trees": 0}, "n_trees must be from 1 to 50, got 0"),
+        ({"n_jobs": 0}, "n_jobs must be None, 1 or more, or -1 for all cores, got 0"),
+        ({"n_jobs": "two"}, "n_jobs must be None or a whole number, got 'two'"),
+    ],
+)
+def test_wrong_parameters(parameters, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        DynamicModelForestClassifier(**parameters).learn_one({"a": 1}, 1)
+
+
+# ---------------------------------------------------------------------- why
+def test_contributions_add_up_to_the_log_odds():
+    frame, y = draw(1500)
+    rng = np.random.default_rng(5)
+    noisy = np.where(rng.random(len(y)) < 0.3, rng.choice(["yes", "no"], len(y)), y)  # a floor
+    several = np.where(frame.c > 1, "maybe", y)
+    for labels in (y, noisy, several):
+        model = DynamicModelForestClassifier(n_trees=3).fit(frame, labels)
+        why = model.explain(frame)
+        total = why.base_values + why.values.sum(axis=1)
+        np.testing.assert_allclose(total, model.decision_function(frame), atol=1e-9)
+        assert "a & b" in why.feature_names
+        assert len(set(why.feature_names)) == len(why.feature_names)
+        said = np.tensordot(why.weights, why.said, 1)
+        np.testing.assert_allclose(said, model.decision_function(frame), atol=1e-9)
+        one = model.explain_one(frame.iloc[3].to_dict() | {"odd": 1})
+        assert one.prediction == model.predict(frame)[3]
+        assert one.unknown == ("odd",)
+        parts = one.contributions if one.label else one.contributions[one.prediction]
+        base = one.intercept if one.label else one.intercept[one.prediction]
+        row = total[3] if one.label else total[3][list(model.classes_).index(one.prediction)]
+        assert base + sum(parts.values()) == pytest.approx(row)
+        assert "Trees:\n    0: " in str(one)
+
+
+def test_contributions_add_up_to_the_number():
+    frame, _ = draw(800)
+    y = (frame.a * frame.b + 3 * (frame.kind == "easy")).to_numpy()
+    model = DynamicModelForestRegressor(n_trees=3).fit(frame, y)
+    why = model.explain(frame)
+    total = why.base_values + why.values.sum(axis=1)
+    np.testing.assert_allclose(total, model.predict(frame), atol=1e-9)
+    model = DynamicModelForestRegressor(n_trees=2, loss="poisson").fit(frame, np.abs(y))
+    why = model.explain(frame)
+    total = why.base_values + why.values.sum(axis=1)
+    np.testing.assert_allclose(np.exp(total), model.predict(frame), rtol=1e-6)
+    assert str(why[0]).startswith("Prediction: ")
+
+
+def test_sparse_contributions_add_up():
+    rng = np.random.default_rng(1)
+    words = [f"w{i}" for i in range(50)]
+    model = DynamicModelForestClassifier(n_trees=2, absent="zero")
+    for _ in range(200):
+        text = set(rng.choice(words, 5))
+        model.learn_one(dict.fromkeys(text, 1), "w3" in text)
+    why = model.explain_one({"w3": 1, "w9": 1})
+    odds = model.predict_proba_one({"w3": 1, "w9": 1})
+    total = why.intercept + sum(why.contributions.values())
+    assert total == pytest.approx(np.log(odds[True] / odds[False]))
+    assert next(iter(why.contributions)) == "w3"
+    with pytest.raises(ValueError, match="only where features are not sparse"):
+        model.counterfactual({"w3": 1})
+
+
+def test_importance_and_history_are_of_all_trees():
+    frame, y = draw(3000)
+    model = learn(DynamicModelForestClassifier, frame, y, n_trees=4)
+    importance = model.feature_importance()
+    assert "a & b" in list(importance)[:3]
+    assert {"a", "b", "c", "kind"} < {*importance}
+    log = model.history()
+    assert log.columns[0] == "member"
+    assert len(log) == len(model.events_)
+    assert log["n_rows"].is_monotonic_increasing
+
+
+def test_counterfactuals_hold_for_the_forest():
+    frame, y = draw(2000)
+    model = learn(DynamicModelForestClassifier, frame, y)
+    for i in range(6):
+        x = frame.iloc[i].to_dict()
+        near = model.counterfactual(x)
+        assert near.exists
+        assert model.predict_one(near.x) == near.prediction != model.predict_one(x)
+        assert near.distance > 0
+        held = model.counterfactual(x, fixed=["a", "kind"], ranges={"b": (-3, 3)})
+        assert not held or (held.x["a"], held.x["kind"]) == (x["a"], x["kind"])
+        assert not held or -3 <= held.x["b"] <= 3
+        assert not held or model.predict_one(held.x) != model.predict_one(x)
+    assert str(near).startswith("It would be ")
+    same = model.counterfactual(x, target=model.predict_one(x))
+    assert not same.changes
+    assert not model.counterfactual(x, fixed=["a", "b", "c", "kind"])
+    numbers = DynamicModelForestRegressor(n_trees=2, follow_target=False)
+    numbers.learn_many(frame, 5 * frame.a + frame.b)
+    near = numbers.counterfactual({"a": 0.0, "b": 0.0, "c": 0.0, "kind": "easy"}, above=4)
+    assert numbers.predict_one(near.x) > 4
+
+
+@every_model
+def test_the_best_tree_stands_alone(make):
+    frame, y = draw(1500)
+    model = learn(make, frame, y)
+    best = model.best_tree()
+    assert type(best.tree) is make._member
+    assert best.tree.n_rows_seen_ == 1500
+    assert 0 <= best.agreement <= 1
+    assert best.loss > best.loss_of_all
+    before = model.predict_many(frame).tolist()
+    answers = y if make is DynamicModelForestClassifier else np.arange(1500.0)
+    best.tree.learn_many(frame, answers)
+    assert model.predict_many(frame).tolist() == before

@@ -1,0 +1,241 @@
+"""A model in the shell: run leaves one, and predict, explain, learn and report take it."""
+
+import csv
+import io
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import driftree
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, cli
+from driftree.evaluate.known_rows import KnownRows
+from driftree.streams import open_stream
+from driftree.streams.samples import SAMPLES, sample_lines
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*arguments, **more):
+    runner = CliRunner(env={"COLUMNS": "120"})
+    return runner.invoke(cli.app, list(map(str, arguments)), **more)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with samples, and models that `driftree run` has left."""
+    folder = tmp_path_factory.mktemp("models")
+    for name in SAMPLES:
+        (folder / f"{name}.csv").write_text("".join(sample_lines(name, 1500)))
+        options = ["--text", "message"] if name == "messages" else []
+        result = run("run", folder / f"{name}.csv", "--out", folder / name, *options)
+        assert result.exit_code == 0, result.output
+        assert "model.dmt" in result.output
+    return folder
+
+
+def table_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_predictions_are_those_of_the_model(folder):
+    result = run("predict", folder / "loans/model.dmt", folder / "loans.csv")
+    rows = table_of(result.stdout)
+    assert len(rows) == 1500
+    assert list(rows[0]) == ["prediction", "P(no)", "P(yes)"]
+    model = driftree.load(folder / "loans/model.dmt")
+    with pytest.warns(driftree.streams.InputWarning):
+        [(X, y)] = list(open_stream(folder / "loans.csv", batch=1500))
+    expected = model.predict_proba_many(X)["yes"]
+    np.testing.assert_allclose([float(row["P(yes)"]) for row in rows], expected)
+    is_right = [row["prediction"] == label for row, label in zip(rows, y, strict=True)]
+    assert np.mean(is_right[1000:]) > 0.8  # in the middle the rule has changed
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_rows_may_come_in_any_format_order_and_number(folder, tmp_path, form):
+    pd = pytest.importorskip("pandas")
+    frame = pd.read_csv(folder / "loans.csv", nrows=3)[["owner", "income", "age", "applied"]]
+    path = tmp_path / f"rows.{form}"
+    if form == "csv":
+        frame.to_csv(path, index=False)
+    elif form == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_parquet(path)
+    result = run("predict", folder / "loans/model.dmt", path)
+    assert result.exit_code == 0, result.output
+    assert "lacks 'purpose': missing in all rows" in result.stderr
+    model = driftree.load(folder / "loans/model.dmt")
+    reader = KnownRows(model)
+    names = ["owner", "income", "age", "applied"]
+    rows = [
+        reader.row({name: "" if pd.isna(row[name]) else str(row[name]) for name in names})
+        for row in frame.to_dict("records")
+    ]
+    got = [float(row["P(no)"]) for row in table_of(result.stdout)]
+    np.testing.assert_allclose(got, [model.predict_proba_one(row)["no"] for row in rows])
+
+
+def test_numbers_come_with_intervals_and_words_are_counted(folder, tmp_path):
+    result = run("predict", folder / "rents/model.dmt", folder / "rents.csv")
+    rows = table_of(result.stdout)
+    assert list(rows[0]) == ["prediction", "low", "high"]
+    assert all(float(row["low"]) < float(row["prediction"]) < float(row["high"]) for row in rows)
+    path = tmp_path / "some.csv"
+    path.write_text("message,length\nwin a free prize,16\nsee you at lunch,16\n")
+    out = tmp_path / "out.csv"
+    model = folder / "messages/model.dmt"
+    result = run("predict", model, path, "--text", "message", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert [row["prediction"] for row in table_of(out.read_text())] == ["yes", "no"]
+    assert [one.name for one in tmp_path.iterdir() if one.name.endswith(".part")] == []
+
+
+def test_levels_and_labels_of_python_are_found_in_text(tmp_path):
+    model = DynamicModelTreeClassifier(categorical=["zip"])
+    for i in range(300):
+        model.learn_one({"zip": i % 3, "late": i % 2 == 0, 7: float(i)}, i % 2 == 0)
+    model.save(tmp_path / "model.dmt")
+    path = tmp_path / "rows.csv"
+    path.write_text("zip,late,7,y\n1,True,5,True\n2,False,6,False\n")
+    result = run("predict", tmp_path / "model.dmt", path)
+    assert [row["prediction"] for row in table_of(result.stdout)] == ["True", "False"]
+    assert run("learn", tmp_path / "model.dmt", path).exit_code == 0
+    again = driftree.load(tmp_path / "model.dmt")
+    assert again.classes_.tolist() == [True, False] or again.classes_.tolist() == [False, True]
+    assert (again.n_rows_seen_, again._tree.encoder.names.keys()) == (302, {"zip", "late", 7})
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (["age=40", "income=$80,000", "owner=no"], "Prediction: yes"),
+        (['{"age": 40, "income": 20000, "owner": "no"}'], "Prediction: no"),
+        (["income=20,000", "owner=no", "applied=2024-02-01 09:30"], "applied: hour = 9.5"),
+    ],
+)
+def test_a_row_is_explained(folder, row, words):
+    result = run("explain", folder / "loans/model.dmt", *row)
+    assert result.exit_code == 0, result.output
+    assert words in result.output
+
+
+def test_what_would_have_to_change_is_said(folder):
+    row = ["age=40", "income=20,000", "owner=no"]
+    model = folder / "loans/model.dmt"
+    result = run("explain", model, *row, "--target", "yes", "--fixed", "age,owner")
+    assert re.search(r"It would be 'yes' .* if income were", result.output), result.output
+    assert "there is no label 'maybe'" in run("explain", model, *row, "--target", "maybe").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["explain", "{model}", "aeg=3"], "the model has no feature 'aeg': it knows 'applied'"),
+        (["explain", "{model}", "age=old"], "age=old: expected a number, got 'old'"),
+        (["explain", "{model}", "age"], "a row is name=value for each feature, or one JSON object"),
+        (["explain", "{model}", '{"age": '], "the row is not JSON"),
+        (["predict", "{model}", "{rents}"], "has none of the columns that the model knows"),
+        (["predict", "{loans}", "{loans}"], "no model file"),
+        (["learn", "{model}", "{loans}", "--target", "age"], "'age' (named) is a feature of the m"),
+        (["run", "{loans}", "--param", "max_nodes"], "--param must be name=value"),
+        (["run", "{loans}", "--param", "max_node=3"], "there is no parameter of dmt 'max_node'"),
+        (["run", "{loans}", "--param", "max_nodes=0"], "max_nodes must be from 1"),
+        (["run", "{loans}", "--model", "efdt", "--param", "a=1"], "only driftree's own take oth"),
+        (["data", "sample", "lones"], "there is no sample 'lones'"),
+    ],
+)
+def test_a_mistake_is_one_line(folder, tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    places = {"model": "loans/model.dmt", "loans": "loans.csv", "rents": "rents.csv"}
+    names = {name: str(folder / place) for name, place in places.items()}
+    # A row of JSON has braces, too.
+    result = run(*(names.get(one.strip("{}"), one) for one in arguments))
+    assert result.exit_code == 2
+    assert words in " ".join(result.stderr.split())
+    assert "Traceback" not in result.output
+
+
+def test_learning_goes_on_as_in_python(folder, tmp_path):
+    path = tmp_path / "model.dmt"
+    path.write_bytes((folder / "loans/model.dmt").read_bytes())
+    model = driftree.load(path)
+    result = run("learn", path, folder / "loans.csv", "--target", "granted")
+    assert result.exit_code == 0, result.output
+    assert "1,500 rows learnt, 3,000 in all" in result.output
+    assert result.output.startswith("predicting 'granted' (named), 2 labels")
+    with pytest.warns(driftree.streams.InputWarning):
+        batches = list(open_stream(folder / "loans.csv", target="granted"))
+    for X, y in batches:
+        model.learn_many(X, y)
+    x = {"age": 40.0, "income": 20_000.0, "owner": "no"}
+    assert driftree.load(path).predict_proba_one(x) == model.predict_proba_one(x)
+
+
+def test_what_is_refused_leaves_the_file_as_it_was(folder, tmp_path):
+    path = tmp_path / "model.dmt"
+    path.write_bytes((folder / "loans/model.dmt").read_bytes())
+    before = path.read_bytes()
+    bad = tmp_path / "bad.csv"
+    bad.write_text((folder / "loans.csv").read_text() + "half a row\n")
+    assert run("learn", path, bad, "--target", "granted").exit_code == 2
+    (tmp_path / "model.dmt.journal").mkdir()
+    result = run("learn", path, folder / "loans.csv", "--target", "granted")
+    assert (result.exit_code, path.read_bytes()) == (2, before)
+    assert "is served" in result.stderr
+
+
+def test_a_report_of_a_model_needs_no_rows(folder, tmp_path):
+    out = tmp_path / "page.html"
+    result = run("report", folder / "loans/model.dmt", "--out", out, "--title", "Loans")
+    assert result.exit_code == 0, result.output
+    assert "<h1>Loans</h1>" in out.read_text(encoding="utf-8")
+    assert f"{out}: 1,500 rows" in result.output
+
+
+def test_parameters_reach_the_learner(folder, tmp_path):
+    options = ["--param", "max_nodes=1", "--param", "keep_history=false", "--param", "loss=student"]
+    result = run("run", folder / "rents.csv", "--out", tmp_path, *options)
+    assert result.exit_code == 0, result.output
+    model = driftree.load(tmp_path / "model.dmt")
+    assert isinstance(model, DynamicModelTreeRegressor)
+    assert (model.max_nodes, model.keep_history, model.loss) == (1, False, "student")
+    told = json.loads((tmp_path / "summary.json").read_text())["settings"]["parameters"]
+    assert told == [["max_nodes", 1], ["keep_history", False], ["loss", "student"]]
+
+
+def test_a_learner_of_others_leaves_no_model(folder, tmp_path):
+    assert run("run", folder / "loans.csv", "--model", "majority", "--out", tmp_path).exit_code == 0
+    assert not (tmp_path / "model.dmt").exists()
+
+
+def commands_in(page):
+    """Return the driftree commands in the shell blocks of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
+    lines = [line.split(" #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("driftree ")]
+
+
+def test_the_commands_of_the_readme_can_be_copied(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    commands = commands_in("README.md")
+    assert {shlex.split(one)[1] for one in commands} >= {
+        "data",
+        "run",
+        "predict",
+        "explain",
+        "learn",
+        "report",
+    }
+    for command in commands:
+        before, _, into = command.partition(" > ")
+        result = run(*shlex.split(before)[1:])
+        assert result.exit_code == 0, f"{command}: {result.output}"
+        if into:
+            Path(into).write_text(result.stdout)
