@@ -169,7 +169,7 @@ def print_memory(n_keys: int, megabytes: int, rows_per_key: int, writes: bool) -
         ],
     )
     if writes:
-        page.write_table("keys", "## A model per key", table, "scale")
+        page.write_table("keys", "### Very many keys", table, "scale")
     console.print(table)
     if most > 2**30:
         raise SystemExit(f"{most:,} bytes were resident, more than 1 GiB")

@@ -155,6 +155,18 @@ def one_model_in_chunks(costs: Costs, have: Machines, n: int) -> float:
     return 1e6 * STEP_ROWS / (step + calls + 1e6 * sending)
 
 
+def feeds(costs: Costs, have: Machines) -> float:
+    """Return how many shards keep one driver busy."""
+    return costs.shard_row / (costs.driver_row + have.call / PART_ROWS)
+
+
+def pays_from(costs: Costs, have: Machines) -> str:
+    """Say which cost per row makes `CHUNKS` workers as fast as one process, by these overheads."""
+    fixed = costs.merge_row + CHUNKS * have.call / STEP_ROWS
+    gained = 1 - costs.chunk_row / costs.learn_row / CHUNKS
+    return f"{fixed / gained:,.0f} µs per row" if gained > 0 else "no cost per row on"
+
+
 WAYS: dict[str, Callable[[Costs, Machines, int], float]] = {
     "a model per key, rows read by each core": keyed_partitioned,
     "a model per key, one driver": keyed_one_driver,
@@ -195,6 +207,8 @@ def main() -> None:
             ["and merged", f"{costs.merge_row:.1f} µs"],
             ["a key's model on disk", f"{costs.model_bytes:,.0f} bytes"],
             ["to write it", f"{costs.spill:,.0f} µs"],
+            ["shards that one driver can feed", f"{feeds(costs, have):,.0f}"],
+            [f"{CHUNKS} workers pay for one model from", pays_from(costs, have)],
         ],
     )
     page.write_table("costs", "### Costs", measured, "scale")

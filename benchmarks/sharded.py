@@ -130,7 +130,7 @@ def race_spark(options: argparse.Namespace) -> None:
         ["Spark, local[2], 10 batches", f"{loop / seconds:.4f}"],
     ]
     table = page.markdown([f"{options.rows:,} rows of 12 keys", "times the loop"], body)
-    page.write_table("spark", "## Spark", table, "scale")
+    page.write_table("spark", "### Spark beside a loop", table, "scale")
     Console(width=200).print(table)
 
 
