@@ -208,3 +208,39 @@ def test_changes_of_a_regressor_are_told_like_those_of_a_classifier(make):
     first = model._tree.history.first_step
     after = [event for event in model.events_ if event.step > first]
     assert model.diff(first, last.step).events == after
+
+
+def test_rows_say_when_as_well_as_steps():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(3000, 2))
+    y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
+    model = DynamicModelTreeClassifier().partial_fit(X, y)
+    first, last = model.events_[0], model.events_[-1]
+    assert model.why(row=first.n_rows) == model.why(step=first.step)
+    assert model.why(row=first.n_rows - 1).startswith("Nothing changed at row ")
+    assert model.tree_at(row=first.n_rows - 1) == model.tree_at(0)
+    assert model.tree_at(row=3000) == model.tree_at(last.step)
+    assert model.diff(row=(0, 3000)).events == model.events_
+    assert not model.diff(row=(last.n_rows, 3000))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda model: model.tree_at(), "say when, by a step or by row="),
+        (lambda model: model.tree_at(1, row=5), "and not by both"),
+        (
+            lambda model: model.tree_at(row=51),
+            r"row must be a whole number from 0 .* to 50, got 51",
+        ),
+        (lambda model: model.why(row=1.5), "row must be a whole number"),
+        (lambda model: model.diff(row=(40, 10)), "the first row must not be later"),
+        (lambda model: model.diff(row=(1, 2, 3)), "row must be two rows"),
+    ],
+)
+def test_a_row_that_is_none_is_refused(call, words):
+    model = DynamicModelTreeClassifier()
+    for i in range(50):
+        model.learn_one({"a": float(i)}, i % 2)
+    with pytest.raises(ValueError, match=words):
+        call(model)

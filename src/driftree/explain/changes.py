@@ -120,14 +120,26 @@ def to_frame(events: Iterable[Event], library: str | None, **more: list[int]) ->
     return frame
 
 
-def tree_at(model: Readable, step: int) -> Structure:
-    """Return the tree after a step: see `Readable.tree_at`."""
+def tree_at(model: Readable, step: int | None = None, row: int | None = None) -> Structure:
+    """Return the tree after a step or row: see `Readable.tree_at`."""
     tree, _ = inside(model)
-    return history_of(tree).at(_check_step(tree, step))
+    return history_of(tree).at(_step_at(tree, step, row))
 
 
-def diff(model: Readable, first: int, second: int) -> Diff:
-    """Return what changed from one step to another: see `Readable.diff`."""
+def diff(
+    model: Readable,
+    first: int | None = None,
+    second: int | None = None,
+    row: tuple[int, int] | None = None,
+) -> Diff:
+    """Return what changed from one step or row to another: see `Readable.diff`."""
+    tree, _ = inside(model)
+    if row is not None and len(row) != 2:
+        raise ValueError(f"row must be two rows, such as (1000, 2000), got {row!r}")
+    if row is not None and row[0] > row[1]:
+        raise ValueError(f"the first row must not be later than the second: {row[0]} > {row[1]}")
+    rows = (None, None) if row is None else row
+    first, second = _step_at(tree, first, rows[0]), _step_at(tree, second, rows[1])
     before, after = tree_at(model, first), tree_at(model, second)
     if first > second:
         raise ValueError(f"the first step must not be later than the second: {first} > {second}")
@@ -144,23 +156,33 @@ def diff(model: Readable, first: int, second: int) -> Diff:
     )
 
 
-def why(model: Readable, *, step: int | None = None, node: int | None = None) -> str:
+def why(
+    model: Readable,
+    *,
+    step: int | None = None,
+    node: int | None = None,
+    row: int | None = None,
+) -> str:
     """Say why the tree changed: see `Readable.why`."""
     tree, _ = inside(model)
     log = history_of(tree)
-    if step is None and node is not None:
+    is_now = step is None and row is None
+    if is_now and node is not None:
         return _why_node(tree, _check_node(log.now, node, "at present"))
-    now = _check_step(tree, tree.engine.n_steps if step is None else step)
+    now = int(tree.engine.n_steps) if is_now else _step_at(tree, step, row)
+    when = f"row {row:,}" if row is not None else f"step {now:,}"
     events = [event for event in log.events if event.step <= now]
     if node is not None:
-        events = _events_of(events, _check_node(log.at(now), node, f"after step {now}"))
-    exact = [event for event in events if event.step == now]
+        events = _events_of(events, _check_node(log.at(now), node, f"after {when}"))
+    exact = [
+        event for event in events if (event.step == now if row is None else event.n_rows == row)
+    ]
     if exact:
         return "\n".join(map(str, exact))
     where = "" if node is None else f" at node {node}"
-    if events and step is None:
+    if events and is_now:
         return str(events[-1])
-    nothing = f"Nothing changed{where} {'so far' if step is None else f'at step {now:,}'}"
+    nothing = f"Nothing changed{where} {'so far' if is_now else f'at {when}'}"
     if events:
         return f"{nothing}. The last change before: {events[-1]}"
     if log.first_step:
@@ -252,7 +274,26 @@ def _curves(tree: Tree, bends: list[BendInput]) -> tuple[Curve, ...]:
 
 
 # ---------------------------------------------------------------------- parts
-def _check_step(tree: Tree, step: int) -> int:
+def _step_at(tree: Tree, step: int | None, row: int | None) -> int:
+    """Return a step, given as such or by the rows learnt so far: that of the last change."""
+    if (step is None) == (row is None):
+        raise ValueError(
+            f"say when, by a step or by row=, the rows learnt so far, and not by both: got step "
+            f"{step!r} and row {row!r}"
+        )
+    if row is None:
+        return _check_step(tree, step)
+    log, last = history_of(tree), int(tree.engine.n_rows)
+    if not isinstance(row, numbers.Integral) or not log.first_row <= row <= last:
+        raise ValueError(
+            f"row must be a whole number from {log.first_row} (where the log begins) to {last}, "
+            f"got {row!r}"
+        )
+    steps = [event.step for event in log.events if event.n_rows <= row]
+    return max(steps, default=log.first_step)
+
+
+def _check_step(tree: Tree, step: int | None) -> int:
     first, last = history_of(tree).first_step, tree.engine.n_steps
     if not isinstance(step, numbers.Integral) or not first <= step <= last:
         raise ValueError(

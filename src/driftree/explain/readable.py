@@ -37,13 +37,17 @@ class Readable:
 
     # ------------------------------------------------------------------ why it changed
     @undisturbed_alone
-    def why(self, *, step: int | None = None, node: int | None = None) -> str:
+    def why(
+        self, *, step: int | None = None, node: int | None = None, row: int | None = None
+    ) -> str:
         """Say why the tree changed, or is as it is.
 
         Parameters
         ----------
         step : int, optional
             What changed at this time step; if nothing did, the last change before.
+        row : int, optional
+            The same by rows learnt, as events say it.
         node : int, optional
             At this node only, an id as `apply` gives it. Without a step: what the node is at
             present, what made it so, and how near it is to the next change.
@@ -68,8 +72,10 @@ class Readable:
         Nothing changed at step 3: no candidate had gained enough.
         >>> print(model.why())
         Row 800, step 4: all rows are split by x1 <= -0.01286. Over 398 rows a model for each ...
+        >>> model.why(row=800) == model.why()
+        True
         """
-        return changes.why(self, step=step, node=node)
+        return changes.why(self, step=step, node=node, row=row)
 
     @undisturbed
     def history(self, *, library: str | None = None) -> Any:
@@ -102,8 +108,8 @@ class Readable:
         return changes.history(self, library)
 
     @undisturbed
-    def tree_at(self, step: int) -> Structure:
-        """Return the nodes and splits of the tree as it was after a time step.
+    def tree_at(self, step: int | None = None, *, row: int | None = None) -> Structure:
+        """Return the nodes and splits of the tree as it was after a time step, or so many rows.
 
         The log holds the last 1,000 changes, in the words of their time. What was before them is
         folded into one tree, the earliest that can be had. A batch is a step, or several of 200
@@ -118,17 +124,23 @@ class Readable:
         >>> model = DynamicModelTreeClassifier().partial_fit(X, y)
         >>> print(model.tree_at(3))
         |--- leaf 0, since row 0
-        >>> print(model.tree_at(10))
+        >>> print(model.tree_at(row=1000))
         |--- x1 <= -0.01286
         |   |--- leaf 1, since row 800
         |--- x1 > -0.01286
         |   |--- leaf 2, since row 800
         """
-        return changes.tree_at(self, step)
+        return changes.tree_at(self, step, row)
 
     @undisturbed
-    def diff(self, first: int, second: int) -> Diff:
-        """Return what changed after one time step and until another.
+    def diff(
+        self,
+        first: int | None = None,
+        second: int | None = None,
+        *,
+        row: tuple[int, int] | None = None,
+    ) -> Diff:
+        """Return what changed after one time step and until another, or between two rows.
 
         Examples
         --------
@@ -137,6 +149,8 @@ class Readable:
         >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 2))
         >>> y = (X[:, 0] > 0) ^ (X[:, 1] > 0)
         >>> model = DynamicModelTreeClassifier().partial_fit(X, y)
+        >>> model.diff(3, 10) == model.diff(row=(600, 2000))
+        True
         >>> print(model.diff(3, 10))
         1 split; from 1 leaf to 2 leaves.
         Gone: all rows
@@ -144,7 +158,7 @@ class Readable:
         New: rows with x1 > -0.01286
         - Row 800, step 4: all rows are split by x1 <= -0.01286. Over 398 rows a model for ...
         """
-        return changes.diff(self, first, second)
+        return changes.diff(self, first, second, row)
 
     # ------------------------------------------------------------------ what it knows
     @undisturbed

@@ -764,6 +764,7 @@ def test_a_range_that_ends_between_round_numbers_is_kept_to():
     assert model.predict_one(result.x) == result.target
 
 
+@pytest.mark.filterwarnings("ignore:the rows hold no feature")
 def test_names_that_nobody_knows_are_told():
     model = learn()
     x = {"income": 0.5, "Agee": 4.5, "shoes": "red", "way": "bus", "member": 1.0}
