@@ -368,3 +368,25 @@ def test_server_answers_for_a_forest():
     for event in [*model.events_, replaced]:
         assert responses.Event(**responses.tell_event(event)).member in (0, 1, 2)
     assert responses.predict(model, [row])["labels"] == [model.predict_one(row)]
+
+
+def test_features_that_do_not_vary_are_in_no_pair_until_they_do():
+    rng = np.random.default_rng(1)
+    model = DynamicModelForestRegressor(n_trees=3, follow_target=False)
+    errors = []
+    for i in range(600):
+        still = 0.414912 if i < 300 else 0.414912 + 0.3 * rng.normal()
+        x = {"a": rng.normal(), "b": rng.normal(), "still": still, "flag": 1}
+        y = x["a"] + x["b"] + still
+        errors.append(abs(model.predict_one(x) - y))
+        model.learn_one(x, y)
+        if i == 299:
+            assert not any("still &" in name or "& still" in name for name in pair_names(model))
+    assert any("still" in name for name in pair_names(model))
+    assert not any("flag" in name for name in pair_names(model))
+    assert max(errors[100:]) < 2
+
+
+def pair_names(model):
+    names = [name for tree in model.trees_ for name in tree._tree.encoder.display_names]
+    return [name for name in names if " & " in name]

@@ -115,6 +115,17 @@ class Pairs:
         self._hinges = None
 
 
+def varies(engine: _TreeEngine) -> NDArray[np.bool_]:
+    """Tell which numbers have varied so far, by more than rounding.
+
+    A hinge of others would be the same for all rows, until it is another for all of them.
+    """
+    mean, factor = engine.scale_mean, engine.scale_factor
+    has_both = (mean > 0) & (mean < 1)
+    is_wide = (factor > 0) & (np.abs(mean) * factor < 1e9)
+    return np.where(engine.scale_is_indicator != 0, has_both, is_wide)
+
+
 def scale_of(engine: _TreeEngine) -> NDArray[np.float64]:
     """Return shift and factor of each feature: z = (x - shift) * factor, in deviations."""
     factor = np.where(engine.scale_is_indicator, 1.0, 2.0) * engine.scale_factor
