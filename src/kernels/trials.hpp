@@ -192,8 +192,7 @@ public:
             if (left.rows.empty()) std::swap(step.pupils[step.n_pupils - 2], step.pupils[step.n_pupils - 1]);
             if (left.rows.empty() || right.rows.empty()) step.n_pupils--;
         }
-        if (!bend_trials[node].is_free())
-            step.add_pupil(bend_trials[node].model, nullptr, &own).rows = own.rows;
+        if (!bend_trials[node].is_free()) step.add_pupil(bend_trials[node].model, nullptr, &own).rows = own.rows;
     }
     // The challenger, after all nodes.
     void enlist_last(Step& step) const {
