@@ -65,7 +65,14 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "bends": ("Step::fill_bends<>", "Table::fill_bends"),
     "SGD": ("sgd_learn<>", "sgd_learn_lanes<>", "sgd_learn_joint<>", "sgd_step"),
     "gradients": ("gradients_single",),
-    "grid sums": ("Grid::accumulate", "Grid::absorb", "Grid::fade"),
+    "grid sums": (
+        "Grid::accumulate",
+        "Grid::absorb",
+        "Grid::fade",
+        "Trials::accumulate_grid",
+        "Trials::absorb_grid",
+        "Trials::learn_grid",
+    ),
     "slots": ("Grid::slots_of",),
     "proposals": ("Grid::best", "Grid::implied_gradient", "Trials::proposals"),
     "candidate sums": (
@@ -114,6 +121,7 @@ KERNELS: dict[str, tuple[str, ...]] = {
         "Chunk::scale",
         "Table::fill_inputs",
         "Table::fill_row",
+        "ModelTree<>::scale",
     ),
     "routing": (
         "Step::route",

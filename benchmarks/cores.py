@@ -7,11 +7,14 @@ cores were free before and after it: if two threads then computed checksums twic
     python benchmarks/cores.py
     python benchmarks/cores.py --rounds 3 --jobs models,bagging --json cores.json
 
-Jobs: `models` are independent trees, each in a thread of its own that predicts and learns batches
-of 1000 rows; `paper` the same in the paper's setting; `bagging` is scikit-learn's BaggingClassifier
-of trees in joblib's threads, fitted to 200,000 rows and asked for labels; `bagging-processes` the
-same in joblib's processes; `predict` is one big batch, cut in two, that one tree predicts;
-`compare` is `driftree compare`, whose learners get processes of their own.
+Jobs: `trees` is one tree in batches of 1000 rows, and a large batch that it predicts, with n_jobs=1
+and n_jobs=2; it writes the tables in docs/speed.md. Its blocks are so short (one batch) that the
+best of several rounds is one in which both cores were free. Beside it stands what the machine
+allows: two trees that have nothing to do with each other, learnt at the same time in two threads.
+`models` are independent trees, each in a thread of its own that predicts and learns batches of 1000
+rows; `paper` the same in the paper's setting; `bagging` is scikit-learn's BaggingClassifier of
+trees in joblib's threads, fitted to 200,000 rows and asked for labels; `bagging-processes` the same
+in joblib's processes; `compare` is `driftree compare`, whose learners get processes of their own.
 """
 
 import os
@@ -20,9 +23,11 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import argparse
+import copy
 import csv
 import hashlib
 import json
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -35,16 +40,20 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
+import page
+import profile_learning
 from joblib import parallel_config
 from numpy.typing import NDArray
 from options import names
 from rich.console import Console
 from rich.table import Table
 from sklearn.ensemble import BaggingClassifier
+from speed_streams import draw_hyperplane
 
 from driftree import DynamicModelTreeClassifier, streams
 
 BATCH_ROWS = 1000
+STEP_ROWS = 200
 N_MODELS, N_BATCHES = 8, 100
 N_FEATURES = 20
 COMPARED = "dmt,dmt-paper,fimtdd,vfdt-mc,vfdt-nba,ht-ada,efdt,arf3"
@@ -122,23 +131,6 @@ class Bagging:
         return labels.tobytes() + np.stack(trees).tobytes()
 
 
-class Predict:
-    """One tree, and one big batch cut into as many parts as there are workers."""
-
-    def __init__(self) -> None:
-        batches = draw(seed=1)
-        self.X = np.concatenate([X for X, _ in batches] * 10)
-        self.model = DynamicModelTreeClassifier()
-        for X, y in batches:
-            self.model.partial_fit(X, y)
-
-    def run(self, n_workers: int) -> bytes:
-        """Predict; return the probabilities."""
-        with ThreadPoolExecutor(n_workers) as pool:
-            parts = pool.map(self.model.predict_proba, np.array_split(self.X, n_workers))
-        return np.concatenate(list(parts)).tobytes()
-
-
 class Compare:
     """`driftree compare` on a file."""
 
@@ -164,6 +156,132 @@ class Compare:
                 for row in csv.DictReader(file)
             ]
         return repr(rows).encode()
+
+
+# ---------------------------------------------------------------------- one tree
+Block = tuple[NDArray[np.float64], NDArray[np.int64]]
+PREDICTED_ROWS = 200_000
+CORES = (2, 8, 32)
+# Kernels of which several threads have a part each; all else of a step, Python included, is serial.
+SHARED = {
+    *("forward", "links", "Adagrad", "Newton", "opinions", "SGD", "gradients", "grid sums"),
+    *("slots", "proposals", "candidate sums", "buckets"),
+}
+
+
+class TreeResult(NamedTuple):
+    """How much faster two threads are, and two trees at a time; how far tasks could be cut."""
+
+    ratio: float
+    limit: float
+    is_same: bool
+    longest: float
+    """Share of the longest task of a step in all its tasks; 0 where none are shared."""
+
+    @property
+    def words(self) -> list[str]:
+        """Return the ratios, and whether the bits are the same."""
+        return [f"{self.ratio:.2f}", f"{self.limit:.2f}", "yes" if self.is_same else "NO"]
+
+
+class Best:
+    """The shortest time of each block, by what was timed."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[str, int], float] = {}
+
+    def time(self, what: str, block: int, call: Callable[[], object]) -> None:
+        """Call it, and keep the time if none was shorter."""
+        begin = time.perf_counter()
+        call()
+        seconds = time.perf_counter() - begin
+        self.seconds[what, block] = min(seconds, self.seconds.get((what, block), np.inf))
+
+    def total(self, what: str) -> float:
+        """Return the seconds of all blocks."""
+        return sum(seconds for (name, _), seconds in self.seconds.items() if name == what)
+
+    def compare(self, is_same: bool, longest: float) -> TreeResult:
+        """Return the ratios."""
+        one, two, pair = map(self.total, ("one", "two", "pair"))
+        return TreeResult(one / two, 2 * one / pair, is_same, longest)
+
+
+def at_a_time(pool: ThreadPoolExecutor, calls: list[Callable[[], object]]) -> None:
+    """Call several functions, each in a thread of its own."""
+    for done in [pool.submit(call) for call in calls]:
+        done.result()
+
+
+def learn_blocks(build: Callable[..., Any], blocks: list[Block], n_rounds: int) -> TreeResult:
+    """Time each batch of a stream with one thread, with two, and two trees at a time."""
+    best, files = Best(), set()
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(n_rounds):
+            one, two, *pair = [build(n_jobs=n) for n in (1, 2, 1, 1)]
+            for i, (X, y) in enumerate(blocks):
+                best.time("one", i, partial(one.partial_fit, X, y))
+                best.time("two", i, partial(two.partial_fit, X, y))
+                calls = [partial(tree.partial_fit, X, y) for tree in pair]
+                best.time("pair", i, partial(at_a_time, pool, calls))
+            files |= {pickle.dumps(tree.set_params(n_jobs=None)) for tree in (one, two, *pair)}
+    tasks = plan_of(build, blocks)
+    longest = sum(max(own) for own in tasks) / sum(map(sum, tasks)) if tasks else 0.0
+    if build == DynamicModelTreeClassifier.paper:  # its tasks are the features of a node
+        longest = 1 / blocks[0][0].shape[1]
+    return best.compare(len(files) == 1, longest)
+
+
+def plan_of(build: Callable[..., Any], blocks: list[Block]) -> list[list[float]]:
+    """Return the work of the tasks of each step that several threads share."""
+    tree, tasks = build(n_jobs=max(CORES)), []
+    for X, y in blocks:
+        for start in range(0, len(X), STEP_ROWS):
+            tree.partial_fit(X[start : start + STEP_ROWS], y[start : start + STEP_ROWS])
+            tasks.append(tree._tree.engine.task_work)
+    return [own for own in tasks if own]
+
+
+def predict_blocks(blocks: list[Block], n_rounds: int) -> TreeResult:
+    """Time a large batch that a tree predicts, with one thread, two, and two calls at a time."""
+    one = DynamicModelTreeClassifier()
+    for X, y in blocks:
+        one.partial_fit(X, y)
+    two = copy.deepcopy(one).set_params(n_jobs=2)
+    rows = np.concatenate([X for X, _ in blocks])
+    X, best = np.tile(rows, (PREDICTED_ROWS // len(rows), 1)), Best()
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(4 * n_rounds):
+            best.time("one", 0, partial(one.predict_proba, X))
+            best.time("two", 0, partial(two.predict_proba, X))
+            best.time("pair", 0, partial(at_a_time, pool, 2 * [partial(one.predict_proba, X)]))
+    return best.compare(bool((one.predict_proba(X) == two.predict_proba(X)).all()), 0.0)
+
+
+def serial_share(kernels: dict[str, float]) -> float:
+    """Return the share of a row's instructions that one thread has to do (make profile)."""
+    return 1.0 - sum(count for name, count in kernels.items() if name in SHARED) / kernels["total"]
+
+
+def race_trees(n_rounds: int) -> None:
+    """Time one tree with one thread and with two; predict more cores; write both down."""
+    profile, body = json.loads(profile_learning.FIGURES.read_text()), []
+    for stream, draw_rows in profile_learning.STREAMS.items():
+        blocks = list(draw_rows(5000 if "200" in stream else 20_000))
+        for setting, build in profile_learning.SETTINGS.items():
+            result = learn_blocks(build, blocks, n_rounds)
+            serial = serial_share(profile[f"{stream} {setting} batch"])
+            shares = [max(1 / n, result.longest) if result.longest else 1.0 for n in CORES]
+            figures = [f"{serial:.1%}", f"{result.longest:.0%}" if result.longest else "none"]
+            figures += [f"{1 / (serial + (1 - serial) * share):.1f}" for share in shares]
+            body.append([f"{stream}, {setting}", *result.words, *figures])
+            print(*body[-1], sep="  ", flush=True)
+    result = predict_blocks(list(draw_hyperplane(20_000, n_features=20)), n_rounds)
+    body.append([f"{PREDICTED_ROWS:,} rows predicted", *result.words, *[""] * (2 + len(CORES))])
+    print(*body[-1], sep="  ")
+    head = ["stream, setting", "2 threads", "2 trees", "same bits", "serial", "longest task"]
+    table = page.markdown([*head, *(f"{n} cores" for n in CORES)], body)
+    page.write_table("cores", "### One tree on several cores", table)
 
 
 # ---------------------------------------------------------------------- the race
@@ -228,23 +346,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "paper": partial(Models, DynamicModelTreeClassifier.paper),
         "bagging": partial(Bagging, "threading"),
         "bagging-processes": partial(Bagging, "loky"),
-        "predict": Predict,
         "compare": Compare,
     }
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--jobs", type=names(list(jobs)), default=list(jobs))
+    every = ["trees", *jobs]
+    parser.add_argument("--jobs", type=names(every), default=every)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=100_000, help="rows of `compare`")
     parser.add_argument("--patience", type=float, default=600, help="seconds to wait for cores")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results here")
     options = parser.parse_args(arguments)
     results = {}
+    if "trees" in options.jobs:
+        race_trees(options.rounds)
     for name in options.jobs:
+        if name == "trees":
+            continue
         job = jobs[name](options.rows) if name == "compare" else jobs[name]()
         results[name] = race(job, options.rounds, options.patience)
-    Console(width=max(Console().width, 100)).print(tabulate(results))
+    if results:
+        Console(width=max(Console().width, 100)).print(tabulate(results))
     if options.json:
         record = {name: result._asdict() for name, result in results.items()}
         options.json.write_text(json.dumps(record, indent=1) + "\n")

@@ -203,6 +203,7 @@ void bind_model_tree(nb::class_<Engine>& bound) {
         .def("set_levels", writing<Engine>(&Engine::set_levels), "node"_a, nb::kw_only(), "split"_a, "prune"_a, "replace"_a,
              "rest"_a, "n_splits"_a)
         .def("node", &node_state<Engine>, "node"_a)
+        .def_prop_ro("task_work", reading<Engine>([](const Engine& e) { return e.task_work(); }))
         .def_prop_ro("link_is_due", reading<Engine>([](const Engine& e) { return e.evidence.is_link_due(); }))
         .def("accumulate", &accumulate<Engine>, "X"_a, "targets"_a, "weights"_a, "sparse"_a = nullptr)
         .def(

@@ -183,6 +183,12 @@ public:
             if (is_due(part.node.node)) due_.push_back(part.node.node);
     }
 
+    // Of the tasks that the last step was cut into, longest first; none: one thread did it all.
+    std::vector<double> task_work() const {
+        std::vector<double> work;
+        for (std::size_t i = 0; i < tasks_.all.size() && had_help_; i++) work.push_back(tasks_.all[i].work);
+        return work;
+    }
     const std::vector<std::int32_t>& due() const { return due_; }
     bool has_due() const {
         return !due_.empty() || n_changes + n_growths != n_told || n_rows >= wake_at || n_rows >= look_at ||

@@ -482,6 +482,9 @@ class _ModelTreeEngine(_TreeEngine):
     def node(self, node: int) -> NodeState:
         """Return what is known of a node."""
     @property
+    def task_work(self) -> list[float]:
+        """Nanoseconds, about, of each task of the last step; none if one thread did it all."""
+    @property
     def link_is_due(self) -> bool:
         """Whether another link has proved what it must."""
     wake_at: int

@@ -7,15 +7,14 @@ enough less. What has failed is tried again ever more rarely.
 from __future__ import annotations
 
 import math
+import operator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
+    from collections.abc import Iterable, Sequence
 
     from driftree.learn._kernels import BendTrial, MeasuredEngine
     from driftree.learn.constants import MeasuredConstants
@@ -223,13 +222,13 @@ class ModelTrials:
         )
         edges = {
             j: own
-            for j, own in enumerate(engine.edges(node))
+            for j, own in enumerate(map(np.ndarray.tolist, engine.edges(node)))
             if j not in taken and curve_pieces(j, own, 2)
         }
         scores = dict.fromkeys(edges, 0.0)
         for score, feature, _ in engine.bend_proposals(node):
-            if feature in scores:
-                scores[feature] = max(score, scores[feature])
+            if score > scores.get(feature, math.inf):
+                scores[feature] = score
         ranked = sorted(edges, key=lambda j: (-scores[j], j))[: max(1, len(edges) >> n_halvings)]
         for n_pieces in range(self.constants.curve_pieces, 1, -1):  # the finest that has room
             pieces = [curve_pieces(j, edges[j], n_pieces) for j in ranked]
@@ -272,7 +271,7 @@ def without(bends: list[BendInput], others: list[BendInput]) -> list[BendInput]:
     return [bend for bend in bends if bend not in there]
 
 
-def curve_pieces(feature: int, edges: NDArray[np.float64], n_pieces: int) -> list[BendInput]:
+def curve_pieces(feature: int, edges: Sequence[float], n_pieces: int) -> list[BendInput]:
     """Return the pieces of a feature's curve, with knots at quantiles.
 
     There are none where values are too few, or differences of them are infinite, or so small that
@@ -280,16 +279,17 @@ def curve_pieces(feature: int, edges: NDArray[np.float64], n_pieces: int) -> lis
 
     Examples
     --------
-    >>> curve_pieces(0, np.array([1.0, 2.0, 3.0, 5.0, 8.0]), 2)
+    >>> curve_pieces(0, [1.0, 2.0, 3.0, 5.0, 8.0], 2)
     [(0, 1.0, 3.0), (0, 3.0, 8.0)]
     """
-    if len(edges) < 3 or not math.isfinite(float(edges[-1]) - float(edges[0])):
+    if len(edges) < 3 or not math.isfinite(edges[-1] - edges[0]):
         return []
     last = len(edges) - 1
     n_pieces = min(n_pieces, last)
-    knots = [float(edges[round(i * (last / n_pieces))]) for i in range(n_pieces + 1)]
-    pieces = [(feature, low, high) for low, high in pairwise(knots)]
-    return pieces if min(high - low for _, low, high in pieces) > LEAST_WIDTH else []
+    knots = [edges[round(i * (last / n_pieces))] for i in range(n_pieces + 1)]
+    if not min(map(operator.sub, knots[1:], knots)) > LEAST_WIDTH:
+        return []
+    return [(feature, low, high) for low, high in pairwise(knots)]
 
 
 def curves_of(bends: Iterable[BendInput]) -> dict[int, list[float]]:
