@@ -14,6 +14,7 @@ from driftree.learn.tables import Columns, read_frame
 from driftree.learn.target import check_labels, check_numbers
 from driftree.learn.validation import as_objects
 from driftree.learn.words import nearest_name, shown
+from driftree.scale.closing import Closing
 from driftree.scale.key_records import Drift, KeyRecord, Summary, Tally, label_loss
 from driftree.scale.keys import (
     KIND,
@@ -34,7 +35,6 @@ from driftree.streams.rows import count_rows
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Hashable, Iterator, Mapping
-    from types import TracebackType
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -47,7 +47,7 @@ RECENT_CHANGE = 100  # rows of a key
 ENOUGH_ROWS = 20  # of a key, for its loss to mean something
 
 
-class KeyedModels:
+class KeyedModels(Closing):
     """A model per key: per customer, machine or region.
 
     The first row of a key makes its model. A *parent* learns the rows of all keys, and predicts
@@ -383,17 +383,6 @@ class KeyedModels:
         """Let others use the folder. What was not committed is forgotten."""
         with self._lock:
             self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _resume(self, model: StoredModel) -> None:
         """Go on with what the folder holds; or note in a new one what it is going to hold."""
