@@ -164,7 +164,7 @@ def pays_from(costs: Costs, have: Machines) -> str:
     """Say which cost per row makes `CHUNKS` workers as fast as one process, by these overheads."""
     fixed = costs.merge_row + CHUNKS * have.call / STEP_ROWS
     gained = 1 - costs.chunk_row / costs.learn_row / CHUNKS
-    return f"{fixed / gained:,.0f} µs per row" if gained > 0 else "no cost per row on"
+    return f"{fixed / gained:,.0f} µs per row" if gained > 0 else "never"
 
 
 WAYS: dict[str, Callable[[Costs, Machines, int], float]] = {

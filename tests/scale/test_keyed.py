@@ -196,6 +196,9 @@ def test_refused_rows_do_not_hold_up_the_others():
     keyed = KeyedModels(make, "key")
     with pytest.raises(ValueError, match=r"1 of 50 rows were refused, .* row 20 \(key 'k"):
         keyed.learn_many(columns, labels)
+    with pytest.raises(ValueError, match="infinity"):
+        keyed.learn_one({"key": "only wrong", "a": float("inf")}, "yes")
+    assert "only wrong" not in keyed
     del rows[20], labels[20]
     assert learnt(keyed) == learnt(one_by_one(rows, labels))
 

@@ -14,6 +14,7 @@ from driftree.learn.tables import Columns, read_frame
 from driftree.learn.target import check_labels, check_numbers
 from driftree.learn.validation import as_objects
 from driftree.learn.words import nearest_name, shown
+from driftree.scale.closing import Closing
 from driftree.scale.key_records import Drift, KeyRecord, Summary, Tally, label_loss
 from driftree.scale.keys import (
     KIND,
@@ -27,20 +28,18 @@ from driftree.scale.keys import (
     take_key,
     take_keys,
 )
-from driftree.scale.model_store import FORMAT_VERSION, ModelStore
+from driftree.scale.model_store import FORMAT_VERSION, Entry, ModelStore
 from driftree.stored import CLASSES
 from driftree.streams.rows import count_rows
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Hashable, Iterator, Mapping
-    from types import TracebackType
 
     from numpy.typing import ArrayLike, NDArray
 
     from driftree.explain.explanation import Explanation
     from driftree.learn.events import Event
-    from driftree.scale.model_store import Entry
     from driftree.stored import StoredModel
 
 MEMORY = 2**28
@@ -48,7 +47,7 @@ RECENT_CHANGE = 100  # rows of a key
 ENOUGH_ROWS = 20  # of a key, for its loss to mean something
 
 
-class KeyedModels:
+class KeyedModels(Closing):
     """A model per key: per customer, machine or region.
 
     The first row of a key makes its model. A *parent* learns the rows of all keys, and predicts
@@ -157,7 +156,7 @@ class KeyedModels:
         with self._lock:
             entry = self._entry(key)
             self._learn_own(rest, y, w, entry, self._learn_parent(rest, y, w))
-            self._store.learnt(entry)
+            self._store.keep(entry)
 
     def learn_many(self, X: Any, y: Any, w: ArrayLike | None = None) -> None:
         """Learn the rows of a batch, in their order; each key's model is loaded once.
@@ -188,13 +187,12 @@ class KeyedModels:
                 self._try(errors, i, self._learn_parent, *one) for i, one in enumerate(lessons)
             ]
             for key, places in by_key(taken).items():
-                entry = None
+                entry = self._entry(key)
                 for i in places:
                     if i not in errors:
-                        entry = entry or self._entry(key)
                         self._try(errors, i, self._learn_own, *lessons[i], entry, costs[i])
-                if entry is not None:
-                    self._store.learnt(entry)
+                if entry.tally.n_rows:  # a key whose rows were all refused is none
+                    self._store.keep(entry)
         if errors:
             raise refusal(errors, taken)
 
@@ -301,9 +299,7 @@ class KeyedModels:
 
     def __contains__(self, key: object) -> bool:
         with self._lock:
-            return key in self._store.entries or bool(
-                self._store.ask("SELECT 1 FROM keys WHERE key = ?", key)
-            )
+            return self._store.tally(check_key(key)) is not None
 
     def __getitem__(self, key: Hashable) -> Any:
         """Return a key's own model, to be read: what it is taught may not be kept."""
@@ -388,17 +384,6 @@ class KeyedModels:
         with self._lock:
             self._store.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _resume(self, model: StoredModel) -> None:
         """Go on with what the folder holds; or note in a new one what it is going to hold."""
         store = self._store
@@ -423,8 +408,8 @@ class KeyedModels:
 
     # ------------------------------------------------------------------ keys
     def _entry(self, key: Hashable) -> Entry:
-        """Return a key's model, a new one if the key is new."""
-        return self._store.get(key) or self._store.add(key, self.make())
+        """Return a key's model; if the key is new, one to be kept when it has learnt."""
+        return self._store.get(key) or Entry(key, self.make())
 
     def _tally(self, key: Hashable) -> Tally:
         return self._store.tally(check_key(key)) or self._unknown(key)

@@ -141,7 +141,7 @@ class ModelStore:
         with self._named(key):
             model = models.from_bytes(found[1], CLASSES)
         entry = Entry(key, model, Tally.from_text(found[0]), is_written=True)
-        self._keep(entry)
+        self._hold(entry)
         return entry
 
     def tally(self, key: Any) -> Tally | None:
@@ -152,20 +152,13 @@ class ModelStore:
         found = self._ask("SELECT tally FROM keys WHERE key = ?", key).fetchone()
         return None if found is None else Tally.from_text(found[0])
 
-    def add(self, key: Any, model: Any) -> Entry:
-        """Keep the model of a new key."""
-        entry = Entry(key, model)
-        self._keep(entry)
-        return entry
-
-    def learnt(self, entry: Entry) -> None:
-        """Note that a model has learnt, and make room for what it has grown by."""
+    def keep(self, entry: Entry) -> None:
+        """Keep a model that has learnt, and make room for what it has grown by."""
         entry.is_written = False
-        if entry.tally.n_rows >= entry.measure_at:
-            self._measure(entry)
-            self._make_room(entry)
+        if entry.key not in self.entries or entry.tally.n_rows >= entry.measure_at:
+            self._hold(entry)
 
-    def _keep(self, entry: Entry) -> None:
+    def _hold(self, entry: Entry) -> None:
         self.entries[entry.key] = entry
         self._measure(entry)
         self._make_room(entry)

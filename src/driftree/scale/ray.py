@@ -14,20 +14,20 @@ import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import narwhals.stable.v2 as nw
 import numpy as np
 
 from driftree.learn.tables import Columns, array_names, read_frame
 from driftree.learn.validation import as_objects
+from driftree.scale.closing import Closing
 from driftree.scale.key_records import Summary
 from driftree.scale.keyed import MEMORY, KeyedModels
 from driftree.scale.keys import check_key, key_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
-    from types import TracebackType
 
     from numpy.typing import NDArray
 
@@ -109,7 +109,7 @@ class Shard:
         return list(self.models)
 
 
-class RayKeyedModels:
+class RayKeyedModels(Closing):
     """A model per key, the keys spread over Ray actors.
 
     Which shard has a key depends on the key alone. Every shard has a parent of its own, which
@@ -358,17 +358,6 @@ class RayKeyedModels:
         """End the shards. What was not committed is forgotten."""
         for actor in self._actors:
             self._ray.kill(actor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # ------------------------------------------------------------------ which shard
     def _shards_of(self, X: Any, columns: Mapping[Hashable, NDArray[Any]]) -> NDArray[np.intp]:

@@ -7,20 +7,20 @@ the number of the last batch is written into one file with it.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from driftree.evaluate.checkpoints import Checkpointer
 from driftree.learn.storage import models
 from driftree.learn.words import list_names, shown
+from driftree.scale.closing import Closing
 from driftree.scale.keys import check_made
 from driftree.stored import CLASSES
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
 
     import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
@@ -172,7 +172,7 @@ def _check_columns(rows: DataFrame, needed: dict[str, str]) -> None:
 
 
 # ---------------------------------------------------------------------- one model
-class BatchLearner:
+class BatchLearner(Closing):
     """One model that learns a stream, for `foreachBatch`; exactly once.
 
     After each batch the model and the number of the batch are written as one file
@@ -235,17 +235,6 @@ class BatchLearner:
     def close(self) -> None:
         """Let others use the folder."""
         self._checkpointer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 # ---------------------------------------------------------------------- predictions
