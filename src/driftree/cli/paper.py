@@ -148,7 +148,7 @@ def _write(console: Console, folder: Path, findings: Findings, results: Results,
     write_json(folder / "results.json", sum_up(findings, results))
     written.append("results.json")
     if find_spec("matplotlib") is None:
-        console.print("No figures without matplotlib: pip install 'driftree[plot]'", style="dim")
+        console.print("No figures without matplotlib: pip install matplotlib", style="dim")
     else:
         written += draw_figures(folder, results)
     console.print(f"{folder}: {', '.join(written)}", soft_wrap=True)

@@ -68,7 +68,7 @@ def conclude(
         files.append("report.html")
     console.print(f"\n{folder}: {', '.join(files)}", soft_wrap=True)
     if not has_plot:
-        console.print("No plot without matplotlib: pip install 'driftree[plot]'", style="dim")
+        console.print("No plot without matplotlib: pip install matplotlib", style="dim")
 
 
 def save_model(folder: Path, settings: RunSettings, results: Iterable[RunResult]) -> None:

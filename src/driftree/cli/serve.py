@@ -59,7 +59,7 @@ def serve(
             from driftree.serve.requests import Limits
         except ModuleNotFoundError as error:
             raise ImportError(
-                f"serving needs {error.name}, which is not installed: pip install 'driftree[serve]'"
+                f"serving needs {error.name}, which is not installed: pip install fastapi uvicorn"
             ) from None
         server.serve(
             model,

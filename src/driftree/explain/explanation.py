@@ -407,6 +407,6 @@ def _import_shap() -> Any:
         import shap
     except ImportError:
         raise ImportError(
-            "to_shap needs the package shap, which is not installed: pip install 'driftree[shap]'"
+            "to_shap needs the package shap, which is not installed: pip install shap"
         ) from None
     return shap

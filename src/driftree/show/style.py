@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     AnyTree = DynamicModelTreeClassifier | DynamicModelTreeRegressor
 
-MISSING = "pictures need matplotlib: pip install 'driftree[plot]'"
+MISSING = "pictures need matplotlib: pip install matplotlib"
 SUFFIXES = (".png", ".svg", ".pdf")
 FONT_SIZE = 8  # points at the printed size
 PAGE_WIDTH = 7.16  # inches, the two columns of an IEEE page
