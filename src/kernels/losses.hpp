@@ -29,12 +29,25 @@ struct LossRules {
     int (*outputs)(int n_classes);
     void (*read)(const LossState&, const double* predictors, int n_classes, double* probabilities);
     int (*clear_choice)(const LossState&, const double* predictors, int n_classes);
+    double (*loss)(const LossState&, double* predictors, int n, double target, const double* levels);
     double (*error)(const LearntRow&);
     void (*interval)(const LossState&, const double* predictors, double reach, double* out);
 };
+// What a row costs. Predictors [n, rounded up to whole vectors] are used up.
 template <class Loss>
-constexpr LossRules rules_of = {Loss::kName, Loss::kHasLabels,   Loss::kHasLogLink, Loss::outputs,
-                                Loss::read,  Loss::clear_choice, Loss::error,       Loss::interval};
+double loss_of(const LossState& state, double* predictors, int n, double target, const double* levels) {
+    if constexpr (Loss::kIsJoint) {
+        const auto slope = Loss::slope(predictors, n, target, state, levels);
+        return std::log(slope.ratio) + slope.hinge;
+    } else {
+        typename Loss::Lanes lanes;
+        lanes.set_state(0, state);
+        return lanes.slopes(all(predictors[0]), all(target)).loss()[0];
+    }
+}
+template <class Loss>
+constexpr LossRules rules_of = {Loss::kName,        Loss::kHasLabels, Loss::kHasLogLink, Loss::outputs, Loss::read,
+                                Loss::clear_choice, loss_of<Loss>,    Loss::error,       Loss::interval};
 
 inline const LossRules& rules(LossKind kind) {
 #define DRIFTREE_RULES(Loss) rules_of<Loss>,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from driftree.cli import hooks
 from driftree.cli.results import conclude, stem_of
 from driftree.cli.screen import Progress, consoles, names_of, one_line
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         RunResult,
         RunSettings,
     )
+    from driftree.explain import Drift, Event
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CHECKPOINTS = "checkpoints"  # the folder of them, in that of the results
@@ -117,6 +119,7 @@ def run(
             min=1, help="Keep checkpoints in OUT/checkpoints, one per so many rows; else 50,000."
         ),
     ] = None,
+    on_drift: Annotated[str | None, typer.Option(help=hooks.HELP)] = None,
 ) -> None:
     """Let a learner predict, then learn, a stream, batch by batch, and see how it does over time.
 
@@ -124,8 +127,10 @@ def run(
     OUT/summary.json, a plot to OUT/plot.png, the story of a Dynamic Model Tree to OUT/report.html.
     With checkpoints, the model goes to OUT/model.dmt, and seconds and bytes to OUT/costs.csv.
     """
-    go: Callable[..., None] = compare
+    go: Callable[..., None] = partial(_compare, on_drift=on_drift, jobs=1)
     if resume or checkpoint_every is not None:
+        if on_drift is not None:
+            raise typer.BadParameter("--on-drift is for runs without checkpoints")
         go = partial(_run_with_checkpoints, every=checkpoint_every, resume=resume)
     go(
         source,
@@ -176,27 +181,42 @@ def compare(
     The first batch only trains. Records go to OUT/records.csv as they come, a summary to
     OUT/summary.json, a plot to OUT/plot.png, the story of a Dynamic Model Tree to OUT/report.html.
     """
+    _compare(
+        source,
+        models=models,
+        target=target,
+        task=task,
+        batch=batch,
+        categorical=categorical,
+        text=text,
+        rows=rows,
+        on_bad_row=on_bad_row,
+        delay=delay,
+        row_by_row=row_by_row,
+        seed=seed,
+        jobs=jobs,
+        out=out,
+        overwrite=overwrite,
+    )
+
+
+def _compare(
+    source: str,
+    *,
+    jobs: int,
+    out: Path | None,
+    overwrite: bool,
+    on_drift: str | None = None,
+    **options: Any,
+) -> None:
     with one_line():
-        settings = read_settings(
-            source,
-            models=models,
-            target=target,
-            task=task,
-            batch=batch,
-            categorical=categorical,
-            text=text,
-            rows=rows,
-            on_bad_row=on_bad_row,
-            delay=delay,
-            row_by_row=row_by_row,
-            seed=seed,
-        )
+        settings = read_settings(source, **options)
         folder = out or Path("driftree-results") / stem_of(source)
         own_process = jobs > 1 and len(settings.learners) > 1
         if own_process and source == "-":
             raise ValueError("standard input can be read by one process only: leave --jobs out")
         _prepare(folder, settings, overwrite=overwrite)
-        _run(settings, folder, jobs=jobs if own_process else 1)
+        _run(settings, folder, jobs=jobs if own_process else 1, on_drift=on_drift)
 
 
 def read_settings(
@@ -271,7 +291,7 @@ def _prepare(
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
+def _run(settings: RunSettings, folder: Path, *, jobs: int, on_drift: str | None = None) -> None:
     """Run the learners, side by side or in processes of their own, and show what came out."""
     from driftree.evaluate import learners_for
     from driftree.evaluate.parallel import run_tasks
@@ -281,7 +301,10 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
     console, error_console = consoles()
     known = learners_for(settings.task)
     whole, names = folder / "records.csv", settings.learners
-    tasks, costs = [RunTask(settings, whole)], None
+    tell = partial(
+        _tell, error_console, settings, None if on_drift is None else hooks.run_for_drift(on_drift)
+    )
+    tasks, costs = [RunTask(settings, whole, tell)], None
     titles = [names[0] if len(names) == 1 else f"{len(names)} learners"]
     if jobs > 1:
         titles = list(names)
@@ -324,6 +347,21 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
             "rows, or a smaller --batch"
         )
     conclude(console, settings, folder, records, [results[i] for i in range(len(tasks))])
+
+
+def _tell(
+    console: Console,
+    settings: RunSettings,
+    on_drift: Callable[[Drift], None] | None,
+    happened: Event | Drift,
+) -> None:
+    """Print a drift, and of standard input, which may never end, every change."""
+    from driftree.explain import Drift
+
+    if isinstance(happened, Drift) or settings.source == "-":
+        console.print(str(happened), soft_wrap=True, highlight=False)
+    if isinstance(happened, Drift) and on_drift is not None:
+        on_drift(happened)
 
 
 def _tell_to_wait(console: Console) -> None:

@@ -12,6 +12,7 @@ from driftree.evaluate.grading import new_grader, task_of
 from driftree.evaluate.learners import make_learner
 from driftree.evaluate.records import Record
 from driftree.evaluate.size import measure_memory, measure_size
+from driftree.explain.listening import Listener, can_tell
 from driftree.streams.rows import Rows
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from driftree.evaluate.checkpoints import Checkpointer
     from driftree.evaluate.faces import Face
     from driftree.evaluate.grading import Answer
+    from driftree.explain.listening import OnChange, OnDrift
     from driftree.streams.stream import Task
 
 
@@ -36,6 +38,8 @@ def prequential(
     text: Sequence[Hashable] = (),
     task: Task | None = None,
     checkpointer: Checkpointer | None = None,
+    on_change: OnChange | None = None,
+    on_drift: OnDrift | None = None,
 ) -> Iterator[Record]:
     """Test, then train, batch by batch; yield what was seen.
 
@@ -69,6 +73,9 @@ def prequential(
         Where to keep checkpoints of one learner of driftree's. If there is one already, its records
         come first, the model takes over what was learnt, and the stream, which is given from its
         beginning, is resumed: the result is that of an uninterrupted run.
+    on_change, on_drift : callable, optional
+        Called after the batch with each `Event` and each `Drift` of the model; of several learners,
+        with those of the first Dynamic Model Tree. It must keep its history.
 
     Yields
     ------
@@ -106,6 +113,8 @@ def prequential(
         classes=classes,
         text=text,
         task=task,
+        on_change=on_change,
+        on_drift=on_drift,
     )
     if checkpointer is not None:
         yield from _resume(evaluation, stream, checkpointer)
@@ -132,7 +141,7 @@ class Evaluation:
 
     Parameters
     ----------
-    model, delay, pretrain, step_rows, classes, text, task
+    model, delay, pretrain, step_rows, classes, text, task, on_change, on_drift
         As in `prequential`.
 
     Attributes
@@ -155,6 +164,8 @@ class Evaluation:
         classes: Sequence[Hashable] | None = None,
         text: Sequence[Hashable] = (),
         task: Task | None = None,
+        on_change: OnChange | None = None,
+        on_drift: OnDrift | None = None,
     ) -> None:
         if delay < 0:
             raise ValueError(f"delay must be at least 0 rows, got {delay}")
@@ -188,6 +199,24 @@ class Evaluation:
         self._n_pending = 0
         self._n_features = 0
         self._words: set[Hashable] = set()
+        self._listener = Listener(on_change, on_drift)
+        self._told = self._find_told() if on_change or on_drift else None
+
+    def _find_told(self) -> Any:
+        """Return the learner whose changes and drifts are told."""
+        told = next((model for model in self.learners.values() if can_tell(model)), None)
+        if told is None:
+            raise ValueError(
+                f"none of {', '.join(self.learners)} is a Dynamic Model Tree that keeps its "
+                "history: leave on_change and on_drift out"
+            )
+        self._listener.skip(told)
+        return told
+
+    def skip_told(self) -> None:
+        """Tell nothing of what the learners know by now: it was told before a checkpoint."""
+        if self._told is not None:
+            self._listener.skip(self._told)
 
     def _read(self, X: Any, y: Any) -> Rows:
         """Return rows of the stream as the learners get them."""
@@ -211,6 +240,8 @@ class Evaluation:
             self._take_parts(batch, tests, is_tested=is_tested)
         records = [self._record(name, test) for name, test in tests.items()] if is_tested else []
         self.step += 1
+        if self._told is not None:
+            self._listener.look(self._told)
         return records
 
     def _count_features(self, batch: Rows) -> int:

@@ -139,6 +139,7 @@ class ResumableEvaluation:
             )
         self._compare(metrics["facts"])
         _take_over(self._model, found.model)
+        self.evaluation.skip_told()
         evaluation = self.evaluation
         evaluation.n_rows, evaluation.step = found.position, metrics["step"]
         evaluation.grader.restore(metrics)

@@ -23,6 +23,7 @@ from driftree.evaluate.records import (
 )
 from driftree.evaluate.resuming import ResumableEvaluation
 from driftree.evaluate.size import measure_memory
+from driftree.explain.listening import can_tell
 from driftree.learn.storage.atomic import TEMPORARY
 from driftree.streams.catalogue import DATA_SETS, Generated, check_name, hint
 from driftree.streams.datasets import fetch_data_set, load_data_set
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from driftree.evaluate.checkpoints import Checkpointer
     from driftree.evaluate.parallel import News
     from driftree.evaluate.records import Record
+    from driftree.explain import Drift, Event
     from driftree.streams.stream import Task
 
 STANDARD_INPUT = "-"
@@ -198,10 +200,14 @@ class RunTask(NamedTuple):
         What to run.
     records : path
         A .csv or .jsonl file for the records.
+    tell : callable, optional
+        Called with every change and every drift of a Dynamic Model Tree, after the batch. A task
+        that goes to another process has none.
     """
 
     settings: RunSettings
     records: Path
+    tell: Callable[[Event | Drift], object] | None = None
 
 
 def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> RunResult:
@@ -217,7 +223,7 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
         Asked after every batch.
     """
     stream = open_source(task.settings)
-    evaluation = _new_evaluation(task.settings)
+    evaluation = _new_evaluation(task.settings, task.tell)
     recent: dict[str, deque[float]] = {name: deque(maxlen=20) for name in evaluation.learners}
     is_complete = True
     with RecordFile(task.records) as file, warnings.catch_warnings():
@@ -247,7 +253,9 @@ def _result(
     )
 
 
-def _new_evaluation(settings: RunSettings) -> Evaluation:
+def _new_evaluation(
+    settings: RunSettings, tell: Callable[[Event | Drift], object] | None = None
+) -> Evaluation:
     """Return an evaluation of the learners that a run names."""
     learners = {
         name: make_learner(
@@ -259,12 +267,16 @@ def _new_evaluation(settings: RunSettings) -> Evaluation:
         )
         for name in settings.learners
     }
+    if not any(map(can_tell, learners.values())):
+        tell = None
     return Evaluation(
         learners,
         delay=settings.delay,
         step_rows=settings.step_rows,
         text=settings.text,
         task=settings.task,
+        on_change=tell,
+        on_drift=tell,
     )
 
 
