@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from driftree.evaluate.faces import RowFace, choose_face
 from driftree.evaluate.grading import new_grader, task_of
 from driftree.evaluate.learners import make_learner
+from driftree.evaluate.quality import Quality
 from driftree.evaluate.records import Record
+from driftree.evaluate.river_metrics import read_metrics, update_metric
 from driftree.evaluate.size import measure_memory, measure_size
 from driftree.explain.listening import Listener, can_tell
 from driftree.streams.rows import Rows
@@ -40,6 +42,7 @@ def prequential(
     checkpointer: Checkpointer | None = None,
     on_change: OnChange | None = None,
     on_drift: OnDrift | None = None,
+    metrics: Any = (),
 ) -> Iterator[Record]:
     """Test, then train, batch by batch; yield what was seen.
 
@@ -76,6 +79,9 @@ def prequential(
     on_change, on_drift : callable, optional
         Called after the batch with each `Event` and each `Drift` of the model; of several learners,
         with those of the first Dynamic Model Tree. It must keep its history.
+    metrics : metric of River or sequence of these, or dict of learners' names to them, optional
+        Updated in place with every row that is tested, after the batch; with several learners, a
+        dict. `metrics=[river.metrics.MacroF1()]` says more than F1 where labels are rare.
 
     Yields
     ------
@@ -115,6 +121,7 @@ def prequential(
         task=task,
         on_change=on_change,
         on_drift=on_drift,
+        metrics=metrics,
     )
     if checkpointer is not None:
         yield from _resume(evaluation, stream, checkpointer)
@@ -141,7 +148,7 @@ class Evaluation:
 
     Parameters
     ----------
-    model, delay, pretrain, step_rows, classes, text, task, on_change, on_drift
+    model, delay, pretrain, step_rows, classes, text, task, on_change, on_drift, metrics
         As in `prequential`.
 
     Attributes
@@ -152,6 +159,8 @@ class Evaluation:
         Rows of the stream that were taken.
     step : int
         Number of the next batch.
+    quality : dict of str to Quality
+        What is known of each learner's labels over all rows that were tested.
     """
 
     def __init__(
@@ -166,6 +175,7 @@ class Evaluation:
         task: Task | None = None,
         on_change: OnChange | None = None,
         on_drift: OnDrift | None = None,
+        metrics: Any = (),
     ) -> None:
         if delay < 0:
             raise ValueError(f"delay must be at least 0 rows, got {delay}")
@@ -195,6 +205,8 @@ class Evaluation:
             name: choose_face(learner, self.grader, by_row=step_rows == 1, of_text=bool(text))
             for name, learner in self.learners.items()
         }
+        self.quality = {name: Quality() for name in self.learners}
+        self.metrics = read_metrics(metrics, self.learners)
         self._pending: deque[Rows] = deque()
         self._n_pending = 0
         self._n_features = 0
@@ -302,6 +314,11 @@ class Evaluation:
         model = self.learners[name]
         size = measure_size(model, self._n_features, self.grader.n_classes)
         scores = self.grader.score(test.truth, test.answers)
+        if self.task == "classification":
+            for truth, answer in zip(test.truth, test.answers, strict=True):
+                self.quality[name].add(truth, answer.predicted, answer.probability)
+        for metric in self.metrics.get(name, ()):
+            update_metric(metric, test.truth, test.answers, self.grader)
         is_due = self.step & (self.step - 1) == 0  # 1, 2, 4, 8, ...
         return Record(
             learner=name,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from driftree.evaluate.checkpoints import Checkpointer
     from driftree.evaluate.parallel import News
+    from driftree.evaluate.quality import Quality
     from driftree.evaluate.records import Record
     from driftree.explain import Drift, Event
     from driftree.streams.stream import Task
@@ -180,6 +181,10 @@ class RunResult(NamedTuple):
         Names to learners, as they are at the end.
     memory : dict
         Names to the bytes that they hold.
+    quality : dict
+        Names to what is known of their labels; empty where numbers are predicted.
+    labels : list
+        The labels in the order of their codes.
     """
 
     is_complete: bool
@@ -189,6 +194,8 @@ class RunResult(NamedTuple):
     bad_rows: list[BadRow]
     learners: dict[str, Any]
     memory: dict[str, int | None]
+    quality: dict[str, Quality]
+    labels: list[Any]
 
 
 class RunTask(NamedTuple):
@@ -250,6 +257,8 @@ def _result(
         bad_rows=bad_rows.first,
         learners=evaluation.learners,
         memory={name: measure_memory(model) for name, model in evaluation.learners.items()},
+        quality=evaluation.quality if evaluation.task == "classification" else {},
+        labels=list(getattr(evaluation.grader, "codes", ())),
     )
 
 
