@@ -283,5 +283,5 @@ def sign_test(n_better: int, n_worse: int) -> float:
     if n > 1000:  # where the normal distribution is as good
         distance = max(abs(n_better - n_worse) - 1, 0) / math.sqrt(n)
         return math.erfc(distance / math.sqrt(2))
-    tail = sum(math.comb(n, k) for k in range(least + 1)) / 2**n
+    tail = float(sum(math.comb(n, k) for k in range(least + 1)) / 2**n)
     return min(1.0, 2 * tail)
