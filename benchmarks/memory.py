@@ -98,6 +98,7 @@ def formula(model: DynamicModelTreeClassifier) -> int:
     arrays = engine.arrays()
     fixed = TREE_BYTES + FEATURE_BYTES * engine.n_features
     fixed += n_places * (NODE_BYTES + 8 * engine.n_classes)
+    fixed += 8 * (engine.n_features + 3) * len(arrays.get("watch_targets", ()))
     if p.setting == "paper":
         n_candidates = len(arrays["candidates.feature"])
         return fixed + model.n_nodes_ * 16 * size + n_candidates * (52 + 16 * size)

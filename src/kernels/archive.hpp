@@ -38,7 +38,7 @@ class Saver {
 public:
     static constexpr bool kReads = true, kMeasures = false;
     nb::dict arrays;
-    bool has_sparse = true;  // if not, nothing is said of sparse features
+    bool has_sparse = true, has_watch = true;  // if not, nothing is said of sparse features, of the watch
     template <class T, class Allocator>
     void operator()(const std::string& name, std::vector<T, Allocator>& values) {
         if (is_left_out(name)) return;
@@ -75,7 +75,9 @@ public:
     }
 
 private:
-    bool is_left_out(const std::string& name) const { return !has_sparse && name.starts_with("sparse_"); }
+    bool is_left_out(const std::string& name) const {
+        return (!has_sparse && name.starts_with("sparse_")) || (!has_watch && name.starts_with("watch_"));
+    }
     using Bytes = std::vector<char>;
     struct Packed {
         Bytes bytes;
@@ -160,9 +162,9 @@ private:
         std::size_t n = 0, next = 0, n_items = 0, item = 0;
         const std::int64_t* lengths = nullptr;
     };
-    // Files from before there were sparse features have nothing of them.
+    // Files from before there were sparse features, or a watch, have nothing of them.
     bool is_lacking(std::string_view name) const {
-        if (!name.starts_with("sparse_")) return false;
+        if (!name.starts_with("sparse_") && !name.starts_with("watch_")) return false;
         return stored_ ? !stored_->find(key(name)) : !PyDict_GetItemString(arrays_.ptr(), key(name).c_str());
     }
     const std::string& key(std::string_view name, const char* ending = "") const {
@@ -331,7 +333,7 @@ private:
         const std::string whole = list_ + std::string(name);
         for (const char* other :
              {"node.threshold", "trial.threshold", "grid.edges", "grid.first_rows", "candidates.value", "model.numbers",
-              "model.sparse_numbers", "model.bend_low", "model.bend_high", "split_points.keys"})
+              "model.sparse_numbers", "model.bend_low", "model.bend_high", "split_points.keys", "watch_rows"})
             if (whole == other) return true;
         return name.starts_with("scale_");
     }

@@ -196,6 +196,40 @@ void bind_sums(nb::module_& m, const char* name) {
         .def_ro("weight", &Sums::weight);
 }
 
+// ---------------------------------------------------------------- the watch
+template <class Engine>
+void set_watch(Engine& engine, int keep_one_in, int check_rows, int checks_later, int most_earlier, double least_excess,
+               double most_excess, std::int64_t most_values, double level) {
+    const Writing lock(engine);
+    engine.watch.rates = {keep_one_in,  check_rows,  checks_later, most_earlier,
+                          least_excess, most_excess, most_values,  level};
+}
+
+// The rows that are kept, their targets, what they cost when they came, and when that was.
+template <class Engine>
+nb::tuple watched_rows(const Engine& engine) {
+    const Reading lock(engine);
+    const Watch& watch = engine.watch;
+    const std::size_t n = watch.n_kept(), m = engine.table->n_features();
+    std::vector<double> rows = watch.rows;
+    return nb::make_tuple(new_array(std::move(rows), {n, m}), copied_array(watch.targets.data(), n),
+                          copied_array(watch.losses.data(), n), copied_array(watch.came.data(), n));
+}
+
+template <class Engine>
+nb::object losses(const Engine& engine, Matrix X, Doubles targets) {
+    const Reading lock(engine);
+    const std::size_t n = X.shape(0);
+    if (X.shape(1) != static_cast<std::size_t>(engine.table->n_features()) || targets.size() != n)
+        throw nb::value_error("every row must have all features and a target");
+    for (std::size_t i = 0; i < n && engine.has_labels(); i++)
+        if (!(targets.data()[i] >= 0.0 && targets.data()[i] < engine.n_classes))
+            throw nb::value_error("there is no such label");
+    std::vector<double> out(n);
+    engine.losses_of(X.data(), targets.data(), static_cast<int>(n), out.data());
+    return new_array(std::move(out), {n});
+}
+
 template <class Engine>
 void bind_model_tree(nb::class_<Engine>& bound) {
     bound.def("split", writing<Engine>(&Engine::split), "node"_a, "place"_a)
@@ -244,6 +278,17 @@ void bind_model_tree(nb::class_<Engine>& bound) {
         .def_prop_ro("n_changes", reading<Engine>([](const Engine& e) { return e.n_changes; }))
         .def_prop_ro("n_growths", reading<Engine>([](const Engine& e) { return e.n_growths; }))
         .def_rw("n_told", &Engine::n_told)
+        .def("watch", &set_watch<Engine>, nb::kw_only(), "keep_one_in"_a, "check_rows"_a, "checks_later"_a, "most_earlier"_a,
+             "least_excess"_a, "most_excess"_a, "most_values"_a, "level"_a)
+        .def("watched_rows", &watched_rows<Engine>)
+        .def("losses", &losses<Engine>, "X"_a, "targets"_a)
+        .def("restart_watch",
+             [](Engine& e) {
+                 const Writing lock(e);
+                 e.watch.restart(e.n_rows);
+             })
+        .def_prop_ro("has_alarm", reading<Engine>([](const Engine& e) { return e.watch.has_alarm(); }))
+        .def_prop_ro("watched_since", reading<Engine>([](const Engine& e) { return e.watch.since; }))
         .def_rw("wake_at", &Engine::wake_at)
         // clang-format off
         RECORD_COLUMN("own_loss", own_loss) RECORD_COLUMN("subtree_loss", subtree_loss) RECORD_COLUMN("born", born)
@@ -615,6 +660,10 @@ void bind_measured(nb::module_& m) {
                          const Writing lock(e);
                          e.evidence.challenger.level = level;
                      })
+        .def_prop_ro("recent_loss", reading<Engine>([](const Engine& e) {
+                         return e.evidence.recent_rows > 0.0 ? e.evidence.recent_loss / e.evidence.recent_rows
+                                                             : std::numeric_limits<double>::quiet_NaN();
+                     }))
         .def_prop_ro("is_calm", reading<Engine>([](const Engine& e) { return e.evidence.is_calm(); }))
         .def_prop_ro("restless_until", reading<Engine>([](const Engine& e) { return e.evidence.restless_until; }));
     bind_sparse(engine);

@@ -32,11 +32,26 @@ struct LossRules {
     int (*outputs)(int n_classes);
     void (*read)(const LossState&, const double* predictors, int n_classes, double* probabilities);
     int (*clear_choice)(const LossState&, const double* predictors, int n_classes);
+    double (*loss)(const LossState&, double* predictors, int n, double target, const double* levels);
     // Of losses that have intervals: the two ends at a reach; and how far off a row was, as a reach. nullptr: there are none,
     // or the first tells.
     void (*interval)(const LossState&, const double* predictors, double reach, double* out);
     double (*error)(const LearntRow&);
 };
+// What a row costs. Predictors [n, rounded up to whole vectors] are used up.
+template <class Loss>
+double loss_of(const LossState& state, double* predictors, int n, double target, const double* levels) {
+    if constexpr (Loss::kIsAsked) {
+        return 0.0;  // only the user's functions know
+    } else if constexpr (Loss::kIsJoint) {
+        const auto slope = Loss::slope(predictors, n, target, state, levels);
+        return std::log(slope.ratio) + slope.hinge;
+    } else {
+        typename Loss::Lanes lanes;
+        lanes.set_state(0, state);
+        return lanes.slopes(all(predictors[0]), all(target)).loss()[0];
+    }
+}
 template <class Loss>
 constexpr auto interval_of() -> decltype(LossRules::interval) {
     if constexpr (requires { &Loss::interval; }) return Loss::interval;
@@ -48,8 +63,8 @@ constexpr auto error_of() -> decltype(LossRules::error) {
     return nullptr;
 }
 template <class Loss>
-constexpr LossRules rules_of = {Loss::kName, Loss::kHasLabels,   Loss::kHasLogLink,   Loss::kIsAsked,  Loss::outputs,
-                                Loss::read,  Loss::clear_choice, interval_of<Loss>(), error_of<Loss>()};
+constexpr LossRules rules_of = {Loss::kName, Loss::kHasLabels,   Loss::kHasLogLink, Loss::kIsAsked,      Loss::outputs,
+                                Loss::read,  Loss::clear_choice, loss_of<Loss>,     interval_of<Loss>(), error_of<Loss>()};
 
 inline const LossRules& rules(LossKind kind) {
 #define DRIFTREE_RULES(Loss) rules_of<Loss>,

@@ -21,6 +21,7 @@
 #include "step.hpp"
 #include "tasks.hpp"
 #include "trials.hpp"
+#include "watch.hpp"
 
 namespace driftree {
 
@@ -71,6 +72,7 @@ public:
     NumberTarget target;  // unless there are labels
     bool has_labels_;
     Evidence evidence;
+    Watch watch;
     std::int64_t n_changes = 0, n_growths = 0;                        // of the tree and of the schema, since it was made
     std::int64_t n_told = -1;                                         // how many of both Python has dealt with; set by it
     std::int64_t wake_at = std::numeric_limits<std::int64_t>::max();  // rows at which Python wants to look; set by it
@@ -192,7 +194,7 @@ public:
     const std::vector<std::int32_t>& due() const { return due_; }
     bool has_due() const {
         return !due_.empty() || n_changes + n_growths != n_told || n_rows >= wake_at || n_rows >= look_at ||
-               evidence.is_link_due();
+               evidence.is_link_due() || watch.has_alarm();
     }
 
     // ---------------------------------------------------------------- structure, for Python's decisions
@@ -258,6 +260,18 @@ public:
     void interval_of(int leaf, const double* predictors, double reach, double* out) const {
         rules(loss).interval(this->loss_state(leaf), predictors, reach, out);
         for (int k = 0; k < 2; k++) out[k] = target.unscaled(out[k]);
+    }
+    // What each row would cost, in nats; targets in the user's unit.
+    void losses_of(const double* rows, const double* targets, int n, double* out) const {
+        const int wide = padded(shape.outputs);
+        std::vector<std::int32_t> leaves(n);
+        Room found(static_cast<std::size_t>(n) * shape.outputs), predictors(wide);
+        this->predictors_of(rows, {}, n, leaves.data(), found.data());
+        for (int i = 0; i < n; i++) {
+            std::copy_n(found.data() + static_cast<long>(i) * shape.outputs, shape.outputs, predictors.data());
+            out[i] = rules(loss).loss(this->loss_state(leaves[i]), predictors.data(), shape.outputs,
+                                      has_labels() ? targets[i] : target.scaled(targets[i]), settings.quantiles.data());
+        }
     }
     // Lets rows to come know the level of the target after those learnt so far.
     void show_level() {
@@ -347,6 +361,8 @@ public:
             inner("refresh_at", record.refresh_at), inner("class_rows", record.class_rows);
         });
         evidence.visit(a);
+        if constexpr (requires { a.has_watch; }) a.has_watch = watch.has_begun();
+        watch.visit(a);
         if constexpr (Archive::kMeasures) {
             step_.visit_scratch(a);
             scratch_.visit_scratch(a);
@@ -382,6 +398,37 @@ private:
         return print.value();
     }
 
+    // ---- the watch
+    // What the tree would lose on rows that were kept; of sparse features nothing is.
+    void look_back() {
+        if (!watch.is_check_due(n_rows)) return;
+        const int n = table->has_sparse() || asked_ ? 0 : watch.n_ripe(n_rows);
+        if (n > 0) {
+            watch.make_check_room();
+            std::vector<double> now(n);
+            losses_of(watch.rows.data(), watch.targets.data(), n, now.data());
+            double sum = 0.0;
+            const double most = watch.rates.most_excess;
+            for (int i = 0; i < n; i++) sum += std::clamp(now[i] - watch.losses[i], -most, most);
+            watch.drop(n, table->n_features());
+            if (std::isfinite(sum)) watch.add(sum / n);
+        }
+        watch.end_check(n_rows);
+    }
+    // After all rows of the step have a loss, and before they are learnt.
+    void keep_rows() {
+        if (!watch.is_on() || n_rows < watch.next_kept || table->has_sparse() || asked_) return;
+        const int n = step_.chunk.n, m = table->n_features();
+        const std::int64_t distance = watch.distance(n, m);
+        std::int64_t i = std::max<std::int64_t>(watch.next_kept - (n_rows - n), 0);
+        for (; i < n; i += distance) {
+            const double target = step_.chunk.targets[i];
+            watch.keep(step_.chunk.raw_row(static_cast<int>(i), m), m, has_labels() ? target : this->target.unscaled(target),
+                       step_.leaf_loss[i], n_rows);
+        }
+        watch.next_kept = n_rows - n + i;
+    }
+
     // ---- the moves
     // All memory is made before the first number changes (but for the paper's candidate store, which stays sound if its
     // memory runs out in mid-step). One node after the other is summed and absorbed, so that its sums need no more room
@@ -401,7 +448,9 @@ private:
         part_.node.class_rows.reserve(n_classes);
         due_.reserve(step_.n_stops);
         make_scale_room();
-        table->scaler.make_scratch();  // from here on nothing can fail
+        table->scaler.make_scratch();
+        watch.make_room(n_rows, n, table->n_features());
+        look_back();  // from here on nothing can fail
         if (!has_labels()) learn_target(given, n);
         scale_targets(step_);
         step_.chunk.learn_sparse(table->sparse);
@@ -421,6 +470,7 @@ private:
         }
         evidence.accumulate_last(step_, whole_);
         evidence.absorb_last(whole_);
+        keep_rows();
         train(step_, n_threads);
         if constexpr (Kind::kHasSparse) step_.keep_sparse(models, shape);
         for (int s = step_.n_stops - 1; s >= 0; s--)
@@ -454,6 +504,7 @@ private:
         if (!target.is_off()) return;
         Conversion to = target.renew();
         if (asked_) renew_unit(given, n, to);
+        watch.drop_rows();  // their losses are in the old unit
         const bool has_scaled_level = target.has_level && !target.has_log_link;
         models.convert(shape, to, has_scaled_level ? table->schema.value_column.data() : nullptr);
         evidence.convert(to);
@@ -792,6 +843,7 @@ private:
     }
     void feature_came() override {
         n_growths++;
+        watch.drop_rows();
         evidence.feature_came();
     }
     void column_came() override { n_growths++; }

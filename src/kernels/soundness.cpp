@@ -299,18 +299,24 @@ private:
     std::vector<bool> is_used_;
 };
 
+// Raw values of rows: numbers, or codes of levels, which kernels follow.
+template <class IsCode>
+void check_rows(const std::vector<double>& rows, std::size_t n_features, const char* array, IsCode&& is_code) {
+    for (std::size_t i = 0; i < rows.size(); i++) {
+        if (std::isnan(rows[i])) continue;
+        need(is_finite(rows[i]), array, "must hold finite numbers, or NaN");
+        const bool is_level = rows[i] >= 0.0 && rows[i] < kLevels;
+        need(is_level || !is_code(static_cast<int>(i % n_features)), array, "has an unknown level");
+    }
+}
+
 // The rows that are to choose a grid; a level's code becomes a slot.
 constexpr int kMostFirstRows = 1 << 20;
 void check_first_rows(const Grid& grid, const Schema& schema) {
     const std::size_t n = grid.n_first_rows, m = schema.n_features;
     need(grid.n_first_rows >= 0 && grid.n_first_rows <= kMostFirstRows, "grid.n_first_rows", "is out of range");
     need_length(grid.first_rows, n * m, "grid.first_rows");
-    for (std::size_t i = 0; i < grid.first_rows.size(); i++) {
-        const double value = grid.first_rows[i];
-        if (std::isnan(value)) continue;
-        need(is_finite(value), "grid.first_rows", "must hold finite numbers, or NaN");
-        need(!schema.is_categorical[i % m] || (value >= 0.0 && value < kLevels), "grid.first_rows", "has an unknown level");
-    }
+    check_rows(grid.first_rows, m, "grid.first_rows", [&](int j) { return schema.is_categorical[j] != 0; });
 }
 
 void check_grid(const Grid& grid, const Schema& schema, const Shape& shape, int wide) {
@@ -449,6 +455,33 @@ void heal_models(Tree& tree) {
 
 }  // namespace
 
+namespace {
+
+void check_watch(const Watch& watch, const Schema& schema, int n_classes, std::int64_t n_rows) {
+    const std::size_t n = watch.targets.size(), m = schema.n_features;
+    need_length(watch.rows, n * m, "watch_rows");
+    check_rows(watch.rows, m, "watch_rows", [&](int j) { return schema.has_levels(j); });
+    need_length(watch.losses, n, "watch_losses");
+    need_length(watch.came, n, "watch_came");
+    need_length(watch.bets, Watch::kBets, "watch_bets");
+    const auto is_code = [&](double code) { return code >= 0.0 && code < n_classes && code == std::floor(code); };
+    need(n_classes == 0 || std::all_of(watch.targets.begin(), watch.targets.end(), is_code), "watch_targets",
+         "must hold codes of labels");
+    need(std::is_sorted(watch.came.begin(), watch.came.end()), "watch_came", "must be in order");
+    need(std::all_of(watch.came.begin(), watch.came.end(), [&](double row) { return row >= 0.0 && row <= n_rows; }),
+         "watch_came", "is out of range");
+    need(std::all_of(watch.bets.begin(), watch.bets.end(), [](double bet) { return bet >= 0.0; }), "watch_bets",
+         "must not be negative");
+    need(watch.rise >= 1.0, "watch_rise", "must be at least 1");
+    need(watch.n_checks >= 0 && watch.n_checks <= kMostRows, "watch_n_checks", "is out of range");
+    need(std::ssize(watch.earlier) <= watch.n_checks, "watch_earlier", "has more checks than there were");
+    for (const std::int64_t row : {watch.next_check, watch.next_kept})
+        need(row >= 0 && row <= 2 * kMostRows, "watch_next_check", "is out of range");
+    need(watch.since >= 0 && watch.since <= n_rows, "watch_since", "is out of range");
+}
+
+}  // namespace
+
 // ---------------------------------------------------------------- the Dynamic Model Tree
 template <class Evidence>
 void ModelTree<Evidence>::derive() {
@@ -480,6 +513,7 @@ void ModelTree<Evidence>::check() {
         need(!is_alive || !(records[node].clock > clock), "sums.clock", "must not be ahead of the clock");
     }
     check_evidence(evidence, *this, use);
+    check_watch(watch, table->schema, n_classes, n_rows);
     use.check(shape, Kind(), table->sparse.n());
     Bounds<false> bounds(kLargest);
     visit(bounds);

@@ -110,6 +110,26 @@ def test_events_say_why_it_changed():
         assert ask(app, "GET", f"/events?{query}").status == 422
 
 
+def test_drifts_are_listed_counted_and_told():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(40_000, 2))
+    y = X.sum(axis=1) > 0
+    y[30_000:] = X[30_000:, 0] - X[30_000:, 1] > 0
+    model = DynamicModelTreeClassifier().partial_fit(X, y)
+    app = make_app(keep(model))
+    [drift] = ask(app, "GET", "/drifts").json["drifts"]
+    [own] = model.drifts()
+    assert drift == own.to_dict()
+    assert ask(app, "GET", f"/drifts?after_row={own.n_rows}").json == {"drifts": []}
+    assert ask(app, "GET", "/drifts?limit=0").status == 422
+    figures = read_metrics(app)
+    assert figures["driftree_drifts_total"] == 1
+    assert figures["driftree_last_drift_row"] == own.n_rows
+    assert 0 < figures["driftree_recent_loss"] < 1
+    shares = [figures[f'driftree_label_share{{label="{label}"}}'] for label in (True, False)]
+    assert sum(shares) == pytest.approx(1)
+
+
 def keep(model):
     """Return a writer that only reads."""
     return Writer(model, None, None, limits=LIMITS)
@@ -362,7 +382,7 @@ def test_whatever_comes_is_learnt_or_refused_whole(served, rows, labels, weights
 
 # ---------------------------------------------------------------------- who may come in
 ENDPOINTS = [("POST", "/predict"), ("POST", "/learn"), ("POST", "/explain"), ("GET", "/explain")]
-ENDPOINTS += [("GET", path) for path in ("/events", "/metrics", "/model", "/model/file")]
+ENDPOINTS += [("GET", path) for path in ("/drifts", "/events", "/metrics", "/model", "/model/file")]
 
 
 @pytest.mark.parametrize(("method", "path"), ENDPOINTS)

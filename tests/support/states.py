@@ -17,7 +17,7 @@ MODELS = {
 # edges that a slot does not have, rows as they came; and keys, which hold whole numbers as well.
 MAY_BE_INFINITE = {
     *("scale_low", "scale_high", "node.threshold", "trial.threshold"),
-    *("grid.edges", "grid.first_rows", "split_points.keys"),
+    *("grid.edges", "grid.first_rows", "split_points.keys", "watch_rows"),
 }
 
 

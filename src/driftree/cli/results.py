@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import driftree
+from driftree.cli.quality import pair_learners, tell_quality
 from driftree.cli.screen import write_json
 
 if TYPE_CHECKING:
@@ -44,17 +45,21 @@ def conclude(
     first = results[0]
     memory = {name: n_bytes for result in results for name, n_bytes in result.memory.items()}
     kept = memory if measured is None else {}
-    _write_summary(folder / "summary.json", settings, records, first, kept)
+    _write_summary(folder / "summary.json", settings, records, results, kept)
     has_plot = _plot(folder / "plot.png", records, settings.source)
     console.print(_tabulate(measured or records, first.batch_rows, memory, console.width))
     n_batches = len({record.step for record in records})
     console.print(
         f"\nMeans over {n_batches:,} batch{'es' if n_batches > 1 else ''} of up to "
-        f"{first.batch_rows:,} rows, predicted before learnt; {SAID[settings.task]} Splits and "
+        f"{first.batch_rows:,} rows, ± the spread over batches, predicted before learnt; "
+        f"{SAID[settings.task]} Splits and "
         "parameters: after each batch, counted as in the paper. Rows/s: processor time, one "
         "thread. MB: at the end.",
         style="dim",
     )
+    tell_quality(console, results)
+    for pair in pair_learners(records):
+        console.print(f"{pair}", highlight=False, soft_wrap=True)
     if first.n_bad_rows:
         console.print(f"\n{first.n_bad_rows:,} malformed rows were skipped, the first:")
         for row in first.bad_rows[:3]:
@@ -126,7 +131,7 @@ def _write_summary(
     path: Path,
     settings: RunSettings,
     records: list[Record],
-    result: RunResult,
+    results: list[RunResult],
     memory: dict[str, int | None],
 ) -> None:
     from driftree.evaluate.records import summarise
@@ -140,6 +145,10 @@ def _write_summary(
             if name not in ("memory", "n_rows")
         }
         learners[learner]["memory_at_end"] = memory.get(learner)
+    result = results[0]
+    quality = {
+        name: own.to_dict(one.labels) for one in results for name, own in one.quality.items()
+    }
     what = {
         "settings": asdict(settings),
         "versions": versions(),
@@ -148,6 +157,8 @@ def _write_summary(
         "malformed_rows": result.n_bad_rows,
         "input": None if result.findings is None else result.findings.to_dict(),
         "learners": learners,
+        "quality": quality,
+        "paired": [pair._asdict() for pair in pair_learners(records)],
     }
     write_json(path, what)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from driftree.cli import hooks
 from driftree.cli.results import conclude, save_model, stem_of
 from driftree.cli.screen import Progress, consoles, names_of, one_line
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         RunResult,
         RunSettings,
     )
+    from driftree.explain import Drift, Event
     from driftree.streams import Findings
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -138,6 +140,7 @@ def run(
             min=1, help="Keep checkpoints in OUT/checkpoints, one per so many rows; else 50,000."
         ),
     ] = None,
+    on_drift: Annotated[str | None, typer.Option(help=hooks.HELP)] = None,
 ) -> None:
     """Let a learner predict, then learn, a stream, batch by batch, and see how it does over time.
 
@@ -145,8 +148,10 @@ def run(
     OUT/summary.json, a plot to OUT/plot.png, the story of a Dynamic Model Tree to OUT/report.html,
     the model to OUT/model.dmt. With checkpoints, seconds and bytes go to OUT/costs.csv.
     """
-    go: Callable[..., None] = _run_once
+    go: Callable[..., None] = partial(_run_once, on_drift=on_drift)
     if resume or checkpoint_every is not None:
+        if on_drift is not None:
+            raise typer.BadParameter("--on-drift is for runs without checkpoints")
         go = partial(_run_with_checkpoints, every=checkpoint_every, resume=resume)
     go(
         source,
@@ -230,7 +235,13 @@ def compare(
 
 
 def _run_once(
-    source: str, *, out: Path | None, overwrite: bool, jobs: int = 1, **options: Any
+    source: str,
+    *,
+    out: Path | None,
+    overwrite: bool,
+    jobs: int = 1,
+    on_drift: str | None = None,
+    **options: Any,
 ) -> None:
     """Run learners from the beginning of a stream to its end."""
     with one_line():
@@ -240,7 +251,7 @@ def _run_once(
         if own_process and source == "-":
             raise ValueError("standard input can be read by one process only: leave --jobs out")
         _prepare(folder, settings, overwrite=overwrite)
-        _run(settings, folder, jobs=jobs if own_process else 1)
+        _run(settings, folder, jobs=jobs if own_process else 1, on_drift=on_drift)
 
 
 def read_settings(
@@ -383,7 +394,7 @@ def _prepare(
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
+def _run(settings: RunSettings, folder: Path, *, jobs: int, on_drift: str | None = None) -> None:
     """Run the learners, side by side or in processes of their own, and show what came out."""
     from driftree.evaluate import learners_for
     from driftree.evaluate.parallel import run_tasks
@@ -394,7 +405,10 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
     known = learners_for(settings.task)
     whole, names = folder / "records.csv", settings.learners
     tell = partial(_tell_of_stream, settings=settings)
-    tasks, costs = [RunTask(settings, whole, tell)], None
+    hear = partial(
+        _tell, error_console, settings, None if on_drift is None else hooks.run_for_drift(on_drift)
+    )
+    tasks, costs = [RunTask(settings, whole, tell, hear)], None
     titles = [names[0] if len(names) == 1 else f"{len(names)} learners"]
     if jobs > 1:
         titles = list(names)
@@ -439,6 +453,21 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int) -> None:
         )
     save_model(folder, settings, results.values())
     conclude(console, settings, folder, records, [results[i] for i in range(len(tasks))])
+
+
+def _tell(
+    console: Console,
+    settings: RunSettings,
+    on_drift: Callable[[Drift], None] | None,
+    happened: Event | Drift,
+) -> None:
+    """Print a drift, and of standard input, which may never end, every change."""
+    from driftree.explain import Drift
+
+    if isinstance(happened, Drift) or settings.source == "-":
+        console.print(str(happened), soft_wrap=True, highlight=False)
+    if isinstance(happened, Drift) and on_drift is not None:
+        on_drift(happened)
 
 
 def _tell_to_wait(console: Console) -> None:

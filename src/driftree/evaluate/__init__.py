@@ -12,6 +12,10 @@ from driftree.evaluate.learners import learners_for as learners_for
 from driftree.evaluate.learners import make_learner as make_learner
 from driftree.evaluate.prequential import Evaluation as Evaluation
 from driftree.evaluate.prequential import prequential as prequential
+from driftree.evaluate.quality import LabelQuality as LabelQuality
+from driftree.evaluate.quality import Paired as Paired
+from driftree.evaluate.quality import Quality as Quality
+from driftree.evaluate.quality import compare_paired as compare_paired
 from driftree.evaluate.records import Figure as Figure
 from driftree.evaluate.records import Record as Record
 from driftree.evaluate.records import RecordFile as RecordFile

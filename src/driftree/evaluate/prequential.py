@@ -14,8 +14,11 @@ import numpy as np
 from driftree.evaluate.faces import RowFace, choose_face
 from driftree.evaluate.grading import new_grader, task_of
 from driftree.evaluate.learners import make_learner
+from driftree.evaluate.quality import Quality
 from driftree.evaluate.records import Record
+from driftree.evaluate.river_metrics import read_metrics, update_metric
 from driftree.evaluate.size import measure_memory, measure_size
+from driftree.explain.listening import Listener, can_tell
 from driftree.streams.rows import Rows
 from driftree.streams.stream import Stream, open_stream
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from driftree.evaluate.checkpoints import Checkpointer
     from driftree.evaluate.faces import Face
     from driftree.evaluate.grading import Answer
+    from driftree.explain.listening import OnChange, OnDrift
     from driftree.streams.stream import Task
 
 STANDARD_INPUT = "-"
@@ -45,6 +49,9 @@ def prequential(
     text: Sequence[Hashable] = (),
     task: Task | None = None,
     checkpointer: Checkpointer | None = None,
+    on_change: OnChange | None = None,
+    on_drift: OnDrift | None = None,
+    metrics: Any = (),
 ) -> Iterator[Record]:
     """Test, then train, batch by batch; yield what was seen.
 
@@ -79,6 +86,12 @@ def prequential(
         Where to keep checkpoints of one learner of driftree's. If there is one already, its records
         come first, the model takes over what was learnt, and the stream, which is given from its
         beginning, is resumed: the result is that of an uninterrupted run.
+    on_change, on_drift : callable, optional
+        Called after the batch with each `Event` and each `Drift` of the model; of several learners,
+        with those of the first Dynamic Model Tree. It must keep its history.
+    metrics : metric of River or sequence of these, or dict of learners' names to them, optional
+        Updated in place with every row that is tested, after the batch; with several learners, a
+        dict. `metrics=[river.metrics.MacroF1()]` says more than F1 where labels are rare.
 
     Yields
     ------
@@ -116,6 +129,9 @@ def prequential(
         classes=classes,
         text=text,
         task=task,
+        on_change=on_change,
+        on_drift=on_drift,
+        metrics=metrics,
     )
     batches = _opened(stream, evaluation)
     if checkpointer is not None:
@@ -161,7 +177,7 @@ class Evaluation:
 
     Parameters
     ----------
-    model, delay, pretrain, step_rows, classes, text, task
+    model, delay, pretrain, step_rows, classes, text, task, on_change, on_drift, metrics
         As in `prequential`.
 
     Attributes
@@ -172,6 +188,8 @@ class Evaluation:
         Rows of the stream that were taken.
     step : int
         Number of the next batch.
+    quality : dict of str to Quality
+        What is known of each learner's labels over all rows that were tested.
     """
 
     def __init__(
@@ -184,6 +202,9 @@ class Evaluation:
         classes: Sequence[Hashable] | None = None,
         text: Sequence[Hashable] = (),
         task: Task | None = None,
+        on_change: OnChange | None = None,
+        on_drift: OnDrift | None = None,
+        metrics: Any = (),
     ) -> None:
         if delay < 0:
             raise ValueError(f"delay must be at least 0 rows, got {delay}")
@@ -213,10 +234,30 @@ class Evaluation:
             name: choose_face(learner, self.grader, by_row=step_rows == 1, of_text=bool(text))
             for name, learner in self.learners.items()
         }
+        self.quality = {name: Quality() for name in self.learners}
+        self.metrics = read_metrics(metrics, self.learners)
         self._pending: deque[Rows] = deque()
         self._n_pending = 0
         self._n_features = 0
         self._words: set[Hashable] = set()
+        self._listener = Listener(on_change, on_drift)
+        self._told = self._find_told() if on_change or on_drift else None
+
+    def _find_told(self) -> Any:
+        """Return the learner whose changes and drifts are told."""
+        told = next((model for model in self.learners.values() if can_tell(model)), None)
+        if told is None:
+            raise ValueError(
+                f"none of {', '.join(self.learners)} is a Dynamic Model Tree that keeps its "
+                "history: leave on_change and on_drift out"
+            )
+        self._listener.skip(told)
+        return told
+
+    def skip_told(self) -> None:
+        """Tell nothing of what the learners know by now: it was told before a checkpoint."""
+        if self._told is not None:
+            self._listener.skip(self._told)
 
     def _read(self, X: Any, y: Any) -> Rows:
         """Return rows of the stream as the learners get them."""
@@ -240,6 +281,8 @@ class Evaluation:
             self._take_parts(batch, tests, is_tested=is_tested)
         records = [self._record(name, test) for name, test in tests.items()] if is_tested else []
         self.step += 1
+        if self._told is not None:
+            self._listener.look(self._told)
         return records
 
     def _count_features(self, batch: Rows) -> int:
@@ -300,6 +343,11 @@ class Evaluation:
         model = self.learners[name]
         size = measure_size(model, self._n_features, self.grader.n_classes)
         scores = self.grader.score(name, test.truth, test.answers)
+        if self.task == "classification":
+            for truth, answer in zip(test.truth, test.answers, strict=True):
+                self.quality[name].add(truth, answer.predicted, answer.probability)
+        for metric in self.metrics.get(name, ()):
+            update_metric(metric, test.truth, test.answers, self.grader)
         is_due = self.step & (self.step - 1) == 0  # 1, 2, 4, 8, ...
         return Record(
             learner=name,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.evaluate.checkpoints import CheckpointWarning, check_learner
+from driftree.evaluate.quality import Quality
 from driftree.evaluate.records import WHOLE_NUMBERS, Record, fields_of
 from driftree.learn.storage import models
 from driftree.streams.rows import take
@@ -121,6 +122,7 @@ class ResumableEvaluation:
             "facts": self._facts,
             "step": evaluation.step,
             **evaluation.grader.knowledge(),
+            "quality": evaluation.quality[self._name].knowledge(),
             "n_features": evaluation._n_features,
             "names": getattr(evaluation._faces[self._name], "names", None),
             "waiting": [len(rows) for rows in evaluation._pending],
@@ -139,9 +141,12 @@ class ResumableEvaluation:
             )
         self._compare(metrics["facts"])
         _take_over(self._model, found.model)
+        self.evaluation.skip_told()
         evaluation = self.evaluation
         evaluation.n_rows, evaluation.step = found.position, metrics["step"]
         evaluation.grader.restore(metrics)
+        if "quality" in metrics:  # not in checkpoints from before there was one
+            evaluation.quality[self._name] = Quality.restored(metrics["quality"])
         evaluation._n_features = metrics["n_features"]
         face: Any = evaluation._faces[self._name]
         if metrics["names"] is not None:

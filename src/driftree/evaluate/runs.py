@@ -31,6 +31,7 @@ from driftree.evaluate.records import (
 )
 from driftree.evaluate.resuming import ResumableEvaluation
 from driftree.evaluate.size import measure_memory
+from driftree.explain.listening import can_tell
 from driftree.learn.storage.atomic import TEMPORARY
 from driftree.learn.validation import InputWarning
 from driftree.streams.catalogue import DATA_SETS, Generated, check_name, hint
@@ -49,7 +50,9 @@ if TYPE_CHECKING:
 
     from driftree.evaluate.checkpoints import Checkpointer
     from driftree.evaluate.parallel import News
+    from driftree.evaluate.quality import Quality
     from driftree.evaluate.records import Record
+    from driftree.explain import Drift, Event
     from driftree.streams.stream import Task
 
 
@@ -210,6 +213,10 @@ class RunResult(NamedTuple):
         Names to learners, as they are at the end.
     memory : dict
         Names to the bytes that they hold.
+    quality : dict
+        Names to what is known of their labels; empty where numbers are predicted.
+    labels : list
+        The labels in the order of their codes.
     findings : Findings or None
         What the first rows showed.
     """
@@ -221,6 +228,8 @@ class RunResult(NamedTuple):
     bad_rows: list[BadRow]
     learners: dict[str, Any]
     memory: dict[str, int | None]
+    quality: dict[str, Quality]
+    labels: list[Any]
     findings: Findings | None = None
 
 
@@ -235,11 +244,15 @@ class RunTask(NamedTuple):
         A .csv or .jsonl file for the records.
     tell : callable, optional
         Called with what the first rows show, if that was not known beforehand.
+    hear : callable, optional
+        Called with every change and every drift of a Dynamic Model Tree, after the batch. A task
+        that goes to another process has none.
     """
 
     settings: RunSettings
     records: Path
     tell: Callable[[Findings], None] | None = None
+    hear: Callable[[Event | Drift], object] | None = None
 
 
 def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> RunResult:
@@ -256,7 +269,7 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
     """
     stream = open_source(task.settings)
     _check_rows(stream)
-    evaluation = _new_evaluation(task.settings)
+    evaluation = _new_evaluation(task.settings, task.hear)
     is_told = stream.findings is not None
     recent: dict[str, deque[float]] = {name: deque(maxlen=20) for name in evaluation.learners}
     is_complete = True
@@ -305,10 +318,14 @@ def _result(
         learners=evaluation.learners,
         memory={name: measure_memory(model) for name, model in evaluation.learners.items()},
         findings=stream.findings,
+        quality=evaluation.quality if evaluation.task == "classification" else {},
+        labels=list(getattr(evaluation.grader, "codes", ())),
     )
 
 
-def _new_evaluation(settings: RunSettings) -> Evaluation:
+def _new_evaluation(
+    settings: RunSettings, tell: Callable[[Event | Drift], object] | None = None
+) -> Evaluation:
     """Return an evaluation of the learners that a run names."""
     learners = {
         name: make_learner(
@@ -321,12 +338,16 @@ def _new_evaluation(settings: RunSettings) -> Evaluation:
         )
         for name in settings.learners
     }
+    if not any(map(can_tell, learners.values())):
+        tell = None
     return Evaluation(
         learners,
         delay=settings.delay,
         step_rows=settings.step_rows,
         text=settings.text,
         task=settings.task,
+        on_change=tell,
+        on_drift=tell,
     )
 
 

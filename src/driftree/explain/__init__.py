@@ -33,6 +33,8 @@ from driftree.explain.rules import Rule as Rule
 from driftree.explain.rules import Weight as Weight
 from driftree.explain.sparse import Held as Held
 from driftree.explain.text import export_text as export_text
+from driftree.learn.drifts import Drift as Drift
+from driftree.learn.drifts import InputChange as InputChange
 from driftree.learn.events import Bend as Bend
 from driftree.learn.events import Condition as Condition
 from driftree.learn.events import Curve as Curve

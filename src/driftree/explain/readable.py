@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from driftree.explain import changes, contributions
+from driftree.explain.changes import history_of
 from driftree.explain.counterfactual import Counterfactual, counterfactual, counterfactuals
 from driftree.explain.describe import LeafModel, inside, leaf_models
 from driftree.explain.export import to_dict, to_dot
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from driftree.explain.changes import Diff
     from driftree.explain.explanation import Explanation, Explanations
     from driftree.learn.columns import Batch
+    from driftree.learn.drifts import Drift
     from driftree.learn.history import Structure
     from driftree.learn.tree import Tree
 
@@ -76,6 +78,50 @@ class Readable:
         True
         """
         return changes.why(self, step=step, node=node, row=row)
+
+    @undisturbed
+    def drifts(self, *, since: int = 0) -> list[Drift]:
+        """Return the alarms so far: when the rule behind the rows changed, where, and with what.
+
+        A few rows are kept, and 8,000 rows later the tree is asked what they would cost now. If
+        that is more than what they cost when they came, what it has learnt since is not true of
+        them. So even a drift is noticed that the tree follows so fast that its loss hardly rises.
+        On a stream in which nothing changes there is at most one alarm per million rows, in the
+        mean. It takes less than 1 % of the time of learning.
+
+        Parameters
+        ----------
+        since : int, default=0
+            Only alarms raised after so many rows were learnt.
+
+        Returns
+        -------
+        list of Drift
+            Oldest first, at most 1,000; `str` of each is a sentence.
+
+        See Also
+        --------
+        driftree.explain.loss_rises : When the loss itself rose, and in which branches.
+
+        Notes
+        -----
+        The first drift can be noticed after about 20,000 rows. Rows of sparse features (text) are
+        not watched. Where rows depend on the time of day, that is a drift, too.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelTreeClassifier
+        >>> rng = np.random.default_rng(1)
+        >>> X = rng.uniform(-1, 1, size=(40_000, 2))
+        >>> y = X.sum(axis=1) + rng.normal(scale=0.3, size=40_000) > 0
+        >>> y[30_000:] = X[30_000:, 0] - X[30_000:, 1] > 0  # x1 means the opposite
+        >>> for drift in DynamicModelTreeClassifier().partial_fit(X, y).drifts():
+        ...     print(drift)
+        Row 31,200: drift since about row 30,000, in all rows. On the rows before, the tree would...
+        """
+        tree, _ = inside(self)
+        return [drift for drift in history_of(tree).drifts if drift.n_rows > since]
 
     @undisturbed
     def history(self, *, library: str | None = None) -> Any:

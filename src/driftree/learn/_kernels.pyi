@@ -498,6 +498,31 @@ class _ModelTreeEngine(_TreeEngine):
     @property
     def n_growths(self) -> int:
         """Changes of the schema since the engine was made."""
+    def watch(
+        self,
+        *,
+        keep_one_in: int,
+        check_rows: int,
+        checks_later: int,
+        most_earlier: int,
+        least_excess: float,
+        most_excess: float,
+        most_values: int,
+        level: float,
+    ) -> None:
+        """Keep some rows, and ask later what they would cost now: see `WatchConstants`."""
+    def watched_rows(self) -> tuple[_Doubles, _Doubles, _Doubles, _Doubles]:
+        """Return the rows kept, their targets, what they cost when they came, and when."""
+    def losses(self, X: _Doubles, targets: _Doubles) -> _Doubles:
+        """Return what each row would cost now, in nats."""
+    def restart_watch(self) -> None:
+        """Forget the rows kept, and all checks."""
+    @property
+    def has_alarm(self) -> bool:
+        """Whether the evidence for a drift has reached its level."""
+    @property
+    def watched_since(self) -> int:
+        """Row of the last check that had no evidence for a drift."""
     n_told: int
     """How many of both Python has dealt with, set by it; until then something is due."""
 
@@ -748,6 +773,9 @@ class MeasuredEngine(_ModelTreeEngine):
     @property
     def restless_until(self) -> float:
         """The clock up to which no work is spared."""
+    @property
+    def recent_loss(self) -> float:
+        """Mean loss of the last rows, faded as what is called recent; NaN before the first."""
     @property
     def is_calm(self) -> bool:
         """Whether work is spared: whether there was no alarm for long."""

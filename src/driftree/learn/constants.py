@@ -157,6 +157,34 @@ class PaperConstants:
     """Of a node in the kernels, whose gradients are not yet in the candidates' sums."""
 
 
+@dataclass(frozen=True, slots=True)
+class WatchConstants:
+    """How drifts are noticed, in both settings; `docs/monitor.md` has what it brings."""
+
+    alarms_per_million: float = 1
+    """False alarms per million rows, in the mean, of a stream in which nothing changes."""
+    keep_one_in: int = 16
+    """Of so many rows one is kept, with what it cost when it came;"""
+    check_rows: int = 1000
+    """every so many rows of the stream,"""
+    checks_later: int = 8
+    """those kept so many checks ago are asked what they would cost now,"""
+    most_earlier: int = 100
+    """and the mean excess is compared with the last so many, at most half of all so far."""
+    least_excess: float = 0.02
+    """Nats per row: above it, and above all others, an excess counts for more than its rank."""
+    most_excess: float = 4
+    """Nats that a row may have of it, either way: what one costs whose label got 2 %."""
+    most_values: int = 100_000
+    """Of all rows kept."""
+
+    @property
+    def level(self) -> float:
+        """What the evidence must reach: the checks between two false alarms, in the mean."""
+        return 1e6 / self.alarms_per_million / self.check_rows
+
+
+WATCH = WatchConstants()
 MEASURED = MeasuredConstants()
 # Without bends (max_bends=0) the tree is what it was before there were any, to the bit.
 STRAIGHT = replace(

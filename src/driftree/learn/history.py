@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.learn._kernels import MeasuredEngine, PaperEngine
+    from driftree.learn.drifts import Drift
 
 MAX_EVENTS = 1000
+MAX_DRIFTS = 1000
 MAX_TEXT = 2**23  # bytes of all events in a model file: names may be long
 MAX_ENTRANTS = 3  # candidates of a node in a sample
 MAX_SAMPLES = 256
@@ -262,6 +264,8 @@ class History:
     ----------
     events : deque of Event
         The latest changes, oldest first.
+    drifts : tuple of Drift
+        The latest alarms, oldest first.
     first_step, first_row : int
         The earliest step for which the tree can be rebuilt, and the rows learnt then.
     samples : list of Sample
@@ -274,6 +278,7 @@ class History:
 
     def __init__(self, distance: int) -> None:
         self.events: deque[Event] = deque()
+        self.drifts: tuple[Drift, ...] = ()
         self.first_step = self.first_row = 0
         self.samples: list[Sample] = []
         self.next_row, self._distance = min(LEAST_DISTANCE, distance), distance
@@ -313,7 +318,15 @@ class History:
             for node, seen in sample.nodes.items()
         ]
         first = (self.first_step, self.first_row, self._first)
-        return (list(self.events), *first, self.now, samples, repr(self.marks), self.next_row)
+        return (
+            list(self.events),
+            repr(self.drifts),
+            *first,
+            self.now,
+            samples,
+            repr(self.marks),
+            self.next_row,
+        )
 
     # ------------------------------------------------------------------ changes
     def add(self, event: Event, marks: dict[int, Mark] | None = None) -> None:
@@ -336,6 +349,10 @@ class History:
             first.change(oldest)
             facts |= {"_first": first, "first_step": oldest.step, "first_row": oldest.n_rows}
         self.__dict__ = self.__dict__ | facts | {"_n_text": n_text}
+
+    def add_drift(self, drift: Drift) -> None:
+        """Add an alarm; of too many, the oldest goes."""
+        self.drifts = (*self.drifts, drift)[-MAX_DRIFTS:]
 
     def at(self, step: int) -> Structure:
         """Return the tree after a step: the start of the log, and all changes until then."""
@@ -363,6 +380,8 @@ class History:
         yield ("trees", *map(len, trees), len(self.marks)), (*trees, self.marks)
         for event in self.events:
             yield (type(event), event.step, event.node), event
+        for drift in self.drifts:
+            yield ("drift", drift.n_rows), drift
         for sample in self.samples:
             yield sample.step, sample
 

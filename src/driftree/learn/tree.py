@@ -11,12 +11,14 @@ from __future__ import annotations
 import copy
 import heapq
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from driftree.learn._kernels import MeasuredRowFace
+from driftree.learn.alarms import describe_drift
+from driftree.learn.constants import WATCH
 from driftree.learn.events import (
     Bend,
     Condition,
@@ -131,6 +133,8 @@ class Tree(TreeNodes):
             self._decide_nodes()
         if engine.n_rows >= engine.wake_at:
             self._sample()
+        if engine.has_alarm:
+            self._tell_drift()
         sparse = self.encoder.sparse if hasattr(self, "encoder") else None
         if sparse is not None and sparse.is_due:
             sparse.look(self.encoder.known)
@@ -361,6 +365,9 @@ class Tree(TreeNodes):
     def _keep(self, history: History) -> None:
         self.history = history
         self.engine.wake_at = history.next_row
+        watch = asdict(WATCH) | {"level": WATCH.level}
+        del watch["alarms_per_million"]
+        self.engine.watch(**watch)
 
     @property
     def _sampler(self) -> Sampler:
@@ -372,6 +379,14 @@ class Tree(TreeNodes):
         assert self.history is not None
         self._sampler.take(self.history)
         self.engine.wake_at = self.history.next_row
+
+    def _tell_drift(self) -> None:
+        """Write down an alarm, and begin to watch again."""
+        assert self.history is not None
+        told = self.history.drifts
+        if not told or told[-1].n_rows <= self.engine.watched_since:  # not when it was interrupted
+            self.history.add_drift(describe_drift(self, WATCH))
+        self.engine.restart_watch()
 
     def _condition_of(self, candidate: Candidate) -> Condition:
         return self.words(

@@ -191,6 +191,18 @@ def events(
     return AsciiResponse({"events": [tell_event(event) for event in found[:limit]]})
 
 
+@router.get("/drifts", response_model=responses.Drifts, responses=_problems(422))
+def drifts(
+    request: Request,
+    after_row: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """List the drifts noticed after a row, oldest first: since when, which branch, which inputs."""
+    with _writer(request).still() as model:
+        found = responses.drifts_of(model, after_row)
+    return AsciiResponse({"drifts": [drift.to_dict() for drift in found[:limit]]})
+
+
 @router.get("/model", response_model=responses.Summary, responses=_problems())
 def summary(request: Request) -> Response:
     """Summarise the model: class, parameters, features, size."""
@@ -228,7 +240,7 @@ async def metrics(request: Request) -> Response:
     return Response(text, media_type=CONTENT_TYPE, headers=SAFE)
 
 
-def _figures(writer: Writer) -> dict[str, float]:
+def _figures(writer: Writer) -> dict[str, float | dict[str, float]]:
     with writer.still() as model:
         return {
             "driftree_rows_learnt_total": writer.rows_learnt,
@@ -241,6 +253,7 @@ def _figures(writer: Writer) -> dict[str, float]:
             "driftree_journal_bytes": 0 if writer.journal is None else writer.journal.size,
             "driftree_rows_unsaved": writer.rows_unsaved,
             "driftree_learning": int(writer.journal is not None and writer.failure is None),
+            **responses.watch_figures(model),
         }
 
 

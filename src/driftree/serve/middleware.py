@@ -13,12 +13,13 @@ import re
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from driftree.serve.requests import Refusal, busy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -197,6 +198,11 @@ GAUGES = {
     "driftree_rows_seen": ("gauge", "Rows that the model has learnt."),
     "driftree_batches": ("gauge", "Batches that the model has learnt."),
     "driftree_nodes": ("gauge", "Nodes of the tree."),
+    "driftree_changes_total": ("counter", "Changes of the tree since the start."),
+    "driftree_drifts_total": ("counter", "Drifts that the model has noticed."),
+    "driftree_last_drift_row": ("gauge", "Rows learnt at the last drift; 0: there was none."),
+    "driftree_recent_loss": ("gauge", "Mean loss of the last rows, predicted before learnt; nats."),
+    "driftree_label_share": ("gauge", "Share of each label among the last rows."),
     "driftree_memory_bytes": ("gauge", "Bytes that the tree's arrays hold."),
     "driftree_journal_bytes": ("gauge", "Size of the journal."),
     "driftree_rows_unsaved": ("gauge", "Rows that are only in the journal."),
@@ -234,7 +240,7 @@ class Metrics:
         self._buckets[route][bisect_left(BOUNDS, seconds)] += 1
         self._seconds[route] += seconds
 
-    def to_text(self, gauges: Mapping[str, float]) -> str:
+    def to_text(self, gauges: Mapping[str, float | Mapping[str, float]]) -> str:
         """Return all metrics, with the given figures of the writer and the model."""
         return "\n".join([*self._tell_requests(), *self._tell_seconds(), *_tell(gauges), ""])
 
@@ -258,9 +264,18 @@ class Metrics:
             yield f'{name}_count{{route="{route}"}} {total}'
 
 
-def _tell(gauges: Mapping[str, float]) -> Iterator[str]:
+def _tell(gauges: Mapping[str, float | Mapping[str, float]]) -> Iterator[str]:
     for name, value in gauges.items():
         kind, words = GAUGES[name]
         yield f"# HELP {name} {words}"
         yield f"# TYPE {name} {kind}"
-        yield f"{name} {value}"
+        if isinstance(value, Mapping):
+            yield from (f'{name}{{label="{_escape(key)}"}} {one}' for key, one in value.items())
+        else:
+            yield f"{name} {value}"
+
+
+def _escape(text: str) -> str:
+    """Return a text as the value of a Prometheus label."""
+    plain = text.encode("utf-8", "backslashreplace").decode()  # lone surrogates
+    return plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

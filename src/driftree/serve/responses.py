@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from driftree.explain.export import finite
 from driftree.explain.forest import ForestExplanation
+from driftree.explain.listening import can_tell
 from driftree.explain.text import export_text
 from driftree.forests import DynamicModelForest
 from driftree.serve.requests import Cell, Label, Refusal, to_columns
@@ -19,6 +20,7 @@ from driftree.serve.writer import feature_names, labels_of, predicts_numbers
 
 if TYPE_CHECKING:
     from driftree.explain.explanation import Explanation
+    from driftree.learn import drifts
     from driftree.serve.writer import Writer
 
 NOTHING_LEARNT = "nothing has been learnt yet: POST rows and labels to /learn first"
@@ -124,6 +126,36 @@ class Events(BaseModel):
     """Changes, oldest first."""
 
     events: list[Event]
+
+
+class InputChange(BaseModel):
+    """An input whose values were others after a drift: "values" (medians), "missing" or "level"."""
+
+    feature: str
+    kind: str
+    before: float
+    after: float
+    level: Label | None
+
+
+class Drift(BaseModel):
+    """An alarm: the rule behind the rows has changed; `why` says it in words."""
+
+    n_rows: int
+    since: int
+    excess: float | None
+    loss_before: float | None
+    loss_since: float | None
+    path: list[str]
+    share: float
+    inputs: list[InputChange]
+    why: str
+
+
+class Drifts(BaseModel):
+    """Alarms, oldest first."""
+
+    drifts: list[Drift]
 
 
 class Summary(BaseModel):
@@ -251,6 +283,33 @@ def check_readable(model: Any) -> None:
         raise Refusal(409, f"a {type(model).__name__} cannot explain itself")
     if model._tree is None:
         raise Refusal(409, NO_NUMBERS_LEARNT if predicts_numbers(model) else NOTHING_LEARNT)
+
+
+def drifts_of(model: Any, after_row: int = 0) -> list[drifts.Drift]:
+    """Return the alarms after a row; none of a model that keeps no history."""
+    if not can_tell(model) or model._tree is None:
+        return []
+    found: list[drifts.Drift] = model.drifts(since=after_row)
+    return found
+
+
+def watch_figures(model: Any) -> dict[str, float | dict[str, float]]:
+    """Return what is to be watched of a model, for Prometheus; it must not learn meanwhile."""
+    found = drifts_of(model)
+    engine: Any = None if model._tree is None else model._tree.engine
+    figures: dict[str, float | dict[str, float]] = {
+        "driftree_changes_total": getattr(engine, "n_changes", 0),
+        "driftree_drifts_total": len(found),
+        "driftree_last_drift_row": found[-1].n_rows if found else 0,
+    }
+    if hasattr(engine, "recent_loss"):
+        figures["driftree_recent_loss"] = engine.recent_loss
+    if hasattr(engine, "class_rows") and not predicts_numbers(model):
+        rows = engine.class_rows(0)
+        shares = (rows / max(float(rows.sum()), 1e-300)).tolist()
+        names = map(str, labels_of(model))
+        figures["driftree_label_share"] = dict(zip(names, shares, strict=True))
+    return figures
 
 
 def summarise(writer: Writer) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from driftree.explain.listening import Listener, can_tell
 from driftree.serve.app import make_app
 from driftree.serve.middleware import VARIABLE, is_loopback, read_token
 from driftree.serve.recovery import open_model
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from driftree.explain.listening import OnChange, OnDrift
     from driftree.serve.recovery import Recovered
     from driftree.serve.requests import Limits
 
@@ -52,6 +54,8 @@ def serve(
     without_journal: bool,
     task: str | None = None,
     tell: Callable[[Recovered, str, int], None],
+    on_change: OnChange | None = None,
+    on_drift: OnDrift | None = None,
 ) -> None:
     """Serve a model until SIGTERM or SIGINT, then save it.
 
@@ -65,6 +69,9 @@ def serve(
         File with the token; None: DRIFTREE_TOKEN, if that is set.
     tell : callable
         Called with what was recovered, host and port, just before requests are accepted.
+    on_change, on_drift : callable, optional
+        Called with each change and each drift of the model, by the thread that learns, after the
+        batch was acknowledged. What they raise is logged.
     """
     token = read_token(token_file)
     only_loopback = is_loopback(host)
@@ -88,6 +95,9 @@ def serve(
             task=task,
         )
         writer = recovered.writer
+        if can_tell(writer.model):
+            writer.listener = Listener(on_change, on_drift)
+            writer.listener.skip(writer.model)
         writer.start()
         try:
             app = make_app(writer, token=token, only_loopback=only_loopback)

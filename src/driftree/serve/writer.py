@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from driftree.explain.listening import Listener
     from driftree.serve.journal import Journal
     from driftree.serve.requests import LearnBatch
 
@@ -138,6 +139,7 @@ class Writer:
         snapshot_every: int = 10_000,
     ) -> None:
         self.model = model
+        self.listener: Listener | None = None  # told of changes and drifts, if it is set
         self.path = path
         self.journal = journal
         self.sequence = sequence
@@ -239,6 +241,16 @@ class Writer:
             self.rows_learnt += n_rows
             self.rows_unsaved += n_rows
             task.answer.set_result((learnt, is_new))
+        if texts and self.listener is not None:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell what happened; whoever fails to hear it does not stop learning."""
+        assert self.listener is not None
+        try:
+            self.listener.look(self.model)
+        except Exception:
+            logger.exception("on_change or on_drift failed; learning continues")
 
     def learn(self, batch: LearnBatch, text: bytes) -> tuple[Learnt, bool]:
         """Learn a batch, unless it was learnt before; raise `Refusal` if anything is wrong with it.

@@ -111,6 +111,7 @@ def gather(
         "shares": present_shares(model),
         **lives,
         "drifts": drift_spans(drifts, n_rows),
+        "alarms": [] if history is None else [[one.n_rows, str(one)] for one in history.drifts],
         "metric": metrics[0].title,
         "metrics": [metric._asdict() for metric in metrics],
         "curves": _curves(measured, metrics[0]),

@@ -62,6 +62,7 @@ KINDS = {
     "memory": ("memory", "P", "#56B4E9"),
     "link": ("restart", "s", "#CC79A7"),
 }
+ALARM = "#D55E00"
 RARE = ("bend", "unbend", "memory")  # have lanes only where there are any
 HEADING = 6.2  # inches for the legend
 LARGEST, SMALLEST = 9.0, 4.0  # marks at the root and from the fifth level on, in points
@@ -77,7 +78,8 @@ def plot_timeline(
 ) -> NDArray[np.object_]:
     """Draw how well a run went, and below it when the tree changed, by the kind of change.
 
-    The larger a mark, the nearer to the root is the node that changed.
+    The larger a mark, the nearer to the root is the node that changed. Triangles on top are the
+    drifts that the model has noticed (`model.drifts()`).
 
     Parameters
     ----------
@@ -126,7 +128,7 @@ def plot_timeline(
     else:
         handles = _draw_scores(above, courses, window, metrics_of(model)[0])
     _draw_events(below, model)
-    handles += drift_handles(drifts)
+    handles += [*drift_handles(drifts), *_mark_alarms(above, model)]
     legend_above(above, handles, width=HEADING)
     for panel in (above, below):
         panel.set_xlim(0, model.n_rows_seen_)
@@ -135,6 +137,23 @@ def plot_timeline(
     last = int(losses.n_rows[-1]) if losses is not None else model.n_rows_seen_
     below.set_xlabel(say_rows(model, last), fontsize=FONT_SIZE)
     return np.array([above, below], dtype=object)
+
+
+def _mark_alarms(above: Axes, model: AnyTree) -> list[Artist]:
+    """Mark the drifts that the model has noticed on top; return what the legend shows of them."""
+    history = inside(model)[0].history
+    rows = [] if history is None else [drift.n_rows for drift in history.drifts]
+    look: dict[str, Any] = {"marker": "v", "linestyle": "none", "color": ALARM, "markersize": 7}
+    marks = above.plot(
+        rows,
+        [1.0] * len(rows),
+        transform=above.get_xaxis_transform(),
+        clip_on=False,
+        label="drift noticed by the model",
+        zorder=4,
+        **look,
+    )
+    return list(marks) if rows else []
 
 
 def _two_panels(ax: Sequence[Axes] | NDArray[np.object_] | None) -> tuple[Axes, Axes]:

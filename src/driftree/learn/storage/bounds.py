@@ -42,6 +42,7 @@ LENGTHS = ".lengths"  # at the end of the name of a packed list's lengths
 SPARSE_NAMES = "names.sparse"
 MOST_LEVELS = 100  # of intervals or quantiles of a number
 MOST_NAME_BYTES = 1024  # of a sparse feature in the mean, as JSON
+MOST_WATCHED = 2**16  # rows that are kept, and checks
 
 
 class _Size(NamedTuple):
@@ -172,6 +173,8 @@ LONGEST: dict[str, Callable[[_Size], int]] = {
     "target_": lambda size: MOST_LEVELS,
     SPARSE_NAMES: lambda size: MOST_NAME_BYTES * size.max_features,
     "sparse_": lambda size: size.n_sparse,
+    "watch_rows": lambda size: MOST_WATCHED * max(1, size.n_features),
+    "watch_": lambda size: MOST_WATCHED,
     "model.": lambda size: 2 * size.n_nodes + 2 * size.n_trials + 1,  # a node's may be on trial
     "": lambda size: max(1, size.n_nodes),  # of a node, or a single number
 }

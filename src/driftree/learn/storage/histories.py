@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from driftree.learn.drifts import Drift, InputChange
 from driftree.learn.events import (
     ALL_DIGITS,
     Bend,
@@ -32,6 +33,7 @@ from driftree.learn.events import (
     Unbend,
 )
 from driftree.learn.history import (
+    MAX_DRIFTS,
     MAX_EVENTS,
     MAX_SAMPLES,
     Entrant,
@@ -268,6 +270,59 @@ def _decode_event(item: Any, what: str, before: Structure, limits: Limits) -> Ev
     return event
 
 
+# ---------------------------------------------------------------------- drifts
+INPUT_KINDS = ("values", "missing", "level")
+
+
+def _encode_drift(drift: Drift) -> dict[str, Any]:
+    path, inputs = ENCODERS["path"](drift.path), [_encode_input(one) for one in drift.inputs]
+    names = {field.name for field in fields(Drift)} - {"path", "inputs"}
+    numbers = {name: json_values.encode(getattr(drift, name)) for name in sorted(names)}
+    return {**numbers, "path": path, "inputs": inputs}
+
+
+def _encode_input(change: InputChange) -> dict[str, Any]:
+    return {field.name: json_values.encode(getattr(change, field.name)) for field in fields(change)}
+
+
+def _decode_drifts(items: Any, limits: Limits) -> tuple[Drift, ...]:
+    decoded = []
+    for i, item in enumerate(json_values.items(items, "the drifts")):
+        what = f"drift {i}"
+        json_values.members(item, (field.name for field in fields(Drift)), what)
+        n_rows = json_values.whole(item["n_rows"], what, 0, limits.n_rows)
+        numbers = ("excess", "loss_before", "loss_since", "share")
+        decoded.append(
+            Drift(
+                n_rows=n_rows,
+                since=json_values.whole(item["since"], what, 0, n_rows),
+                path=_decode_conditions(item["path"], what),
+                inputs=tuple(
+                    _decode_input(one, what) for one in json_values.items(item["inputs"], what)
+                ),
+                **{name: json_values.number(item[name], what) for name in numbers},
+            )
+        )
+    if len(decoded) > MAX_DRIFTS:
+        raise ModelFileError(f"there are {len(decoded):,} drifts, at most {MAX_DRIFTS:,} are kept")
+    if any(one.n_rows > other.n_rows for one, other in pairwise(decoded)):
+        raise ModelFileError("the drifts are out of order")
+    return tuple(decoded)
+
+
+def _decode_input(item: Any, what: str) -> InputChange:
+    json_values.members(item, (field.name for field in fields(InputChange)), what)
+    if item["kind"] not in INPUT_KINDS:
+        raise ModelFileError(f"{what} must have inputs of the kinds {', '.join(INPUT_KINDS)}")
+    return InputChange(
+        json_values.text(item["feature"], what),
+        item["kind"],
+        json_values.number(item["before"], what),
+        json_values.number(item["after"], what),
+        json_values.decode(item["level"]),
+    )
+
+
 # ---------------------------------------------------------------------- samples
 SAMPLE = {"step": "<i8", "n_rows": "<i8", "n_nodes": "<i8"}
 NODE = {
@@ -423,6 +478,7 @@ def _unpack_samples(arrays: Arrays, limits: Limits) -> tuple[list[Sample], dict[
 
 # ---------------------------------------------------------------------- the whole history
 KEYS = ("distance", "next_row", "first_step", "first_row", "first", "events")
+DRIFTS = "drifts"  # another key, if there are any
 
 
 ARRAY_NAMES = frozenset(stored_name for row in COLUMNS.values() for _, stored_name, _ in row)
@@ -443,12 +499,15 @@ def pack(history: History) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "first": None if history._first == Structure() else _encode_structure(history._first),
         "events": [_encode_event(event) for event in history.events],
     }
+    if history.drifts:
+        contents[DRIFTS] = [_encode_drift(drift) for drift in history.drifts]
     return contents, _pack_samples(history) if history.samples or history.marks else {}
 
 
 def unpack(contents: Any, arrays: Arrays, limits: Limits) -> History:
     """Return the history that was packed."""
-    contents = json_values.members(contents, KEYS, "the history")
+    keys = [*KEYS, DRIFTS] if type(contents) is dict and DRIFTS in contents else KEYS
+    contents = json_values.members(contents, keys, "the history")
     distance = json_values.whole(contents["distance"], "the distance of samples", 1)
     history = History(min(distance, MAX_DISTANCE))
     history.next_row = json_values.whole(contents["next_row"], "the row of the next sample")
@@ -456,6 +515,7 @@ def unpack(contents: Any, arrays: Arrays, limits: Limits) -> History:
         contents["first_step"], "the first step", 0, limits.n_steps
     )
     history.first_row = json_values.whole(contents["first_row"], "the first row", 0, limits.n_rows)
+    history.drifts = _decode_drifts(contents.get(DRIFTS, []), limits)
     items = json_values.items(contents["events"], "the events")
     if not items and contents["first"] is None and not has_samples(arrays):
         return history  # of a young tree: all else is as in a new one

@@ -49,6 +49,7 @@ function drawTimeline(room = $("timeline").clientWidth) {
   });
   picture.append(drawDrifts());
   if (hasCurves) picture.append(drawCurves(height));
+  if (DATA.alarms.length) picture.append(drawAlarms());
   picture.append(drawAxis(below, total));
   timeline.cursor = svg("g", { class: "cursor" });
   picture.append(timeline.cursor, drawMarks(below));
@@ -137,6 +138,24 @@ function drawDrifts() {
   }
   return group;
 }
+
+// Where the model noticed a drift: a mark on top, which says what is known of it.
+function drawAlarms() {
+  const group = svg("g", { class: "alarms" });
+  for (const [row, sentence] of DATA.alarms) {
+    const x = timeline.x(Math.min(row, lastRow()));
+    group.append(
+      svg(
+        "path",
+        { class: "alarm", d: alarmShape(x, CHART.top), role: "img", "aria-label": sentence },
+        svg("title", {}, sentence),
+      ),
+    );
+  }
+  return group;
+}
+
+const alarmShape = (x, y) => `M${x - 6} ${y - 10}h12l-6 10z`;
 
 function drawCurves(height) {
   const group = svg("g", { class: "curves" });
@@ -249,6 +268,9 @@ function moveCursor(row, chosen) {
 function drawLegend() {
   const named = DATA.curves.length > 1 ? DATA.curves : [];
   const drifts = DATA.drifts.length ? [el("span", { class: "drift" }, driftSample, "known drift")] : [];
+  const alarms = DATA.alarms.length
+    ? [el("span", { class: "drift" }, alarmSample, "drift noticed by the model")]
+    : [];
   $("legend").replaceChildren(
     ...named.map((curve, number) =>
       el(
@@ -259,6 +281,7 @@ function drawLegend() {
       ),
     ),
     ...drifts,
+    ...alarms,
   );
 }
 
@@ -266,6 +289,12 @@ const driftSample = svg(
   "svg",
   { class: "sample", width: 28, height: 12, viewBox: "0 0 28 12", "aria-hidden": "true" },
   svg("line", { class: "drift", x1: 14, x2: 14, y1: 0, y2: 12 }),
+);
+
+const alarmSample = svg(
+  "svg",
+  { class: "sample", width: 28, height: 12, viewBox: "0 0 28 12", "aria-hidden": "true" },
+  svg("path", { class: "alarm", d: alarmShape(14, 11) }),
 );
 
 const lineSample = (number, isOwn = false) =>

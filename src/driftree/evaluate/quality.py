@@ -1,0 +1,287 @@
+"""Quality: what one score hides: which labels came, which were found, how well rows were ranked."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+MOST_BLOCKS = 200  # of the label mix over time
+LEVEL = 0.05  # below it, a difference is not called chance
+SCORE_BINS = 1000  # of the probability of the second of two labels, for the AUC
+
+
+class LabelQuality(NamedTuple):
+    """How well one label was found.
+
+    Attributes
+    ----------
+    label : object
+        The label.
+    share : float
+        Of the rows.
+    recall : float
+        Share of its rows that were predicted to be of it; NaN if none came.
+    precision : float
+        Share of the rows predicted to be of it that were; NaN if none was predicted.
+    f1 : float
+        Harmonic mean of both; 0 where a label came and was never predicted.
+    """
+
+    label: Hashable
+    share: float
+    recall: float
+    precision: float
+    f1: float
+
+
+class Quality:
+    """What is known of the predictions of one learner over all rows that were tested.
+
+    Attributes
+    ----------
+    confusion : ndarray of int
+        Rows by true label and predicted label, in the order of `labels`; the last column is of rows
+        without a prediction.
+    mix : list of (int, ndarray)
+        How many rows of each label came until a row of the stream, since the entry before.
+
+    Examples
+    --------
+    >>> quality = Quality()
+    >>> quality.add(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1]), np.array([0.9, 0.8, 0.4, 0.7]))
+    >>> round(quality.majority, 2), round(quality.macro_f1, 2), quality.auc
+    (0.75, 0.73, 1.0)
+    """
+
+    def __init__(self) -> None:
+        self.n_rows = 0
+        self.confusion = np.zeros((0, 1), dtype=np.int64)
+        self.mix: list[tuple[int, NDArray[np.int64]]] = []
+        self._block_rows = 1
+        self._scores = np.zeros((2, SCORE_BINS), dtype=np.int64)
+        self._has_scores = True
+
+    # ------------------------------------------------------------------ rows
+    def add(
+        self,
+        truth: NDArray[np.intp],
+        predicted: NDArray[np.intp],
+        probability: NDArray[np.float64] | None = None,
+    ) -> None:
+        """Take in the rows of a batch, as `score` does."""
+        n_labels = max(int(max(truth.max(), predicted.max())) + 1, len(self.confusion))
+        self._widen(n_labels)
+        codes = truth * (n_labels + 1) + np.where(predicted < 0, n_labels, predicted)
+        counts = np.bincount(codes, minlength=n_labels * (n_labels + 1))
+        self.confusion += counts.reshape(n_labels, n_labels + 1)
+        self.n_rows += len(truth)
+        self._add_mix(np.bincount(truth, minlength=n_labels))
+        self._has_scores = self._has_scores and probability is not None and n_labels <= 2
+        if self._has_scores and probability is not None:
+            of_second = np.where(truth == 1, probability, 1 - probability)
+            places = np.clip((of_second * SCORE_BINS).astype(np.intp), 0, SCORE_BINS - 1)
+            for label in (0, 1):
+                self._scores[label] += np.bincount(places[truth == label], minlength=SCORE_BINS)
+
+    def _widen(self, n_labels: int) -> None:
+        known = len(self.confusion)
+        if n_labels > known:
+            wide = np.zeros((n_labels, n_labels + 1), dtype=np.int64)
+            wide[:known, :known] = self.confusion[:, :known]
+            wide[:known, n_labels] = self.confusion[:, known]
+            self.confusion = wide
+
+    def _add_mix(self, counts: NDArray[np.int64]) -> None:
+        if self.mix and self.n_rows - self._end_before() <= self._block_rows:
+            self.mix[-1] = (self.n_rows, _sum(self.mix[-1][1], counts))
+        else:
+            self.mix.append((self.n_rows, counts))
+        if len(self.mix) > MOST_BLOCKS:
+            pairs = zip(self.mix[::2], self.mix[1::2], strict=False)
+            merged = [(last[0], _sum(first[1], last[1])) for first, last in pairs]
+            self.mix = merged + self.mix[2 * len(merged) :]
+            self._block_rows = 2 * max(self._block_rows, self.n_rows // MOST_BLOCKS)
+
+    def _end_before(self) -> int:
+        return self.mix[-2][0] if len(self.mix) > 1 else 0
+
+    # ------------------------------------------------------------------ figures
+    @property
+    def majority(self) -> float:
+        """Accuracy of whoever always says the most frequent label."""
+        return float(self.confusion.sum(axis=1).max()) / self.n_rows if self.n_rows else math.nan
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right predictions."""
+        return float(np.trace(self.confusion)) / self.n_rows if self.n_rows else math.nan
+
+    def labels(self, names: Sequence[Hashable] | None = None) -> list[LabelQuality]:
+        """Return how well each label was found."""
+        found = []
+        for code in range(len(self.confusion)):
+            hits = float(self.confusion[code, code])
+            came = float(self.confusion[code].sum())
+            said = float(self.confusion[:, code].sum())
+            found.append(
+                LabelQuality(
+                    code if names is None else names[code],
+                    came / self.n_rows,
+                    hits / came if came else math.nan,
+                    hits / said if said else math.nan,
+                    2 * hits / (came + said) if came + said else math.nan,
+                )
+            )
+        return found
+
+    @property
+    def macro_f1(self) -> float:
+        """Mean of the labels' F1, each counted once however rare it is; of labels that came."""
+        known = [one.f1 for one in self.labels() if one.share > 0]
+        return sum(known) / len(known) if known else math.nan
+
+    @property
+    def auc(self) -> float:
+        """Area under the ROC curve of two labels, to a thousandth of probability; else NaN."""
+        zeros, ones = self._scores
+        if not self._has_scores or not zeros.sum() or not ones.sum():
+            return math.nan
+        below = np.cumsum(zeros) - zeros
+        pairs = float((ones * (below + 0.5 * zeros)).sum())
+        return pairs / (float(zeros.sum()) * float(ones.sum()))
+
+    def to_dict(self, names: Sequence[Hashable] | None = None) -> dict[str, Any]:
+        """Return the figures for JSON; what is not known is None."""
+        labels = self.labels(names)
+        return {
+            "accuracy_of_majority": _known(self.majority),
+            "macro_f1": _known(self.macro_f1),
+            "auc": _known(self.auc),
+            "labels": [
+                {name: _known(value) for name, value in one._asdict().items()} for one in labels
+            ],
+            "confusion": self.confusion.tolist(),
+            "label_mix": [
+                {"n_rows": n_rows, "counts": counts.tolist()} for n_rows, counts in self.mix
+            ],
+        }
+
+    # ------------------------------------------------------------------ checkpoints
+    def knowledge(self) -> dict[str, Any]:
+        """Return what to keep in a checkpoint."""
+        return {
+            "confusion": self.confusion.tolist(),
+            "mix": [[n_rows, counts.tolist()] for n_rows, counts in self.mix],
+            "block_rows": self._block_rows,
+            "scores": self._scores.tolist() if self._has_scores else None,
+        }
+
+    @classmethod
+    def restored(cls, knowledge: Mapping[str, Any]) -> Quality:
+        """Return one that knows what another one knew."""
+        own = cls()
+        rows = knowledge["confusion"]
+        own.confusion = np.array(rows, dtype=np.int64).reshape(len(rows), len(rows) + 1)
+        own.n_rows = int(own.confusion.sum())
+        own.mix = [(n_rows, np.array(counts, np.int64)) for n_rows, counts in knowledge["mix"]]
+        own._block_rows = knowledge["block_rows"]
+        own._has_scores = knowledge["scores"] is not None
+        if own._has_scores:
+            own._scores = np.array(knowledge["scores"], dtype=np.int64)
+        return own
+
+
+def _sum(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Add counts of labels, of which the second may have more."""
+    total = second.copy()
+    total[: len(first)] += first
+    return total
+
+
+def _known(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# ---------------------------------------------------------------------- two learners
+class Paired(NamedTuple):
+    """Two learners on the same batches: which one was better, and whether that may be chance.
+
+    Attributes
+    ----------
+    first, second : str
+        Their names.
+    n_better, n_worse : int
+        Batches in which the first was better, and worse; ties count for neither.
+    p_value : float
+        Of the two-sided sign test: how probable so uneven a split is of learners that are as good.
+        Batches count as independent of each other.
+    """
+
+    first: str
+    second: str
+    n_better: int
+    n_worse: int
+    p_value: float
+
+    def __str__(self) -> str:
+        n = self.n_better + self.n_worse
+        chance = "p < 0.0001" if self.p_value < 1e-4 else f"p = {self.p_value:.2g}"
+        if self.p_value >= LEVEL:
+            return (
+                f"{self.first} and {self.second} cannot be told apart: better in {self.n_better} "
+                f"and worse in {self.n_worse} of {n} batches (sign test, {chance})"
+            )
+        is_first = self.n_better > self.n_worse
+        best, other = (self.first, self.second) if is_first else (self.second, self.first)
+        most = max(self.n_better, self.n_worse)
+        return f"{best} is better than {other}, in {most} of {n} batches (sign test, {chance})"
+
+
+def compare_paired(
+    first: tuple[str, Sequence[float]],
+    second: tuple[str, Sequence[float]],
+    *,
+    higher_is_better: bool = True,
+) -> Paired:
+    """Compare two learners by a sign test over batches.
+
+    Parameters
+    ----------
+    first, second : (str, sequence of float)
+        Names, and the scores of the same batches.
+    higher_is_better : bool, default=True
+        As of accuracy; not as of an error.
+
+    Examples
+    --------
+    >>> print(compare_paired(("dmt", [0.9] * 12), ("efdt", [0.8] * 11 + [0.95])))
+    dmt is better than efdt, in 11 of 12 batches (sign test, p = 0.0063)
+    """
+    (one, scores), (other, others) = first, second
+    sign = 1 if higher_is_better else -1
+    gaps = [sign * (a - b) for a, b in zip(scores, others, strict=True)]
+    n_better, n_worse = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
+    return Paired(one, other, n_better, n_worse, sign_test(n_better, n_worse))
+
+
+def sign_test(n_better: int, n_worse: int) -> float:
+    """Return the two-sided p-value of a sign test.
+
+    Examples
+    --------
+    >>> sign_test(9, 1), sign_test(5, 5)
+    (0.021484375, 1.0)
+    """
+    n, least = n_better + n_worse, min(n_better, n_worse)
+    if n > 1000:  # where the normal distribution is as good
+        distance = max(abs(n_better - n_worse) - 1, 0) / math.sqrt(n)
+        return math.erfc(distance / math.sqrt(2))
+    tail = float(sum(math.comb(n, k) for k in range(least + 1)) / 2**n)
+    return min(1.0, 2 * tail)
