@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -275,7 +275,7 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
     is_complete = True
     with warnings.catch_warnings(), ExitStack() as stack:
         _keep_for_result()
-        batches = stream.batches()
+        batches = stack.enter_context(closing(stream.batches()))
         first = list(islice(batches, 1))
         if task.tell is not None and stream.findings is not None and not is_told:
             task.tell(stream.findings)  # which may refuse them, and then nothing is written

@@ -117,7 +117,7 @@ class Stream:
     def __iter__(self) -> Blocks:
         return self.batches()
 
-    def batches(self, skip_rows: int = 0) -> Blocks:
+    def batches(self, skip_rows: int = 0) -> Generator[tuple[Any, Any], None, None]:
         """Yield the batches after the first rows.
 
         Parameters
@@ -151,7 +151,7 @@ class Stream:
                 "something else that can be read again"
             )
 
-    def _report(self, skip_rows: int) -> Blocks:
+    def _report(self, skip_rows: int) -> Generator[tuple[Any, Any], None, None]:
         """Read, and at the end, be it an error, report the rows that were skipped."""
         if self._limit is not None and skip_rows >= self._limit:
             return
