@@ -113,8 +113,9 @@ sanitize: .venv-sanitize/.stamp ## the tests of learn under AddressSanitizer and
 	    .venv-sanitize/bin/python -m pytest -q -p no:xdist --capture=sys -m slow tests/learn/test_file_fuzz.py tests/learn/test_soundness.py
 
 # Threads know of each other through Python's own locks, which the run-time library sees.
+# A forked process makes threads of its own, which that library allows only when it is told so.
 races: .venv-races/.stamp ## the tests of threads under ThreadSanitizer
-	@LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" TSAN_OPTIONS=halt_on_error=1 \
+	@LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 \
 	    .venv-races/bin/python -m pytest -q -p no:xdist --capture=sys tests/learn/test_threads.py tests/learn/test_jobs.py
 
 # Old versions may warn that they are old; the build takes the oldest tools that it allows, too.

@@ -131,7 +131,9 @@ private:
         pthread_sigmask(SIG_BLOCK, &all_signals, &before);  // which are for Python's threads
         try {
             for (; n_helpers_ < n; n_helpers_++) std::thread([this] { help(); }).detach();
-        } catch (const std::exception&) {}
+        } catch (const std::exception&) {
+            n = n_helpers_;  // and no more
+        }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
     // How many of those who sleep are to be told, for n to be awake.
