@@ -181,10 +181,11 @@ def compare(
     models: Annotated[
         str | None,
         typer.Option(
-            help="Learners, separated by commas: dmt, dmt-paper, fimtdd, vfdt-mc, vfdt-nba, "
-            "ht-ada, efdt, arf3, levbag3, logistic, majority, no-change; of numbers: dmt, "
-            "dmt-paper, fimtdd, linear, pa, ewa, htr, hatr, sgt, amrules, mean, no-change. The "
-            "default is all but arf3, levbag3, logistic and no-change of labels, and, with text, "
+            help="Learners, separated by commas: dmt, forest, dmt-paper, fimtdd, vfdt-mc, "
+            "vfdt-nba, ht-ada, efdt, arf3, levbag3, logistic, majority, no-change; of numbers: "
+            "dmt, forest, dmt-paper, fimtdd, linear, pa, ewa, htr, hatr, sgt, amrules, mean, "
+            "no-change. The default is all but forest, arf3, levbag3, logistic and no-change of "
+            "labels, and, with text, "
             "without those that cannot take it."
         ),
     ] = None,

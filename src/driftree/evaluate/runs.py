@@ -414,7 +414,7 @@ def check_resumable(settings: RunSettings) -> None:
     >>> check_resumable(RunSettings(source="loans.csv", learners=("efdt",)))
     Traceback (most recent call last):
     ValueError: efdt cannot have checkpoints, which hold no code: only driftree's own learners can
-    (dmt, dmt-paper, fimtdd, logistic); a run of others cannot be resumed
+    (dmt, forest, dmt-paper, fimtdd, logistic); a run of others cannot be resumed
     """
     if len(settings.learners) != 1:
         names = ", ".join(settings.learners)
