@@ -466,27 +466,28 @@ void bind_measured(nb::module_& m) {
                bool mean_curvature, double floor_first, double floor_first_rows, double floor_rows, double floor_least,
                double floor_most, const std::string& loss, double step, double alarm_nats, double spread_rows,
                double spread_first_rows, double spread_least, double input_limit, nb::object quantiles,
-               double trial_rest_rows, double grid_rest_rows) {
+               double trial_rest_rows, double model_rest_rows, double grid_rest_rows) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 const SpreadRates spread = {spread_rows, spread_first_rows, spread_least};
-                new (self) Engine({{model_window,
-                                    rows_per_input,
-                                    passes,
-                                    clear_lead,
-                                    most_sure,
-                                    variance,
-                                    sureness_window,
-                                    step,
-                                    sparse_step,
-                                    mean_curvature,
-                                    {floor, spread}},
-                                   {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor,
-                                    restless_rows, split_price, alarm_nats, trial_rest_rows, grid_rest_rows},
-                                   seed,
-                                   max_nodes,
-                                   loss_named(loss),
-                                   items_of<double>(nb::list(quantiles))},
-                                  n_classes);
+                new (self)
+                    Engine({{model_window,
+                             rows_per_input,
+                             passes,
+                             clear_lead,
+                             most_sure,
+                             variance,
+                             sureness_window,
+                             step,
+                             sparse_step,
+                             mean_curvature,
+                             {floor, spread}},
+                            {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor,
+                             restless_rows, split_price, alarm_nats, trial_rest_rows, model_rest_rows, grid_rest_rows},
+                            seed,
+                            max_nodes,
+                            loss_named(loss),
+                            items_of<double>(nb::list(quantiles))},
+                           n_classes);
                 self->table->scaler.most = input_limit;
             },
             "n_classes"_a, nb::kw_only(), "max_nodes"_a, "seed"_a, "evidence_window"_a, "trials"_a, "first_rows"_a,
@@ -496,6 +497,7 @@ void bind_measured(nb::module_& m) {
             "floor_least"_a, "floor_most"_a, "loss"_a = "labels", "step"_a = 1.0, "alarm_nats"_a = 0.0,
             "spread_rows"_a = 500.0, "spread_first_rows"_a = 5.0, "spread_least"_a = 1e-8, "input_limit"_a = 1.5,
             "quantiles"_a = nb::make_tuple(), "trial_rest_rows"_a = std::numeric_limits<double>::infinity(),
+            "model_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "grid_rest_rows"_a = std::numeric_limits<double>::infinity())
         .def("trials", &trials, "node"_a)
         .def(

@@ -584,6 +584,7 @@ class MeasuredEngine(_ModelTreeEngine):
         input_limit: float = 1.5,
         quantiles: Sequence[float] = (),
         trial_rest_rows: float = ...,
+        model_rest_rows: float = ...,
         grid_rest_rows: float = ...,
     ) -> None:
         """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""

@@ -257,6 +257,7 @@ class MeasuredTrials:
             input_limit=c.input_limit,
             quantiles=quantiles,
             trial_rest_rows=c.trial_rest_rows,
+            model_rest_rows=c.model_rest_rows,
             grid_rest_rows=c.grid_rest_rows,
         )
         self.engine.absent_is_zero = p.absent == "zero"
