@@ -109,6 +109,7 @@ ABLATIONS = (
         Edit("driftree/learn/constants.py", "passes: int = 3", "passes: int = 1"),)),
     Ablation("trials-awake", "default", (
         Edit("driftree/learn/constants.py", "trial_rest_rows: float = 200", "trial_rest_rows: float = 1e300"),
+        Edit("driftree/learn/constants.py", "model_rest_rows: float = 200", "model_rest_rows: float = 1e300"),
         Edit("driftree/learn/constants.py", "grid_rest_rows: float = 2000", "grid_rest_rows: float = 1e300"),)),
     Ablation("nothing-spared", "straight", (
         Edit("driftree/learn/constants.py", "restless_share: float = 0.5", "restless_share: float = 1e300"),)),

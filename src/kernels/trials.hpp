@@ -31,8 +31,9 @@ struct TrialRates {                  // handed in by Python (learn/constants.py)
     double restless_rows = 10000.0;  // of the stream for which nothing is spared then
     double split_price = 0.0;        // nats per row of the stream that a split must earn: counted as loss of what has it
     double alarm_nats = 0.0;         // recent loss per row above that of the long run, besides the factor
-    double trial_rows = std::numeric_limits<double>::infinity();  // of a node after which a trial that does not earn rests
-    double grid_rows = std::numeric_limits<double>::infinity();   // of a node after which its grid rests
+    double trial_rows = std::numeric_limits<double>::infinity();  // after which a trial that does not earn rests,
+    double model_rows = std::numeric_limits<double>::infinity();  // or another model for the node,
+    double grid_rows = std::numeric_limits<double>::infinity();   // and of a node after which its grid does
 };
 
 struct Trial {
@@ -190,12 +191,20 @@ public:
             if (step.is_for_all[row]) seen.push_back(row);
     }
     // How many of the node's rows each row that a trial looks at counts for: one that does not earn is mostly lost.
-    double trial_stands_for(const Stop& stop, const Trial& trial) const {
-        const Node& node = tree_.nodes[stop.node];
-        const double rival = node.is_leaf() ? trial.node_loss : trial.subtree_loss;
+    double trial_stands_for(const Stop& stop, double least_rows, double born, double gain) const {
         const bool rests = (spares_ || tree_.table->has_sparse()) && stop.stands_for == 1.0 &&
-                           node.rows - trial.born > rates.trial_rows && !(rival > trial.trial_loss);
+                           tree_.nodes[stop.node].rows - born > least_rows && !(gain > 0.0);
         return rests ? rates.rest_share : 1.0;
+    }
+    double trial_stands_for(const Stop& stop, const Trial& trial) const {
+        const double rival = tree_.nodes[stop.node].is_leaf() ? trial.node_loss : trial.subtree_loss;
+        return trial_stands_for(stop, rates.trial_rows, trial.born, rival - trial.trial_loss);
+    }
+    // One with fewer bends need not earn.
+    double trial_stands_for(const Stop& stop, const BendTrial& trial) const {
+        const Model& own = tree_.models[tree_.nodes[stop.node].model];
+        if (trial.is_free() || tree_.models[trial.model].bends.n() < own.bends.n()) return 1.0;
+        return trial_stands_for(stop, rates.model_rows, trial.born, trial.gain());
     }
     // The models of a node's trials, after its own.
     void enlist(Step& step, Stop& stop, const Pupil& own) const {
@@ -215,7 +224,10 @@ public:
             if (left.rows.empty()) std::swap(step.pupils[step.n_pupils - 2], step.pupils[step.n_pupils - 1]);
             step.n_pupils -= left.rows.empty() + right.rows.empty();
         }
-        if (!bend_trials[node].is_free()) step.add_pupil(bend_trials[node].model, nullptr, &own).rows = own.rows;
+        if (bend_trials[node].is_free()) return;
+        Pupil& bent = step.add_pupil(bend_trials[node].model, nullptr, &own);
+        choose_rows(step, own.rows, trial_stands_for(stop, bend_trials[node]), bent.rows);
+        if (bent.rows.empty()) step.n_pupils--;
     }
     // The challenger, after all nodes.
     void enlist_last(Step& step) const {
@@ -281,9 +293,10 @@ public:
             }
         }
         const Lesson* bent = bend_trials[stop.node].is_free() ? nullptr : step.next_lesson(bend_trials[stop.node].model);
+        const double stands_for = stop.stands_for * trial_stands_for(stop, bend_trials[stop.node]);
         for (int i = 0; bent && i < bent->visit.n; i++) {
             const int row = bent->visit.rows[i];
-            const double weight = stop.stands_for * step.chunk.weights[row];
+            const double weight = stands_for * step.chunk.weights[row];
             part.bend_node_loss += weight * step.node_loss[row];
             part.bend_loss += weight * bent->before.loss[i];
             part.bend_seen += weight;

@@ -390,11 +390,15 @@ class BendTrial:
         self.model, self.added, self.removed, self.born = model, added, removed, born
         self.node_loss = self.loss = self.evidence = 0.0
 
-    def learn(self, rows, node_loss, fade, stands_for):
+    def fade(self, factor):
+        self.node_loss, self.loss = factor * self.node_loss, factor * self.loss
+        self.evidence *= factor
+
+    def learn(self, rows, node_loss, stands_for):
         loss, _ = self.model.forward(rows)
-        self.node_loss = fade * self.node_loss + stands_for * (rows.w * node_loss).sum()
-        self.loss = fade * self.loss + stands_for * (rows.w * loss).sum()
-        self.evidence = fade * self.evidence + stands_for * rows.w.sum()
+        self.node_loss += stands_for * (rows.w * node_loss).sum()
+        self.loss += stands_for * (rows.w * loss).sum()
+        self.evidence += stands_for * rows.w.sum()
         self.model.learn(rows)
 
     @property
@@ -825,7 +829,13 @@ class NaiveTree:
                     counts = stands_for * counts_for
                     trial.learn(side, rows.take(mask), loss[mask], leaf_loss[mask], counts)
         if node.bend:
-            node.bend.learn(rows, loss, fade, stands_for)
+            is_old = node.rows - n_new - node.bend.born > self.trial_rest
+            is_lost = not node.bend.removed and node.bend.node_loss <= node.bend.loss
+            rests = may_rest and is_old and is_lost
+            part, counts_for = self.look_at(rows, rests=rests)
+            node.bend.fade(fade)
+            if part.any():
+                node.bend.learn(rows.take(part), loss[part], stands_for * counts_for)
         if not node.grid:
             node.buffer = (node.buffer + list(rows.X))[: self.WARM_UP]
             if len(node.buffer) == self.WARM_UP:

@@ -103,6 +103,7 @@ def set_pace(patch, **numbers):
         sureness_window=quick.SURENESS,
         split_price=quick.PRICE,
         trial_rest_rows=quick.TRIAL_REST,
+        model_rest_rows=quick.TRIAL_REST,
         grid_rest_rows=quick.GRID_REST,
     )
     for name, setting in {"MEASURED": bent, "STRAIGHT": constants.STRAIGHT}.items():

@@ -632,6 +632,7 @@ class MeasuredEngine(_ModelTreeEngine):
         quantiles: Sequence[float] = (),
         asked: Loss | None = None,
         trial_rest_rows: float = ...,
+        model_rest_rows: float = ...,
         grid_rest_rows: float = ...,
     ) -> None:
         """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""

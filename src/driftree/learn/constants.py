@@ -95,6 +95,8 @@ class MeasuredConstants:
     """then it looks at one row in so many."""
     trial_rest_rows: float = 200
     """So does a trial of more rows that does not earn,"""
+    model_rest_rows: float = 200
+    """another model on trial likewise,"""
     grid_rest_rows: float = 2000
     """and the grid of a node with more."""
     recent_speed: int = 16
@@ -213,6 +215,7 @@ def _for_numbers(constants: MeasuredConstants) -> MeasuredConstants:
         step=0.1,
         variance=4,
         input_limit=3,
+        model_rest_rows=math.inf,
         restless_share=0.1,
         young_rows=2000,
     )

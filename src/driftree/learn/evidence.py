@@ -262,6 +262,7 @@ class MeasuredTrials:
             quantiles=quantiles,
             asked=asked,
             trial_rest_rows=c.trial_rest_rows,
+            model_rest_rows=c.model_rest_rows,
             grid_rest_rows=c.grid_rest_rows,
         )
         self.engine.absent_is_zero = p.absent == "zero"
