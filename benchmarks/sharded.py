@@ -111,8 +111,8 @@ def race_spark(options: argparse.Namespace) -> None:
     from key_rows import draw_rows
 
     folder = Path(tempfile.mkdtemp())
-    sparking.write_rows(folder, 10, options.rows // 10)
-    rows, labels = draw_rows(options.rows)
+    sparking.write_rows(folder, 3, options.rows // 3)
+    rows, labels = draw_rows(options.rows // 3 * 3)
     begin = time.perf_counter()
     models: dict[str, Any] = {}
     for x, y in zip(rows, labels, strict=True):
@@ -127,7 +127,7 @@ def race_spark(options: argparse.Namespace) -> None:
     seconds = time.perf_counter() - begin
     body = [
         ["a loop in one process", "1.00"],
-        ["Spark, local[2], 10 batches", f"{loop / seconds:.4f}"],
+        ["Spark, local[2], 3 batches", f"{loop / seconds:.4f}"],
     ]
     table = page.markdown([f"{options.rows:,} rows of 12 keys", "times the loop"], body)
     page.write_table("spark", "### Spark beside a loop", table, "scale")
