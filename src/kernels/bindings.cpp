@@ -564,6 +564,7 @@ void bind_measured(nb::module_& m) {
             "spread_rows"_a = 500.0, "spread_first_rows"_a = 5.0, "spread_least"_a = 1e-8, "input_limit"_a = 1.5,
             "quantiles"_a = nb::make_tuple(), "asked"_a = nb::none(),
             "trial_rest_rows"_a = std::numeric_limits<double>::infinity(),
+            "model_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "grid_rest_rows"_a = std::numeric_limits<double>::infinity())
         .def("trials", &trials, "node"_a)
         .def(
