@@ -75,6 +75,7 @@ void bind_fimtdd(nb::module_& m) {
             "drift_rows"_a, "max_nodes"_a, "has_labels"_a = true)
         .def("numbers", &numbers<Engine>, "X"_a, "sparse"_a = nullptr)
         .def_prop_ro("has_log_link", reading<Engine>([](const Engine& e) { return e.target.has_log_link; }))
+        .def_prop_ro("has_level", reading<Engine>([](const Engine& e) { return e.target.has_level != 0; }))
         .def_prop_ro("target_scale", reading<Engine>([](const Engine& e) { return e.target.scale; }))
         .def("best_splits", &best_splits, "leaf"_a)
         .def("split_points", &split_points, "leaf"_a, "feature"_a)

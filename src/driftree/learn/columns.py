@@ -35,6 +35,15 @@ LEVEL_NAMES = ("last y", "last 3 y", "last 20 y")
 """Features of a regressor that follows its target: what y was last, and on the average lately."""
 LOG_LEVEL_NAMES = tuple(f"log(1 + {name})" for name in LEVEL_NAMES)
 """The same where the logarithm of y is predicted."""
+
+
+def level_names(engine: _TreeEngine) -> tuple[str, ...]:
+    """Return the names of the features that are the recent level of the target: the first ones."""
+    if not engine.has_level:
+        return ()
+    return LOG_LEVEL_NAMES if engine.has_log_link else LEVEL_NAMES
+
+
 MOST_LEVEL_ROWS = 20
 """Rows of a call that learns for which the level before it is told: it is old for the last."""
 NUMBER_TYPES = frozenset({float, int, bool, np.float64, type(None)})
@@ -175,7 +184,7 @@ class ColumnReader:
         names = self.known.names
         matrix, news = np.tile(self.engine.absent, (n_rows, 1)), News()
         if self.learning and n_rows > MOST_LEVEL_ROWS:
-            matrix[:, : self._n_levels] = math.nan
+            matrix[:, : len(level_names(self.engine))] = math.nan
         fresh: list[NDArray[np.float64]] = []
         for column in columns:
             j = names.get(column.name)
@@ -244,16 +253,11 @@ class ColumnReader:
             news.shared.append(j)
         return np.fromiter(map(lookup.__getitem__, cells), np.float64, len(cells))
 
-    @property
-    def _n_levels(self) -> int:
-        """How many features are the recent level of the target: the first ones."""
-        return len(LEVEL_NAMES) if getattr(self.engine, "has_level", False) else 0
-
     def _find_missing(self, matrix: NDArray[np.float64], news: News) -> None:
         if not self.learning:
             return
         missing_column = self.engine.missing_column
-        first = self._n_levels
+        first = len(level_names(self.engine))
         for j in first + np.flatnonzero(np.isnan(matrix[:, first:]).any(axis=0)):
             if j >= len(missing_column) or missing_column[j] < 0:
                 news.missing.append(int(j))

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, all_finite
-from driftree.learn.columns import LEVEL_NAMES, LOG_LEVEL_NAMES, ColumnReader
+from driftree.learn.columns import ColumnReader, level_names
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
 from driftree.learn.tables import SparseMatrix, array_names
 from driftree.learn.validation import plain
 from driftree.learn.words import distinct_texts, list_names
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -85,7 +85,7 @@ class Encoder:
     @property
     def given_names(self) -> set[Hashable]:
         """Names of the features that rows hold: all but those of the target's level."""
-        return self.known.names.keys() - {*LEVEL_NAMES, *LOG_LEVEL_NAMES}
+        return self.known.names.keys() - {*level_names(self.engine)}
 
     @property
     def levels(self) -> list[dict[Hashable, int] | None]:
@@ -134,6 +134,7 @@ class Encoder:
         if is_first:
             self.check_declared(names)
         declared = self.declared(names) if learning else frozenset()
+        self._check_own(names)
         reader = ColumnReader(self.known, self.engine, self.indicators, learning, declared, rows)
         return reader.read(X, names)
 
@@ -141,12 +142,22 @@ class Encoder:
         """Read one row."""
         if not hasattr(x, "items"):
             raise TypeError(f"a row must be a dict of feature names to values, got {x!r}")
+        self._check_own(x)
         if self.sparse is not None:
             return self.sparse.read_dicts([x], learning=learning)
         declared = self.declared(list(x)) if learning else frozenset()
         return ColumnReader(self.known, self.engine, self.indicators, learning, declared).read_row(
             x
         )
+
+    def _check_own(self, names: Collection[Hashable]) -> None:
+        """Raise if rows have a feature that the model has of itself."""
+        for name in level_names(self.engine):
+            if name in names:
+                raise ValueError(
+                    f"the rows have a feature {name!r}, which is what the model calls its own input"
+                    " for the level of the target: rename the feature, or give follow_target=False"
+                )
 
     def is_ready(self, X: NDArray[np.float64]) -> bool:
         """Tell whether an array can be used as it is: its columns are known and hold numbers."""

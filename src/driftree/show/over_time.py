@@ -132,7 +132,7 @@ def plot_gain_race(model: AnyTree, *, node: int | None = None, ax: Axes | None =
     _mark_changes(ax, race.events)
     _set_gain_axes(ax, race)
     ax.set_xlabel(say_rows(model, int(race.n_rows[-1])), fontsize=FONT_SIZE)
-    is_seen = [np.nanmax(gains) >= ax.get_ylim()[0] for gains in race.gains.values()]
+    is_seen = [bool(np.nanmax(gains) >= ax.get_ylim()[0]) for gains in race.gains.values()]
     runners = [handle for handle, seen in zip(handles[1:], is_seen, strict=False) if seen]
     n_lines = legend_above(ax, [handles[0], *runners], width=HEADING, columns=3)
     rest, too_low = sum(is_seen[MAX_RUNNERS:]), is_seen.count(False)
