@@ -27,9 +27,11 @@ inline void learn_reach(std::vector<double>& reach, double error) {
                                                  1.094174, 1.099659, 1.102963, 1.104066};
     static constexpr double kShorter[kReaches] = {0.951229, 0.960789, 0.970446, 0.980199,
                                                   0.990050, 0.995012, 0.998002, 0.999000};
-    for (int k = 0; k < kReaches; k++) {
-        const double next = reach[k] * (error > reach[k] ? kLonger[k] : kShorter[k]);
-        reach[k] = next < 1e-6 ? 1e-6 : (next > 1e6 ? 1e6 : next);
+    double* own = reach.data();
+    for (int k = 0; k < kReaches; k++) {  // without a branch, so that it is done in vectors
+        const double longer = own[k] * kLonger[k], shorter = own[k] * kShorter[k];
+        const double next = error > own[k] ? longer : shorter, most = next > 1e6 ? 1e6 : next;
+        own[k] = most < 1e-6 ? 1e-6 : most;
     }
 }
 
