@@ -154,7 +154,13 @@ KERNELS: dict[str, tuple[str, ...]] = {
         "Logit::read",
         "Softmax::read",
     ),
-    "rest of step": ("ModelTree<>::learn", "ModelTree<>::judge", "ModelTree<>::train"),
+    "rest of step": (
+        "ModelTree<>::learn",
+        "ModelTree<>::take_step",
+        "ModelTree<>::judge",
+        "ModelTree<>::train",
+        "learn_reach",
+    ),
     "reading rows": (
         "RowReader::read",
         "RowReader::code_of",

@@ -10,7 +10,7 @@ import numpy as np
 from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
 from driftree.learn import growth
-from driftree.learn.columns import LEVEL_NAMES, LOG_LEVEL_NAMES, News
+from driftree.learn.columns import News, level_names
 from driftree.learn.constants import MEASURED
 from driftree.learn.estimator import StreamEstimator
 from driftree.learn.faces import StreamClassifier, StreamRegressor
@@ -92,9 +92,8 @@ class DynamicModelTree(Readable, Configured):
         is_measured = parameters.setting != "paper"
         connect(tree, categorical, indicators=is_measured, target=cls._target)
         if getattr(parameters, "follow_target", False):
-            names = LOG_LEVEL_NAMES if tree.engine.has_log_link else LEVEL_NAMES
-            growth.commit(tree, News([(name, False, True) for name in names]))
             tree.engine.has_level = True
+            growth.commit(tree, News([(name, False, True) for name in level_names(tree.engine)]))
         return tree
 
     @property
@@ -296,6 +295,56 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         leaves, places = np.unique(engine.leaves(*rows), return_inverse=True)
         zeros = np.array([zero_of(engine.floor(int(engine.model[leaf]))) for leaf in leaves])
         return np.asarray(logits[:, 0] - zeros[places])
+
+    # ------------------------------------------------------------------ more than one label
+    @undisturbed
+    def predict_set(self, X: Any, level: float = 0.9) -> NDArray[np.bool_]:
+        """Return a set of labels for each row that holds the true one with a stated probability.
+
+        A label is in the set if its probability is large enough. How large that must be adapts to
+        what really came, so that in the long run at least a share of `level` of the sets are right,
+        whatever the models and the stream do. No set is empty: the most probable label is in it.
+
+        Parameters
+        ----------
+        X : array, data frame or dict of columns
+            The rows.
+        level : float, default=0.9
+            From 0.5 to 0.99.
+
+        Returns
+        -------
+        array of bool of shape (n_rows, n_classes)
+            Whether each label is in the set, in the order of `classes_`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelTreeClassifier
+        >>> rng = np.random.default_rng(1)
+        >>> X = rng.uniform(-1, 1, size=(3000, 2))
+        >>> y = np.where(X[:, 0] + rng.normal(0, 0.3, size=3000) > 0, "high", "low")
+        >>> model = DynamicModelTreeClassifier().fit(X, y)
+        >>> model.predict_set([[0.9, 0.0], [0.0, 0.0]])
+        array([[ True, False],
+               [ True,  True]])
+        >>> model.predict_set_one({"x0": 0.9, "x1": 0.0})
+        ['high']
+        """
+        rows = self._encoded(X).rows
+        engine = self._fitted.engine
+        return self._labels.sets(engine.reaches, engine.probabilities(*rows), level)
+
+    def predict_set_one(self, x: Mapping[Hashable, Any], level: float = 0.9) -> list[Any]:
+        """Return the set of labels for one row, most probable first; empty at the very start."""
+        tree = self._tree
+        if tree is None:
+            return []
+        with tree.engine.reading():
+            known = self.predict_proba_one(x)
+            found = self._labels.sets(tree.engine.reaches, np.array([[*known.values()]]), level)[0]
+        held = [label for label, is_held in zip(known, found.tolist(), strict=True) if is_held]
+        return sorted(held, key=known.__getitem__, reverse=True)
 
     # ------------------------------------------------------------------ checking
     def __sklearn_tags__(self) -> Any:

@@ -162,9 +162,9 @@ private:
         std::size_t n = 0, next = 0, n_items = 0, item = 0;
         const std::int64_t* lengths = nullptr;
     };
-    // Files from before there were sparse features, or a watch, have nothing of them.
+    // Files from before there were sparse features, a watch or sets of labels have nothing of them.
     bool is_lacking(std::string_view name) const {
-        if (!name.starts_with("sparse_") && !name.starts_with("watch_")) return false;
+        if (!name.starts_with("sparse_") && !name.starts_with("watch_") && name != "label_reach") return false;
         return stored_ ? !stored_->find(key(name)) : !PyDict_GetItemString(arrays_.ptr(), key(name).c_str());
     }
     const std::string& key(std::string_view name, const char* ending = "") const {

@@ -26,7 +26,8 @@ namespace {
 template <class Like>
 struct AskedLike {
     static constexpr const char* kName = Like::kHasLogLink ? "asked_log" : "asked";
-    static constexpr bool kIsJoint = false, kHasLabels = false, kIsAsked = true, kHasLogLink = Like::kHasLogLink;
+    static constexpr bool kIsJoint = false, kHasLabels = false, kIsAsked = true, kIsBounded = false,
+                          kHasLogLink = Like::kHasLogLink;
     static constexpr double kLogScale = Like::kLogScale;
     static int outputs(int) { return 1; }
 

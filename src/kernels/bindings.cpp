@@ -254,11 +254,10 @@ void bind_model_tree(nb::class_<Engine>& bound) {
         .def("numbers", &numbers<Engine>, "X"_a, "sparse"_a = nullptr)
         .def("intervals", &intervals<Engine>, "X"_a, "reach"_a, "sparse"_a = nullptr)
         .def_prop_ro("reaches", reading<Engine>([](const Engine& e) {
-                         return copied_array(e.target.reach.data(), e.target.reach.size());
+                         const auto& reach = e.has_labels() ? e.label_reach : e.target.reach;
+                         return copied_array(reach.data(), reach.size());
                      }))
-        .def_prop_ro("offsets", reading<Engine>([](const Engine& e) {
-                         return copied_array(e.target.offset.data(), e.target.offset.size());
-                     }))
+        .def_prop_ro("offsets", values<Engine>([](const Engine& e) -> auto& { return e.target.offset; }))
         .def("show_level", writing<Engine>(&Engine::show_level))
         .def("spread", &spread<Engine>, "model"_a)
         .def_prop_ro("has_labels", reading<Engine>([](const Engine& e) { return e.has_labels(); }))
@@ -794,6 +793,7 @@ NB_MODULE(_kernels, m) {
     m.attr("MAX_LEVELS") = kLevels - 1;
     m.attr("LANES") = kLanes;
     m.attr("SKETCH") = kSketch;
+    m.attr("LARGEST_NUMBER") = kLargestNumber;
     m.attr("REACH_LEVELS") = std::vector<double>(kReachLevels, kReachLevels + kReaches);
     m.def("instruction_set", [] { return std::string(choose_functions().name); });
     m.def("instruction_sets", [] {

@@ -644,6 +644,8 @@ void limit_sureness(const Rows& rows, const Lesson& lesson, double most_sure) {
     model.state->sureness = sureness < 1.0 ? sureness : 1.0;
 }
 
+// Where slopes are bounded, a model that has become wrong could not get away: rows say no more than before, and Newton trusts
+// those of the time when errors were small. How well weights are known is in proportion to the spread, so it follows that.
 template <class Loss>
 void learn_loss(const Rows& rows, const Lesson& lesson, const LossRates& rates) {
     if (!Loss::learns(*lesson.model.loss)) return;
@@ -655,6 +657,11 @@ void learn_loss(const Rows& rows, const Lesson& lesson, const LossRates& rates) 
                     {lesson.before.loss[i], residual, rows.targets[row], rows.steps[row], &then,
                      Loss::kIsAsked ? lesson.before.signal[i].spread : 0.0},
                     rates);
+    }
+    if constexpr (Loss::kIsBounded) {
+        const double ratio = lesson.model.loss->spread / then.spread;
+        lesson.model.blend->scale *= ratio;
+        lesson.model.blend->trace *= ratio;
     }
 }
 

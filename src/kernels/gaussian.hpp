@@ -27,16 +27,19 @@ struct SpreadLanes {
 };
 
 // A mean over the last quarter of the rows at first, as errors become smaller then, and later over a number of them.
-inline void learn_spread(LossState& state, double found, double weight, const SpreadRates& rates) {
+inline double learn_mean(LossState& state, double mean, double found, double weight, const SpreadRates& rates) {
     const double rows = state.spread_rows + 0.25 * weight;
     state.spread_rows = rows < rates.rows ? rows : rates.rows;
-    const double spread = state.spread + weight / (rates.first_rows + state.spread_rows) * (found - state.spread);
+    return mean + weight / (rates.first_rows + state.spread_rows) * (found - mean);
+}
+inline void learn_spread(LossState& state, double found, double weight, const SpreadRates& rates) {
+    const double spread = learn_mean(state, state.spread, found, weight, rates);
     state.set_spread(spread > rates.least ? spread : rates.least);
 }
 
 struct Gaussian {
     static constexpr const char* kName = "gaussian";
-    static constexpr bool kIsJoint = false, kHasLabels = false, kIsAsked = false, kHasLogLink = false;
+    static constexpr bool kIsJoint = false, kHasLabels = false, kIsAsked = false, kIsBounded = false, kHasLogLink = false;
     static constexpr double kLogScale = 0.9189385332046727;  // log(sqrt(2 pi))
     static int outputs(int) { return 1; }
 

@@ -12,7 +12,7 @@ namespace {
 struct Logit {
     static constexpr const char* kName = "logit";
     static constexpr bool kIsJoint = false;  // one predictor: eight rows at a time, of one model or of several
-    static constexpr bool kHasLabels = true, kIsAsked = false, kHasLogLink = false;
+    static constexpr bool kHasLabels = true, kIsAsked = false, kIsBounded = false, kHasLogLink = false;
     static int outputs(int) { return 1; }
 
     // Eight log-odds, each with its label and the noise floor of its model.

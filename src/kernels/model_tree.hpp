@@ -70,6 +70,8 @@ public:
 
     Settings settings;
     NumberTarget target;  // unless there are labels
+    // Of labels: nats that the label of a row may cost to be in its set, for each level.
+    std::vector<double> label_reach = std::vector<double>(kReaches, 1.0);
     bool has_labels_;
     Evidence evidence;
     Watch watch;
@@ -246,14 +248,15 @@ public:
         quantiles_of(leaf, predictors, out);
         for (int k = 0; k < shape.outputs; k++) out[k] = target.unscaled(out[k]);
     }
-    // The same, scaled. Quantiles with their offsets are in order, too.
+    // The same, scaled.
     void quantiles_of(int leaf, const double* predictors, double* out) const {
-        offset_quantiles_of(leaf, predictors, out);
-        for (int k = 1; k < shape.outputs; k++) out[k] = std::max(out[k], out[k - 1]);
+        Room own(shape.outputs);
+        offset_quantiles_of(predictors, own.data());
+        rules(loss).read(this->loss_state(leaf), own.data(), shape.outputs, out);
     }
-    // Each as it is: were they put in order, an offset would learn from another's quantile.
-    void offset_quantiles_of(int leaf, const double* predictors, double* out) const {
-        rules(loss).read(this->loss_state(leaf), predictors, shape.outputs, out);
+    // Each as it is, not put in order: an offset would learn from another's quantile.
+    void offset_quantiles_of(const double* predictors, double* out) const {
+        std::copy_n(predictors, shape.outputs, out);
         for (std::size_t k = 0; k < target.offset.size(); k++) out[k] += target.offset[k];
     }
     // Lower and upper end, in the user's unit.
@@ -351,7 +354,7 @@ public:
         table->visit(a);
         if constexpr (requires { a.has_sparse; }) a.has_sparse = table->has_sparse();
         if constexpr (Kind::kHasSparse) table->sparse.visit(a);
-        if (!has_labels()) target.visit(a);
+        has_labels() ? a("label_reach", label_reach) : target.visit(a);
         a("n_classes", n_classes), a("stride", shape.stride), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
         models.visit(a);
         nodes.visit(a);
@@ -470,6 +473,7 @@ private:
         }
         evidence.accumulate_last(step_, whole_);
         evidence.absorb_last(whole_);
+        for (int i = 0; i < n && has_labels(); i++) learn_reach(label_reach, step_.leaf_loss[i]);
         keep_rows();
         train(step_, n_threads);
         if constexpr (Kind::kHasSparse) step_.keep_sparse(models, shape);
@@ -579,7 +583,7 @@ private:
     void learn_offsets(const Step& step, int row) {
         Room predictors(shape.outputs), found(shape.outputs);
         const int leaf = predict_row(step, row, predictors.data());
-        offset_quantiles_of(leaf, predictors.data(), found.data());
+        offset_quantiles_of(predictors.data(), found.data());
         const double root = std::sqrt(models[nodes[leaf].model].loss.spread);
         target.learn_offsets(step.chunk.targets[row], found.data(), settings.quantiles, root);
     }

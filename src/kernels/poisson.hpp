@@ -8,7 +8,7 @@ namespace {
 
 struct Poisson {
     static constexpr const char* kName = "poisson";
-    static constexpr bool kIsJoint = false, kHasLabels = false, kIsAsked = false, kHasLogLink = true;
+    static constexpr bool kIsJoint = false, kHasLabels = false, kIsAsked = false, kIsBounded = false, kHasLogLink = true;
     static constexpr double kLogScale = 0.0;
     static constexpr double kMost = 8.0;  // of the predictor: 3,000 times the mean
     static int outputs(int) { return 1; }

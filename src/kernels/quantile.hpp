@@ -8,7 +8,7 @@ namespace {
 
 struct Quantile {
     static constexpr const char* kName = "quantile";
-    static constexpr bool kIsJoint = true, kHasLabels = false, kIsAsked = false, kHasLogLink = false;
+    static constexpr bool kIsJoint = true, kHasLabels = false, kIsAsked = false, kIsBounded = true, kHasLogLink = false;
     static int outputs(int n_levels) { return n_levels; }
 
     struct Lanes {  // of the losses with one predictor
@@ -18,7 +18,8 @@ struct Quantile {
         double ratio, hinge, curvature;
     };
     // predictors [n] become residuals in place. Within a tenth of the scale the loss is a parabola, and its curvature beyond
-    // is that of one that touches it from above.
+    // is that of one that touches it from above; of the quantiles', which share Newton's matrix, the largest: with less, the one
+    // that is nearest would be thrown far beyond the target.
     static Slope slope(double* predictors, int n, double target, const LossState& state, const double* levels) {
         const double scale = std::sqrt(state.spread), near = 0.1 * scale;
         double sum = 0.0, curvature = 0.0;
@@ -27,14 +28,19 @@ struct Quantile {
             const double side = size < near ? 0.5 + 0.5 * error / near : (error > 0.0 ? 1.0 : 0.0);
             sum += (error > 0.0 ? 1.0 - levels[k] : levels[k]) * size;
             predictors[k] = (side - levels[k]) / (scale * n);
-            curvature += 0.5 / ((size > near ? size : near) * scale * n);
+            const double own = 0.5 / ((size > near ? size : near) * scale * n);
+            curvature = own > curvature ? own : curvature;
         }
-        return {1.0, sum / (scale * n) + state.half_log_spread, curvature / n};
+        return {1.0, sum / (scale * n) + state.half_log_spread, curvature};
     }
+    // The scale of such a density is the mean of the losses. A mean of their squares would leave it, and with it the offsets, to
+    // a few rows far off.
     static bool learns(const LossState&) { return true; }
     static void learn(LossState& state, const LearntRow& row, const LossRates& rates) {
-        const double mean = (row.loss - row.then->half_log_spread) * std::sqrt(row.then->spread);  // pinball loss
-        learn_spread(state, mean * mean, row.weight, rates.spread);
+        const double found = (row.loss - row.then->half_log_spread) * std::sqrt(row.then->spread);  // pinball loss
+        const double scale = learn_mean(state, std::sqrt(state.spread), found, row.weight, rates.spread),
+                     spread = scale * scale;
+        state.set_spread(spread > rates.spread.least ? spread : rates.spread.least);
     }
     static void read(const LossState&, const double* predictors, int n, double* out) {
         for (int k = 0; k < n; k++) {  // in order: there are few

@@ -54,7 +54,7 @@ public:
         } else {
             Room room(n_features);
             double* row = room.data();
-            if (!reader_.read(x, engine_.table->absent, true, row, batch)) return nb::borrow(Py_NotImplemented);
+            if (!reader_.read(x, engine_.table->absent, n_own(), true, row, batch)) return nb::borrow(Py_NotImplemented);
             for (int j = 0; j < n_features; j++)
                 if (engine_.schema().lacks_column(j, row[j])) return nb::borrow(Py_NotImplemented);
             engine_.learn({row, n_features, batch.held(), &target, nullptr}, 1);
@@ -154,6 +154,11 @@ public:
     }
 
 private:
+    // Features that are the model's own: the level of the target.
+    int n_own() const {
+        if constexpr (requires { engine_.target; }) return engine_.target.has_level ? kLevelInputs : 0;
+        return 0;
+    }
     // Kept between rows for its memory.
     static SparseBatch& fresh_batch() {
         thread_local SparseBatch batch;
@@ -197,7 +202,7 @@ private:
         std::int32_t leaf;
         SparseBatch& batch = fresh_batch();
         if (!table.absent_is_zero) {
-            if (!reader_.read(x, table.absent, false, room.data(), batch)) return -1;
+            if (!reader_.read(x, table.absent, n_own(), false, room.data(), batch)) return -1;
             engine_.predictors_of(room.data(), batch.held(), 1, &leaf, predictors);
             return leaf;
         }

@@ -92,7 +92,8 @@ public:
     // Fills the row; false when only Python can tell: a new feature or level, a value of a wrong type, infinity, a time,
     // a row to predict of which nothing is known.
     // What it holds of sparse features goes to `held`.
-    bool read(nb::handle x, const std::vector<double>& absent, bool is_learning, double* row, SparseBatch& held) {
+    // The first `n_own` features are the model's own, and no row may have them.
+    bool read(nb::handle x, const std::vector<double>& absent, int n_own, bool is_learning, double* row, SparseBatch& held) {
         if (!PyDict_Check(x.ptr())) return false;
         const int n_features = static_cast<int>(absent.size());
         std::copy_n(absent.data(), n_features, row);
@@ -112,6 +113,7 @@ public:
                 held.values.push_back(number);
                 continue;
             }
+            if (j < n_own) return false;
             knows_any = true;
             PyObject* codes = PyList_GET_ITEM(levels.ptr(), j);
             if (!(codes == Py_None ? read_number(value, row[j]) : read_level(codes, value, is_learning, row[j])))

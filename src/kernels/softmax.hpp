@@ -11,7 +11,7 @@ namespace {
 struct Softmax {
     static constexpr const char* kName = "softmax";
     static constexpr bool kIsJoint = true;  // several predictors that depend on each other: one row at a time
-    static constexpr bool kHasLabels = true, kIsAsked = false, kHasLogLink = false;
+    static constexpr bool kHasLabels = true, kIsAsked = false, kIsBounded = false, kHasLogLink = false;
     static int outputs(int n_classes) { return n_classes; }
 
     struct Lanes {  // of the losses with one predictor

@@ -195,13 +195,17 @@ void check_loss(const LossState& loss, bool may_have_floor) {
          "has a noise floor out of place");
 }
 
+void check_reach(const std::vector<double>& reach, const char* name) {
+    need_length(reach, kReaches, name);
+    for (const double one : reach) need(one > 0.0 && one <= 1e6, name, "is out of range");
+}
+
 void check_target(const NumberTarget& target, const Table& table, std::size_t n_quantiles) {
     for (const double number : {target.shift, target.mean, target.level[0], target.level[1], target.level[2]})
         need(std::abs(number) <= kLargestNumber, "target_mean", "must hold finite numbers, and none so large");
     need(target.scale > 0.0 && target.scale <= kLargestNumber, "target_scale", "must be above 0");
     need(target.rows >= 0.0 && target.squares >= 0.0, "target_squares", "must not be negative");
-    need_length(target.reach, kReaches, "target_reach");
-    for (const double reach : target.reach) need(reach > 0.0 && reach <= 1e6, "target_reach", "is out of range");
+    check_reach(target.reach, "target_reach");
     need_length(target.offset, n_quantiles, "target_offset");
     need(std::all_of(target.offset.begin(), target.offset.end(), is_weight), "target_offset", "must hold finite numbers");
     need(target.unit > 0.0 && is_finite(target.unit), "target_unit", "must be above 0");
@@ -498,6 +502,7 @@ void ModelTree<Evidence>::derive() {
 template <class Evidence>
 void ModelTree<Evidence>::check() {
     need(has_labels() ? n_classes >= 1 : n_classes == 0, "n_classes", "does not fit the target");
+    check_reach(label_reach, "label_reach");
     if (!has_labels()) check_target(target, *table, loss == kQuantile ? settings.quantiles.size() : 0);
     check_table(*table, shape);
     check_links(nodes, table->schema);

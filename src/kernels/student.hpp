@@ -8,7 +8,7 @@ namespace {
 
 struct Student {
     static constexpr const char* kName = "student";
-    static constexpr bool kIsJoint = false, kHasLabels = false, kIsAsked = false, kHasLogLink = false;
+    static constexpr bool kIsJoint = false, kHasLabels = false, kIsAsked = false, kIsBounded = false, kHasLogLink = false;
     static constexpr double kFreedom = 5.0;
     static constexpr double kLogScale = 0.9686195890547243;  // log(sqrt(5 pi) gamma(5/2) / gamma(3))
     static int outputs(int) { return 1; }

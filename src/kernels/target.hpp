@@ -19,6 +19,22 @@ constexpr int kReaches = 8;
 constexpr double kReachLevels[kReaches] = {0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99};
 constexpr double kFirstReaches[kReaches] = {0.67449, 0.84162, 1.03643, 1.28155, 1.64485, 1.95996, 2.32635, 2.57583};
 
+// Adaptive conformal steps of a tenth, on the logarithm of each level's reach: a row outside makes it longer, one inside a
+// little shorter, so that in the long run as many are inside as the level says, whatever the models do.
+inline void learn_reach(std::vector<double>& reach, double error) {
+    // exp(0.1 level), exp(-0.1 (1 - level))
+    static constexpr double kLonger[kReaches] = {1.051271, 1.061837, 1.072508, 1.083287,
+                                                 1.094174, 1.099659, 1.102963, 1.104066};
+    static constexpr double kShorter[kReaches] = {0.951229, 0.960789, 0.970446, 0.980199,
+                                                  0.990050, 0.995012, 0.998002, 0.999000};
+    double* own = reach.data();
+    for (int k = 0; k < kReaches; k++) {  // without a branch, so that it is done in vectors
+        const double longer = own[k] * kLonger[k], shorter = own[k] * kShorter[k];
+        const double next = error > own[k] ? longer : shorter, most = next > 1e6 ? 1e6 : next;
+        own[k] = most < 1e-6 ? 1e-6 : most;
+    }
+}
+
 // From one scale to the next: new = factor old + shift; and the factor of spreads.
 struct Conversion {
     double factor = 1.0, shift = 0.0;
@@ -82,20 +98,8 @@ struct NumberTarget {
         const double factor = old_scale / scale;
         return {factor, (old_shift - shift) / scale, has_log_link, has_log_link ? factor : factor * factor};
     }
-    // Adaptive conformal steps of a tenth, on the logarithm of the reach: a row outside makes it longer, one inside a little
-    // shorter, so that in the long run as many are inside as the level says, whatever the models do. `error` is a multiple of
-    // the spread's root.
-    void learn_reach(double error) {
-        for (int k = 0; k < kReaches; k++) {
-            // exp(0.1 level), exp(-0.1 (1 - level))
-            static constexpr double kLonger[kReaches] = {1.051271, 1.061837, 1.072508, 1.083287,
-                                                         1.094174, 1.099659, 1.102963, 1.104066};
-            static constexpr double kShorter[kReaches] = {0.951229, 0.960789, 0.970446, 0.980199,
-                                                          0.990050, 0.995012, 0.998002, 0.999000};
-            const double next = reach[k] * (error > reach[k] ? kLonger[k] : kShorter[k]);
-            reach[k] = next < 1e-6 ? 1e-6 : (next > 1e6 ? 1e6 : next);
-        }
-    }
+    // Of intervals: `error` is a multiple of the spread's root.
+    void learn_reach(double error) { driftree::learn_reach(reach, error); }
     // The same for quantiles, each with its own offset: more or less, by a share of the spread's root.
     void learn_offsets(double scaled_y, const double* quantiles, const std::vector<double>& levels, double root) {
         for (std::size_t k = 0; k < offset.size(); k++)

@@ -420,8 +420,13 @@ public:
     }
     void renew(Step&, Scratch&, int, const NodeSums&) {}  // Python looks for new trials: learn/evidence.py
 
-    // The target is in other units, and gradients in their inverse.
+    // The target is in other units, and gradients in their inverse. Losses have the logarithm of the spread's root in them: of
+    // those on the same rows only differences count, but an alarm compares some rows with others.
     void convert(const Conversion& to) {
+        const double keep = to.factor > 0.0 ? 1.0 : 0.0, more = 0.5 * std::log(to.spread);
+        for (double* sum : {&tree_loss, &tree_rows, &recent_loss, &recent_rows}) *sum *= keep;
+        tree_loss += more * tree_rows;
+        recent_loss += more * recent_rows;
         if (to.is_log && to.factor > 0.0) return;
         for (Grid& grid : grids) to.factor > 0.0 ? grid.scale_gradients(1.0 / to.factor) : grid.forget_gradients();
     }

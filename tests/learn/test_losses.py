@@ -280,7 +280,7 @@ def test_it_is_pickled_copied_and_cloned():
 
 
 def test_the_papers_setting_has_none():
-    with pytest.raises(ValueError, match=r"paper's setting loss must be 'gaussian' or 'student'"):
+    with pytest.raises(ValueError, match=r"one of 'gaussian', 'student' in the paper's setting"):
         MAKE.paper(loss=SQUARE).fit([[1.0], [2.0]], [1.0, 2.0])
 
 

@@ -169,7 +169,32 @@ def test_a_level_is_told_within_small_batches_as_it_was_before_them():
     assert engine.absent[0] == y[19]
     model.learn_many(frame[:10], y[20:30])
     assert engine.absent[0] == y[29]
-    assert model.predict_one({"a": 0.0, "last y": 1e3}) > model.predict_one({"a": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"), [("gaussian", "last 3 y"), ("poisson", "log(1 + last y)")]
+)
+def test_a_feature_may_not_have_the_name_of_the_models_own(loss, name):
+    X, y = draw(30)
+    y = np.abs(y)
+    model = learnt(X, y, loss=loss)
+    row, frame = X[0] | {name: 1.0}, pd.DataFrame(X).assign(**{name: 1.0})
+    calls = [
+        lambda: model.learn_one(row, 1.0),
+        lambda: model.predict_one(row),
+        lambda: model.predict_interval_one(row),
+        lambda: model.learn_many(frame, y),
+        lambda: model.predict_many(frame),
+        lambda: DynamicModelTreeRegressor(loss).fit(frame, y),
+        lambda: DynamicModelTreeRegressor(loss).learn_one(row, 1.0),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"rename the feature, or give follow_target=False"):
+            call()
+    assert model.n_rows_seen_ == 30
+    free = DynamicModelTreeRegressor(loss, follow_target=False)
+    free.learn_one(row, 1.0)
+    assert name in free._tree.encoder.names
 
 
 def test_large_batches_are_learnt_without_the_level():
@@ -222,6 +247,59 @@ def test_quantiles_are_in_order_and_hold_as_many_rows_as_they_say():
     np.testing.assert_allclose(below, levels, atol=0.015)
     with pytest.raises(AttributeError, match='loss="quantile"'):
         learnt(X[:9], y[:9]).predict_quantiles(pd.DataFrame(X[:9]))
+
+
+def test_offsets_that_cross_learn_from_their_own_quantiles():
+    """Put in order, the first would be the lowest, and each would push the others apart."""
+    X, y = draw(200)
+    model = learnt(X, y, loss="quantile")
+    engine = model._tree.engine
+    engine.restore(engine.arrays() | {"target_offset": np.array([5.0, 0.0, -5.0])})
+    model.learn_one(X[0], y[0])
+    first, _, last = engine.offsets
+    assert first < 5
+    assert last > -5
+
+
+def test_texts_and_counterfactuals_know_the_offsets_of_quantiles():
+    rng = np.random.default_rng(1)
+    model = DynamicModelTreeRegressor("quantile", follow_target=False, max_bends=0, max_depth=0)
+    for v in rng.uniform(0, 10, size=800).tolist():
+        model.learn_one({"v": v}, 3 * v + rng.exponential(5))
+    assert (np.abs(model._tree.engine.offsets) > 1e-3).any()
+    (leaf,) = model.leaf_models()
+    found = model.predict_quantiles(pd.DataFrame({"v": [2.0, 7.0]}))
+    for k, name in enumerate(leaf.intercept):
+        said = leaf.intercept[name] + leaf.weights[name]["v"] * np.array([2.0, 7.0])
+        np.testing.assert_allclose(said, found[:, k], rtol=1e-9)
+    changed = model.counterfactual({"v": 2.0}, above=25.0)
+    assert model.predict_one(changed.x) == pytest.approx(25.0, abs=0.1)
+
+
+def test_the_median_gets_away_from_where_it_was():
+    """Slopes of this loss are bounded, so that models which were sure would follow too slowly."""
+    rng = np.random.default_rng(1)
+    X = [{"v": v} for v in rng.normal(size=3000).tolist()]
+    y = [x["v"] + 0.1 * rng.normal() + (20 if i >= 1500 else 0) for i, x in enumerate(X)]
+    found, _ = course(X, y, loss="quantile", follow_target=False, max_depth=0, max_bends=0)
+    assert error_of(found[:2500], y[:2500], 2300) < 0.5
+
+
+def test_another_unit_of_the_target_is_no_alarm():
+    """Times are calm or not by losses, whose level changes with the unit."""
+    rng = np.random.default_rng(1)
+    X = [{"v": v} for v in rng.normal(size=14_000).tolist()]
+    y = [x["v"] + rng.normal() for x in X]
+    model = learnt(X[:12_000], y[:12_000], follow_target=False, max_bends=0)
+    engine = model._tree.engine
+    assert engine.is_calm
+    scale, until = engine.target_scale, engine.restless_until
+    arrays = engine.arrays()
+    arrays["target_squares"] = arrays["target_squares"] * 20  # as if it had come to vary more
+    engine.restore(arrays)
+    learnt(X[12_000:], y[12_000:], model)
+    assert engine.target_scale > 3 * scale
+    assert engine.restless_until == until
 
 
 @pytest.mark.parametrize("loss", ["gaussian", "student"])

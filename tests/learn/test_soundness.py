@@ -25,6 +25,7 @@ MODELS = {
 
 # What must hold of an array; `BROKEN` breaks it, and every file in which it is broken is refused.
 GUARDS = {
+    "label_reach": "reach",
     "is_categorical": "flags",
     "node.equality": "flags",
     "node.missing_left": "flags",
@@ -277,6 +278,7 @@ BROKEN = {
     "keys": break_keys,
     "padded": break_padding,
     "text": fill(0, 255),
+    "reach": fill(np.nan, np.inf, 0.0, -1.0),
     "any number": lambda name, array: [],
 }
 every_model = pytest.mark.parametrize("name", MODELS)

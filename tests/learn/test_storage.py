@@ -714,6 +714,9 @@ def test_a_parameter_that_a_file_does_not_know_yet_has_its_default():
 
 
 # ---------------------------------------------------------------------- files of old
+LATER = {"label_reach"}  # arrays that may lack: they have a value to begin with
+
+
 def golden_module():
     spec = importlib.util.spec_from_file_location("golden_make", GOLDEN / "make.py")
     module = importlib.util.module_from_spec(spec)
@@ -739,7 +742,7 @@ def test_what_is_stored_is_what_format_1_says(name):
     model = driftree.load(GOLDEN / f"format-1-{name}.dmt")
     then = container.read(GOLDEN / f"format-1-{name}.dmt", models.KIND)
     now = container.from_bytes(stored.to_bytes(model), models.KIND)
-    assert {key: array.dtype for key, array in now[1].items()} == {
+    assert {key: array.dtype for key, array in now[1].items() if key not in LATER} == {
         key: array.dtype for key, array in then[1].items()
     }
     assert now[0].keys() == then[0].keys()

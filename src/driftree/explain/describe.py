@@ -191,12 +191,12 @@ def leaf_model(
     scaled = centred_weights(tree, encoder, leaf)
     moves = centred_effects(tree, encoder, leaf)
     sparse = node_words(tree, encoder, leaf, most_sparse)
-    offset = tree.target.unit.shift
+    offsets = read_offsets(tree)
     for i, label in enumerate(outputs(tree, engine.n_outputs)):
         own = scaled[i] * factor
         own[list(bent)] = 0.0
         at_zero = scaled[i, 0] - own @ shift + at_means[i] + sparse.intercept[i]
-        intercept[label] = float(at_zero) + offset
+        intercept[label] = float(at_zero + offsets[i])
         strongest = strongest_inputs(moves[i])
         known = {names[c]: float(own[c]) for c in strongest if c not in bent}
         known |= {one.name: one.weight for one in sparse.inputs[i]}
@@ -378,6 +378,12 @@ def bent_features(tree: Tree, node: int) -> NDArray[np.intp]:
 
 
 # ---------------------------------------------------------------------- numbers
+def read_offsets(tree: Tree) -> NDArray[np.float64]:
+    """Return what is added to each output's sum, in the user's unit: quantiles have offsets."""
+    unit, own = tree.target.unit, tree.engine.offsets
+    return unit.shift + unit.factor * (own if len(own) else np.zeros(tree.engine.n_outputs))
+
+
 def number_unit(tree: Tree) -> Unit | None:
     """Return the unit of the target if it is a number, else None."""
     return None if tree.engine.has_labels else tree.target.unit
@@ -403,8 +409,9 @@ def mean_prediction(tree: Tree, encoder: Encoder, node: int) -> float | None:
     if tree.engine.has_labels:
         return None
     unit, weights = tree.target.unit, tree.engine.weights(node)
-    own = weights[len(weights) // 2] @ _mean_inputs(tree, encoder, node)
-    return unit.number(unit.read(float(own)))
+    middle = len(weights) // 2
+    own = weights[middle] @ _mean_inputs(tree, encoder, node) * unit.factor
+    return unit.number(float(own + read_offsets(tree)[middle]))
 
 
 def _mean_inputs(tree: Tree, encoder: Encoder, node: int) -> NDArray[np.float64]:

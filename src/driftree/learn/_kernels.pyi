@@ -22,6 +22,8 @@ _Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 REACH_LEVELS: list[float]
 """Shares of rows for which the engine knows how far an interval must reach."""
+LARGEST_NUMBER: float
+"""The largest target that is a number."""
 SKETCH: int
 """A grid sees sparse inputs hashed into so many."""
 LANES: int
@@ -204,6 +206,12 @@ class _TreeEngine:
     Every call takes a turn: one thread writes, or many read. `reading` and `writing` make one turn
     of several calls.
     """
+
+    has_level: bool
+    """Whether the first features are the recent level of the target; set by Python."""
+    @property
+    def has_log_link(self) -> bool:
+        """Whether the models predict the logarithm of a number."""
 
     # ------------------------------------------------------------------ turns
     def reading(self) -> Turn:
@@ -537,13 +545,8 @@ class _ModelTreeEngine(_TreeEngine):
     def input_limit(self) -> float:
         """The most that a scaled number is."""
     @property
-    def has_log_link(self) -> bool:
-        """Whether the models predict the logarithm of the number."""
-    @property
     def variance_power(self) -> float:
         """With a log link: the power of the mean that variances grow with; 1 for counts."""
-    has_level: bool
-    """Whether the first features are the recent level of the target; set by Python."""
     @property
     def target_shift(self) -> float:
         """The models learn (y - shift) / scale."""
@@ -552,10 +555,13 @@ class _ModelTreeEngine(_TreeEngine):
         """The models learn (y - shift) / scale."""
     @property
     def reaches(self) -> _Doubles:
-        """How many roots of the spread an interval must reach, for each of REACH_LEVELS."""
+        """For each of REACH_LEVELS, how many roots of the spread an interval must reach.
+
+        Of labels: the nats that a label in a set may cost.
+        """
     @property
     def offsets(self) -> _Doubles:
-        """What is added to each quantile, in the models' unit; of other losses there are none."""
+        """What is added to each quantile, without the target's unit; empty if there are none."""
     def numbers(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
         """Return the predicted numbers, [rows, outputs]."""
     def intervals(

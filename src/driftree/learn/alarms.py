@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.columns import LEVEL_NAMES
+from driftree.learn.columns import level_names
 from driftree.learn.drifts import Drift, InputChange
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def changed_inputs(
         return
     engine = tree.engine
     is_categorical = engine.is_categorical
-    first = len(LEVEL_NAMES) if getattr(engine, "has_level", False) else 0
+    first = len(level_names(engine))
     chance = CHANCE / max(1, before.shape[1] - first)
     for j in range(first, before.shape[1]):
         name = tree.encoder.display_names[j] if hasattr(tree, "encoder") else f"x{j}"

@@ -36,6 +36,15 @@ LEVEL_NAMES = ("last y", "last 3 y", "last 20 y")
 """Features of a regressor that follows its target: what y was last, and on the average lately."""
 LOG_LEVEL_NAMES = tuple(f"log(1 + {name})" for name in LEVEL_NAMES)
 """The same where the logarithm of y is predicted."""
+
+
+def level_names(engine: _TreeEngine) -> tuple[str, ...]:
+    """Return the names of the features that are the recent level of the target: the first ones."""
+    if not engine.has_level:
+        return ()
+    return LOG_LEVEL_NAMES if engine.has_log_link else LEVEL_NAMES
+
+
 MOST_LEVEL_ROWS = 20
 """Rows of a call that learns for which the level before it is told: it is old for the last."""
 NUMBER_TYPES = frozenset({float, int, bool, np.float64, type(None)})
@@ -103,16 +112,11 @@ class Batch(NamedTuple):
         return self.matrix, self.sparse
 
 
-def count_levels(engine: _TreeEngine) -> int:
-    """Return how many features are the recent level of the target: the first ones."""
-    return len(LEVEL_NAMES) if getattr(engine, "has_level", False) else 0
-
-
 def start_matrix(engine: _TreeEngine, n_rows: int, *, learning: bool) -> NDArray[np.float64]:
     """Return rows that hold nothing yet but the level, where that is not too old to learn with."""
     matrix = np.tile(engine.absent, (n_rows, 1))
     if learning and n_rows > MOST_LEVEL_ROWS:
-        matrix[:, : count_levels(engine)] = math.nan
+        matrix[:, : len(level_names(engine))] = math.nan
     return matrix
 
 
@@ -268,7 +272,7 @@ class ColumnReader:
         if not self.learning:
             return
         missing_column = self.engine.missing_column
-        first = count_levels(self.engine)
+        first = len(level_names(self.engine))
         for j in first + np.flatnonzero(np.isnan(matrix[:, first:]).any(axis=0)):
             if j >= len(missing_column) or missing_column[j] < 0:
                 news.missing.append(int(j))

@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, all_finite
-from driftree.learn.columns import (
-    LEVEL_NAMES,
-    LOG_LEVEL_NAMES,
-    ColumnReader,
-    count_levels,
-    start_matrix,
-)
+from driftree.learn.columns import ColumnReader, level_names, start_matrix
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
 from driftree.learn.tables import SparseMatrix, array_names
 from driftree.learn.times import split_row, whole_names
@@ -27,7 +21,7 @@ from driftree.learn.validation import InputWarning, plain
 from driftree.learn.words import distinct_texts, list_names
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -94,7 +88,7 @@ class Encoder:
     @property
     def given_names(self) -> set[Hashable]:
         """Names of the features that rows hold: all but those of the target's level."""
-        return self.known.names.keys() - {*LEVEL_NAMES, *LOG_LEVEL_NAMES}
+        return self.known.names.keys() - {*level_names(self.engine)}
 
     @property
     def levels(self) -> list[dict[Hashable, int] | None]:
@@ -145,6 +139,7 @@ class Encoder:
         if is_first:
             self.check_declared(names)
         declared = self.declared(names) if learning else frozenset()
+        self._check_own(names)
         reader = ColumnReader(self.known, self.engine, self.indicators, learning, declared, rows)
         return reader.read(X, names)
 
@@ -152,6 +147,7 @@ class Encoder:
         """Read one row."""
         if not hasattr(x, "items"):
             raise TypeError(f"a row must be a dict of feature names to values, got {x!r}")
+        self._check_own(x)
         if self.sparse is not None:
             return self.sparse.read_dicts([x], learning=learning)
         x = split_row(x, self.names)
@@ -161,6 +157,15 @@ class Encoder:
         return ColumnReader(self.known, self.engine, self.indicators, learning, declared).read_row(
             x
         )
+
+    def _check_own(self, names: Collection[Hashable]) -> None:
+        """Raise if rows have a feature that the model has of itself."""
+        for name in level_names(self.engine):
+            if name in names:
+                raise ValueError(
+                    f"the rows have a feature {name!r}, which is what the model calls its own input"
+                    " for the level of the target: rename the feature, or give follow_target=False"
+                )
 
     def _check_known(self, names: Sequence[Hashable]) -> None:
         """Warn, once, of rows that hold nothing that the model knows."""
@@ -180,7 +185,7 @@ class Encoder:
 
     def ready(self, X: NDArray[np.float64], *, learning: bool) -> NDArray[np.float64] | None:
         """Return the matrix of an array whose columns are known and hold numbers, else None."""
-        known, n_levels = self.known, count_levels(self.engine)
+        known, n_levels = self.known, len(level_names(self.engine))
         is_ready = (
             self.sparse is None
             and known.array_begin == n_levels

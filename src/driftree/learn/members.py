@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, SparseRows
-from driftree.learn.columns import LEVEL_NAMES
+from driftree.learn.columns import level_names
 from driftree.learn.constants import FOREST
 from driftree.learn.pairs import Pairs, varies
 from driftree.learn.vocabulary import Vocabulary
@@ -167,7 +167,7 @@ class Member:
 
     def add_pairs(self, leader: Member) -> None:
         """Have as many hinges as the numbers among the features are worth."""
-        first = len(LEVEL_NAMES) if leader.engine.has_level else 0
+        first = len(level_names(leader.engine))
         numbers = np.flatnonzero((leader.engine.value_column >= 0) & varies(leader.engine))
         numbers = numbers[numbers >= first]
         n_pairs = min(FOREST.pairs_per_feature * len(numbers), FOREST.most_pairs) - len(self.pairs)

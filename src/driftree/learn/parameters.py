@@ -157,7 +157,8 @@ class PaperNumberParameters(PaperParameters):
     def __post_init__(self) -> None:
         if self.loss not in PAPER_LOSSES:
             raise ValueError(
-                f"in the paper's setting loss must be 'gaussian' or 'student', got {self.loss!r}"
+                "loss must be one of 'gaussian', 'student' in the paper's setting, got "
+                f"{self.loss!r}"
             )
         PaperParameters.__post_init__(self)
 

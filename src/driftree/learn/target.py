@@ -21,7 +21,7 @@ from river.utils import dataframe
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from driftree.learn._kernels import REACH_LEVELS
+from driftree.learn._kernels import LARGEST_NUMBER, REACH_LEVELS
 from driftree.learn.tables import Columns
 from driftree.learn.units import LOG_ODDS, Unit, unit_of
 from driftree.learn.validation import (
@@ -210,6 +210,17 @@ class Labels:
         proba = self.engine.probabilities(matrix, sparse)[0]
         return dict(zip(self.label_list, proba.tolist(), strict=True))
 
+    def sets(
+        self,
+        reaches: NDArray[np.float64],
+        probabilities: NDArray[np.float64],
+        level: float,
+    ) -> NDArray[np.bool_]:
+        """Return which labels are in the set of each row: the most probable one, and all near."""
+        found = probabilities >= math.exp(-reach_at(reaches, level))
+        found[np.arange(len(found)), probabilities.argmax(axis=1)] = True
+        return found
+
     def to_column(self, matrix: NDArray[np.float64], sparse: SparseRows | None, like: Frame) -> Any:
         """Return the most probable labels as a series of the same kind as a frame, or an array."""
         codes = self.engine.probabilities(matrix, sparse).argmax(axis=1)
@@ -278,7 +289,7 @@ class Numbers:
     def known_codes(self, y: Any, n_rows: int) -> NDArray[np.float64] | None:
         """Return a plain array of numbers; None if it has to be looked at."""
         is_plain = type(y) is np.ndarray and y.dtype == np.float64 and y.shape == (n_rows,)
-        if not is_plain or not bool((np.abs(y) <= LARGEST).all()):
+        if not is_plain or not bool((np.abs(y) <= LARGEST_NUMBER).all()):
             return None
         return None if self.engine.has_log_link and bool((y < 0).any()) else y
 
@@ -312,15 +323,7 @@ class Numbers:
             raise ValueError(
                 "intervals are for one number: with loss='quantile', predict_quantiles has the ends"
             )
-        low, high = REACH_LEVELS[0], REACH_LEVELS[-1]
-        if not low <= level <= high:
-            raise ValueError(f"level must be from {low:g} to {high:g}, got {level!r}")
-        reaches = np.maximum.accumulate(self.engine.reaches)
-        # Between two levels as a normal density would have it.
-        places = [NORMAL.inv_cdf((1 + one) / 2) for one in (*REACH_LEVELS, level)]
-        return self.engine.intervals(
-            matrix, float(np.interp(places[-1], places[:-1], reaches)), sparse
-        )
+        return self.engine.intervals(matrix, reach_at(self.engine.reaches, level), sparse)
 
     def to_column(self, matrix: NDArray[np.float64], sparse: SparseRows | None, like: Frame) -> Any:
         """Return the predictions as a series of the same kind as a frame, or an array."""
@@ -330,8 +333,16 @@ class Numbers:
         return dataframe.to_native_series(numbers.tolist(), name=None, like=like)
 
 
-LARGEST = 1e100  # squares of more have no room
 NORMAL = NormalDist()
+
+
+def reach_at(reaches: NDArray[np.float64], level: float) -> float:
+    """Return the reach of any level, between two known ones as a normal density would have it."""
+    low, high = REACH_LEVELS[0], REACH_LEVELS[-1]
+    if not low <= level <= high:
+        raise ValueError(f"level must be from {low:g} to {high:g}, got {level!r}")
+    places = [NORMAL.inv_cdf((1 + one) / 2) for one in (*REACH_LEVELS, level)]
+    return float(np.interp(places[-1], places[:-1], np.maximum.accumulate(reaches)))
 
 
 # ---------------------------------------------------------------------- checking numbers
@@ -350,12 +361,12 @@ def _check_range(numbers: NDArray[np.float64], rows: Rows = None) -> NDArray[np.
     """Return the numbers of some rows; raise if one of them is missing or too large."""
     if rows is not None:
         numbers = numbers[rows]
-    is_wrong = ~(np.abs(numbers) <= LARGEST)
+    is_wrong = ~(np.abs(numbers) <= LARGEST_NUMBER)
     if is_wrong.any():
         row = int(is_wrong.argmax())
         raise ValueError(
-            f"Input y contains NaN, infinity or a number beyond {LARGEST:g}: the target of row "
-            f"{row_of(row, rows)} is {numbers[row].item()!r}; leave the row out, or scale y"
+            f"Input y contains NaN, infinity or a number beyond {LARGEST_NUMBER:g}: the target of "
+            f"row {row_of(row, rows)} is {numbers[row].item()!r}; leave the row out, or scale y"
         )
     return numbers
 

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sklearn.base import is_regressor
 
-from driftree.learn.columns import LEVEL_NAMES
 from driftree.learn.storage import ModelFileError, container, models
 from driftree.serve.journal import MAX_GROUP
 from driftree.serve.requests import Limits, Refusal, busy, to_columns
@@ -373,7 +372,8 @@ def feature_names(model: Any) -> list[Any]:
     """Return the names of the features that a model has seen in rows."""
     if model._tree is None:
         return []
-    return [name for name in model._tree.encoder.names if name not in LEVEL_NAMES]
+    given = model._tree.encoder.given_names
+    return [name for name in model._tree.encoder.names if name in given]
 
 
 def predicts_numbers(model: Any) -> bool:

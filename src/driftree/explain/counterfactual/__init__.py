@@ -43,7 +43,7 @@ from driftree.explain.describe import inside
 from driftree.explain.sparse import unknown_names
 from driftree.explain.text import one_line, percent, say_unknown
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.columns import LEVEL_NAMES
+from driftree.learn.columns import level_names
 from driftree.learn.encoding import Encoder
 from driftree.learn.events import ALL_DIGITS
 
@@ -216,8 +216,7 @@ def prepare(
 
 def own_features(tree: Tree) -> list[Hashable]:
     """Return the names of the features that the model knows itself: nobody can change the past."""
-    has_level = not tree.engine.has_labels and tree.engine.has_level
-    return list(tree.encoder.feature_names[: len(LEVEL_NAMES)]) if has_level else []
+    return list(level_names(tree.engine))
 
 
 class Hunt:

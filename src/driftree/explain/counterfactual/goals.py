@@ -214,10 +214,12 @@ class NumberGoal:
 
     def demands(self, leaf: int, weights: Doubles) -> list[Demands]:
         """Return what must not be negative in a leaf."""
-        unit, own = self.tree.target.unit, weights[len(weights) // 2]
+        unit, middle = self.tree.target.unit, len(weights) // 2
+        own, offsets = weights[middle], self.tree.engine.offsets
+        offset = float(offsets[middle]) if len(offsets) else 0.0
         rows, constants = [], []
         for sign, end in ((1.0, self.low), (-1.0, self.high)):
-            edge = unit.model_sum(end) if math.isfinite(end) else end
+            edge = unit.model_sum(end) - offset if math.isfinite(end) else end
             if edge == sign * math.inf:
                 return []  # nothing lies there
             if math.isfinite(edge):

@@ -171,6 +171,7 @@ LONGEST: dict[str, Callable[[_Size], int]] = {
     "level_column": lambda size: size.n_features * (MAX_LEVELS + 1),
     "place": lambda size: size.n_labels,
     "target_": lambda size: MOST_LEVELS,
+    "label_reach": lambda size: MOST_LEVELS,
     SPARSE_NAMES: lambda size: MOST_NAME_BYTES * size.max_features,
     "sparse_": lambda size: size.n_sparse,
     "watch_rows": lambda size: MOST_WATCHED * max(1, size.n_features),
