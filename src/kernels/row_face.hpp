@@ -68,7 +68,8 @@ public:
         const Reading lock(engine_);
         const Table& table = *engine_.table;
         row.resize(table.n_features());
-        if (table.has_sparse() || !reader_.read(x, table.absent, is_learning, row.data(), fresh_batch())) return false;
+        if (table.has_sparse() || !reader_.read(x, table.absent, n_own(), is_learning, row.data(), fresh_batch()))
+            return false;
         for (int j = 0; j < table.n_features() && is_learning; j++)
             if (table.schema.lacks_column(j, row[j])) return false;
         return true;
