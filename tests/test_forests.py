@@ -16,6 +16,7 @@ from driftree import (
     load,
     report,
 )
+from driftree.explain.export import tell_event
 from driftree.learn.events import MemberReplaced
 from driftree.learn.storage import models
 from driftree.serve import responses
@@ -366,7 +367,7 @@ def test_server_answers_for_a_forest():
     assert "Tree 2, weight" in tree.text
     replaced = MemberReplaced(n_rows=5, member=1, weight=-0.1, loss=0.5, loss_of_all=0.3)
     for event in [*model.events_, replaced]:
-        assert responses.Event(**responses.tell_event(event)).member in (0, 1, 2)
+        assert responses.Event(**tell_event(event)).member in (0, 1, 2)
     assert responses.predict(model, [row])["labels"] == [model.predict_one(row)]
 
 

@@ -171,6 +171,7 @@ class Life(RuleBasedStateMachine):
             assert self.model.n_nodes_ <= self.model.max_nodes
 
 
+@pytest.mark.filterwarnings("ignore:the rows hold no feature")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.usefixtures("quick_pace")
 def test_any_order_of_calls(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -57,12 +58,14 @@ def serve(
     """
     with one_line():
         try:
+            from driftree.learn.validation import InputWarning
             from driftree.serve import server
             from driftree.serve.requests import Limits
         except ModuleNotFoundError as error:
             raise ImportError(
                 f"serving needs {error.name}, which is not installed: pip install fastapi uvicorn"
             ) from None
+        warnings.simplefilter("ignore", InputWarning)  # answers say what is unknown
         server.serve(
             model,
             host=host,

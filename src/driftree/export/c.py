@@ -141,13 +141,10 @@ def _result(recipe: Recipe, dialect: C) -> list[str]:
         return [
             f"const double offsets[] = {{{offsets}}};",
             f"for (int k = 0; k < {n}; k++) {{  // in order",
+            "    const double own = t[k] + offsets[k];",
             "    int i = k;",
-            "    for (; i > 0 && out[i - 1] > t[k]; i--) out[i] = out[i - 1];",
-            "    out[i] = t[k];",
-            "}",
-            f"for (int k = 0; k < {n}; k++) {{",
-            "    out[k] += offsets[k];",
-            "    if (k > 0) out[k] = fmax(out[k], out[k - 1]);",
+            "    for (; i > 0 && out[i - 1] > own; i--) out[i] = out[i - 1];",
+            "    out[i] = own;",
             "}",
             f"for (int k = 0; k < {n}; k++) out[k] = {shift} + {scale} * out[k];",
         ]

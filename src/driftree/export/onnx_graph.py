@@ -400,17 +400,14 @@ def _probabilities(recipe: Recipe, graph: Graph, sums: str, leaf: str) -> str:
 
 
 def _quantiles(recipe: Recipe, graph: Graph, sums: str) -> str:
-    """Return the sums in order, with their offsets, none below the one before."""
+    """Return the sums with their offsets, in order."""
     from onnx import helper
 
     n = graph.constant([recipe.n_outputs], np.int64)
-    node = helper.make_node("TopK", [sums, n], [":sorted", ":places"], axis=1, largest=0, sorted=1)
+    moved = graph.add("Add", sums, graph.constant([recipe.offsets]))
+    node = helper.make_node("TopK", [moved, n], [":sorted", ":places"], axis=1, largest=0, sorted=1)
     graph.nodes.append(node)
-    moved = graph.add("Add", ":sorted", graph.constant([recipe.offsets]))
-    found = [graph.take(moved, [0])]
-    for k in range(1, recipe.n_outputs):
-        found.append(graph.add("Max", found[-1], graph.take(moved, [k])))
-    return graph.add("Concat", *found, axis=1)
+    return ":sorted"
 
 
 def _labels(recipe: Recipe) -> tuple[NDArray[Any], int]:

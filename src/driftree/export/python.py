@@ -85,9 +85,7 @@ def _result(recipe: Recipe, dialect: Dialect) -> list[str]:
         ]
     if recipe.link == "quantiles":
         return [
-            "found = []",
-            f"for t, offset in zip(sorted(({sums},)), {recipe.offsets!r}):",
-            "    found.append(max(t + offset, found[-1]) if found else t + offset)",
+            f"found = sorted(t + offset for t, offset in zip(({sums},), {recipe.offsets!r}))",
             f"return [{shift} + {scale} * t for t in found]",
         ]
     number = dialect.sum(0)

@@ -152,8 +152,7 @@ class Recipe:
         By id; the root is 0.
     link : str
         From sums to predictions: "certain" (one label, whose probability is 1), "logistic",
-        "softmax", "identity", "log" or "quantiles" (sorted, then `offsets` added, then none below
-        the one before).
+        "softmax", "identity", "log" or "quantiles" (`offsets` added, then sorted).
     labels : list
         Of a classifier, in the order of the probabilities.
     shift, scale : float

@@ -222,7 +222,9 @@ def _in_order(
     recipe: Recipe, sums: list[str], dialect: SQL
 ) -> tuple[list[dict[str, str]], list[str]]:
     """Return the columns that put the quantiles in order, and the names of the last ones."""
-    steps, n = [], len(sums)
+    moved = [f"{own} + {dialect.number(o)}" for own, o in zip(sums, recipe.offsets, strict=True)]
+    steps, n = [{f"_q{k}": text for k, text in enumerate(moved)}], len(sums)
+    sums = list(steps[0])
     for turn in range(n):  # neighbours change places
         names, columns = [f"_s{turn}_{k}" for k in range(n)], list(sums)
         for k in range(turn % 2, n - 1, 2):
@@ -231,10 +233,4 @@ def _in_order(
             columns[k + 1] = dialect.choose(f"{first} <= {second}", second, first)
         steps.append(dict(zip(names, columns, strict=True)))
         sums = names
-    moved = [f"{own} + {dialect.number(o)}" for own, o in zip(sums, recipe.offsets, strict=True)]
-    steps.append({f"_q{k}": text for k, text in enumerate(moved)})
-    found = ["_q0"]
-    for k in range(1, n):  # none is below the one before
-        steps.append({f"_r{k}": dialect.choose(f"{found[-1]} <= _q{k}", f"_q{k}", found[-1])})
-        found.append(f"_r{k}")
-    return steps, found
+    return steps, sums

@@ -111,7 +111,7 @@ def tell_run(settings: RunSettings, result: RunResult) -> dict[str, str]:
     --------
     >>> from driftree.evaluate.runs import RunResult, RunSettings
     >>> settings = RunSettings(source="loans.csv", learners=("dmt", "efdt"), categorical=("car",))
-    >>> result = RunResult(True, 5000, 100, 0, [], {}, {})
+    >>> result = RunResult(True, 5000, 100, 0, [], {}, {}, {}, [])
     >>> tell_run(settings, result)["learners"], tell_run(settings, result)["rows"]
     ('dmt, efdt', '5,000 in batches of 100')
     """

@@ -143,8 +143,10 @@ def _mark_alarms(above: Axes, model: AnyTree) -> list[Artist]:
     """Mark the drifts that the model has noticed on top; return what the legend shows of them."""
     history = inside(model)[0].history
     rows = [] if history is None else [drift.n_rows for drift in history.drifts]
+    if not rows:
+        return []
     look: dict[str, Any] = {"marker": "v", "linestyle": "none", "color": ALARM, "markersize": 7}
-    marks = above.plot(
+    return above.plot(
         rows,
         [1.0] * len(rows),
         transform=above.get_xaxis_transform(),
@@ -153,7 +155,6 @@ def _mark_alarms(above: Axes, model: AnyTree) -> list[Artist]:
         zorder=4,
         **look,
     )
-    return list(marks) if rows else []
 
 
 def _two_panels(ax: Sequence[Axes] | NDArray[np.object_] | None) -> tuple[Axes, Axes]:
