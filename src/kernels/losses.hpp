@@ -36,7 +36,9 @@ struct LossRules {
 // What a row costs. Predictors [n, rounded up to whole vectors] are used up.
 template <class Loss>
 double loss_of(const LossState& state, double* predictors, int n, double target, const double* levels) {
-    if constexpr (Loss::kIsJoint) {
+    if constexpr (requires { Loss::loss_of(state, predictors[0], target); }) {
+        return Loss::loss_of(state, predictors[0], target);
+    } else if constexpr (Loss::kIsJoint) {
         const auto slope = Loss::slope(predictors, n, target, state, levels);
         return std::log(slope.ratio) + slope.hinge;
     } else {

@@ -8,7 +8,9 @@ from serving import draw_batches, learn_offline, serving
 
 schemathesis = pytest.importorskip("schemathesis")
 ROUTES = [("POST", "/predict"), ("POST", "/learn"), ("POST", "/explain"), ("GET", "/explain")]
-ROUTES += [("GET", f"/{name}") for name in ("events", "metrics", "model", "model/file", "health")]
+ROUTES += [
+    ("GET", f"/{name}") for name in ("drifts", "events", "metrics", "model", "model/file", "health")
+]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["labels", "numbers"])

@@ -29,7 +29,7 @@ def tell_quality(console: Console, results: list[RunResult]) -> None:
         highlight=False,
     )
     for name, own in quality.items():
-        console.print(f"{name}: {say_quality(own, names)}", highlight=False, soft_wrap=True)
+        console.print(f"- {name}: {say_quality(own, names)}", highlight=False, soft_wrap=True)
 
 
 def say_quality(quality: Quality, names: list[object]) -> str:

@@ -58,7 +58,7 @@ def conclude(
     )
     tell_quality(console, results)
     for pair in pair_learners(records):
-        console.print(f"{pair}", highlight=False, soft_wrap=True)
+        console.print(f"- {pair}", highlight=False, soft_wrap=True)
     if first.n_bad_rows:
         console.print(f"\n{first.n_bad_rows:,} malformed rows were skipped, the first:")
         for row in first.bad_rows[:3]:
