@@ -71,6 +71,13 @@ struct Logit {
         }
     }
 
+    // Of one row, where eight would be seven too many.
+    static double loss_of(const LossState& state, double predictor, double target) {
+        const double margin = target > 0.5 ? predictor : -predictor, e = std::exp(-std::fabs(margin));
+        if (state.has_floor == 0.0) return std::log1p(e) + (margin < 0.0 ? -margin : 0.0);
+        const double right = (margin < 0.0 ? e : 1.0) / (1.0 + e);
+        return -std::log(state.floor[target > 0.5] + (1.0 - state.floor[0] - state.floor[1]) * right);
+    }
     static void read(const LossState& state, const double* predictors, int n_classes, double* probabilities) {
         double p = 1.0 / (1.0 + std::exp(-predictors[0]));
         if (state.has_floor != 0.0) p = state.floor[1] + (1.0 - state.floor[0] - state.floor[1]) * p;

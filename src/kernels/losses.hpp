@@ -43,6 +43,8 @@ template <class Loss>
 double loss_of(const LossState& state, double* predictors, int n, double target, const double* levels) {
     if constexpr (Loss::kIsAsked) {
         return 0.0;  // only the user's functions know
+    } else if constexpr (requires { Loss::loss_of(state, predictors[0], target); }) {
+        return Loss::loss_of(state, predictors[0], target);
     } else if constexpr (Loss::kIsJoint) {
         const auto slope = Loss::slope(predictors, n, target, state, levels);
         return std::log(slope.ratio) + slope.hinge;

@@ -24,9 +24,9 @@ from driftree import (
     to_code,
     to_onnx,
 )
-from driftree.learn.encoding import Encoder
 from driftree.export import recipe as recipe_module
 from driftree.export.recipe import Level, Missing, Number, recipe_of
+from driftree.learn.encoding import Encoder
 from exported import (
     COMPILER,
     MAKERS,

@@ -50,6 +50,7 @@ class Style:
 
 STYLES = {
     "dmt": Style("#000000", "o", width=1.7),
+    "forest": Style("#000000", "H", (4, 1), 1.7),
     "dmt-paper": Style("#0072B2", "s", (5, 1.5)),
     "fimtdd": Style("#D55E00", "^", (7, 1.5, 1.5, 1.5)),
     "vfdt-mc": Style("#56B4E9", "v"),
