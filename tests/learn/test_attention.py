@@ -131,7 +131,7 @@ def rows_at(engine, X):
 @pytest.mark.parametrize("size", [1, 20])
 def test_a_node_rests_as_long_as_its_branch_earns_enough(size):
     """It falls asleep, and wakes when the branch is worth less; leaves never sleep."""
-    tree, rng = make_tree(**of_setting("measured")), np.random.default_rng(3)
+    tree, rng = make_tree(**of_setting("measured", max_bends=0)), np.random.default_rng(3)
     engine, window = tree.engine, PARAMETERS["evidence_window"]
     for _ in range(2):
         engine.add_feature(False, True)
