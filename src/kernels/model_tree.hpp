@@ -38,7 +38,7 @@ public:
         int max_nodes = 255;
         LossKind loss = kLogit;         // of labels: by their number, whatever this says
         std::vector<double> quantiles;  // ascending
-        std::function<std::shared_ptr<AskedLoss>(const NumberTarget&)> asked = {};  // makes the loss that Python has
+        std::function<std::shared_ptr<AskedLoss>(const NumberTarget&)> asked;  // makes the loss that Python has
     };
     using Base::clock, Base::f, Base::loss, Base::models, Base::n_classes, Base::n_rows, Base::n_steps, Base::nodes,
         Base::records, Base::shape, Base::table;

@@ -139,7 +139,8 @@ def test_chosen_leaf_says_its_rule_weights_and_history(page, models):
     assert f"has learnt {leaf.rows:,.0f}" in reading
     [weights] = leaf.weights.values()
     n_weights = sum(weight != 0 for weight in weights.values())
-    assert len(find(opened, "#reading .weights path")) == n_weights
+    n_curves = sum(map(len, leaf.curves.values()))
+    assert len(find(opened, "#reading .weights path")) == n_weights + n_curves
     story = find(opened, "#reading .story button")
     numbers = [int(button.get_attribute("data-event")) for button in story]
     shaping = [n for n in numbers if model.events_[n].kind not in ("bend", "unbend", "memory")]
