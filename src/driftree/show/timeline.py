@@ -146,7 +146,7 @@ def _mark_alarms(above: Axes, model: AnyTree) -> list[Artist]:
     if not rows:
         return []
     look: dict[str, Any] = {"marker": "v", "linestyle": "none", "color": ALARM, "markersize": 7}
-    return above.plot(
+    marks = above.plot(
         rows,
         [1.0] * len(rows),
         transform=above.get_xaxis_transform(),
@@ -155,6 +155,7 @@ def _mark_alarms(above: Axes, model: AnyTree) -> list[Artist]:
         zorder=4,
         **look,
     )
+    return list(marks)
 
 
 def _two_panels(ax: Sequence[Axes] | NDArray[np.object_] | None) -> tuple[Axes, Axes]:
