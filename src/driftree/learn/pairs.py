@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.learn._kernels import Hinges
-from driftree.learn.constants import FOREST
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -40,7 +37,6 @@ class Pairs:
         self.sources = np.empty(0, dtype=np.int32)
         self.ends = np.empty((0, 2), dtype=np.int32)
         self.slopes = np.empty((0, 3))
-        self._hinges: Hinges | None = None  # made when they are needed
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -59,7 +55,6 @@ class Pairs:
         """Know so many features of the forest."""
         fresh = np.arange(self.n_shared, n_features, dtype=np.int32)
         self.sources = np.append(self.sources, fresh)
-        self._hinges = None
 
     def draw(self, numbers: Sequence[int], n_pairs: int, seed: int) -> NDArray[np.int32]:
         """Return the ends of hinges that are to come: random pairs of features that are numbers."""
@@ -74,16 +69,6 @@ class Pairs:
         self.ends = np.concatenate([self.ends, ends])
         self.slopes = np.concatenate([self.slopes, slopes])
         self.sources = np.append(self.sources, fresh)
-        self._hinges = None
-
-    def extend(self, X: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return rows of the forest as rows of the tree."""
-        if not len(self):
-            return X
-        if self._hinges is None:
-            parts = self.sources, self.ends.reshape(-1), self.slopes.reshape(-1)
-            self._hinges = Hinges(*parts, most=FOREST.most_deviations)
-        return self._hinges.extend(X, scale)
 
     # ------------------------------------------------------------------ keeping
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -112,7 +97,6 @@ class Pairs:
             raise ValueError("the pairs of features are not sound")
         self.sources, self.ends = sources.copy(), ends.reshape(-1, 2).copy()
         self.slopes = slopes.reshape(-1, 3).copy()
-        self._hinges = None
 
 
 def varies(engine: _TreeEngine) -> NDArray[np.bool_]:
