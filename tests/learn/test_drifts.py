@@ -7,8 +7,8 @@ import driftree
 import stored
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.explain.listening import Listener
-from driftree.learn.alarms import changed_inputs, describe_drift
 from driftree.learn.constants import WATCH
+from driftree.learn.drifts import changed_inputs, describe_drift
 from driftree.learn.tree import Tree
 from driftree.streams import drift, sea
 

@@ -24,7 +24,7 @@ from driftree.explain.describe import (
     typical_error,
 )
 from driftree.explain.sparse import merge, node_words
-from driftree.learn.curves import node_effects
+from driftree.learn.units import node_effects
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from driftree.learn import growth
+from driftree.learn import encoding
 from driftree.learn.columns import Batch, News
 from driftree.learn.parameters import count_threads
 from driftree.learn.sparse import looks_sparse
@@ -22,7 +22,7 @@ from driftree.learn.state import LearntState, undisturbed
 from driftree.learn.tables import SparseMatrix, check_rows, read_rows
 from driftree.learn.target import Labels
 from driftree.learn.times import split_row
-from driftree.learn.weights import read_weights
+from driftree.learn.validation import read_weights
 from driftree.learn.words import printable
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from driftree.learn.state import LearningTree
     from driftree.learn.tables import Seen
     from driftree.learn.target import Answers, Codes
-    from driftree.learn.weights import Weights
+    from driftree.learn.validation import Weights
 
 SEEN = ("n_features_in_", "feature_names_in_")
 FEW = 5  # names that are enumerated
@@ -259,7 +259,7 @@ class StreamEstimator(LearntState):
             labels = tree.target.label_list  # all that is kept of the few rows so far
             tree = self._own_tree(afresh=True, is_sparse=True)
             with tree.engine.writing():
-                growth.commit(tree, News(), labels)
+                encoding.commit(tree, News(), labels)
         batch = tree.encoder.read_dict(x, learning=True)
         answers = tree.target.read([y], 1)
         return Lesson.of(tree, batch, answers, weights)
@@ -315,7 +315,7 @@ class StreamEstimator(LearntState):
         while start < len(X):
             with tree.engine.writing():  # nobody looks between the sums and the decisions
                 if fresh is not None:
-                    growth.commit(tree, fresh.news, fresh.answers.new)
+                    encoding.commit(tree, fresh.news, fresh.answers.new)
                     tree.finish()
                 size = tree.step_rows if most is None else min(most, tree.step_rows)
                 if begin is not None and tree.encoder.sparse is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from driftree.learn import growth
+from driftree.learn import encoding
 from driftree.learn._kernels import MeasuredSums
 from driftree.scale.merging import check_kind, check_mergeable, memory_of, merge_arrays
 from driftree.streams.rows import cut
@@ -111,7 +111,7 @@ def _step(
         if lesson is None:
             return
         with tree.engine.writing():
-            growth.commit(tree, lesson.news, lesson.answers.new)
+            encoding.commit(tree, lesson.news, lesson.answers.new)
             tree.finish()
             codes = lesson.answers.codes.astype(np.float64)
             places = [slice(i, None, n_chunks) for i in range(min(n_chunks, len(codes)))]

@@ -17,7 +17,7 @@ import numpy as np
 
 from driftree.explain.counterfactual.solver import LeafTask, Search
 from driftree.explain.counterfactual.sparse_space import SparseSpace
-from driftree.learn.curves import input_limit
+from driftree.learn.units import input_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
