@@ -18,7 +18,7 @@ from driftree.evaluate.quality import Quality
 from driftree.evaluate.records import Record
 from driftree.evaluate.river_metrics import read_metrics, update_metric
 from driftree.evaluate.size import measure_memory, measure_size
-from driftree.explain.listening import Listener, can_tell
+from driftree.explain.changes import Listener, can_tell
 from driftree.streams.rows import Rows
 from driftree.streams.stream import Stream, open_stream
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from driftree.evaluate.checkpoints import Checkpointer
     from driftree.evaluate.faces import Face
     from driftree.evaluate.grading import Answer
-    from driftree.explain.listening import OnChange, OnDrift
+    from driftree.explain.changes import OnChange, OnDrift
     from driftree.streams.stream import Task
 
 STANDARD_INPUT = "-"

@@ -31,7 +31,7 @@ from driftree.evaluate.records import (
 )
 from driftree.evaluate.resuming import ResumableEvaluation
 from driftree.evaluate.size import measure_memory
-from driftree.explain.listening import can_tell
+from driftree.explain.changes import can_tell
 from driftree.learn.storage.atomic import TEMPORARY
 from driftree.learn.validation import InputWarning
 from driftree.streams.catalogue import DATA_SETS, Generated, check_name, hint

@@ -5,6 +5,7 @@ The methods of the model give it (`readable`); here are the records that they re
 """
 
 from driftree.explain.changes import Diff as Diff
+from driftree.explain.contributions import Importance as Importance
 from driftree.explain.counterfactual import Counterfactual as Counterfactual
 from driftree.explain.curves import CurveRun as CurveRun
 from driftree.explain.curves import LeafCurve as LeafCurve
@@ -16,7 +17,6 @@ from driftree.explain.forest import BestTree as BestTree
 from driftree.explain.forest import ForestExplanation as ForestExplanation
 from driftree.explain.forest import ForestExplanations as ForestExplanations
 from driftree.explain.forest import TreePart as TreePart
-from driftree.explain.importance import Importance as Importance
 from driftree.explain.losses import LossCourse as LossCourse
 from driftree.explain.losses import LossRise as LossRise
 from driftree.explain.losses import NodeLoss as NodeLoss

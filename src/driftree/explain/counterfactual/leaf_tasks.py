@@ -22,7 +22,7 @@ from driftree.learn.units import input_limit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from driftree.explain.counterfactual.constraints import Constraints
+    from driftree.explain.counterfactual.goals import Constraints
     from driftree.explain.counterfactual.solver import Doubles, Places
     from driftree.learn.encoding import Encoder
     from driftree.learn.tree import Tree
