@@ -39,11 +39,10 @@ from driftree.streams.csv_columns import ColumnHints
 from driftree.streams.datasets import fetch_data_set, load_data_set
 from driftree.streams.download import digest_of
 from driftree.streams.findings import Findings
-from driftree.streams.rows import Rows
+from driftree.streams.rows import Rows, check_text
 from driftree.streams.sources import BadRow, BadRows, BadRowsWarning
 from driftree.streams.stream import Stream, open_stream
 from driftree.streams.stream import open_source as open_rows
-from driftree.streams.words import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from sklearn.base import is_regressor
 
 from driftree.explain.export import tell_event
 from driftree.learn.words import list_names, quoted
-from driftree.streams.json_rows import MAX_TEXT, check_value, parse
+from driftree.streams.formats import MAX_TEXT, check_value, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -175,7 +175,7 @@ class JoinedStream:
         if message.value is None:
             raise ValueError("the message is empty")
         try:
-            data = parse(message.value)
+            data = parse_json(message.value)
         except ValueError as error:
             raise ValueError(f"it is not valid JSON: {error}") from None
         if type(data) is not dict:
