@@ -30,7 +30,7 @@ from driftree.evaluate.records import (
     write_records,
 )
 from driftree.evaluate.resuming import ResumableEvaluation
-from driftree.evaluate.size import measure_memory
+from driftree.evaluate.scores import measure_memory
 from driftree.explain.changes import can_tell
 from driftree.learn.storage.atomic import TEMPORARY
 from driftree.learn.validation import InputWarning
