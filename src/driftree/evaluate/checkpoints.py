@@ -11,7 +11,7 @@ import re
 import warnings
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,14 +23,13 @@ from driftree.learn.storage import (
     models,
     name_errors,
 )
-from driftree.learn.storage.atomic import TEMPORARY, take_lock
+from driftree.learn.storage.atomic import TEMPORARY, Closing, take_lock
 from driftree.learn.validation import check_keys
 from driftree.learn.words import quoted
 from driftree.stored import CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from numpy.typing import NDArray
 
@@ -82,7 +81,7 @@ class Checkpoint(NamedTuple):
     metrics: Any = None
 
 
-class Checkpointer:
+class Checkpointer(Closing):
     """Keeps the last checkpoints of a stream in a folder, so that a killed process loses little.
 
     Parameters
@@ -235,17 +234,6 @@ class Checkpointer:
     def close(self) -> None:
         """Let others use the folder."""
         self._release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _path(self, position: int) -> Path:
         return self.folder / _name(position)

@@ -4,5 +4,5 @@ from driftree.scale.keyed import KeyedModels as KeyedModels
 from driftree.scale.keys import Drift as Drift
 from driftree.scale.keys import KeyRecord as KeyRecord
 from driftree.scale.keys import Summary as Summary
+from driftree.scale.merging import fit as fit
 from driftree.scale.merging import merge as merge
-from driftree.scale.one_model import fit as fit

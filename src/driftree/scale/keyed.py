@@ -10,13 +10,13 @@ import numpy as np
 from river.utils import dataframe
 
 from driftree.learn.storage import json_values, models
+from driftree.learn.storage.atomic import Closing
 from driftree.learn.tables import Columns, read_frame
 from driftree.learn.target import check_labels, check_numbers
 from driftree.learn.validation import as_objects
 from driftree.learn.words import nearest_name, shown
 from driftree.scale.keys import (
     KIND,
-    Closing,
     Drift,
     KeyRecord,
     Summary,

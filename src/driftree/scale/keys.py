@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from driftree.streams.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
-    from types import TracebackType
 
     from numpy.typing import NDArray
 
@@ -378,23 +377,3 @@ def difference(found: Any, own: Mapping[str, Any], folder: str) -> str:
         f"{name} was {quoted(found.get(name))}, is {quoted(own[name])}" for name in names
     )
     return f"{folder} holds models made otherwise: {words}; give the same, or another folder"
-
-
-# ---------------------------------------------------------------------- closing
-class Closing:
-    """Whatever has a `close`."""
-
-    def close(self) -> None:
-        """End its use."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

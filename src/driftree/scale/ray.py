@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
+from driftree.learn.storage.atomic import Closing
 from driftree.learn.tables import Columns, array_names, read_frame
 from driftree.learn.validation import as_objects
 from driftree.scale.keyed import MEMORY, KeyedModels
-from driftree.scale.keys import Closing, Summary, check_key, key_column
+from driftree.scale.keys import Summary, check_key, key_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator

@@ -12,10 +12,11 @@ import io
 import os
 import secrets
 import stat
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from types import TracebackType
 
 try:
     import fcntl
@@ -297,3 +298,23 @@ def _sign(fd: int) -> None:
     with contextlib.suppress(OSError):  # on a full disk the lock holds all the same
         os.ftruncate(fd, 0)
         os.write(fd, f"{os.getpid()}\n".encode("ascii"))
+
+
+# ---------------------------------------------------------------------- closing
+class Closing:
+    """What is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        """End its use."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
