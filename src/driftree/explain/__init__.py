@@ -23,11 +23,11 @@ from driftree.explain.losses import NodeLoss as NodeLoss
 from driftree.explain.losses import loss_by_node as loss_by_node
 from driftree.explain.losses import loss_course as loss_course
 from driftree.explain.losses import loss_rises as loss_rises
-from driftree.explain.outline import OutlineNode as OutlineNode
-from driftree.explain.outline import outline as outline
 from driftree.explain.over_time import GainRace as GainRace
+from driftree.explain.over_time import OutlineNode as OutlineNode
 from driftree.explain.over_time import WeightsOverTime as WeightsOverTime
 from driftree.explain.over_time import gain_race as gain_race
+from driftree.explain.over_time import outline as outline
 from driftree.explain.over_time import weights_over_time as weights_over_time
 from driftree.explain.rules import Rule as Rule
 from driftree.explain.rules import Weight as Weight
