@@ -177,7 +177,7 @@ def test_thinning_keeps_the_mean_losses(monkeypatch):
 def test_weights_that_take_too_much_memory_are_left_out(monkeypatch):
     *_, model = learn()
     assert model._tree.history.samples[-1].nodes[0].weights is None or model.n_leaves_ == 1
-    monkeypatch.setattr("driftree.learn.history.MAX_BYTES", 8)
+    monkeypatch.setattr("driftree.learn.history.MAX_SAMPLE_BYTES", 1)
     model._tree._sample()
     assert all(node.weights is None for node in model._tree.history.samples[-1].nodes.values())
     assert model._tree.history.samples[-1].n_bytes == 0

@@ -44,6 +44,7 @@ MAX_ENTRANTS = 3  # candidates of a node in a sample
 MAX_SAMPLES = 256
 LEAST_DISTANCE = 100  # rows between the very first samples, of which there are a dozen
 MAX_BYTES = 4_000_000  # of the weights in all samples
+MAX_SAMPLE_BYTES = MAX_BYTES // 8  # of those in one sample; larger ones are left out
 MAX_NODES = 8192  # in all samples
 ROOT = Spot(0)  # of every new tree
 
@@ -457,7 +458,7 @@ class Sampler:
         engine = self.engine
         spots = history.now.nodes
         n_bytes = 4 * engine.n_outputs * engine.n_columns * (len(spots) + 1) // 2
-        has_weights = n_bytes <= MAX_BYTES // 8
+        has_weights = n_bytes <= MAX_SAMPLE_BYTES
         nodes, marks = {}, {}
         for node, spot in spots.items():
             before, now = history.marks.get(node), self._mark(node, spot.since_step)
