@@ -13,7 +13,8 @@ from bad_input import CASES, COLUMNS, LABELS, MANY, N_ROWS, NAMES, Sent, X
 from doors import DOORS, ERRORS, LEARN, PAGE, PREDICT, TABLE
 from driftree.learn import encoding, memory
 from driftree.learn.memory import Size
-from driftree.learn.validation import MAX_WEIGHT, InputWarning
+from driftree.learn.validation import InputWarning
+from driftree.learn.weights import MAX_WEIGHT
 from states import MODELS, check_probabilities, infinite_arrays, state_hash
 
 

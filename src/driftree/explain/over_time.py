@@ -241,8 +241,7 @@ def _seen_near(history: History, step: int) -> dict[int, NodeSample]:
     return seen
 
 
-# ---------------------------------------------------------------------- over time
-# ---------------------------------------------------------------------- gains
+# ---------------------------------------------------------------------- gains over time
 @dataclass(frozen=True, slots=True, eq=False)
 class GainRace:
     """The candidates of a node and what they had to reach.
@@ -352,7 +351,7 @@ def _add_decisions(
                 second[event.n_rows] = event.runner_up.gain
 
 
-# ---------------------------------------------------------------------- weights
+# ---------------------------------------------------------------------- weights over time
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightsOverTime:
     """The effects of a leaf's inputs over time, and of the leaves that were in its place before.

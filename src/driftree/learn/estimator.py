@@ -22,7 +22,7 @@ from driftree.learn.state import LearntState, undisturbed
 from driftree.learn.tables import SparseMatrix, check_rows, read_rows
 from driftree.learn.target import Labels
 from driftree.learn.times import split_row
-from driftree.learn.validation import read_weights
+from driftree.learn.weights import read_weights
 from driftree.learn.words import printable
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from driftree.learn.state import LearningTree
     from driftree.learn.tables import Seen
     from driftree.learn.target import Answers, Codes
-    from driftree.learn.validation import Weights
+    from driftree.learn.weights import Weights
 
 SEEN = ("n_features_in_", "feature_names_in_")
 FEW = 5  # names that are enumerated

@@ -1,16 +1,14 @@
-"""Validation: checks that the readers of rows and targets share, and sample weights.
+"""Validation: checks that the readers of rows, targets and weights share.
 
 Every error says where, what was given, and what to do.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.words import shown
@@ -18,7 +16,7 @@ from driftree.learn.words import shown
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import NDArray
 
     from driftree.learn._kernels import _TreeEngine
 
@@ -28,10 +26,6 @@ if TYPE_CHECKING:
 # make them all collide, and n of them then cost n * n / 2 comparisons, here about a second.
 MAX_NUMBERS = 10_000  # labels, or names, that are neither text nor bytes
 MAX_PARTS = 50_000  # of all of them: what is compared of long numbers and tuples
-
-# An integer weight up to this is learnt as so many rows, a larger one as this many heavier rows.
-MAX_COPIES = 8
-MAX_WEIGHT = 1e15  # beyond that, a row of weight 1 is lost in the rounding of the sums
 
 
 class InputWarning(UserWarning):
@@ -175,81 +169,3 @@ def check_codes(
             fits = is_category and has_value != indicators and is_numbered and has_columns
         if not fits:
             raise ValueError(f"the levels of feature {name!r} are not those of its columns")
-
-
-# ---------------------------------------------------------------------- sample weights
-class Weights(NamedTuple):
-    """The rows that count, and how often and how much."""
-
-    rows: Rows
-    """Those whose weight is not 0; None is all of them."""
-    copies: NDArray[np.intp] | None
-    """Places among these rows, each as often as it is learnt; None is each of them once."""
-    shares: NDArray[np.float64]
-    """The weight of each copy."""
-
-
-def read_weights(weights: ArrayLike | None, n_rows: int) -> Weights:
-    """Turn weights into rows: weight 2.5 is two rows and one of weight 0.5, weight 0 is none.
-
-    Examples
-    --------
-    >>> rows, copies, shares = read_weights([1, 0, 2.5], 3)
-    >>> rows.tolist(), copies.tolist(), shares.tolist()
-    ([0, 2], [0, 1, 1, 1], [1.0, 1.0, 1.0, 0.5])
-    """
-    if weights is None:
-        return Weights(None, None, np.ones(n_rows))
-    checked = _check_weights(_weights_to_numbers(weights), n_rows)
-    rows = None
-    if not checked.all():
-        rows = np.flatnonzero(checked)
-        checked = checked[rows]
-    if (checked == 1.0).all():
-        return Weights(rows, None, checked)
-    n_copies = np.minimum(np.ceil(checked), MAX_COPIES).astype(np.intp)
-    copies = np.repeat(np.arange(len(checked)), n_copies)
-    shares = np.where(checked > MAX_COPIES, checked / MAX_COPIES, 1.0)[copies]
-    rest = checked - np.floor(checked)
-    has_rest = (rest > 0) & (checked <= MAX_COPIES)
-    shares[np.cumsum(n_copies)[has_rest] - 1] = rest[has_rest]
-    return Weights(rows, copies, shares)
-
-
-def _check_weights(checked: NDArray[np.float64], n_rows: int) -> NDArray[np.float64]:
-    """Return one weight per row."""
-    if checked.ndim == 0:
-        checked = np.full(n_rows, checked)
-    if checked.shape != (n_rows,):
-        raise ValueError(
-            f"sample_weight must hold one number per row, {n_rows} in all, got the shape "
-            f"{checked.shape}"
-        )
-    wrong = ~(np.isfinite(checked) & (checked >= 0))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            "Negative values in data passed to `sample_weight`, or values that are not finite: "
-            f"row {row} has the weight {checked[row]}; 0 leaves a row out"
-        )
-    if (checked > MAX_WEIGHT).any():
-        row = int(checked.argmax())
-        raise ValueError(
-            f"sample_weight must be at most {MAX_WEIGHT:g}, but row {row} has the weight "
-            f"{checked[row]}: divide all weights by the same number"
-        )
-    return checked
-
-
-def _weights_to_numbers(weights: ArrayLike) -> NDArray[np.float64]:
-    """Return weights as float64; raise for text, dates and complex numbers."""
-    with contextlib.suppress(TypeError, ValueError), np.errstate(over="ignore"):
-        is_masked = isinstance(weights, np.ma.MaskedArray)
-        given = np.asarray(unmasked(weights) if is_masked else weights)
-        cells = given.flat if given.dtype.kind == "O" else ()
-        is_text = any(isinstance(cell, (str, bytes)) for cell in cells)
-        if given.dtype.kind in "biufO" and not is_text:
-            return given.astype(np.float64)  # infinity for a long double beyond it
-    raise TypeError(
-        f"sample_weight must hold numbers, got {shown(weights)}: give one number per row"
-    )

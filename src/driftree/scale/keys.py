@@ -281,7 +281,6 @@ def label_loss(probabilities: Mapping[Any, float], label: Hashable) -> float:
     return -math.log(max(given, LEAST_PROBABILITY))
 
 
-# ---------------------------------------------------------------------- keys and rows
 # ---------------------------------------------------------------------- keys
 def check_key(key: Any) -> Any:
     """Return a key as it is kept; numbers of a column of floats are whole ones."""

@@ -451,7 +451,6 @@ def _say_why(hunt: Hunt) -> str:
     return f"{hunt.goal.say_none()}{same}"
 
 
-# ---------------------------------------------------------------------- words
 def say_changes(changes: dict[str, tuple[Any, Any]]) -> str:
     """Say what became of what, by name; of many changes, the first.
 

@@ -1,0 +1,98 @@
+"""Weights: sample weights, checked, and as the rows that they stand for."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from driftree.learn.validation import unmasked
+from driftree.learn.words import shown
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from driftree.learn.validation import Rows
+
+# An integer weight up to this is learnt as so many rows, a larger one as this many heavier rows.
+MAX_COPIES = 8
+MAX_WEIGHT = 1e15  # beyond that, a row of weight 1 is lost in the rounding of the sums
+
+
+class Weights(NamedTuple):
+    """The rows that count, and how often and how much."""
+
+    rows: Rows
+    """Those whose weight is not 0; None is all of them."""
+    copies: NDArray[np.intp] | None
+    """Places among these rows, each as often as it is learnt; None is each of them once."""
+    shares: NDArray[np.float64]
+    """The weight of each copy."""
+
+
+def read_weights(weights: ArrayLike | None, n_rows: int) -> Weights:
+    """Turn weights into rows: weight 2.5 is two rows and one of weight 0.5, weight 0 is none.
+
+    Examples
+    --------
+    >>> rows, copies, shares = read_weights([1, 0, 2.5], 3)
+    >>> rows.tolist(), copies.tolist(), shares.tolist()
+    ([0, 2], [0, 1, 1, 1], [1.0, 1.0, 1.0, 0.5])
+    """
+    if weights is None:
+        return Weights(None, None, np.ones(n_rows))
+    checked = _check(_to_numbers(weights), n_rows)
+    rows = None
+    if not checked.all():
+        rows = np.flatnonzero(checked)
+        checked = checked[rows]
+    if (checked == 1.0).all():
+        return Weights(rows, None, checked)
+    n_copies = np.minimum(np.ceil(checked), MAX_COPIES).astype(np.intp)
+    copies = np.repeat(np.arange(len(checked)), n_copies)
+    shares = np.where(checked > MAX_COPIES, checked / MAX_COPIES, 1.0)[copies]
+    rest = checked - np.floor(checked)
+    has_rest = (rest > 0) & (checked <= MAX_COPIES)
+    shares[np.cumsum(n_copies)[has_rest] - 1] = rest[has_rest]
+    return Weights(rows, copies, shares)
+
+
+def _check(checked: NDArray[np.float64], n_rows: int) -> NDArray[np.float64]:
+    """Return one weight per row."""
+    if checked.ndim == 0:
+        checked = np.full(n_rows, checked)
+    if checked.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight must hold one number per row, {n_rows} in all, got the shape "
+            f"{checked.shape}"
+        )
+    wrong = ~(np.isfinite(checked) & (checked >= 0))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            "Negative values in data passed to `sample_weight`, or values that are not finite: "
+            f"row {row} has the weight {checked[row]}; 0 leaves a row out"
+        )
+    if (checked > MAX_WEIGHT).any():
+        row = int(checked.argmax())
+        raise ValueError(
+            f"sample_weight must be at most {MAX_WEIGHT:g}, but row {row} has the weight "
+            f"{checked[row]}: divide all weights by the same number"
+        )
+    return checked
+
+
+def _to_numbers(weights: ArrayLike) -> NDArray[np.float64]:
+    """Return weights as float64; raise for text, dates and complex numbers."""
+    with contextlib.suppress(TypeError, ValueError), np.errstate(over="ignore"):
+        is_masked = isinstance(weights, np.ma.MaskedArray)
+        given = np.asarray(unmasked(weights) if is_masked else weights)
+        cells = given.flat if given.dtype.kind == "O" else ()
+        is_text = any(isinstance(cell, (str, bytes)) for cell in cells)
+        if given.dtype.kind in "biufO" and not is_text:
+            return given.astype(np.float64)  # infinity for a long double beyond it
+    raise TypeError(
+        f"sample_weight must hold numbers, got {shown(weights)}: give one number per row"
+    )
