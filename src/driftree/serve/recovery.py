@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from driftree.estimators import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.learn.storage import ModelFileError, models, name_errors
-from driftree.learn.storage.atomic import take_lock
+from driftree.learn.storage.locks import take_lock
 from driftree.serve.journal import (
     INSTEAD,
     Found,

@@ -1,7 +1,6 @@
 """Atomic: files that are replaced whole, or not at all. All of driftree's are written here.
 
-Only what grows line by line is not: the records of a run, a journal's batches, a download. Locks
-are files that one process at a time can have; a lock ends with its process.
+Only what grows line by line is not: the records of a run, a journal's batches, a download.
 """
 
 from __future__ import annotations
@@ -17,11 +16,6 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import TracebackType
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 TEMPORARY = ".driftree-*.tmp"  # what a process may leave that is killed while it writes a file
 ACL = "system.posix_acl_access"
@@ -231,73 +225,6 @@ def _look_at(target: str) -> _Old | None:
     if not stat.S_ISREG(found.st_mode):
         raise FileExistsError(errno.EEXIST, "this is no file, and is not replaced by one", target)
     return _Old(target, found)
-
-
-# ---------------------------------------------------------------------- locks
-def take_lock(path: str | os.PathLike[str], advice: str) -> int:
-    """Return a file that nobody else has; to be closed when others may have it.
-
-    Parameters
-    ----------
-    path : path
-        The file of the lock; made if it is not there. It says which process has it.
-    advice : str
-        What to do if somebody else has it.
-
-    Raises
-    ------
-    BlockingIOError
-        If another process has it, or this one has it already.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
-    >>> path = Path(mkdtemp(), "lock")
-    >>> fd = take_lock(path, "wait")
-    >>> take_lock(path, "wait")
-    Traceback (most recent call last):
-    BlockingIOError: ... is in use by this process already: wait
-    >>> os.close(fd)
-    """
-    fd = _open(path)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.read(fd, 20).decode("ascii", "replace").strip()
-        os.close(fd)
-        who = f"process {owner}" if owner else "another process"
-        if owner == str(os.getpid()):
-            who = "this process already"
-        folder = os.path.dirname(os.fsdecode(path))
-        raise BlockingIOError(f"{folder} is in use by {who}: {advice}") from None
-    _sign(fd)
-    return fd
-
-
-@contextlib.contextmanager
-def wait_for_lock(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Have the lock for the time of a block, as soon as nobody else has it."""
-    fd = _open(path)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        _sign(fd)
-        yield
-    finally:
-        os.close(fd)
-
-
-def _open(path: str | os.PathLike[str]) -> int:
-    if fcntl is None:
-        raise OSError("this needs file locks as Linux and macOS have them")
-    return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-
-
-def _sign(fd: int) -> None:
-    """Say who has it."""
-    with contextlib.suppress(OSError):  # on a full disk the lock holds all the same
-        os.ftruncate(fd, 0)
-        os.write(fd, f"{os.getpid()}\n".encode("ascii"))
 
 
 # ---------------------------------------------------------------------- closing
