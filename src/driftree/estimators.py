@@ -9,7 +9,7 @@ import numpy as np
 
 from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
-from driftree.learn import encoding
+from driftree.learn import growth
 from driftree.learn.columns import News, level_names
 from driftree.learn.constants import MEASURED
 from driftree.learn.estimator import StreamEstimator
@@ -93,7 +93,7 @@ class DynamicModelTree(Readable, Configured):
         connect(tree, categorical, indicators=is_measured, target=cls._target)
         if getattr(parameters, "follow_target", False):
             tree.engine.has_level = True
-            encoding.commit(tree, News([(name, False, True) for name in level_names(tree.engine)]))
+            growth.commit(tree, News([(name, False, True) for name in level_names(tree.engine)]))
         return tree
 
     @property

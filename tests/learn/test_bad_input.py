@@ -11,7 +11,7 @@ import pytest
 
 from bad_input import CASES, COLUMNS, LABELS, MANY, N_ROWS, NAMES, Sent, X
 from doors import DOORS, ERRORS, LEARN, PAGE, PREDICT, TABLE
-from driftree.learn import encoding, memory
+from driftree.learn import growth, memory
 from driftree.learn.memory import Size
 from driftree.learn.validation import InputWarning
 from driftree.learn.weights import MAX_WEIGHT
@@ -109,7 +109,7 @@ def without_names(model):
     encoder = model._tree.encoder
     levels = [codes and {k: k for k in codes.values()} for codes in encoder.levels]
     labels = {k: k for k in model._tree.target.labels.values()}
-    encoding.restore(model._tree, {"names": encoder.names, "levels": levels, "labels": labels})
+    growth.restore(model._tree, {"names": encoder.names, "levels": levels, "labels": labels})
     return state_hash(model)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from driftree.learn import encoding
+from driftree.learn import growth
 from driftree.learn.columns import Batch, News
 from driftree.learn.parameters import count_threads
 from driftree.learn.sparse import looks_sparse
@@ -259,7 +259,7 @@ class StreamEstimator(LearntState):
             labels = tree.target.label_list  # all that is kept of the few rows so far
             tree = self._own_tree(afresh=True, is_sparse=True)
             with tree.engine.writing():
-                encoding.commit(tree, News(), labels)
+                growth.commit(tree, News(), labels)
         batch = tree.encoder.read_dict(x, learning=True)
         answers = tree.target.read([y], 1)
         return Lesson.of(tree, batch, answers, weights)
@@ -315,7 +315,7 @@ class StreamEstimator(LearntState):
         while start < len(X):
             with tree.engine.writing():  # nobody looks between the sums and the decisions
                 if fresh is not None:
-                    encoding.commit(tree, fresh.news, fresh.answers.new)
+                    growth.commit(tree, fresh.news, fresh.answers.new)
                     tree.finish()
                 size = tree.step_rows if most is None else min(most, tree.step_rows)
                 if begin is not None and tree.encoder.sparse is not None:

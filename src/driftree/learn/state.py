@@ -6,7 +6,7 @@ import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
-from driftree.learn import encoding
+from driftree.learn import growth
 from driftree.learn._kernels import Lock, StoredArrays, pack_arrays
 from driftree.learn.encoding import Encoder
 from driftree.learn.memory import bytes_of
@@ -216,7 +216,7 @@ def learnt_of(tree: LearningTree) -> dict[str, Any]:
 def take_over(tree: LearningTree, learnt: dict[str, Any]) -> None:
     """Let a tree know what another one has learnt, if that is sound."""
     tree.restore(learnt)
-    encoding.restore(tree, learnt)
+    growth.restore(tree, learnt)
 
 
 class LearntState(Unsaved):

@@ -80,7 +80,7 @@ class Target(Protocol):
         """Return the same of an array in which nothing has to be looked at; otherwise None."""
 
     def knowledge(self) -> dict[str, Any]:
-        """Return what `encoding.restore` takes."""
+        """Return what `growth.restore` takes."""
 
     def predict(
         self, matrix: NDArray[np.float64], sparse: SparseRows | None = None
@@ -192,7 +192,7 @@ class Labels:
 
     # ------------------------------------------------------------------ keeping
     def knowledge(self) -> dict[str, Any]:
-        """Return a copy of the labels, for `encoding.restore`."""
+        """Return a copy of the labels, for `growth.restore`."""
         return {"labels": dict(self.labels)}
 
     # ------------------------------------------------------------------ predictions
@@ -294,7 +294,7 @@ class Numbers:
         return None if self.engine.has_log_link and bool((y < 0).any()) else y
 
     def knowledge(self) -> dict[str, Any]:
-        """Return what `encoding.restore` takes: there are no labels."""
+        """Return what `growth.restore` takes: there are no labels."""
         return {"labels": {}}
 
     @property

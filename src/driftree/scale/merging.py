@@ -31,7 +31,7 @@ import numpy as np
 from scipy import linalg
 
 from driftree.estimators import DynamicModelTreeClassifier
-from driftree.learn import encoding
+from driftree.learn import growth
 from driftree.learn._kernels import MeasuredSums
 from driftree.learn.storage import models as files
 from driftree.learn.words import shown
@@ -448,7 +448,7 @@ def _step(
         if lesson is None:
             return
         with tree.engine.writing():
-            encoding.commit(tree, lesson.news, lesson.answers.new)
+            growth.commit(tree, lesson.news, lesson.answers.new)
             tree.finish()
             codes = lesson.answers.codes.astype(np.float64)
             places = [slice(i, None, n_chunks) for i in range(min(n_chunks, len(codes)))]

@@ -1,0 +1,119 @@
+"""Growth: what is new in a batch takes its place, in the engine and in words, all at once.
+
+Everything was read and checked before. Here is the only place where features, levels, gaps and
+labels are registered: `RowFace.commit` exchanges the vocabulary and lets the engine grow in one
+move, which works or does nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.columns import News
+from driftree.learn.memory import Size, check_budget, text_bytes
+from driftree.learn.validation import check_codes
+from driftree.learn.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from driftree.learn.encoding import Encoder
+
+
+class GrowingTree(Protocol):
+    """A tree that makes room for what is new."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """Its features and levels, and its vocabulary."""
+
+    @property
+    def parameters(self) -> Any:
+        """The checked parameters that made it."""
+
+    def leaf_bytes(self, size: Size) -> int:
+        """Return the bytes of a tree of one leaf."""
+
+    def expect_classes(self, labels: Sequence[Hashable]) -> None:
+        """Make ready for labels to come."""
+
+
+def commit(tree: GrowingTree, news: News, labels: Sequence[Hashable] = ()) -> None:
+    """Register the news of a batch, and new labels; raise before that if it would be too much.
+
+    All of it is registered, or nothing if this is interrupted.
+    """
+    encoder = tree.encoder
+    if labels or news.brings_columns:
+        check_budget(tree, _size_with(encoder, news, labels))
+    if labels:
+        tree.expect_classes([*encoder.known.labels, *labels])
+    known = encoder.known.with_labels(labels)
+    if news.brings_words:
+        names = [name for name, *_ in news.features]
+        known = known.with_features(names, _levels_with(encoder, news), news.n_text)
+    if known is not encoder.known or news.brings_columns:
+        _exchange(encoder, known, news)
+
+
+def restore(tree: GrowingTree, learnt: Mapping[str, Any]) -> None:
+    """Take over the names, levels and labels of another tree; raise if they do not fit."""
+    encoder = tree.encoder
+    names, levels, labels = learnt["names"], list(learnt["levels"]), learnt["labels"]
+    check_codes(encoder.engine, names, levels, labels, indicators=encoder.indicators)
+    known = learnt.get("known") or Vocabulary.of(names, levels, labels)
+    encoder.row_face.restore(known, learnt.get("sparse_names", []))
+    if encoder.sparse is not None:
+        encoder.sparse.restored()
+
+
+def _exchange(encoder: Encoder, known: Vocabulary, news: News) -> None:
+    new_levels: list[tuple[int, int]] = []
+    if encoder.indicators:
+        for j, value in news.levels:
+            codes = known.levels[j]
+            assert codes is not None
+            new_levels.append((j, codes[value]))
+    encoder.row_face.commit(
+        known,
+        features=[(categorical, has_value) for _, categorical, has_value in news.features],
+        categorical=[(j, not encoder.indicators) for j in news.categorical],
+        levels=new_levels + [(j, MAX_LEVELS) for j in news.shared],
+        missing=news.missing,
+        n_classes=len(known.labels),
+    )
+
+
+def _levels_with(encoder: Encoder, news: News) -> list[dict[Hashable, int] | None]:
+    """Return the levels of all features once a batch is registered."""
+    with_levels = {j for j, _ in news.levels}
+    first = len(encoder.names)
+    levels = encoder.levels + [
+        {} if first + i in with_levels or not has_value else None
+        for i, (*_, has_value) in enumerate(news.features)
+    ]
+    for j in news.categorical:
+        levels[j] = {}
+    for j in with_levels:
+        levels[j] = {} | (levels[j] or {})
+    for j, value in news.levels:
+        codes = levels[j]
+        assert codes is not None
+        codes[value] = len(codes)
+    return levels
+
+
+def _size_with(encoder: Encoder, news: News, labels: Sequence[Hashable]) -> Size:
+    """Return how large the models will be once a batch and its labels are registered."""
+    engine, known = encoder.engine, encoder.known
+    n_indicators = len(news.levels) + len(news.shared) if encoder.indicators else 0
+    n_values = sum(has_value for *_, has_value in news.features)
+    n_new_categorical = sum(categorical for _, categorical, _ in news.features)
+    return Size(
+        n_features=len(known.names) + len(news.features),
+        n_categorical=engine.n_categorical + n_new_categorical,
+        n_columns=engine.n_columns + n_values + n_indicators + len(news.missing),
+        n_classes=len(known.labels) + len(labels),
+        n_text=known.n_text + news.n_text + text_bytes(labels),
+    )
