@@ -240,6 +240,10 @@ class ForestConstants:
     scale_rows: int = 32
     """Rows after which the numbers are first scaled for them; then whenever there are twice as
     many."""
+    trials: int = 1
+    """Splits that such a tree tries at a time, at most,"""
+    passes: int = 1
+    """and passes of Adagrad over the rows of a step: more of either cost much and bring nothing."""
 
     # What the trees say together
     window: float = 2000

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import joblib  # type: ignore[import-untyped]
 import numpy as np
 
+from driftree.learn.constants import FOREST
 from driftree.learn.losses import Loss, check_name
 
 
@@ -273,10 +274,12 @@ class OfForest:
     _tree: ClassVar[type[MeasuredParameters]]
 
     def of_member(self, place: int, seed: int | None = None) -> MeasuredParameters:
-        """Return the parameters of a tree: all are alike but for the seed."""
-        seed = (int(self.seed) + place) % 2**64 if seed is None else seed
-        names = self._tree.__dataclass_fields__
-        return self._tree(**{name: getattr(self, name) for name in names} | {"seed": seed})
+        """Return the parameters of a tree: those after the first are lighter, see `FOREST`."""
+        own = {name: getattr(self, name) for name in self._tree.__dataclass_fields__}
+        own["seed"] = (int(self.seed) + place) % 2**64 if seed is None else seed
+        if place > 0:
+            own["trials"] = min(own["trials"], FOREST.trials)
+        return self._tree(**own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
