@@ -604,6 +604,11 @@ void bind_measured(nb::module_& m) {
                  const Writing lock(e);
                  e.adopt_challenger();
              })
+        .def("drop_challenger",
+             [](Engine& e) {
+                 const Writing lock(e);
+                 e.evidence.drop_challenger();
+             })
         .def("curvature_inverse", &curvature_inverse, "model"_a)
         .def("sureness_variance", &sureness_variance, "model"_a)
         .def("bend_worth", &bend_worth, "model"_a)

@@ -91,6 +91,7 @@ class ForestEngine:
         member = self.members[place]
         if place > 0:
             member.engine.passes = FOREST.passes
+            member.engine.drop_challenger()
         self.kernel.set_member(place, member.engine, *member.seen(self.leader))
 
     def follow(self) -> None:
