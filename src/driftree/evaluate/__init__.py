@@ -7,6 +7,8 @@ from driftree.evaluate.checkpoints import Checkpoint as Checkpoint
 from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
 from driftree.evaluate.checkpoints import CheckpointWarning as CheckpointWarning
 from driftree.evaluate.choices import LearnerChoice as LearnerChoice
+from driftree.evaluate.labels import LabelBlock as LabelBlock
+from driftree.evaluate.labels import label_blocks as label_blocks
 from driftree.evaluate.learners import LEARNERS as LEARNERS
 from driftree.evaluate.learners import learners_for as learners_for
 from driftree.evaluate.learners import make_learner as make_learner
