@@ -62,6 +62,19 @@ OF_NUMBERS = (
     ),
     Metric("rmse", "RMSE", is_share=False),
 )
+MORE_OF_LABELS = (
+    Metric("macro_f1", "macro F1", "Mean of the labels' F1, each counted once."),
+    Metric("auc", "AUC", "Share of pairs of two labels' rows that are ranked rightly."),
+    Metric("ece", "ECE", "How far probabilities are from what came true, on the average."),
+)
+MORE_OF_NUMBERS = (
+    Metric("r2", "R2", "0 is as good as the mean of the target so far, 1 is without error."),
+)
+
+
+def more_metrics(metrics: tuple[Metric, Metric]) -> tuple[Metric, ...]:
+    """Return what tables say beside the two scores of `metrics_of`."""
+    return MORE_OF_LABELS if metrics == OF_LABELS else MORE_OF_NUMBERS
 
 
 def metrics_of(model: Readable) -> tuple[Metric, Metric]:
