@@ -174,14 +174,17 @@ def set_tradeoff_axes(panel: Axes) -> None:
 
 
 def learner_handles(styles: Mapping[str, Style], *, has_lines: bool = True) -> list[Artist]:
-    """Return what a legend shows of each learner."""
+    """Return what a legend shows of each learner; with lines, also what their shades are."""
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
     handles: list[Artist] = []
     for name, style in styles.items():
         settings = line_settings(style) | ({} if has_lines else {"linestyle": "", "markersize": 6})
         title = LEARNERS[name].title if name in LEARNERS else name
         handles.append(Line2D([], [], label=title, **settings))
+    if has_lines:
+        handles.append(Patch(label="spread over batches", color="0.5", alpha=0.3, linewidth=0))
     return handles
 
 

@@ -294,8 +294,8 @@ function drawImportance() {
       ],
       features.map(([name, earned, weight]) => [
         named(name, 48),
-        [shareBar(Math.max(0, earned) / largest[0], 120, "own"), ` ${figure(earned)}`],
-        [shareBar(weight / largest[1], 120, "chance"), ` ${figure(weight)}`],
+        el("span", {}, shareBar(Math.max(0, earned) / largest[0], 120, "own"), figure(earned)),
+        el("span", {}, shareBar(weight / largest[1], 120, "chance"), figure(weight)),
       ]),
     ),
   );
