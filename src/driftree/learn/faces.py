@@ -58,13 +58,19 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         return self._labels.classes
 
     @property
+    def threshold_(self) -> float | None:
+        """The probability from which on the positive label is predicted now; None without one."""
+        known = self._labels.imbalance
+        return None if known is None or known.threshold is None else known.threshold.probability
+
+    @property
     def _labels(self) -> Labels:
         target = self._fitted.target
         assert isinstance(target, Labels)
         return target
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable label of each row."""
+        """Return the most probable label of each row, or the one by the threshold."""
         tree = self._manned_tree
         if tree is not None and (matrix := self._ready(X, tree)) is not None:
             return tree.target.predict(matrix)
@@ -106,11 +112,14 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         tree = self._tree
         if tree is None:
             return None
-        label = tree.encoder.row_face.predict(x)
-        if label is NotImplemented:  # something in the row is new or wrong
+        if tree.target.imbalance is None:
+            label = tree.encoder.row_face.predict(x)
+            if label is not NotImplemented:  # nothing in the row is new or wrong
+                return label
+        with tree.engine.reading():
             proba = self.predict_proba_one(x)
-            return max(proba, key=proba.__getitem__)
-        return label
+            code = int(self._labels.decide(np.array([[*proba.values()]]))[0])
+            return [*proba][code]
 
     def predict_proba_one(  # type: ignore[override]
         self, x: Mapping[Hashable, Any]

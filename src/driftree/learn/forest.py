@@ -16,6 +16,7 @@ import numpy as np
 from driftree.learn.constants import FOREST
 from driftree.learn.encoding import Encoder
 from driftree.learn.forest_engine import ForestEngine, Look
+from driftree.learn.imbalance import Imbalance
 from driftree.learn.target import Labels, Numbers
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class Forest:
         )
         target = Labels if leader.engine.has_labels else Numbers
         self.target = target(self.face, self.engine)  # type: ignore[arg-type]
+        self.target.imbalance = Imbalance.of(parameters)
         self.face.follow()  # a target that is followed has features from the start
 
     @property
@@ -219,7 +221,12 @@ class Forest:
     def knowledge(self) -> dict[str, Any]:
         """Return a copy of what was learnt besides the trees."""
         self.finish()
-        return {"arrays": self.arrays(), "replaced": list(self.core.replaced)}
+        found = {"arrays": self.arrays(), "replaced": list(self.core.replaced)}
+        return found | self.seen()
+
+    def seen(self) -> dict[str, Any]:
+        """Return a copy of what was seen of the labels, as the knowledge of a target has it."""
+        return {} if self.target.imbalance is None else {"seen": self.target.imbalance.seen()}
 
     def restore(self, knowledge: dict[str, Any]) -> None:
         """Take such a copy over, after the trees took over theirs; raise if it is not sound."""

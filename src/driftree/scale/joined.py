@@ -261,9 +261,9 @@ class JoinedStream:
         if self.is_number:
             return {"prediction": float(tree.target.predict(*rows)[0]), **leaf}
         chances = tree.target.probabilities_of(*rows)
-        best = max(chances, key=chances.__getitem__)
         lists = {"classes": list(chances), "probabilities": list(chances.values())}
-        return {"prediction": best, **lists, **leaf}
+        [code] = self.model._labels.decide(np.array([lists["probabilities"]]))
+        return {"prediction": lists["classes"][code], **lists, **leaf}
 
     def _learn(self, row: dict[str, Any], prediction: Any, label: Any) -> Iterator[Reply]:
         before, n_changes = self.version, self._n_changes

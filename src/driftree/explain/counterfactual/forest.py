@@ -23,6 +23,7 @@ from driftree.explain.sparse import unknown_names
 from driftree.explain.text import say_unknown
 from driftree.learn.columns import Batch, News
 from driftree.learn.events import ALL_DIGITS
+from driftree.learn.imbalance import decide
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -110,7 +111,7 @@ class _Search:
             return np.zeros(0, dtype=bool)
         goal = self.goal
         if isinstance(goal, LabelGoal):
-            codes = self.forest.core.most_probable(rows)
+            codes = decide(self.forest.core.probabilities(rows), self.forest.target.cut)
             agrees = codes != goal.present if goal.target is None else codes == goal.target
         else:
             found = self.forest.target.predict(rows)

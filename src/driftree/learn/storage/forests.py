@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from driftree.learn.events import MemberReplaced
 from driftree.learn.storage import ModelFileError, json_values, learnt
-from driftree.learn.storage.bounds import FOREST_PREFIX, TREES, arrays_of, tree_prefix
+from driftree.learn.storage.bounds import (
+    FOREST_PREFIX,
+    SEEN_PREFIX,
+    TREES,
+    arrays_of,
+    tree_prefix,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,13 +35,14 @@ def pack_forest(forest: Forest) -> tuple[dict[str, Any], Any, dict[str, NDArray[
     """Return contents, histories and arrays of a forest."""
     forest.finish()
     packed = [learnt.pack_learnt(tree, tree.encoder) for tree in forest.trees]
-    arrays = {FOREST_PREFIX + name: array for name, array in forest.arrays().items()}
+    common = forest.arrays() | learnt.seen_arrays(forest.target)
+    arrays = {FOREST_PREFIX + name: array for name, array in common.items()}
     for i, (_, _, own) in enumerate(packed):
         arrays |= {tree_prefix(i) + name: array for name, array in own.items()}
     parameters = forest.parameters
     contents = {
         "parameters": {
-            name: json_values.encode(getattr(parameters, name), f"parameter {name!r}")
+            name: learnt.encode_parameter(name, getattr(parameters, name))
             for name in parameters.__dataclass_fields__
             if name != "setting"  # there is only one
         },
@@ -70,11 +77,13 @@ def unpack_forest(item: Any, histories: Any, arrays: Arrays, kind: Any) -> dict[
     common = arrays_of(FOREST_PREFIX, arrays)
     if n_used + len(common) < len(arrays):
         raise ModelFileError("there are arrays that are not part of such a model")
+    seen = arrays_of(SEEN_PREFIX, common)
     return {
         "parameters": parameters,
+        "seen": seen,
         "categorical": learnt.read_categorical(told["categorical"]),
         "members": members,
-        "arrays": common,
+        "arrays": {name: common[name] for name in common if not name.startswith(SEEN_PREFIX)},
         "replaced": [_replaced(one) for one in json_values.items(told["replaced"], "replaced")],
     }
 
