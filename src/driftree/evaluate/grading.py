@@ -26,7 +26,7 @@ from driftree.evaluate.scores import (
     unwrapped,
 )
 from driftree.learn.faces import StreamClassifier
-from driftree.learn.imbalance import decide
+from driftree.learn.imbalance import decide, decide_one
 from driftree.learn.target import check_labels, check_numbers, distinct_labels
 from driftree.streams.stream import check_task
 
@@ -231,9 +231,7 @@ def _cut_of(model: Any) -> Cut | None:
 
 
 def _predicted(proba: Mapping[Any, float]) -> Any:
-    if isinstance(proba, _Decided):
-        return [*proba][int(decide(np.array([[*proba.values()]]), proba.cut)[0])]
-    return max(proba, key=proba.__getitem__)
+    return decide_one(proba, proba.cut if isinstance(proba, _Decided) else None)
 
 
 _NOTHING = object()  # the label of a row for which a learner has no answer

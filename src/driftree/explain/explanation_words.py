@@ -122,7 +122,7 @@ def say_threshold(threshold: tuple[Hashable, float] | None) -> str:
     Examples
     --------
     >>> say_threshold(("fraud", 0.08))
-    "; 'fraud' is predicted from 8.0% on"
+    "; 'fraud' is predicted from 8% on"
     """
     if threshold is None:
         return ""

@@ -132,8 +132,10 @@ class _RowFace:
         """
     def restore(self, known: object, sparse_names: list[Any]) -> None:
         """Take over the words of another model, whose state the engine has taken over before."""
-    def learn(self, x: object, label: object, /) -> Turn | NotImplementedType | None:
-        """Take one step with one dict.
+    def learn(
+        self, x: object, label: object, weight: float = 1.0, /
+    ) -> Turn | NotImplementedType | None:
+        """Take one step with one dict, which counts as its weight says.
 
         If something is due then, return the turn in which it is to be decided: `with turn: ...`. If
         something in the row is new, so that Python must read it, do nothing and return

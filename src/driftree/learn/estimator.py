@@ -195,7 +195,8 @@ class StreamEstimator(LearntState):
                     tree.decide()
                 return
         with self._learning():
-            self._learn(self._read_one(x, y, w))  # something is new, wrong or weighted
+            if tree is None or w != 1.0 or not _learn_weighed(tree, x, y):
+                self._learn(self._read_one(x, y, w))  # something is new, wrong or weighted
 
     def learn_many(self, X: Any, y: Any, w: ArrayLike | None = None) -> None:
         """Learn a data frame (pandas, polars, pyarrow, ...); its columns may come and go.
@@ -422,6 +423,32 @@ class StreamEstimator(LearntState):
         batch = self._encoded(X)
         assert self._tree is not None
         return self._tree.engine.leaves(*batch.rows)
+
+
+def _learn_weighed(tree: LearningTree, x: Mapping[Hashable, Any], y: Hashable) -> bool:
+    """Learn a row in which nothing is new, and whose label weighs at most 1, and say so."""
+    known, face = tree.target.imbalance, tree.encoder.row_face
+    target = None if known is None else face.read_target(y)
+    if known is None or target is None:
+        return False
+    code = int(target)
+    weight, counts = known.weigh_one(code, y)
+    if weight > 1.0:
+        return False
+    with tree.engine.writing():
+        cut = known.cut(tree.target.labels)
+        proba = None if cut is None else face.probabilities(x)
+        is_read = cut is None or proba is not None
+        turn = face.learn(x, y, weight) if is_read else NotImplemented
+        if turn is NotImplemented:
+            return False
+        known.keep_counts(counts)
+        if cut is not None and proba is not None:
+            known.note_one(proba, code, cut)
+        if turn is not None:
+            with turn:
+                tree.decide()
+    return True
 
 
 def _judge(

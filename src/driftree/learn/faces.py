@@ -10,6 +10,7 @@ from river.utils import dataframe
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from driftree.learn.estimator import StreamEstimator
+from driftree.learn.imbalance import decide_one
 from driftree.learn.state import undisturbed
 from driftree.learn.tables import Columns, read_frame
 from driftree.learn.target import Labels
@@ -112,14 +113,13 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         tree = self._tree
         if tree is None:
             return None
-        if tree.target.imbalance is None:
+        known = tree.target.imbalance
+        if known is None or known.threshold is None:
             label = tree.encoder.row_face.predict(x)
             if label is not NotImplemented:  # nothing in the row is new or wrong
                 return label
         with tree.engine.reading():
-            proba = self.predict_proba_one(x)
-            code = int(self._labels.decide(np.array([[*proba.values()]]))[0])
-            return [*proba][code]
+            return decide_one(self.predict_proba_one(x), tree.target.cut)
 
     def predict_proba_one(  # type: ignore[override]
         self, x: Mapping[Hashable, Any]

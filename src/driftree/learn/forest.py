@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from driftree.learn.target import Codes
     from driftree.learn.tree import Tree
 
-ONE = np.ones(1)
-
 
 class ForestFace:
     """What a row face is to a tree: reads dicts for all members."""
@@ -60,14 +58,14 @@ class ForestFace:
         for member in self.engine.members[1:]:
             member.follow(self.engine.leader)
 
-    def learn(self, x: Any, y: Any) -> Any:
+    def learn(self, x: Any, y: Any, weight: float = 1.0) -> Any:
         """Take one step with one dict; NotImplemented if something in it is new."""
         face, engine = self._face, self.engine
         with engine.writing():
             target, row = face.read_target(y), face.read_row(x, learning=True)
             if target is None or row is None:
                 return NotImplemented
-            engine.learn(row, np.array([target]), ONE)
+            engine.learn(row, np.array([target]), np.array([weight]))
             for member in engine.members:
                 member.tree.end_call()
         return None

@@ -7,6 +7,7 @@ about as many rows as evidence is remembered; nothing ahead of a row is looked a
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -78,6 +79,7 @@ class LabelWeights:
 
     def __init__(self, class_weight: str | dict[Hashable, float], window: float) -> None:
         self.stated = None if isinstance(class_weight, str) else class_weight
+        self.scale = min(1.0, IMBALANCE.most / max(self.stated.values())) if self.stated else 1.0
         self.keep = 1.0 - 1.0 / window
         self.counts: list[float] = []
         """Rows of each label so far, by code, faded."""
@@ -107,7 +109,7 @@ class LabelWeights:
             )
 
     def weigh(
-        self, codes: NDArray[Any], labels: Sequence[Hashable], given: Doubles | None
+        self, codes: NDArray[Any], labels: Sequence[Hashable], given: Doubles
     ) -> tuple[Doubles, list[float]]:
         """Return what each row weighs, and the counts after all of them; nothing changes.
 
@@ -117,20 +119,31 @@ class LabelWeights:
             The labels of the rows.
         labels : sequence
             All labels by code, those that are new included.
-        given : array, optional
+        given : array
             The rows' own weights.
         """
         if self.stated is not None:
-            own = np.array([self.stated.get(label, 1.0) for label in labels])
-            return (own * min(1.0, IMBALANCE.most / own.max()))[codes], self.counts
-        counts = self.counts + [0.0] * (len(labels) - len(self.counts))
-        weights = np.empty(len(codes))
-        own_weights = [1.0] * len(codes) if given is None else given.tolist()
-        for i, (code, weight) in enumerate(zip(codes.tolist(), own_weights, strict=True)):
-            counts = [count * self.keep for count in counts]
-            counts[code] += weight
+            own = np.array([self.stated.get(label, 1.0) for label in labels]) * self.scale
+            return own[codes], self.counts
+        counts, weights = self.counts, np.empty(len(codes))
+        for i, (code, weight) in enumerate(zip(codes.tolist(), given.tolist(), strict=True)):
+            counts = self._counted(counts, code, weight)
             weights[i] = balanced_weight(counts, code)
         return weights, counts
+
+    def weigh_one(self, code: int, label: Hashable) -> tuple[float, list[float]]:
+        """Return what one row of a known label weighs, and the counts after it."""
+        if self.stated is not None:
+            return self.stated.get(label, 1.0) * self.scale, self.counts
+        counts = self._counted(self.counts, code, 1.0)
+        return balanced_weight(counts, code), counts
+
+    def _counted(self, counts: list[float], code: int, weight: float) -> list[float]:
+        """Return the counts after one more row."""
+        faded = [count * self.keep for count in counts]
+        faded += [0.0] * (code + 1 - len(faded))
+        faded[code] += weight
+        return faded
 
 
 def balanced_weight(counts: Sequence[float], code: int) -> float:
@@ -160,6 +173,21 @@ class Cut(NamedTuple):
 
     code: int
     probability: float
+
+
+def decide_one(probabilities: Mapping[Any, float], cut: Cut | None) -> Any:
+    """Return the predicted label of one row.
+
+    Examples
+    --------
+    >>> decide_one({"ok": 0.8, "fraud": 0.2}, Cut(1, 0.1))
+    'fraud'
+    """
+    if cut is None or len(probabilities) < 2:
+        return max(probabilities, key=probabilities.__getitem__)
+    labels = [*probabilities]
+    is_positive = probabilities[labels[cut.code]] >= cut.probability
+    return labels[cut.code if is_positive else 1 - cut.code]
 
 
 def decide(probabilities: Doubles, cut: Cut | None) -> NDArray[np.intp]:
@@ -252,12 +280,17 @@ class Threshold:
 
     def note(self, probabilities: Doubles, is_positive: NDArray[np.bool_], w: Doubles) -> None:
         """Note what was predicted before the labels were seen, and choose again if that matters."""
-        inside = np.clip(probabilities, 1e-12, 1.0 - 1e-12)
-        places = (np.log(inside / (1.0 - inside)) - LOWEST) / IMBALANCE.step
-        bins = np.clip(places.astype(np.intp), 0, IMBALANCE.bins - 1)
+        bins = np.searchsorted(EDGES, probabilities, side="right") - 1
         self.scores *= self.keep ** len(bins)
         np.add.at(self.scores, (is_positive.astype(np.intp), bins), w)
         if is_positive.any() or (probabilities >= self.probability).any():
+            self._choose()
+
+    def note_one(self, probability: float, *, is_positive: bool) -> None:
+        """Do the same for one row, faster."""
+        self.scores *= self.keep
+        self.scores[int(is_positive), bisect_right(EDGES, probability) - 1] += 1.0
+        if is_positive or probability >= self.probability:
             self._choose()
 
     def _choose(self) -> None:
@@ -274,11 +307,15 @@ class Threshold:
             precision = right / np.maximum(wrong + right, 1e-300)
             enough = np.flatnonzero(precision >= asked["precision"])
             best = int(enough[0]) if len(enough) else int(precision.argmax())
-        edge = LOWEST + best * IMBALANCE.step
-        self.probability = 1.0 / (1.0 + math.exp(-edge)) if best else 0.0
+        self.probability = EDGES[best]
 
 
-LOWEST = -IMBALANCE.step * IMBALANCE.bins / 2
+def _edges(n: int, step: float) -> list[float]:
+    """Return where bins of log-odds begin, as probabilities; the first has all that are less."""
+    return [0.0] + [1.0 / (1.0 + math.exp((n / 2 - i) * step)) for i in range(1, n)]
+
+
+EDGES = _edges(IMBALANCE.bins, IMBALANCE.step)
 
 
 # ---------------------------------------------------------------------- both
@@ -316,6 +353,10 @@ class Imbalance:
             return None
         return Cut(codes[self.threshold.positive], self.threshold.probability)
 
+    def weigh_one(self, code: int, label: Hashable) -> tuple[float, list[float] | None]:
+        """Return what one row of a known label weighs, and the counts after it."""
+        return (1.0, None) if self.weights is None else self.weights.weigh_one(code, label)
+
     def keep_counts(self, counts: list[float] | None) -> None:
         """Let the labels of a lesson be seen."""
         if self.weights is not None and counts is not None:
@@ -327,6 +368,12 @@ class Imbalance:
         own, is_positive = probabilities[:, cut.code], codes == cut.code
         counts = w > 0
         self.threshold.note(own[counts], is_positive[counts], w[counts])
+
+    def note_one(self, probabilities: Mapping[Any, float], code: int, cut: Cut) -> None:
+        """Do the same for one row."""
+        assert self.threshold is not None
+        own = [*probabilities.values()][cut.code]
+        self.threshold.note_one(own, is_positive=code == cut.code)
 
     # ------------------------------------------------------------------ keeping
     def seen(self) -> dict[str, Doubles]:
@@ -341,13 +388,15 @@ class Imbalance:
 
     def restore(self, seen: Mapping[str, NDArray[Any]], n_labels: int) -> None:
         """Take such a copy over; raise if it is not sound."""
-        lengths: dict[str, int] = {}
+        lengths: dict[str, range] = {}
         if self.weights is not None and self.weights.stated is None:
-            lengths["counts"] = n_labels
+            lengths["counts"] = range(n_labels + 1)
         if self.threshold is not None:
-            lengths |= {"scores": self.threshold.scores.size, "threshold": 1}
+            size = self.threshold.scores.size
+            lengths |= {"scores": range(size, size + 1), "threshold": range(1, 2)}
         for name, array in seen.items():
-            is_sound = array.dtype == np.float64 and array.shape == (lengths.get(name),)
+            is_sound = array.dtype == np.float64 and array.ndim == 1
+            is_sound = is_sound and len(array) in lengths.get(name, ())
             if not is_sound or not bool((np.isfinite(array) & (array >= 0)).all()):
                 raise ValueError(f"what was seen of the labels has wrong {name!r}")
         if self.weights is not None and "counts" in seen:

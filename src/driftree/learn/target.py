@@ -227,7 +227,7 @@ class Labels:
         self, matrix: NDArray[np.float64], sparse: SparseRows | None = None
     ) -> NDArray[Any]:
         """Return the predicted label of each row."""
-        if self.imbalance is None:
+        if self.imbalance is None or self.imbalance.threshold is None:
             codes: Any = self.engine.most_probable(matrix, sparse)
         else:
             codes = self.decide(self.engine.probabilities(matrix, sparse))

@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.base import is_regressor
 
 from driftree.explain.export import tell_event
+from driftree.learn.imbalance import decide_one
 from driftree.learn.words import list_names, quoted
 from driftree.streams.formats import MAX_TEXT, check_value, parse_json
 
@@ -280,8 +281,7 @@ class JoinedStream:
             return {"prediction": float(tree.target.predict(*rows)[0]), **leaf}
         chances = tree.target.probabilities_of(*rows)
         lists = {"classes": list(chances), "probabilities": list(chances.values())}
-        [code] = self.model._labels.decide(np.array([lists["probabilities"]]))
-        return {"prediction": lists["classes"][code], **lists, **leaf}
+        return {"prediction": decide_one(chances, tree.target.cut), **lists, **leaf}
 
     def _learn(self, row: dict[str, Any], prediction: Any, label: Any) -> Iterator[Reply]:
         before, n_changes = self.version, self._n_changes

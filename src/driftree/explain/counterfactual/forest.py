@@ -69,7 +69,7 @@ def forest_counterfactual(
     search = _Search(forest, dict(x), values, goal, limits)
     given = {*x, *own_features(tree)}
     missing = [name for name in encoder.names if name not in given]
-    note = say_unknown(unknown_names(encoder, dict(x)), missing)
+    note = f"{goal.note}{say_unknown(unknown_names(encoder, dict(x)), missing)}".rstrip()
     best = search.run(x, fixed, ranges, numbers)
     if best is None:
         reason = goal.impossible or "no row was found to which the forest agrees"

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from driftree.explain.counterfactual.sparse_space import SparseSpace
-from driftree.explain.explanation import zero_of
+from driftree.explain.explanation import told_threshold, zero_of
+from driftree.explain.explanation_words import say_threshold
 from driftree.explain.text import did_you_mean, one_line, write_number
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.events import ALL_DIGITS, format_number
@@ -349,6 +350,12 @@ class LabelGoal:
             return ""
         return f"{one_line(repr(labels[0]))} is the only label that was learnt"
 
+    @property
+    def note(self) -> str:
+        """Which threshold was used, as a sentence; "" if none."""
+        told = say_threshold(told_threshold(self.tree.target.cut, self.tree.target.label_list))
+        return f"{told[2:]}. " if told else ""
+
     def agrees(self, batch: Batch) -> bool:
         """Tell whether the model predicts for a row what is wanted."""
         probabilities = self.tree.engine.probabilities(*batch.rows)
@@ -423,6 +430,7 @@ class NumberGoal:
     high: float
 
     impossible = ""
+    note = ""
     is_exact = True
 
     def agrees(self, batch: Batch) -> bool:
