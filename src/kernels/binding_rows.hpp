@@ -325,7 +325,7 @@ template <class Engine>
 auto bind_row_face(nb::module_& m, const char* name) {
     using Face = RowFace<Engine>;
     return nb::class_<Face>(m, name)
-        .def("learn", &Face::learn, nb::arg().none(), nb::arg().none())  // None is for Python to refuse
+        .def("learn", &Face::learn, nb::arg().none(), nb::arg().none(), nb::arg() = 1.0)  // None is for Python to refuse
         .def("predict", &Face::predict, nb::arg().none())
         .def("probabilities", &Face::probabilities, nb::arg().none())
         .def(

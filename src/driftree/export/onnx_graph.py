@@ -361,7 +361,12 @@ def _inputs(recipe: Recipe, graph: Graph, values: str, places: list[int], bends:
 def _result(recipe: Recipe, graph: Graph, sums: str, leaf: str) -> None:
     if recipe.labels:
         chances = _probabilities(recipe, graph, sums, leaf)
-        best = graph.add("ArgMax", chances, axis=1, keepdims=0)
+        leads = chances
+        if recipe.cut is not None:  # what each label has above its own threshold
+            least = [1.0 - recipe.cut.probability] * 2
+            least[recipe.cut.code] = recipe.cut.probability
+            leads = graph.add("Sub", chances, graph.constant([least]))
+        best = graph.add("ArgMax", leads, axis=1, keepdims=0)
         labels, kind = _labels(recipe)
         graph.output(
             "label", kind, ["rows"], graph.add("Gather", graph.constant(labels, labels.dtype), best)

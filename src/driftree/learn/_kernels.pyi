@@ -132,8 +132,10 @@ class _RowFace:
         """
     def restore(self, known: object, sparse_names: list[Any]) -> None:
         """Take over the words of another model, whose state the engine has taken over before."""
-    def learn(self, x: object, label: object, /) -> Turn | NotImplementedType | None:
-        """Take one step with one dict.
+    def learn(
+        self, x: object, label: object, weight: float = 1.0, /
+    ) -> Turn | NotImplementedType | None:
+        """Take one step with one dict, which counts as its weight says.
 
         If something is due then, return the turn in which it is to be decided: `with turn: ...`. If
         something in the row is new, so that Python must read it, do nothing and return
@@ -971,7 +973,7 @@ class Forest:
     def rows_of(self, member: int, X: NDArray[np.float64]) -> _Matrix:
         """Return rows as a member sees them."""
     def learn_row(
-        self, face: _RowFace, x: object, y: object, /
+        self, face: _RowFace, x: object, y: object, weight: float = 1.0, /
     ) -> Turn | NotImplementedType | None:
         """Take one step with one dict, read by the first tree's face; returns what that does."""
     def predict_row(self, face: _RowFace, x: object, /) -> Any:

@@ -95,7 +95,7 @@ class Counterfactual:
     reason : str
         If there is none, why.
     note : str
-        Which names of the old row the model does not know; empty if it knows all.
+        The threshold, if there is one, and which names of the old row the model does not know.
     said : str
         Of a number: the prediction in words, with as many digits as show that it is as wanted; if
         there is none, what was wanted.
@@ -427,11 +427,12 @@ class Hunt:
 
     @property
     def _note(self) -> str:
-        """Which names the model does not know, and which it lacks."""
+        """Say the threshold, and which names the model does not know, and which it lacks."""
         given = {*self.x, *own_features(self.tree)}
         encoder = self.tree.encoder
         unknown = unknown_names(encoder, self.x)
-        return say_unknown(unknown, [name for name in encoder.names if name not in given])
+        missing = [name for name in encoder.names if name not in given]
+        return f"{self.goal.note}{say_unknown(unknown, missing)}".rstrip()
 
     def nothing(self, reason: str, *, is_exact: bool) -> Counterfactual:
         """Return that there is no such row, and why."""
