@@ -36,6 +36,7 @@ from driftree.explain.counterfactual.constraints import Constraints, read_constr
 from driftree.explain.counterfactual.few_changes import search_few
 from driftree.explain.counterfactual.goals import Wish
 from driftree.explain.counterfactual.leaf_tasks import Plan, Region, Start, plan_for, reach
+from driftree.explain.counterfactual.patience import check_time
 from driftree.explain.counterfactual.solver import EQUAL
 from driftree.explain.counterfactual.sparse_space import SparseSpace
 from driftree.explain.counterfactual.words import round_away, round_back, say_changes
@@ -271,6 +272,7 @@ class Hunt:
         order = itertools.count(len(self.tree.engine.alive))  # of equals, the first found first
         nodes_left = MAX_NODES
         while rest and rest[0][0] < self.cost * EQUAL:
+            check_time()
             _, _, nearest = heapq.heappop(rest)
             if isinstance(nearest, Plan):
                 nodes_left -= self._search(nearest, max(nodes_left, 1))

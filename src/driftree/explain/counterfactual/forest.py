@@ -18,6 +18,7 @@ from driftree.explain.counterfactual import Counterfactual, Hunt, own_features
 from driftree.explain.counterfactual.constraints import read_constraints
 from driftree.explain.counterfactual.goals import LabelGoal, Wish
 from driftree.explain.counterfactual.leaf_tasks import Start
+from driftree.explain.counterfactual.patience import check_time
 from driftree.explain.counterfactual.words import round_away, round_back
 from driftree.explain.sparse import unknown_names
 from driftree.explain.text import say_unknown
@@ -106,6 +107,7 @@ class _Search:
 
     def agrees(self, rows: Doubles) -> NDArray[np.bool_]:
         """Tell which rows the forest predicts as wanted, and the limits allow."""
+        check_time()
         if not len(rows):
             return np.zeros(0, dtype=bool)
         goal = self.goal

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
+from driftree.explain.counterfactual.patience import check_time
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -369,6 +371,7 @@ class Search:
         while rest and rest[0][0] < limit * EQUAL:
             if n_nodes >= max_nodes:
                 return limit, min(unsearched, rest[0][0]), n_nodes
+            check_time()
             n_nodes += 1
             bound, _, alive, weights = heapq.heappop(rest)
             part = Relaxation(self._even, alive)
