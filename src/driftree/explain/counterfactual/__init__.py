@@ -36,7 +36,7 @@ from driftree.explain.contributions import read_one, with_parts
 from driftree.explain.counterfactual.few_changes import search_few
 from driftree.explain.counterfactual.goals import Constraints, Wish, read_constraints
 from driftree.explain.counterfactual.leaf_tasks import Plan, Region, Start, plan_for, reach
-from driftree.explain.counterfactual.solver import EQUAL
+from driftree.explain.counterfactual.solver import EQUAL, check_time
 from driftree.explain.counterfactual.sparse_space import SparseSpace
 from driftree.explain.describe import inside
 from driftree.explain.sparse import unknown_names
@@ -302,6 +302,7 @@ class Hunt:
         order = itertools.count(len(self.tree.engine.alive))  # of equals, the first found first
         nodes_left = MAX_NODES
         while rest and rest[0][0] < self.cost * EQUAL:
+            check_time()
             _, _, nearest = heapq.heappop(rest)
             if isinstance(nearest, Plan):
                 nodes_left -= self._search(nearest, max(nodes_left, 1))
