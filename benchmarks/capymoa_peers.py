@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from driftree.evaluate.regressors import PreparedRows
+from driftree.evaluate.learners import PreparedRows
 
 HELP = "CapyMOA is left out: pip install capymoa, and a Java runtime of version 17 or newer"
 # Java compiles while it runs. -Xbatch makes a learner wait for it, or others would pay for it.

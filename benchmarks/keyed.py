@@ -21,7 +21,7 @@ from rich.console import Console
 
 from driftree import DynamicModelTreeClassifier
 from driftree.scale import KeyedModels
-from driftree.scale.key_records import RECENT, label_loss
+from driftree.scale.keys import RECENT, label_loss
 
 NAMES = [f"x{j}" for j in range(5)]
 SPREADS = (0.0, 0.3, 1.0, 3.0)

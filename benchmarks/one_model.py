@@ -23,7 +23,7 @@ from rich.console import Console
 from sklearn.metrics import f1_score
 
 from driftree import DynamicModelTreeClassifier
-from driftree.scale import one_model
+from driftree.scale import merging
 
 STREAMS = ["SEA", "Agrawal, drifting", "Hyperplane, 10 features", "Electricity", "Covertype"]
 CHUNKS = (2, 4, 8)
@@ -43,7 +43,7 @@ def run(X: np.ndarray, y: np.ndarray, n_chunks: int | None) -> tuple[float, floa
 
     def spread(data: bytes, chunks: list[Any]) -> list[Any]:
         nonlocal inside
-        found, seconds = clock(one_model._here, data, chunks)
+        found, seconds = clock(merging._here, data, chunks)
         inside += seconds
         return found
 
@@ -54,7 +54,7 @@ def run(X: np.ndarray, y: np.ndarray, n_chunks: int | None) -> tuple[float, floa
         if n_chunks is None or not start:
             total += clock(model.partial_fit, X[rows], y[rows])[1]
         else:
-            total += clock(one_model._step, model, X[rows], y[rows], n_chunks, spread)[1]
+            total += clock(merging._step, model, X[rows], y[rows], n_chunks, spread)[1]
     truth, said = map(np.concatenate, zip(*right, strict=True))
     f1 = f1_score(truth, said, average="macro" if len(np.unique(y)) > 2 else "binary")
     learning = total if n_chunks is None else inside

@@ -37,8 +37,8 @@ from river import base
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from driftree.evaluate import make_learner, measure_size, score_numbers
+from driftree.evaluate.learners import PreparedRows
 from driftree.evaluate.records import show_number
-from driftree.evaluate.regressors import PreparedRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

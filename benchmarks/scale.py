@@ -31,7 +31,7 @@ from sharded import BATCH, draw
 from driftree import DynamicModelTreeClassifier
 from driftree.learn.storage import models as files
 from driftree.scale import KeyedModels
-from driftree.scale.one_model import CHUNKS, STEP_ROWS
+from driftree.scale.merging import CHUNKS, STEP_ROWS
 from driftree.scale.ray import RayKeyedModels, _to_columns
 from driftree.streams import hyperplane
 

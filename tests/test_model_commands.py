@@ -15,7 +15,7 @@ import driftree
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, cli
 from driftree.evaluate.known_rows import KnownRows
 from driftree.streams import open_stream
-from driftree.streams.samples import SAMPLES, sample_lines
+from driftree.streams.datasets import SAMPLES, sample_lines
 
 ROOT = Path(__file__).parent.parent
 

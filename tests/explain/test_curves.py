@@ -13,8 +13,8 @@ from driftree import DynamicModelTreeClassifier, export_text
 from driftree.explain import Bend, Curve, Unbend, outline, weights_over_time
 from driftree.explain.curves import CurveRun, LeafCurve
 from driftree.explain.markup import tree_html
-from driftree.learn.curves import node_effects
 from driftree.learn.storage import ModelFileError, histories
+from driftree.learn.units import node_effects
 
 
 def make_rows(n_rows, seed=1):

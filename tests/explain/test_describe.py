@@ -6,7 +6,7 @@ import pytest
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
 from driftree.explain.describe import leaf_models
-from driftree.explain.outline import outline
+from driftree.explain.over_time import outline
 from driftree.explain.text import export_text
 from readable_models import (
     MODELS,

@@ -5,8 +5,8 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier
+from driftree.explain.contributions import feature_importance
 from driftree.explain.describe import leaf_models
-from driftree.explain.importance import feature_importance
 from readable_models import FEEDS, MODELS, just_split, learn, one_label
 
 

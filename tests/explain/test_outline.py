@@ -7,7 +7,7 @@ import pytest
 
 from driftree import DynamicModelTreeClassifier
 from driftree.explain.describe import leaf_models
-from driftree.explain.outline import outline, unit_of_effects
+from driftree.explain.over_time import outline, unit_of_effects
 from readable_models import MODELS, just_split, learn, many
 
 

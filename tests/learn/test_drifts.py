@@ -6,9 +6,9 @@ import pytest
 import driftree
 import stored
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
-from driftree.explain.listening import Listener
-from driftree.learn.alarms import changed_inputs, describe_drift
+from driftree.explain.changes import Listener
 from driftree.learn.constants import WATCH
+from driftree.learn.drifts import changed_inputs, describe_drift
 from driftree.learn.tree import Tree
 from driftree.streams import drift, sea
 

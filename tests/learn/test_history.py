@@ -13,9 +13,9 @@ from hypothesis import given
 from driftree import DynamicModelTreeClassifier
 from driftree.learn import constants
 from driftree.learn import history as history_module
-from driftree.learn.curves import node_effects
 from driftree.learn.events import ModelChange
 from driftree.learn.history import Structure
+from driftree.learn.units import node_effects
 from quick import SETTINGS, examples, make_stream, moods, of_setting, streams
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
@@ -177,7 +177,7 @@ def test_thinning_keeps_the_mean_losses(monkeypatch):
 def test_weights_that_take_too_much_memory_are_left_out(monkeypatch):
     *_, model = learn()
     assert model._tree.history.samples[-1].nodes[0].weights is None or model.n_leaves_ == 1
-    monkeypatch.setattr("driftree.learn.sampling.MAX_BYTES", 8)
+    monkeypatch.setattr("driftree.learn.history.MAX_SAMPLE_BYTES", 1)
     model._tree._sample()
     assert all(node.weights is None for node in model._tree.history.samples[-1].nodes.values())
     assert model._tree.history.samples[-1].n_bytes == 0

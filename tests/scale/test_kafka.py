@@ -17,9 +17,8 @@ from typer.testing import CliRunner
 
 import driftree
 from driftree import DynamicModelTreeClassifier, cli
-from driftree.scale.joined import JoinedStream
+from driftree.scale.joined import HELP, JoinedStream, serve_metrics
 from driftree.scale.kafka import KafkaStream
-from driftree.scale.metrics import HELP, serve_metrics
 from topics import QUIET, Ended, cluster, end_at, received, send
 
 N_ROWS = 600

@@ -8,7 +8,7 @@ import pytest
 
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.learn.storage import models
-from driftree.scale import fit, one_model
+from driftree.scale import fit, merging
 from driftree.streams import sea
 
 
@@ -65,7 +65,7 @@ def test_any_number_of_workers_gives_the_same_bits_though_one_dies(tmp_path, mon
     X, y = rows_of(3000)
     expected = models.to_bytes(fit(DynamicModelTreeClassifier(), (X, y), chunks=8))
     mark = tmp_path / "died"
-    learn = one_model.learn_chunk
+    learn = merging.learn_chunk
 
     def die_once(data, chunk):
         if not mark.exists():
@@ -73,7 +73,7 @@ def test_any_number_of_workers_gives_the_same_bits_though_one_dies(tmp_path, mon
             os.kill(os.getpid(), signal.SIGKILL)
         return learn(data, chunk)
 
-    monkeypatch.setattr(one_model, "learn_chunk", die_once)
+    monkeypatch.setattr(merging, "learn_chunk", die_once)
     monkeypatch.setenv("RAY_worker_niceness", "0")
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     try:

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch, Rectangle
 
 from driftree import DynamicModelTreeClassifier
-from driftree.explain.outline import outline
+from driftree.explain.over_time import outline
 from driftree.show.contributions import plot_contributions
 from driftree.show.style import DOWN, OTHERS, PALETTE, UP, write_signed
 from driftree.show.tree_parts import MAX_LEAVES, hide_small

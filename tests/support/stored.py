@@ -6,8 +6,7 @@ import numpy as np
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, export_text
 from driftree.explain.losses import loss_by_node
-from driftree.explain.outline import outline
-from driftree.explain.over_time import gain_race, weights_over_time
+from driftree.explain.over_time import gain_race, outline, weights_over_time
 from driftree.learn.storage import bounds, container, models
 
 RASH = {

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import driftree
-from driftree.cli import demo, export, models, paper, report, run, serve, stream
+from driftree.cli import demo, models, paper, report, run, serve, stream
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
@@ -45,7 +45,7 @@ app.command()(models.learn)
 app.command()(report.report)
 app.command()(serve.serve)
 app.command()(stream.stream)
-app.command()(export.export)
+app.command()(models.export)
 app.command()(paper.paper)
 app.add_typer(paper.data_app, name="data")
 app.command()(versions)

@@ -215,7 +215,7 @@ def sample(
 ) -> None:
     """Print a made-up table as CSV, to try the commands on: driftree data sample > loans.csv."""
     from driftree.streams.catalogue import check_name
-    from driftree.streams.samples import SAMPLES, sample_lines
+    from driftree.streams.datasets import SAMPLES, sample_lines
 
     with one_line():
         for line in sample_lines(check_name(name, SAMPLES, "sample"), rows, seed):

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from driftree.cli import hooks
 from driftree.cli.results import conclude, save_model, stem_of
-from driftree.cli.screen import Progress, consoles, names_of, one_line
+from driftree.cli.screen import HOOK_HELP, Progress, consoles, names_of, one_line, run_for_drift
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -140,7 +139,7 @@ def run(
             min=1, help="Keep checkpoints in OUT/checkpoints, one per so many rows; else 50,000."
         ),
     ] = None,
-    on_drift: Annotated[str | None, typer.Option(help=hooks.HELP)] = None,
+    on_drift: Annotated[str | None, typer.Option(help=HOOK_HELP)] = None,
 ) -> None:
     """Let a learner predict, then learn, a stream, batch by batch, and see how it does over time.
 
@@ -407,7 +406,7 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int, on_drift: str | None
     whole, names = folder / "records.csv", settings.learners
     tell = partial(_tell_of_stream, settings=settings)
     hear = partial(
-        _tell, error_console, settings, None if on_drift is None else hooks.run_for_drift(on_drift)
+        _tell, error_console, settings, None if on_drift is None else run_for_drift(on_drift)
     )
     tasks, costs = [RunTask(settings, whole, tell, hear)], None
     titles = [names[0] if len(names) == 1 else f"{len(names)} learners"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,15 +12,22 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from rich.console import Console
+
+    from driftree.explain import Drift
 
 INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
 MISTAKE = 2  # and for one that was called wrongly
 PLAIN_LINES = 10  # of progress, where nothing can be drawn
 OPTIONS = {'on_bad_row="skip"': "--on-bad-row skip"}  # how errors of the library are said here
+
+HOOK_SECONDS = 60  # that a command may take
+HOOK_HELP = (
+    "Command of the shell to run for every drift, with what is known of it as JSON on its input."
+)
 
 
 @contextmanager
@@ -143,8 +152,25 @@ class Progress:
 
 def write_json(path: Path, what: object) -> None:
     """Write a file as a whole, or not at all."""
-    import json
-
     from driftree.learn.storage.atomic import replace_text
 
     replace_text(path, json.dumps(what, indent=1) + "\n")
+
+
+# ---------------------------------------------------------------------- hooks
+def run_for_drift(command: str) -> Callable[[Drift], None]:
+    """Return what runs a command for a drift, and says so if that fails."""
+
+    def run(drift: Drift) -> None:
+        told = json.dumps(drift.to_dict(), default=str)
+        try:
+            done = subprocess.run(
+                command, shell=True, input=told, text=True, timeout=HOOK_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            typer.echo(f"driftree: {command!r} took more than {HOOK_SECONDS} s", err=True)
+            return
+        if done.returncode:
+            typer.echo(f"driftree: {command!r} ended with {done.returncode}", err=True)
+
+    return run

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from driftree.cli import hooks
-from driftree.cli.screen import one_line
+from driftree.cli.screen import HOOK_HELP, one_line, run_for_drift
 
 if TYPE_CHECKING:
     from driftree.serve.recovery import Recovered
@@ -49,7 +48,7 @@ def serve(
     max_rows: Annotated[int, typer.Option(min=1, help="Rows of a request.")] = 1000,
     max_features: Annotated[int, typer.Option(min=1, help="Features of the model.")] = 1000,
     max_labels: Annotated[int, typer.Option(min=1, help="Labels of the model.")] = 1000,
-    on_drift: Annotated[str | None, typer.Option(help=hooks.HELP)] = None,
+    on_drift: Annotated[str | None, typer.Option(help=HOOK_HELP)] = None,
 ) -> None:
     """Serve a model over HTTP: predict, learn, explain.
 
@@ -78,7 +77,7 @@ def serve(
             snapshot_every=snapshot_every,
             without_journal=without_journal,
             tell=_tell,
-            on_drift=None if on_drift is None else hooks.run_for_drift(on_drift),
+            on_drift=None if on_drift is None else run_for_drift(on_drift),
         )
 
 

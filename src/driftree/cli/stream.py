@@ -99,7 +99,7 @@ def _run(running: KafkaStream, metrics_port: int | None, *, until_end: bool) -> 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: running.stop())
     if metrics_port is not None:
-        from driftree.scale.metrics import serve_metrics
+        from driftree.scale.joined import serve_metrics
 
         port = serve_metrics(running.metrics, metrics_port)
         typer.echo(f"driftree: metrics at http://127.0.0.1:{port}/metrics", err=True)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from driftree.evaluate.checkpoints import Checkpoint as Checkpoint
 from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
 from driftree.evaluate.checkpoints import CheckpointWarning as CheckpointWarning
-from driftree.evaluate.choices import LearnerChoice as LearnerChoice
 from driftree.evaluate.learners import LEARNERS as LEARNERS
+from driftree.evaluate.learners import LearnerChoice as LearnerChoice
 from driftree.evaluate.learners import learners_for as learners_for
 from driftree.evaluate.learners import make_learner as make_learner
 from driftree.evaluate.prequential import Evaluation as Evaluation
@@ -24,10 +24,10 @@ from driftree.evaluate.records import slide as slide
 from driftree.evaluate.records import summarise as summarise
 from driftree.evaluate.scores import NumberScores as NumberScores
 from driftree.evaluate.scores import Scores as Scores
+from driftree.evaluate.scores import Size as Size
+from driftree.evaluate.scores import measure_size as measure_size
 from driftree.evaluate.scores import score as score
 from driftree.evaluate.scores import score_numbers as score_numbers
-from driftree.evaluate.size import Size as Size
-from driftree.evaluate.size import measure_size as measure_size
 
 if not TYPE_CHECKING:  # which would take every name for one of ours
 

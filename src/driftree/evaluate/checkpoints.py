@@ -11,7 +11,7 @@ import re
 import warnings
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from driftree.learn.storage import (
     models,
     name_errors,
 )
-from driftree.learn.storage.atomic import TEMPORARY
+from driftree.learn.storage.atomic import TEMPORARY, Closing
 from driftree.learn.storage.locks import take_lock
 from driftree.learn.validation import check_keys
 from driftree.learn.words import quoted
@@ -31,7 +31,6 @@ from driftree.stored import CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from numpy.typing import NDArray
 
@@ -83,7 +82,7 @@ class Checkpoint(NamedTuple):
     metrics: Any = None
 
 
-class Checkpointer:
+class Checkpointer(Closing):
     """Keeps the last checkpoints of a stream in a folder, so that a killed process loses little.
 
     Parameters
@@ -236,17 +235,6 @@ class Checkpointer:
     def close(self) -> None:
         """Let others use the folder."""
         self._release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _path(self, position: int) -> Path:
         return self.folder / _name(position)

@@ -1,24 +1,35 @@
-"""Grading: what a learner is asked, how its answer is read, and how it is scored.
+"""Grading: what a learner is asked and how, how its answer is read, and how it is scored.
 
-Labels and numbers differ in nothing else: what `prequential` does is the same for both.
+Labels and numbers differ in nothing else: what `prequential` does is the same for both. A learner
+is spoken to in batches as scikit-learn does, or by rows as River does.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import narwhals.stable.v2 as nw
 import numpy as np
 from river import base
+from river.metrics.base import ClassificationMetric, Metric, RegressionMetric
 from sklearn.base import is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
 
-from driftree.evaluate.scores import Calibration, NumberScores, Scores, score, score_numbers
-from driftree.evaluate.size import unwrapped
+from driftree.evaluate.scores import (
+    Calibration,
+    NumberScores,
+    Scores,
+    score,
+    score_numbers,
+    unwrapped,
+)
 from driftree.learn.target import check_labels, check_numbers, distinct_labels
 from driftree.streams.stream import check_task
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -311,3 +322,180 @@ def _tell_task(model: Any) -> Task | None:
         return "classification" if is_classifier(model) else None
     except AttributeError:  # not scikit-learn's: it only looks like it
         return None
+
+
+# ---------------------------------------------------------------------- how to speak to a learner
+class Face(ABC):
+    """How to speak to a learner; only `predict` and `learn` are on the clock."""
+
+    def __init__(self, model: Any, grader: Grader) -> None:
+        self.model = model
+        self.grader = grader
+
+    @abstractmethod
+    def prepare(self, rows: Rows) -> None:
+        """Bring rows into the learner's form."""
+
+    @abstractmethod
+    def predict(self, rows: Rows) -> Any:
+        """Return the learner's answer as it comes."""
+
+    @abstractmethod
+    def read(self, answer: Any, rows: Rows) -> Answer:
+        """Return what the answer says."""
+
+    @abstractmethod
+    def learn(self, rows: Rows) -> None:
+        """Let the learner learn."""
+
+
+class BatchFace(Face):
+    """scikit-learn's: `partial_fit`, `predict_proba` or `predict`; River's for other columns."""
+
+    names: list[Hashable] | None = None  # of the first batch
+
+    def prepare(self, rows: Rows) -> None:
+        """Note the columns."""
+        if self.names is None:
+            self.names = rows.names
+
+    def _other_columns(self, rows: Rows) -> Mapping[Hashable, Any] | None:
+        """Return the columns if they are not those of the first batch, and the model allows it."""
+        is_array = isinstance(rows.X, np.ndarray)  # whose columns have no names to come and go by
+        if is_array or rows.names == self.names or not hasattr(self.model, "learn_many"):
+            return None
+        if isinstance(rows.X, Mapping):
+            return rows.X
+        return dict(nw.from_native(rows.X, eager_only=True).to_dict(as_series=False))
+
+    def predict(self, rows: Rows) -> Any:
+        """Ask for all rows; None if the learner has not learnt anything."""
+        columns = self._other_columns(rows)
+        if columns is not None:
+            return self.grader.ask_many(self.model, columns)
+        try:
+            return self.grader.ask(self.model, rows.X)
+        except NotFittedError:
+            return None
+
+    def read(self, answer: Any, rows: Rows) -> Answer:
+        """Read an answer for all rows."""
+        return self.grader.read(self.model, answer, rows)
+
+    def learn(self, rows: Rows) -> None:
+        """Learn all rows."""
+        columns = self._other_columns(rows)
+        if columns is not None:
+            self.model.learn_many(columns, rows.y)
+        else:
+            self.model.partial_fit(rows.X, rows.y, **self.grader.sample)
+
+
+class RowFace(Face):
+    """River's: `learn_one`, `predict_proba_one` or `predict_one`."""
+
+    def prepare(self, rows: Rows) -> None:
+        """Make dicts, once for all learners."""
+        rows.dicts  # noqa: B018
+
+    def predict(self, rows: Rows) -> Any:
+        """Ask for each row."""
+        ask = self.grader.asker(self.model)
+        return [ask(x) for x in rows.dicts]
+
+    def read(self, answer: Any, rows: Rows) -> Answer:
+        """Read the answers for each row."""
+        return self.grader.read_each(answer, rows)
+
+    def learn(self, rows: Rows) -> None:
+        """Learn each row."""
+        learn = self.model.learn_one
+        for x, label in zip(rows.dicts, rows.labels, strict=True):
+            learn(x, label)
+
+
+def choose_face(model: Any, grader: Grader, *, by_row: bool, of_text: bool) -> Face:
+    """Return how to speak to a learner.
+
+    Examples
+    --------
+    >>> from driftree.evaluate.grading import new_grader
+    >>> from river.linear_model import LinearRegression
+    >>> grader = new_grader("regression", None)
+    >>> type(choose_face(LinearRegression(), grader, by_row=False, of_text=False)).__name__
+    'RowFace'
+    """
+    takes_batches = hasattr(model, "partial_fit") and not of_text
+    if hasattr(model, "learn_one") and (by_row or not takes_batches):
+        return RowFace(model, grader)
+    if of_text:
+        raise TypeError(f"{model!r} cannot learn from words, row by row: it has no learn_one")
+    if hasattr(model, "partial_fit"):
+        return BatchFace(model, grader)
+    kind = "classifier" if grader.task == "classification" else "regressor"
+    raise TypeError(
+        f"{model!r} can be evaluated neither as a River {kind} (learn_one) nor as an "
+        "estimator of scikit-learn that learns from streams (partial_fit)"
+    )
+
+
+# ---------------------------------------------------------------------- River's metrics
+def read_metrics(metrics: Any, learners: Mapping[str, Any]) -> dict[str, list[Metric]]:
+    """Return the metrics of each learner.
+
+    Examples
+    --------
+    >>> from river.metrics import MacroF1
+    >>> read_metrics(MacroF1(), {"dmt": None})
+    {'dmt': [MacroF1: 0.00%]}
+    >>> read_metrics([MacroF1()], {"dmt": None, "efdt": None})
+    Traceback (most recent call last):
+    ValueError: there are 2 learners, and each needs metrics of its own: give a dict from their
+    names (dmt, efdt) to metrics
+    """
+    if isinstance(metrics, Metric):
+        metrics = [metrics]
+    if isinstance(metrics, Mapping):
+        unknown = metrics.keys() - learners.keys()
+        if unknown:
+            raise ValueError(f"there is no learner {min(unknown)!r}, only {', '.join(learners)}")
+        found = {
+            name: [own] if isinstance(own, Metric) else list(own) for name, own in metrics.items()
+        }
+    elif metrics and len(learners) > 1:
+        raise ValueError(
+            f"there are {len(learners)} learners, and each needs metrics of its own: give a dict "
+            f"from their names ({', '.join(learners)}) to metrics"
+        )
+    else:
+        found = {name: list(metrics) for name in learners} if metrics else {}
+    for metric in (one for own in found.values() for one in own):
+        if not isinstance(metric, (ClassificationMetric, RegressionMetric)):
+            raise TypeError(f"metrics must be River's, of labels or numbers, got {metric!r}")
+    return found
+
+
+def update_metric(
+    metric: Any, truth: list[NDArray[Any]], answers: list[Answer], grader: Grader
+) -> None:
+    """Tell a metric of the rows of a batch: labels, or where it wants them, probabilities."""
+    labels = list(getattr(grader, "codes", ()))
+    for codes, answer in zip(truth, answers, strict=True):
+        if not labels:
+            for y, said in zip(codes.tolist(), answer.predicted.tolist(), strict=True):
+                metric.update(y, said)
+        elif metric.requires_labels:
+            for code, said in zip(codes.tolist(), answer.predicted.tolist(), strict=True):
+                metric.update(labels[code], labels[said] if said >= 0 else None)
+        elif answer.probability is not None:
+            for code, share in zip(codes.tolist(), answer.probability.tolist(), strict=True):
+                metric.update(labels[code], _probabilities(labels, code, share))
+
+
+def _probabilities(labels: list[Any], code: int, share: float) -> dict[Any, float]:
+    """Return the probability of each label; only that of the true one is known, if there are many.
+
+    The others have equal parts of the rest, which is exact for two labels.
+    """
+    rest = (1 - share) / max(1, len(labels) - 1)
+    return {label: share if k == code else rest for k, label in enumerate(labels)}

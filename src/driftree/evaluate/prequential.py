@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from driftree.evaluate.faces import RowFace, choose_face
-from driftree.evaluate.grading import new_grader, task_of
+from driftree.evaluate.grading import (
+    RowFace,
+    choose_face,
+    new_grader,
+    read_metrics,
+    task_of,
+    update_metric,
+)
 from driftree.evaluate.learners import make_learner
 from driftree.evaluate.quality import Quality
 from driftree.evaluate.records import Record
-from driftree.evaluate.river_metrics import read_metrics, update_metric
-from driftree.evaluate.size import measure_memory, measure_size
-from driftree.explain.listening import Listener, can_tell
+from driftree.evaluate.scores import measure_memory, measure_size
+from driftree.explain.changes import Listener, can_tell
 from driftree.streams.rows import Rows
 from driftree.streams.stream import Stream, open_stream
 
@@ -28,9 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.evaluate.checkpoints import Checkpointer
-    from driftree.evaluate.faces import Face
-    from driftree.evaluate.grading import Answer
-    from driftree.explain.listening import OnChange, OnDrift
+    from driftree.evaluate.grading import Answer, Face
+    from driftree.explain.changes import OnChange, OnDrift
     from driftree.streams.stream import Task
 
 STANDARD_INPUT = "-"

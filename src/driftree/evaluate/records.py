@@ -7,16 +7,15 @@ import json
 import math
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from driftree.evaluate.scores import NumberScores, Scores
-from driftree.learn.storage.atomic import whole_text
+from driftree.learn.storage.atomic import Closing, whole_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from types import TracebackType
     from typing import TextIO
 
     from numpy.typing import NDArray
@@ -107,7 +106,7 @@ def fields_of(task: Task) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------- files
-class RecordFile:
+class RecordFile(Closing):
     """Records in a CSV or JSONL file, each complete on the disk's side before the next one comes.
 
     The first one says what the columns are: records of one file are of one task.
@@ -144,17 +143,6 @@ class RecordFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def write_records(path: str | Path, records: Iterable[Record]) -> None:

@@ -30,8 +30,8 @@ from driftree.evaluate.records import (
     write_records,
 )
 from driftree.evaluate.resuming import ResumableEvaluation
-from driftree.evaluate.size import measure_memory
-from driftree.explain.listening import can_tell
+from driftree.evaluate.scores import measure_memory
+from driftree.explain.changes import can_tell
 from driftree.learn.storage.atomic import TEMPORARY
 from driftree.learn.validation import InputWarning
 from driftree.streams.catalogue import DATA_SETS, Generated, check_name, hint
@@ -39,11 +39,10 @@ from driftree.streams.csv_columns import ColumnHints
 from driftree.streams.datasets import fetch_data_set, load_data_set
 from driftree.streams.download import digest_of
 from driftree.streams.findings import Findings
-from driftree.streams.rows import Rows
+from driftree.streams.rows import Rows, check_text
 from driftree.streams.sources import BadRow, BadRows, BadRowsWarning
 from driftree.streams.stream import Stream, open_stream
 from driftree.streams.stream import open_source as open_rows
-from driftree.streams.words import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,6 +5,7 @@ The methods of the model give it (`readable`); here are the records that they re
 """
 
 from driftree.explain.changes import Diff as Diff
+from driftree.explain.contributions import Importance as Importance
 from driftree.explain.counterfactual import Counterfactual as Counterfactual
 from driftree.explain.curves import CurveRun as CurveRun
 from driftree.explain.curves import LeafCurve as LeafCurve
@@ -16,18 +17,17 @@ from driftree.explain.forest import BestTree as BestTree
 from driftree.explain.forest import ForestExplanation as ForestExplanation
 from driftree.explain.forest import ForestExplanations as ForestExplanations
 from driftree.explain.forest import TreePart as TreePart
-from driftree.explain.importance import Importance as Importance
 from driftree.explain.losses import LossCourse as LossCourse
 from driftree.explain.losses import LossRise as LossRise
 from driftree.explain.losses import NodeLoss as NodeLoss
 from driftree.explain.losses import loss_by_node as loss_by_node
 from driftree.explain.losses import loss_course as loss_course
 from driftree.explain.losses import loss_rises as loss_rises
-from driftree.explain.outline import OutlineNode as OutlineNode
-from driftree.explain.outline import outline as outline
 from driftree.explain.over_time import GainRace as GainRace
+from driftree.explain.over_time import OutlineNode as OutlineNode
 from driftree.explain.over_time import WeightsOverTime as WeightsOverTime
 from driftree.explain.over_time import gain_race as gain_race
+from driftree.explain.over_time import outline as outline
 from driftree.explain.over_time import weights_over_time as weights_over_time
 from driftree.explain.rules import Rule as Rule
 from driftree.explain.rules import Weight as Weight

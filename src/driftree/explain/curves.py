@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from driftree.learn.curves import node_curves
 from driftree.learn.events import format_number
+from driftree.learn.units import node_curves
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from driftree.explain.curves import leaf_curves
 from driftree.explain.sparse import merge, node_words
 from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine
-from driftree.learn.curves import input_limit, node_effects, ways_through
+from driftree.learn.units import input_limit, node_effects, ways_through
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping

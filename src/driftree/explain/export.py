@@ -74,9 +74,8 @@ from driftree.explain.text import (
     write_number,
 )
 from driftree.learn._kernels import MAX_LEVELS
-from driftree.learn.curves import LIMIT
 from driftree.learn.events import MemberEvent, MemberReplaced
-from driftree.learn.units import unit_of
+from driftree.learn.units import LIMIT, unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from driftree.explain import changes
-from driftree.explain.contributions import explain_batch, read_one
+from driftree.explain.contributions import (
+    Importance,
+    explain_batch,
+    importance_of,
+    read_one,
+    sort_importance,
+)
 from driftree.explain.counterfactual.forest import forest_counterfactual
-from driftree.explain.importance import Importance, importance_of, sort_importance
 from driftree.explain.sparse import unknown_names
 from driftree.explain.text import percent
 from driftree.learn.columns import Batch, News

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from driftree.explain import changes, contributions
 from driftree.explain.changes import history_of
+from driftree.explain.contributions import Importance, column_importances, feature_importance
 from driftree.explain.counterfactual import Counterfactual, counterfactual, counterfactuals
 from driftree.explain.describe import LeafModel, inside, leaf_models
 from driftree.explain.export import to_dict, to_dot
-from driftree.explain.importance import Importance, column_importances, feature_importance
 from driftree.explain.markup import notebook_html
 from driftree.explain.rules import Rule, rules
 from driftree.learn.state import undisturbed, undisturbed_alone
@@ -277,7 +277,7 @@ class Readable:
         dict of str to Importance
             `earned`: nats per 1,000 rows that the present splits on the feature save, as measured;
             `weight`: how far it typically moves the log-odds inside the leaves.
-            `driftree.explain.importance` says how both are computed.
+            `driftree.explain.contributions` says how both are computed.
 
         Examples
         --------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driftree.export.c import c_code
-from driftree.export.python import python_code
+from driftree.export.dialect import python_code
 from driftree.export.recipe import recipe_of
 from driftree.export.sql import sql_code
 

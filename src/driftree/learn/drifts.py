@@ -1,12 +1,33 @@
-"""Drifts: alarms that the rule behind the rows has changed; where, since when, with what inputs."""
+"""Drifts: alarms that the rule behind the rows has changed; where, since when, with what inputs.
+
+The kernels keep a few rows and notice that the tree would lose more on them now than it did
+(`watch.hpp`). Here these rows are asked which branch it is, and those before and after are compared
+feature by feature.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.columns import level_names
 from driftree.learn.events import Condition, format_number, join_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from driftree.learn.constants import WatchConstants
+    from driftree.learn.nodes import TreeNodes
+
+MOST_OF_IT = 0.9  # of the excess: a branch that has so much is where the drift is
+LEAST_ROWS = 20  # on either side, of which something is said
+CHANCE = 1e-2  # that any input of a drift is named although it has not changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +118,125 @@ class Drift:
             f"before, the tree would now lose {self.excess:.2f} nats more per row. Loss when they "
             f"came: {self.loss_since:.2f} since, {self.loss_before:.2f} before. Inputs: {inputs}."
         )
+
+
+# ---------------------------------------------------------------------- what is known of an alarm
+def describe_drift(tree: TreeNodes, constants: WatchConstants) -> Drift:
+    """Return what is known of an alarm that the engine has raised."""
+    engine: Any = tree.engine  # of a tree that is watched
+    since = engine.watched_since
+    X, targets, losses, came = engine.watched_rows()
+    is_before = came <= since
+    excess = engine.losses(X[is_before], targets[is_before]) - losses[is_before]
+    excess = np.clip(excess, -constants.most_excess, constants.most_excess)
+    node, share = _find_branch(tree, X[is_before], excess)
+    return Drift(
+        n_rows=engine.n_rows,
+        since=since,
+        excess=_mean(excess),
+        loss_before=_mean(losses[is_before]),
+        loss_since=_mean(losses[~is_before]),
+        path=tree.path(node),
+        share=share,
+        inputs=tuple(changed_inputs(tree, X[is_before], X[~is_before])),
+    )
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _find_branch(
+    tree: TreeNodes, X: NDArray[np.float64], excess: NDArray[np.float64]
+) -> tuple[int, float]:
+    """Return the lowest node that has most of the excess, and its share of the rows."""
+    if len(X) < LEAST_ROWS or excess.sum() <= 0:
+        return 0, 1.0
+    leaves = tree.engine.leaves(X)
+    lefts, rights = tree.engine.left, tree.engine.right
+    nodes = np.array(list(tree.walk()))
+    sums = dict.fromkeys(nodes.tolist(), 0.0)
+    counts = dict.fromkeys(nodes.tolist(), 0)
+    for node in nodes[::-1].tolist():  # children before parents
+        if lefts[node] < 0:
+            is_here = leaves == node
+            sums[node], counts[node] = float(excess[is_here].sum()), int(is_here.sum())
+        else:
+            for child in (int(lefts[node]), int(rights[node])):
+                sums[node] += sums[child]
+                counts[node] += counts[child]
+    node = 0
+    while lefts[node] >= 0:
+        best = max((int(lefts[node]), int(rights[node])), key=sums.__getitem__)
+        if sums[best] < MOST_OF_IT * sums[0] or counts[best] < LEAST_ROWS:
+            break
+        node = best
+    return node, counts[node] / len(X)
+
+
+# ---------------------------------------------------------------------- inputs
+def changed_inputs(
+    tree: TreeNodes, before: NDArray[np.float64], after: NDArray[np.float64]
+) -> Iterator[InputChange]:
+    """Yield the inputs whose values are others after than before, each beyond chance."""
+    if min(len(before), len(after)) < LEAST_ROWS:
+        return
+    engine = tree.engine
+    is_categorical = engine.is_categorical
+    first = len(level_names(engine))
+    chance = CHANCE / max(1, before.shape[1] - first)
+    for j in range(first, before.shape[1]):
+        name = tree.encoder.display_names[j] if hasattr(tree, "encoder") else f"x{j}"
+        old, new = before[:, j], after[:, j]
+        is_missing = np.isnan(old), np.isnan(new)
+        if (shares := _compare_shares(*is_missing, chance)) is not None:
+            yield InputChange(name, "missing", *shares)
+        old, new = old[~is_missing[0]], new[~is_missing[1]]
+        if min(len(old), len(new)) < LEAST_ROWS:
+            continue
+        if is_categorical[j]:
+            for code, shares in _compare_levels(old, new, chance):
+                is_known = code < MAX_LEVELS and hasattr(tree, "encoder")
+                level = tree.encoder.level(j, code) if is_known else code
+                yield InputChange(name, "level", *shares, level=level)
+        elif _ks_chance(old, new) < chance:
+            yield InputChange(name, "values", float(np.median(old)), float(np.median(new)))
+
+
+def _compare_levels(
+    old: NDArray[np.float64], new: NDArray[np.float64], chance: float
+) -> Iterator[tuple[int, tuple[float, float]]]:
+    """Yield the codes whose shares differ, with these."""
+    codes = np.unique(np.concatenate([old, new]))
+    for code in codes.tolist():
+        shares = _compare_shares(old == code, new == code, chance / len(codes))
+        if shares is not None:
+            yield int(code), shares
+
+
+def _compare_shares(
+    old: NDArray[np.bool_], new: NDArray[np.bool_], chance: float
+) -> tuple[float, float] | None:
+    """Return two shares if they differ by more than chance (a pooled test, a row less clear)."""
+    n, m = len(old), len(new)
+    before, after = float(old.mean()), float(new.mean())
+    pooled = (old.sum() + new.sum()) / (n + m)
+    error = math.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
+    distance = abs(after - before) - 0.5 * (1 / n + 1 / m)
+    if error == 0 or math.erfc(distance / error / math.sqrt(2)) >= chance:
+        return None
+    return before, after
+
+
+def _ks_chance(old: NDArray[np.float64], new: NDArray[np.float64]) -> float:
+    """Return how probable a distance as large is, by Kolmogorov and Smirnov, of many rows."""
+    values = np.sort(np.concatenate([old, new]))
+    shares = [
+        np.searchsorted(np.sort(part), values, side="right") / len(part) for part in (old, new)
+    ]
+    distance = float(np.abs(shares[0] - shares[1]).max())
+    scaled = distance * math.sqrt(len(old) * len(new) / (len(old) + len(new)))
+    if scaled < 0.3:  # where the series has not converged, and the probability is 1
+        return 1.0
+    terms = (2 * (-1) ** (k - 1) * math.exp(-2 * k * k * scaled**2) for k in range(1, 20))
+    return min(1.0, float(sum(terms)))

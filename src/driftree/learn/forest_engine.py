@@ -12,8 +12,7 @@ import numpy as np
 from driftree.learn._kernels import Lock, Stack
 from driftree.learn.constants import FOREST
 from driftree.learn.events import MemberReplaced
-from driftree.learn.members import Member
-from driftree.learn.pairs import scale_of
+from driftree.learn.members import Member, scale_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.learn._kernels import MeasuredRowFace
-from driftree.learn.alarms import describe_drift
 from driftree.learn.constants import WATCH
+from driftree.learn.drifts import describe_drift
 from driftree.learn.events import (
     Bend,
     Condition,
@@ -34,11 +34,10 @@ from driftree.learn.events import (
     Unbend,
 )
 from driftree.learn.evidence import Candidate, Evidence, GradientApproximation, MeasuredTrials
-from driftree.learn.history import MAX_ENTRANTS, Entrant, History, check_history
+from driftree.learn.history import MAX_ENTRANTS, Entrant, History, Sampler, check_history
 from driftree.learn.model_trials import BendInput, curves_of
 from driftree.learn.nodes import TreeNodes
 from driftree.learn.parameters import PaperParameters
-from driftree.learn.sampling import Sampler
 from driftree.learn.sparse import SparseFeatures
 
 if TYPE_CHECKING:

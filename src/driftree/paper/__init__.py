@@ -12,6 +12,6 @@ from driftree.paper.table_formats import WRITERS as WRITERS
 from driftree.paper.table_formats import Cell as Cell
 from driftree.paper.table_formats import Head as Head
 from driftree.paper.table_formats import Table as Table
-from driftree.streams.multiflow import paper_agrawal as paper_agrawal
-from driftree.streams.multiflow import paper_hyperplane as paper_hyperplane
-from driftree.streams.multiflow import paper_sea as paper_sea
+from driftree.streams.synthetic import paper_agrawal as paper_agrawal
+from driftree.streams.synthetic import paper_hyperplane as paper_hyperplane
+from driftree.streams.synthetic import paper_sea as paper_sea

@@ -16,6 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from driftree.evaluate.checkpoints import Checkpointer
+from driftree.learn.storage.atomic import Closing
 from driftree.learn.words import list_names
 from driftree.scale.joined import Message
 
@@ -51,7 +52,7 @@ class Partition:
         return self.offset >= self.high or (not self.fetched and self.end >= self.high)
 
 
-class KafkaStream:
+class KafkaStream(Closing):
     """A model over Kafka topics: rows in, predictions out, labels when they come.
 
     Parameters
@@ -231,12 +232,6 @@ class KafkaStream:
         """Let others use the folder, and leave the cluster."""
         self._consumer.close()
         self._checkpointer.close()
-
-    def __enter__(self) -> KafkaStream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def model(self) -> Any:

@@ -10,20 +10,24 @@ import numpy as np
 from river.utils import dataframe
 
 from driftree.learn.storage import json_values, models
+from driftree.learn.storage.atomic import Closing
 from driftree.learn.tables import Columns, read_frame
 from driftree.learn.target import check_labels, check_numbers
 from driftree.learn.validation import as_objects
 from driftree.learn.words import nearest_name, shown
-from driftree.scale.closing import Closing
-from driftree.scale.key_records import Drift, KeyRecord, Summary, Tally, label_loss
 from driftree.scale.keys import (
     KIND,
+    Drift,
+    KeyRecord,
+    Summary,
+    Tally,
     as_parent,
     by_key,
     check_key,
     check_made,
     count_changes,
     difference,
+    label_loss,
     refusal,
     take_key,
     take_keys,

@@ -1,9 +1,18 @@
-"""Keys: which there may be, rows by key, and what else keyed models ask of models and folders."""
+"""Keys: which there may be, their rows, and what is known of each beside its model.
+
+Every row is predicted before it is learnt, by the own model of its key and by the parent, so that
+both losses are of the same rows. Of labels a loss is minus the logarithm of the probability that
+the label was given, of numbers the absolute error.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,14 +24,261 @@ from driftree.stored import CLASSES
 from driftree.streams.rows import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
     from numpy.typing import NDArray
 
     from driftree.stored import StoredModel
 
+RECENT = 0.99
+"""What is left of a row's loss a row later: the recent loss is of about 100 rows,"""
+USUAL = 0.999
+"""and the usual one of about 1,000."""
+LEAD = 1.0
+"""Nats by which a key's own model must have lost less than the parent, to predict instead of it.
+
+`benchmarks/cold_keys.py` compares this with other rules."""
+ALARM = 5.0
+"""Standard errors that the recent loss is above the usual one when a key begins to drift,"""
+ALL_CLEAR = 2.0
+"""and at most when it no longer does."""
+CERTAIN_ROWS = 200
+"""Rows of a key before it can be said to drift."""
+LEAST_PROBABILITY = 1e-3
+"""So a single row never costs more than 7 nats."""
+MAX_DRIFTS = 20  # that are remembered of a key
+RECENT_ROWS = (1 + RECENT) / (1 - RECENT)  # as many as a plain mean of the same variance has
+
 KIND = "driftree keyed models"
 MAX_ERRORS = 5  # that an error names
+
+
+class Drift(NamedTuple):
+    """A time in which a key's loss was well above what is usual for the key.
+
+    Attributes
+    ----------
+    begin : int
+        Rows of the key when it was noticed.
+    end : int or None
+        Rows of the key when it was over; None: it is not.
+    """
+
+    begin: int
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """What is known of a key.
+
+    Attributes
+    ----------
+    key : str, int or bytes
+        The key.
+    n_rows : int
+        Its rows.
+    loss : float
+        Of the recent rows, per row, as they were predicted: in nats, of numbers the mean absolute
+        error.
+    usual_loss : float
+        The same in the long run.
+    own_loss, parent_loss : float
+        What the key's own model and the parent would have lost on the recent rows.
+    is_cold : bool
+        Whether the parent predicts: the key's own model is not better yet.
+    drift_since : int or None
+        Rows of the key when it began to drift; None: it does not.
+    changed_at : int or None
+        Rows of the key when its tree changed last; None: never.
+    """
+
+    key: Hashable
+    n_rows: int
+    loss: float
+    usual_loss: float
+    own_loss: float
+    parent_loss: float
+    is_cold: bool
+    drift_since: int | None
+    changed_at: int | None
+
+    def __str__(self) -> str:
+        words = [f"{self.key!r}: {self.n_rows:,} rows, loss {self.loss:.3g}"]
+        words.append(f"usually {self.usual_loss:.3g}")
+        if self.is_cold:
+            words.append("predicted by the parent")
+        if self.drift_since is not None:
+            words.append(f"drifts since row {self.drift_since:,}")
+        if self.changed_at is not None:
+            words.append(f"tree changed at row {self.changed_at:,}")
+        return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All keys at a glance; `print` says it in words.
+
+    Attributes
+    ----------
+    n_keys, n_rows : int
+        Keys, and rows of all of them.
+    n_cold, n_drifting : int
+        Keys that the parent predicts; keys that drift now.
+    n_in_memory, memory : int
+        Models in memory, and the bytes that they take.
+    drifting, changed, worst : tuple of KeyRecord
+        Keys that drift now, the largest excess over the usual loss first; keys whose tree changed
+        within their last 100 rows, the latest first; keys of at least 20 rows with the largest
+        recent loss.
+    """
+
+    n_keys: int
+    n_rows: int
+    n_cold: int
+    n_drifting: int
+    n_in_memory: int
+    memory: int
+    drifting: tuple[KeyRecord, ...]
+    changed: tuple[KeyRecord, ...]
+    worst: tuple[KeyRecord, ...]
+
+    @classmethod
+    def of(cls, parts: Sequence[Summary], most: int) -> Summary:
+        """Return the summary over keys that are summarised in parts."""
+        counts = ("n_keys", "n_rows", "n_cold", "n_drifting", "n_in_memory", "memory")
+        sums = [sum(getattr(part, name) for part in parts) for name in counts]
+        orders: dict[str, Callable[[KeyRecord], float]] = {
+            "drifting": lambda record: record.usual_loss - record.loss,
+            "changed": lambda record: record.n_rows - (record.changed_at or 0),
+            "worst": lambda record: -record.loss,
+        }
+        named = (
+            tuple(sorted(chain(*(getattr(part, name) for part in parts)), key=order)[:most])
+            for name, order in orders.items()
+        )
+        return cls(*sums, *named)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.n_keys:,} keys, {self.n_rows:,} rows; {self.n_cold:,} keys are predicted by "
+            f"the parent, {self.n_drifting:,} drift; {self.n_in_memory:,} models in memory take "
+            f"{self.memory / 1e6:,.1f} MB."
+        ]
+        for title in ("drifting", "changed", "worst"):
+            records: tuple[KeyRecord, ...] = getattr(self, title)
+            if records:
+                lines += [f"{title.capitalize()}:", *(f"  {record}" for record in records)]
+        return "\n".join(lines)
+
+
+class Tally:
+    """The losses of one key so far: sums over rows that fade, and what follows from them."""
+
+    __slots__ = (
+        "changed_at",
+        "drifts",
+        "given",
+        "n_rows",
+        "own",
+        "parent",
+        "usual",
+        "usual_squares",
+        "usual_weight",
+        "weight",
+    )
+
+    def __init__(self) -> None:
+        self.n_rows = 0
+        self.weight = self.own = self.parent = self.given = 0.0
+        self.usual_weight = self.usual = self.usual_squares = 0.0
+        self.changed_at: int | None = None
+        self.drifts: list[Drift] = []
+
+    def add(self, own: float, parent: float, *, is_cold: bool) -> None:
+        """Add what a row has cost both models; `is_cold` tells which of them has predicted it."""
+        given = parent if is_cold else own
+        self.n_rows += 1
+        self.weight = RECENT * self.weight + 1
+        self.own = RECENT * self.own + own
+        self.parent = RECENT * self.parent + parent
+        self.given = RECENT * self.given + given
+        self.usual_weight = USUAL * self.usual_weight + 1
+        self.usual = USUAL * self.usual + given
+        self.usual_squares = USUAL * self.usual_squares + given * given
+        if self.n_rows >= CERTAIN_ROWS:
+            self._look_for_drift()
+
+    def _look_for_drift(self) -> None:
+        usual = self.usual / self.usual_weight
+        variance = self.usual_squares / self.usual_weight - usual * usual
+        excess = self.given / self.weight - usual
+        error = math.sqrt(max(variance, 0.0) / RECENT_ROWS)
+        if self.drift_since is None:
+            if excess > ALARM * error:
+                self.drifts = [*self.drifts[1 - MAX_DRIFTS :], Drift(self.n_rows)]
+        elif excess <= ALL_CLEAR * error:
+            self.drifts[-1] = self.drifts[-1]._replace(end=self.n_rows)
+
+    @property
+    def drift_since(self) -> int | None:
+        """Rows of the key when it began to drift; None: it does not."""
+        return self.drifts[-1].begin if self.drifts and self.drifts[-1].end is None else None
+
+    def is_cold(self, *, of_labels: bool) -> bool:
+        """Tell whether the key's own model has not yet proved to be better than the parent."""
+        if self.n_rows == 0:
+            return True
+        if of_labels:
+            return self.parent - self.own < LEAD
+        if self.own == 0.0 or self.parent == 0.0:
+            return self.parent == 0.0
+        return self.weight * math.log(self.parent / self.own) < LEAD  # if errors are Laplace's
+
+    def record(self, key: Hashable, *, of_labels: bool, has_parent: bool) -> KeyRecord:
+        """Return what is known of the key."""
+        weight = self.weight or math.nan
+        return KeyRecord(
+            key,
+            self.n_rows,
+            self.given / weight,
+            self.usual / (self.usual_weight or math.nan),
+            self.own / weight,
+            self.parent / weight,
+            has_parent and self.is_cold(of_labels=of_labels),
+            self.drift_since,
+            self.changed_at,
+        )
+
+    # ------------------------------------------------------------------ on disk
+    def to_text(self) -> str:
+        """Return all of it as JSON, in which floats keep all their digits."""
+        return json.dumps([getattr(self, name) for name in self.__slots__])
+
+    @classmethod
+    def from_text(cls, text: str) -> Tally:
+        """Return what was written."""
+        tally = cls()
+        for name, value in zip(cls.__slots__, json.loads(text), strict=True):
+            setattr(tally, name, value)
+        tally.drifts = [Drift(*drift) for drift in tally.drifts]
+        return tally
+
+
+def label_loss(probabilities: Mapping[Any, float], label: Hashable) -> float:
+    """Return minus the logarithm of what a label was given; one not known has a share, too.
+
+    Examples
+    --------
+    >>> print(f"{label_loss({'yes': 0.5, 'no': 0.5}, 'no'):.2f}")
+    0.69
+    >>> print(f"{label_loss({'yes': 1.0}, 'no'):.2f}")  # a third: yes, no, or yet another
+    1.10
+    """
+    given = probabilities.get(label)
+    if given is None:
+        given = 1 / (len(probabilities) + 2)
+    return -math.log(max(given, LEAST_PROBABILITY))
 
 
 # ---------------------------------------------------------------------- keys

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from driftree.learn.storage import ModelFileError, models
 from driftree.learn.storage.locks import take_lock
-from driftree.scale.key_records import Tally
+from driftree.scale.keys import Tally
 from driftree.stored import CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from driftree.scale.key_records import KeyRecord
+    from driftree.scale.keys import KeyRecord
 
 FILE, LOCK = "models.sqlite", "lock"
 BUSY = "close that, or give another folder"

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
+from driftree.learn.storage.atomic import Closing
 from driftree.learn.tables import Columns, array_names, read_frame
 from driftree.learn.validation import as_objects
-from driftree.scale.closing import Closing
-from driftree.scale.key_records import Summary
 from driftree.scale.keyed import MEMORY, KeyedModels
-from driftree.scale.keys import check_key, key_column
+from driftree.scale.keys import Summary, check_key, key_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from driftree.explain.explanation import Explanation
     from driftree.learn.events import Event
-    from driftree.scale.key_records import Drift, KeyRecord
+    from driftree.scale.keys import Drift, KeyRecord
     from driftree.stored import StoredModel
 
 EVERY = 50_000

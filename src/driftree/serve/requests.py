@@ -15,8 +15,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from driftree.learn.words import quoted
-from driftree.streams import json_rows
-from driftree.streams.json_rows import MAX_TEXT
+from driftree.streams import formats
+from driftree.streams.formats import MAX_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -174,7 +174,7 @@ def _too_large(limits: Limits) -> Refusal:
 def parse(body: bytes) -> Any:
     """Parse JSON strictly."""
     try:
-        return json_rows.parse(body)
+        return formats.parse_json(body)
     except ValueError as error:
         raise Refusal(400, f"the body is not valid JSON: {error}") from None
 
@@ -254,7 +254,7 @@ def check_number(value: Any, where: str) -> None:
 def check_value(value: Any, where: str) -> None:
     """Raise unless a value is text, a boolean or a finite number, of reasonable size."""
     try:
-        json_rows.check_value(value, where)
+        formats.check_value(value, where)
     except ValueError as error:
         raise Refusal(422, str(error)) from None
 

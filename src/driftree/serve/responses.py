@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel, Field
 
+from driftree.explain.changes import can_tell
 from driftree.explain.export import finite
 from driftree.explain.forest import ForestExplanation
-from driftree.explain.listening import can_tell
 from driftree.explain.text import export_text
 from driftree.forests import DynamicModelForest
 from driftree.serve.requests import Cell, Label, Refusal, to_columns

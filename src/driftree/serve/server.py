@@ -18,7 +18,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from driftree.explain.listening import Listener, can_tell
+from driftree.explain.changes import Listener, can_tell
 from driftree.serve.app import make_app
 from driftree.serve.middleware import VARIABLE, is_loopback, read_token
 from driftree.serve.recovery import open_model
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from driftree.explain.listening import OnChange, OnDrift
+    from driftree.explain.changes import OnChange, OnDrift
     from driftree.serve.recovery import Recovered
     from driftree.serve.requests import Limits
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from driftree.explain.listening import Listener
+    from driftree.explain.changes import Listener
     from driftree.serve.journal import Journal
     from driftree.serve.requests import LearnBatch
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.explain.describe import inside
-from driftree.explain.outline import unit_of_effects
-from driftree.explain.over_time import gain_race, weights_over_time
+from driftree.explain.over_time import gain_race, unit_of_effects, weights_over_time
 from driftree.explain.text import label_texts
 from driftree.show.scores import write_rows
 from driftree.show.style import (

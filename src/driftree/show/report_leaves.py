@@ -23,9 +23,9 @@ from driftree.explain.describe import (
 from driftree.explain.rules import most_probable, rules
 from driftree.explain.sparse import node_words
 from driftree.explain.text import leaf_formulas, write_number
-from driftree.learn.curves import node_effects
 from driftree.learn.events import Spot
 from driftree.learn.history import Structure
+from driftree.learn.units import node_effects
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -1,7 +1,8 @@
 """Pictures of an evaluation: scores over time, F1 against size; learners' looks, marks of drift.
 
 Each learner has a colour that colour-blind readers can tell from the others (Okabe and Ito), and
-besides a line style and a marker of its own, so that the pictures can be read in grey print.
+besides a line style and a marker of its own, so that the pictures can be read in grey print. By
+which metric a run is judged, in pictures and in the report, is chosen here, too.
 """
 
 from __future__ import annotations
@@ -9,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from driftree.evaluate.learners import LEARNERS
 from driftree.evaluate.records import SCORES, by_learner, columns, slide, summarise
+from driftree.explain.describe import inside
 from driftree.show.style import FONT_SIZE, PLAIN, axes_or_new, cut, page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from driftree.evaluate.records import Record
+    from driftree.explain.readable import Readable
 
 Drifts = Sequence[float | Sequence[float]]
 
@@ -36,6 +37,8 @@ N_MARKERS = 6  # of a curve
 BELOW_ZERO = -0.15  # where axes of counts begin, so that none can be seen
 ABRUPT: dict[str, Any] = {"color": "0.35", "linestyle": (0, (2, 2)), "linewidth": 0.8, "zorder": 0}
 INCREMENTAL: dict[str, Any] = {"facecolor": "0.94", "edgecolor": "none", "zorder": 0}
+
+Figures = TypeVar("Figures")
 
 
 @dataclass(frozen=True)
@@ -382,3 +385,68 @@ def add_legend(
         frameon=False,
         handlelength=3.2 if has_lines else 1,
     )
+
+
+# ---------------------------------------------------------------------- which metric
+class Metric(NamedTuple):
+    """A score of a batch.
+
+    Attributes
+    ----------
+    field : str
+        Its name in a record.
+    title : str
+        Its name for people.
+    words : str
+        What it is, in a sentence.
+    is_share : bool
+        Whether it lies between 0 and 1; otherwise it is an error in the unit of the target.
+    """
+
+    field: str
+    title: str
+    words: str = ""
+    is_share: bool = True
+
+    def of(self, figures: Mapping[str, Figures]) -> Figures:
+        """Return this score out of those by field; raise if the records do not have it."""
+        if self.field not in figures:
+            raise ValueError(
+                f"the records have no {self.title}, which is how predictions of this model are "
+                f"judged, but {', '.join(figures)}: give those of a run of it"
+            )
+        return figures[self.field]
+
+
+OF_LABELS = (
+    Metric(
+        "f1",
+        "F1",
+        "F1 is the harmonic mean of precision and recall, averaged over the labels by their rows: "
+        "1 is without error.",
+    ),
+    Metric("accuracy", "accuracy"),
+)
+OF_NUMBERS = (
+    Metric(
+        "mae",
+        "MAE",
+        "MAE is the mean absolute error, in the unit of the target: 0 is without error.",
+        is_share=False,
+    ),
+    Metric("rmse", "RMSE", is_share=False),
+)
+
+
+def metrics_of(model: Readable) -> tuple[Metric, Metric]:
+    """Return the score that is drawn, and the one that is told beside it.
+
+    Examples
+    --------
+    >>> from driftree import DynamicModelTreeRegressor
+    >>> model = DynamicModelTreeRegressor()
+    >>> model.learn_one({"x": 1.0}, 2.0)
+    >>> [metric.title for metric in metrics_of(model)]
+    ['MAE', 'RMSE']
+    """
+    return OF_LABELS if inside(model)[0].engine.has_labels else OF_NUMBERS

@@ -10,7 +10,6 @@ import numpy as np
 from driftree.evaluate.records import by_learner, columns
 from driftree.explain.describe import inside
 from driftree.explain.losses import loss_by_node, loss_course, loss_rises
-from driftree.show.metrics import metrics_of
 from driftree.show.scores import (
     WINDOW,
     choose_styles,
@@ -19,6 +18,7 @@ from driftree.show.scores import (
     drift_spans,
     learner_handles,
     mark_drifts,
+    metrics_of,
     write_rows,
 )
 from driftree.show.style import (
@@ -48,8 +48,7 @@ if TYPE_CHECKING:
 
     from driftree.evaluate.records import Record
     from driftree.explain.losses import LossCourse, LossRise, NodeLoss
-    from driftree.show.metrics import Metric
-    from driftree.show.scores import Drifts
+    from driftree.show.scores import Drifts, Metric
     from driftree.show.style import AnyTree
 
 # Changes of the tree, from the top lane down: their name as on the page, their mark, their colour.

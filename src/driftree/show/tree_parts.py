@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from driftree.explain.curves import LeafCurve
-    from driftree.explain.outline import OutlineNode
+    from driftree.explain.over_time import OutlineNode
     from driftree.learn.units import Unit
 
 MAX_LEAVES = 40

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from driftree.explain.describe import inside, number_unit, outputs
-from driftree.explain.outline import outline, unit_of_effects
+from driftree.explain.over_time import outline, unit_of_effects
 from driftree.explain.text import check_limits, label_texts, write_number
 from driftree.show.style import (
     FAINT,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from driftree.explain.outline import OutlineNode
+    from driftree.explain.over_time import OutlineNode
     from driftree.show.style import AnyTree
 
 LINE = 0.17  # of the heading

@@ -31,9 +31,6 @@ from driftree.streams.generators import normalise_online as normalise_online
 from driftree.streams.generators import random_rbf as random_rbf
 from driftree.streams.generators import sine as sine
 from driftree.streams.generators import stagger as stagger
-from driftree.streams.multiflow import paper_agrawal as paper_agrawal
-from driftree.streams.multiflow import paper_hyperplane as paper_hyperplane
-from driftree.streams.multiflow import paper_sea as paper_sea
 from driftree.streams.sources import BadRow as BadRow
 from driftree.streams.sources import BadRowError as BadRowError
 from driftree.streams.sources import BadRows as BadRows
@@ -43,4 +40,7 @@ from driftree.streams.stream import open_stream as open_stream
 from driftree.streams.synthetic import agrawal as agrawal
 from driftree.streams.synthetic import drifting_agrawal as drifting_agrawal
 from driftree.streams.synthetic import hyperplane as hyperplane
+from driftree.streams.synthetic import paper_agrawal as paper_agrawal
+from driftree.streams.synthetic import paper_hyperplane as paper_hyperplane
+from driftree.streams.synthetic import paper_sea as paper_sea
 from driftree.streams.synthetic import sea as sea

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from driftree.learn.words import nearest_name
 from driftree.streams.concepts import AGRAWAL_FEATURES, Features, Labels
-from driftree.streams.multiflow import paper_agrawal, paper_hyperplane, paper_sea
+from driftree.streams.synthetic import paper_agrawal, paper_hyperplane, paper_sea
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

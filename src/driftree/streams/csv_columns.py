@@ -13,6 +13,11 @@ import numpy as np
 from driftree.learn.times import parts_of
 from driftree.learn.words import list_names
 from driftree.streams.cells import (
+    CODE,
+    TimeFormat,
+    UnclearDatesError,
+    find_time_format,
+    find_unit,
     has_decimal_commas,
     is_missing,
     is_number,
@@ -23,13 +28,6 @@ from driftree.streams.cells import (
     parse_text,
     parse_text_label,
     parse_whole_label,
-)
-from driftree.streams.disguise import (
-    CODE,
-    TimeFormat,
-    UnclearDatesError,
-    find_time_format,
-    find_unit,
     read_written,
     unit_parser,
 )

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from driftree.learn.words import list_names
-from driftree.streams.cells import is_missing, is_number, is_text
+from driftree.streams.cells import is_missing, is_number, is_text, read_written
 from driftree.streams.csv_columns import (
     ColumnHints,
     CsvColumn,
@@ -34,7 +34,6 @@ from driftree.streams.csv_columns import (
     decide_column,
     decide_target,
 )
-from driftree.streams.disguise import read_written
 from driftree.streams.findings import Findings, find_column, find_target
 from driftree.streams.formats import JsonReader, is_json, open_packed
 from driftree.streams.sources import BadRow, BadRowError, BadRows, Source, pick_target

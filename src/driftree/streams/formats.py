@@ -1,16 +1,21 @@
-"""What a file is, by its first bytes; files that are packed, and lines of JSON."""
+"""What a file is, by its first bytes; files that are packed, and lines of JSON.
+
+JSON that somebody has sent is read strictly: UTF-8, no NaN, no duplicate keys, no numbers beyond
+float64. Errors say where and what.
+"""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import json
+import math
 import zipfile
 import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from driftree.learn.words import list_names, shown
+from driftree.learn.words import list_names, quoted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +52,10 @@ OFFICE = {
     "word/": "a Word document",
     "content.xml": "an OpenDocument file",
 }
+
+MAX_TEXT = 1000  # characters of a name, a level or a label
+LARGEST = 2**1023  # of integers: float64 can still hold it
+KINDS = {dict: "an object", list: "a list", type(None): "null"}
 
 
 def arrow_format(path: Path) -> Literal["Parquet", "Feather"] | None:
@@ -199,3 +208,65 @@ def _to_cell(name: str, value: Any) -> str:
     if isinstance(value, (list, dict)):
         raise JsonError(f"{name!r} holds {shown(value)}: give plain values, a key for each part")
     return json.dumps(value)
+
+
+# ---------------------------------------------------------------------- JSON that somebody has sent
+def parse_json(body: bytes) -> Any:
+    r"""Parse JSON strictly.
+
+    Examples
+    --------
+    >>> parse_json(b'{"rows": [{"age": 31}]}')
+    {'rows': [{'age': 31}]}
+    >>> parse_json(b'{"age": 31, "age": 32}')
+    Traceback (most recent call last):
+    ValueError: duplicate key 'age'
+    """
+    try:
+        return json.loads(body.decode("utf-8"), object_pairs_hook=_unique)
+    except RecursionError:
+        words = "it is nested too deeply"
+    except (UnicodeDecodeError, json.JSONDecodeError, DuplicateKeyError) as error:
+        words = str(error)
+    except ValueError:  # Python converts no more than 4,300 digits
+        words = "an integer has too many digits"
+    raise ValueError(words) from None
+
+
+class DuplicateKeyError(ValueError):
+    """An object has a key twice."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise DuplicateKeyError(f"duplicate key {quoted(twice)}")
+    return found
+
+
+def check_value(value: Any, where: str) -> None:
+    """Raise unless a value is text, a boolean or a finite number, of reasonable size.
+
+    Examples
+    --------
+    >>> check_value(3, "column 'age', row 0")
+    >>> check_value(float("nan"), "column 'age', row 1")
+    Traceback (most recent call last):
+    ValueError: column 'age', row 1: JSON has no nan: use null if missing
+    """
+    kind = type(value)
+    if kind is float:
+        if not math.isfinite(value):
+            raise ValueError(f"{where}: JSON has no {value}: use null if missing")
+    elif kind is str:
+        if len(value) > MAX_TEXT:
+            raise ValueError(f"{where}: the text exceeds {MAX_TEXT:,} characters: shorten it")
+    elif kind is int:
+        if not -LARGEST < value < LARGEST:
+            raise ValueError(f"{where}: the number is too large for float64: send it as text")
+    elif kind is not bool:
+        raise ValueError(
+            f"{where} must be a number, text, true or false, got {KINDS.get(kind, kind)}"
+        )

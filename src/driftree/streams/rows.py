@@ -1,7 +1,8 @@
 """Rows of a stream, whatever holds them, and blocks of them, cut into batches and joined.
 
 A block is a pair (X, y). X is a NumPy array, a data frame of any library, or a dict of columns; y
-is an array of int64, float64, or objects such as text.
+is an array of int64, float64, or objects such as text. Columns of text may be read as words: how
+often each occurs, as River's `BagOfWords` counts them.
 """
 
 from __future__ import annotations
@@ -16,12 +17,10 @@ from numpy.typing import NDArray
 
 from driftree.learn.tables import array_names, to_frame
 from driftree.learn.validation import as_objects
-from driftree.streams.words import check_text, count_words
+from driftree.learn.words import list_names, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable
-
-    from numpy.typing import NDArray
+    from collections.abc import Collection, Hashable, Sequence
 
 
 class Rows:
@@ -280,3 +279,71 @@ def to_label_array(y: Any) -> NDArray[Any]:
     if labels.dtype.kind == "f":
         return labels.astype(np.float64, copy=False)
     return as_objects(y if isinstance(y, list) else labels.tolist())
+
+
+# ---------------------------------------------------------------------- texts as words
+def check_text(text: Collection[Hashable], names: Sequence[Hashable], source: str) -> None:
+    """Raise if a column that is to be read as text is not there.
+
+    Examples
+    --------
+    >>> check_text(["body"], ["message", "sender"], "mail.csv")
+    Traceback (most recent call last):
+    ...
+    ValueError: text names 'body', but the features of mail.csv are 'message', 'sender', without the
+    target: name those that hold text
+    """
+    for name in text:
+        if name not in names:
+            raise ValueError(
+                f"text names {name!r}, but the features of {source} are {list_names(names)}, "
+                "without the target: name those that hold text"
+            )
+
+
+def count_words(
+    rows: list[dict[Hashable, Any]], text: Collection[Hashable], names: Collection[Hashable]
+) -> list[dict[Hashable, Any]]:
+    """Return rows whose texts are replaced by how often they hold each word.
+
+    Words are in lower case and without accents. Those of two characters and more count.
+
+    Parameters
+    ----------
+    rows : list of dict
+        The rows; what is missing is absent.
+    text : collection of names
+        Columns that hold text.
+    names : collection of names
+        All columns. A word that is called like one of them, and every word where several columns
+        hold text, has the name of its own column before it.
+
+    Examples
+    --------
+    >>> rows = [{"message": "Win a prize, WIN now", "length": 20.0}, {"length": 0.0}]
+    >>> count_words(rows, ["message"], ["message", "length"])
+    [{'length': 20.0, 'win': 2, 'prize': 1, 'now': 1}, {'length': 0.0}]
+    >>> count_words([{"message": "what length"}], ["message"], ["message", "length"])
+    [{'what': 1, 'message: length': 1}]
+    """
+    from river.feature_extraction import BagOfWords
+
+    count: Any = BagOfWords(lowercase=True).transform_one
+    found = []
+    for row in rows:
+        held = {name: value for name, value in row.items() if name not in text}
+        for column in text:
+            for word, times in count(_check_cell(column, row.get(column, ""))).items():
+                is_plain = len(text) == 1 and word not in names
+                held[word if is_plain else f"{column}: {word}"] = times
+        found.append(held)
+    return found
+
+
+def _check_cell(column: Hashable, cell: Any) -> str:
+    if not isinstance(cell, str):
+        raise ValueError(
+            f"column {column!r} is to be read as text, but holds {shown(cell)}: name columns of "
+            "text only; a number is a feature as it is"
+        )
+    return cell

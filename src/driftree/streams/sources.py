@@ -15,7 +15,16 @@ import numpy as np
 from driftree.learn.tables import Columns, from_sequence, to_columns, to_frame
 from driftree.learn.validation import is_missing
 from driftree.learn.words import list_names
-from driftree.streams.findings import Findings, TargetFinding, find_target
+from driftree.streams.findings import (
+    FIRST_ROWS,
+    Findings,
+    TargetFinding,
+    convert,
+    decide_series,
+    find_cells,
+    find_columns,
+    find_target,
+)
 from driftree.streams.rows import (
     Block,
     Blocks,
@@ -24,13 +33,6 @@ from driftree.streams.rows import (
     name_features,
     take,
     to_label_array,
-)
-from driftree.streams.typed_columns import (
-    FIRST_ROWS,
-    convert,
-    decide_series,
-    find_cells,
-    find_columns,
 )
 
 if TYPE_CHECKING:

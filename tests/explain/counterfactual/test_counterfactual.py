@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.explain.contributions import read_row
 from driftree.explain.counterfactual import counterfactual, find_nearest
-from driftree.explain.counterfactual.constraints import Constraints
+from driftree.explain.counterfactual.goals import Constraints
 from driftree.explain.counterfactual.leaf_tasks import Curves, Start
 from driftree.explain.describe import inside
 from driftree.explain.explanation import zero_of

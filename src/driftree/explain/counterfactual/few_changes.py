@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from driftree.explain.counterfactual import Hunt
-    from driftree.explain.counterfactual.constraints import Constraints
+    from driftree.explain.counterfactual.goals import Constraints
 
 MAX_SETS = 400  # of features that are searched
 MAX_HUNTS = 40  # for whole numbers

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.explain.contributions import read_one
-from driftree.explain.counterfactual import Counterfactual, Hunt, own_features
-from driftree.explain.counterfactual.constraints import read_constraints
-from driftree.explain.counterfactual.goals import LabelGoal, Wish
+from driftree.explain.counterfactual import (
+    Counterfactual,
+    Hunt,
+    own_features,
+    round_away,
+    round_back,
+)
+from driftree.explain.counterfactual.goals import LabelGoal, Wish, read_constraints
 from driftree.explain.counterfactual.leaf_tasks import Start
-from driftree.explain.counterfactual.words import round_away, round_back
 from driftree.explain.sparse import unknown_names
 from driftree.explain.text import say_unknown
 from driftree.learn.columns import Batch, News
@@ -29,8 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from driftree.explain.counterfactual.constraints import Constraints
-    from driftree.explain.counterfactual.goals import NumberGoal
+    from driftree.explain.counterfactual.goals import Constraints, NumberGoal
     from driftree.learn.forest import Forest
 
     Doubles = NDArray[np.float64]

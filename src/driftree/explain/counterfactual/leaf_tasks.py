@@ -17,12 +17,12 @@ import numpy as np
 
 from driftree.explain.counterfactual.solver import LeafTask, Search
 from driftree.explain.counterfactual.sparse_space import SparseSpace
-from driftree.learn.curves import input_limit
+from driftree.learn.units import input_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from driftree.explain.counterfactual.constraints import Constraints
+    from driftree.explain.counterfactual.goals import Constraints
     from driftree.explain.counterfactual.solver import Doubles, Places
     from driftree.learn.encoding import Encoder
     from driftree.learn.tree import Tree

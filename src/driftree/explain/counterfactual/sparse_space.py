@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.explain.sparse import sparse_engine, sparse_scales, sparse_texts, weights_of
-from driftree.learn.curves import LIMIT
 from driftree.learn.sparse import check_row
+from driftree.learn.units import LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable

@@ -11,10 +11,11 @@ import io
 import os
 import secrets
 import stat
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from types import TracebackType
 
 TEMPORARY = ".driftree-*.tmp"  # what a process may leave that is killed while it writes a file
 ACL = "system.posix_acl_access"
@@ -224,3 +225,23 @@ def _look_at(target: str) -> _Old | None:
     if not stat.S_ISREG(found.st_mode):
         raise FileExistsError(errno.EEXIST, "this is no file, and is not replaced by one", target)
     return _Old(target, found)
+
+
+# ---------------------------------------------------------------------- closing
+class Closing:
+    """What is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        """End its use."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

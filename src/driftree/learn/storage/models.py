@@ -18,7 +18,6 @@ from driftree.learn.encoding import as_set
 from driftree.learn.forest import Forest
 from driftree.learn.losses import Loss
 from driftree.learn.storage import ModelFileError, bounds, container, json_values, name_errors
-from driftree.learn.storage.forests import pack_forest, unpack_forest
 from driftree.learn.storage.learnt import (
     LEARNT_KEYS,
     NOT_STORED,
@@ -26,9 +25,11 @@ from driftree.learn.storage.learnt import (
     check_lists,
     decode_parameters,
     need_no_arrays,
+    pack_forest,
     pack_learnt,
     parameter_names,
     read_told,
+    unpack_forest,
     unpack_learnt,
 )
 from driftree.learn.storage.manifest import Contents
