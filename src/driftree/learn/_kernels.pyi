@@ -726,6 +726,8 @@ class MeasuredEngine(_ModelTreeEngine):
     # ------------------------------------------------------------------ bends
     def edges(self, node: int) -> list[_Doubles]:
         """Return the edges of each feature in the node's grid; of categories there are none."""
+    def span(self, node: int, feature: int) -> float:
+        """Return the last edge of a feature minus its first, or 0 where there are none."""
     def bend_proposals(self, node: int) -> list[tuple[float, int, float]]:
         """Return (score, feature, edge): what a bend there promises, from the node's grid."""
     def bend_worth(self, model: int) -> list[float]:
