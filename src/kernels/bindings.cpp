@@ -45,8 +45,9 @@ nb::object inputs_at(const Engine& engine, int node, Matrix X, const SparseBatch
             Room inputs(static_cast<std::size_t>(n) * plain);
             engine.table->fill_inputs(engine.f, rows, n, plain, inputs.data());
             for (int i = 0; i < n; i++)
-                engine.table->fill_bends(engine.f, rows + static_cast<long>(i) * m, inputs.data() + static_cast<long>(i) * plain,
-                                         engine.bends_of(node), columns, out + static_cast<long>(i) * columns);
+                engine.table->fill_bends(engine.f, rows + static_cast<long>(i) * m,
+                                         inputs.data() + static_cast<long>(i) * plain, engine.bends_of(node), columns,
+                                         out + static_cast<long>(i) * columns);
         });
 }
 

@@ -146,7 +146,8 @@ public:
             const int n = static_cast<int>(std::min(block, end - i));
             for (int m = 0; m < n_members; m++) {
                 const SparseRows held = given.held(m).from(i);
-                const double* seen = see(m, given.X + i * given.width, given.width, given.are_sparse(), held, n, rows.data());
+                const double* seen =
+                    see(m, given.X + i * given.width, given.width, given.are_sparse(), held, n, rows.data());
                 say(*members[m].engine, seen, held, n, wide, said.data() + m * block * wide);
             }
             for (int r = 0; r < n; r++, out += wide) {

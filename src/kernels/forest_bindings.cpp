@@ -49,7 +49,8 @@ ForestRows checked_rows(const BoundForest& forest, const Matrix& X, const std::v
     if (sparse.empty()) check_rows(forest.leader(), {X, nullptr});
     const int n_features = forest.leader().table->n_features();
     for (const auto& member : forest.members) {
-        if (member.engine->n_classes != forest.leader().n_classes || member.engine->n_outputs() != forest.leader().n_outputs())
+        if (member.engine->n_classes != forest.leader().n_classes ||
+            member.engine->n_outputs() != forest.leader().n_outputs())
             throw nb::value_error("the members must know the same labels");
         if (!sparse.empty()) continue;
         const Hinges& hinges = member.hinges;
@@ -216,7 +217,8 @@ void bind_forest(nb::module_& m) {
         .def("learn_row", &learn_row, nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg() = 1.0)
         .def("predict_row", &predict_one, nb::arg(), nb::arg().none())
         .def("probabilities_row", &probabilities_one, nb::arg(), nb::arg().none())
-        .def_prop_ro("stack", [](BoundForest& f) -> Stack& { return f.stack; }, nb::rv_policy::reference_internal)
+        .def_prop_ro(
+            "stack", [](BoundForest& f) -> Stack& { return f.stack; }, nb::rv_policy::reference_internal)
         .def_prop_ro("has_due", reading<BoundForest>([](const BoundForest& f) { return f.has_due(); }))
         .def_prop_rw(
             "scale", [](const BoundForest& f) { return copied_array(f.scale.data(), f.scale.size()); },

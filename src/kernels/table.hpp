@@ -141,9 +141,9 @@ struct Scaler {
 
 private:
     Scale parts(int first = 0) {
-        return {weight.data() + first,       mean.data() + first,   squares.data() + first,   low.data() + first,
-                high.data() + first,         shift.data() + first,  factor.data() + first,    limit.data() + first,
-                scratch_.data(),             has_value.data() + first, is_indicator.data() + first, most};
+        return {weight.data() + first, mean.data() + first,      squares.data() + first,      low.data() + first,
+                high.data() + first,   shift.data() + first,     factor.data() + first,       limit.data() + first,
+                scratch_.data(),       has_value.data() + first, is_indicator.data() + first, most};
     }
     std::vector<double> scratch_;
 };
