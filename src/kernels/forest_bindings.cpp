@@ -111,13 +111,13 @@ nb::object rows_of(const BoundForest& forest, int place, Matrix X) {
 
 // ---------------------------------------------------------------- single rows
 // As RowFace::learn: None, NotImplemented, or the turn in which Python decides.
-nb::object learn_row(nb::handle_t<BoundForest> self, Face& face, nb::handle x, nb::handle y) {
+nb::object learn_row(nb::handle_t<BoundForest> self, Face& face, nb::handle x, nb::handle y, double weight) {
     BoundForest& forest = *nb::inst_ptr<BoundForest>(self);
     Writing lock(forest);
     double target;
     Room row(forest.leader().table->n_features());
     if (!face.read(y, target) || !face.read(x, true, row.data())) return nb::borrow(Py_NotImplemented);
-    forest.learn({row.data(), forest.leader().table->n_features(), {}}, &target, nullptr, 1);
+    forest.learn({row.data(), forest.leader().table->n_features(), {}}, &target, &weight, 1);
     forest.show_level();
     if (!forest.has_due()) return nb::none();
     return nb::cast(new Held(nb::borrow(self), forest.turns, lock), nb::rv_policy::take_ownership);
@@ -214,7 +214,7 @@ void bind_forest(nb::module_& m) {
         .def("probabilities", &predict_rows<Kind::probabilities>, "X"_a, "sparse"_a.none() = nb::none())
         .def("numbers", &predict_rows<Kind::numbers>, "X"_a, "sparse"_a.none() = nb::none())
         .def("rows_of", &rows_of, "member"_a, "X"_a)
-        .def("learn_row", &learn_row, nb::arg(), nb::arg().none(), nb::arg().none())
+        .def("learn_row", &learn_row, nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg() = 1.0)
         .def("predict_row", &predict_one, nb::arg(), nb::arg().none())
         .def("probabilities_row", &probabilities_one, nb::arg(), nb::arg().none())
         .def_prop_ro(

@@ -651,7 +651,7 @@ private:
         Threads::all().run_ranges(n_threads, step.chunk.n, 8, work, [&](std::size_t first, std::size_t last, int) {
             const int begin = static_cast<int>(first), end = static_cast<int>(last);
             step.chunk.scale(f, *table, shape.stride, Kind::kListsActive, begin, end);
-            step.fill_bends(models, *table, begin, end);
+            step.fill_bends(f, models, *table, begin, end);
         });
         step.chunk.scale_sparse(*table, shape.stride);
         step.fill_sparse();

@@ -40,9 +40,9 @@ public:
     }
     const nb::object& known() const { return known_; }
 
-    // Takes one step with one dict, and returns None; or NotImplemented when Python must read the row; or, if something is
-    // due then, the turn, in which Python decides before anybody else may look: `with turn: ...`.
-    nb::object learn(nb::handle x, nb::handle label) {
+    // Takes one step with one dict of some weight, and returns None; or NotImplemented when Python must read the row; or,
+    // if something is due then, the turn, in which Python decides before anybody else may look: `with turn: ...`.
+    nb::object learn(nb::handle x, nb::handle label, double weight) {
         Writing lock(engine_);
         double target;
         if (!read_target(label, target)) return nb::borrow(Py_NotImplemented);
@@ -50,14 +50,14 @@ public:
         SparseBatch& batch = fresh_batch();
         if (engine_.table->absent_is_zero) {
             if (!read_sparse(x, true, batch) || !add_names(batch)) return nb::borrow(Py_NotImplemented);
-            engine_.learn({nullptr, 0, batch.rows(), &target, nullptr}, 1);
+            engine_.learn({nullptr, 0, batch.rows(), &target, &weight}, 1);
         } else {
             Room room(n_features);
             double* row = room.data();
             if (!reader_.read(x, engine_.table->absent, n_own(), true, row, batch)) return nb::borrow(Py_NotImplemented);
             for (int j = 0; j < n_features; j++)
                 if (engine_.schema().lacks_column(j, row[j])) return nb::borrow(Py_NotImplemented);
-            engine_.learn({row, n_features, batch.held(), &target, nullptr}, 1);
+            engine_.learn({row, n_features, batch.held(), &target, &weight}, 1);
         }
         if constexpr (requires { engine_.show_level(); }) engine_.show_level();
         if (!engine_.has_due()) return nb::none();

@@ -102,5 +102,14 @@ void scale_row(const Scale& scale, const double* __restrict x, int m, double* __
     }
 }
 
+// As Bends::input(), of several.
+void bend_inputs(const double* __restrict low, const double* __restrict high, int n, double* __restrict values) {
+    for (int i = 0; i < n; i++) {
+        const double share = (values[i] - low[i]) / (high[i] - low[i]);
+        const double risen = share > 0.0 ? share : 0.0;
+        values[i] = risen < 1.0 ? risen : 1.0;
+    }
+}
+
 }  // namespace
 }  // namespace driftree

@@ -280,6 +280,8 @@ struct Functions {
     // Takes n rows [n, stride] into the moments of m features; scales one row.
     void (*update_scale)(const Scale&, const double* X, int stride, const double* weights, int n, int m, bool by_range);
     void (*scale_row)(const Scale&, const double* x, int m, double* out);
+    // values[i] = how far it is on the way from low[i] to high[i], from 0 to 1
+    void (*bend_inputs)(const double* low, const double* high, int n, double* values);
 };
 
 extern const Functions baseline_functions;

@@ -268,14 +268,15 @@ struct Table {
     }
     // The inputs of one row for a model with bends: those of all models, and behind them the bends'. A missing value counts
     // as the mean, as it does in the feature's own input.
-    void fill_bends(const double* x, const double* inputs, const Bends& bends, int stride, double* out) const {
+    void fill_bends(const Functions& f, const double* x, const double* inputs, const Bends& bends, int stride,
+                    double* out) const {
         std::copy_n(inputs, schema.n_columns, out);
         out += schema.n_columns;
         for (int i = 0; i < bends.n(); i++) {
             const int j = bends.feature[i];
             out[i] = std::isnan(x[j]) ? scaler.shift[j] : x[j];
         }
-        for (int i = 0; i < bends.n(); i++) out[i] = bends.input(i, out[i]);  // apart: several at a time
+        f.bend_inputs(bends.low.data(), bends.high.data(), bends.n(), out);
         std::fill(out + bends.n(), out + (stride - schema.n_columns), 0.0);
     }
     template <class Archive>

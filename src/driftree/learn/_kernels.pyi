@@ -132,8 +132,10 @@ class _RowFace:
         """
     def restore(self, known: object, sparse_names: list[Any]) -> None:
         """Take over the words of another model, whose state the engine has taken over before."""
-    def learn(self, x: object, label: object, /) -> Turn | NotImplementedType | None:
-        """Take one step with one dict.
+    def learn(
+        self, x: object, label: object, weight: float = 1.0, /
+    ) -> Turn | NotImplementedType | None:
+        """Take one step with one dict, which counts as its weight says.
 
         If something is due then, return the turn in which it is to be decided: `with turn: ...`. If
         something in the row is new, so that Python must read it, do nothing and return
@@ -145,6 +147,8 @@ class _RowFace:
         """Return the probability of each label of a dict, or None if Python must read it."""
     def read_row(self, x: object, /, *, learning: bool) -> _Matrix | None:
         """Return a dict as a row of numbers, or None if Python must read it."""
+    def read_target(self, y: object, /) -> float | None:
+        """Return the code of a known label, or the number; None if Python must read it."""
     def codes(self, labels: NDArray[np.int64]) -> _Ids | None:
         """Return the codes of whole numbers, or None if Python must read them."""
 
@@ -727,6 +731,8 @@ class MeasuredEngine(_ModelTreeEngine):
     # ------------------------------------------------------------------ bends
     def edges(self, node: int) -> list[_Doubles]:
         """Return the edges of each feature in the node's grid; of categories there are none."""
+    def span(self, node: int, feature: int) -> float:
+        """Return the last edge of a feature minus its first, or 0 where there are none."""
     def bend_proposals(self, node: int) -> list[tuple[float, int, float]]:
         """Return (score, feature, edge): what a bend there promises, from the node's grid."""
     def bend_worth(self, model: int) -> list[float]:
@@ -976,7 +982,7 @@ class Forest:
     def rows_of(self, member: int, X: NDArray[np.float64]) -> _Matrix:
         """Return rows as a member sees them."""
     def learn_row(
-        self, face: _RowFace, x: object, y: object, /
+        self, face: _RowFace, x: object, y: object, weight: float = 1.0, /
     ) -> Turn | NotImplementedType | None:
         """Take one step with one dict, read by the first tree's face; returns what that does."""
     def predict_row(self, face: _RowFace, x: object, /) -> Any:

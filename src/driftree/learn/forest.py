@@ -16,6 +16,7 @@ import numpy as np
 from driftree.learn.constants import FOREST
 from driftree.learn.encoding import Encoder
 from driftree.learn.forest_engine import ForestEngine, Look
+from driftree.learn.imbalance import Imbalance
 from driftree.learn.target import Labels, Numbers
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ class ForestFace:
         self._face.commit(known, **growth)
         self.engine.follow()
 
-    def learn(self, x: Any, y: Any) -> Any:
+    def learn(self, x: Any, y: Any, weight: float = 1.0) -> Any:
         """Take one step with one dict; returns what the face of a tree does."""
-        return self.engine.kernel.learn_row(self._face, x, y)
+        return self.engine.kernel.learn_row(self._face, x, y, weight)
 
     def predict(self, x: Any) -> Any:
         """Return the most probable label or the number; NotImplemented if Python must read x."""
@@ -88,6 +89,7 @@ class Forest:
         )
         target = Labels if leader.engine.has_labels else Numbers
         self.target = target(self.face, self.engine)  # type: ignore[arg-type]
+        self.target.imbalance = Imbalance.of(parameters)
         self.core.follow()  # a target that is followed has features from the start
 
     @property
@@ -187,7 +189,12 @@ class Forest:
     def knowledge(self) -> dict[str, Any]:
         """Return a copy of what was learnt besides the trees."""
         self.finish()
-        return {"arrays": self.arrays(), "replaced": list(self.core.replaced)}
+        found = {"arrays": self.arrays(), "replaced": list(self.core.replaced)}
+        return found | self.seen()
+
+    def seen(self) -> dict[str, Any]:
+        """Return a copy of what was seen of the labels, as the knowledge of a target has it."""
+        return {} if self.target.imbalance is None else {"seen": self.target.imbalance.seen()}
 
     def restore(self, knowledge: dict[str, Any]) -> None:
         """Take such a copy over, after the trees took over theirs; raise if it is not sound."""
