@@ -313,11 +313,11 @@ class OfForest:
     _of_all: ClassVar[tuple[str, ...]] = ()  # what only the forest as a whole knows
 
     def of_member(self, place: int, seed: int | None = None) -> MeasuredParameters:
-        """Return the parameters of a tree: those after the first are lighter, see `FOREST`."""
+        """Return the parameters of a tree: those that see pairs are lighter, see `FOREST`."""
         own = {name: getattr(self, name) for name in self._tree.__dataclass_fields__}
         own |= dict.fromkeys(self._of_all)
         own["seed"] = (int(self.seed) + place) % 2**64 if seed is None else seed
-        if place > 0:
+        if place > 0 and own["absent"] != "zero":
             own["trials"] = min(own["trials"], FOREST.trials)
         return self._tree(**own)
 
