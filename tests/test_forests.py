@@ -416,7 +416,7 @@ def test_report_shows_agreement_and_each_tree(tmp_path):
     text = report(model, path=tmp_path / "new" / "forest.html").read_text(encoding="utf-8")
     assert "<h1>3 trees after 1,200 rows</h1>" in text
     assert text.count('<svg viewBox="0 0 1000') == 3  # besides samples of their lines
-    assert text.count('<div class="tree"') == 3
+    assert text.count('class="member"') == 3
     assert "<b>a" not in text
     assert "&lt;b&gt;a&lt;/b&gt;" in text
 
