@@ -92,16 +92,27 @@ def report(
         raise TypeError(
             f"records must be records of a run, got {records!r}: write path={records!r}"
         )
+    page = report_page(model, records, title=title, drifts=drifts, settings=settings)
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(model, DynamicModelForest):
-        replace_text(file, _forest_page(model, title))
-        return file
-    data = gather(model, None if records is None else list(records), drifts, settings)
-    heading = f"A tree after {model.n_rows_seen_:,} rows" if title is None else str(title)
     # Half a character, as broken text may contain, has no place in UTF-8: it becomes a reference.
-    replace_text(file, _page(data, heading))
+    replace_text(file, page)
     return file
+
+
+def report_page(
+    model: AnyTree | DynamicModelForest,
+    records: Iterable[Record] | None = None,
+    *,
+    title: str | None = None,
+    drifts: Drifts = (),
+    settings: Mapping[str, object] | None = None,
+) -> str:
+    """Return what `report` writes."""
+    if isinstance(model, DynamicModelForest):
+        return _forest_page(model, title)
+    data = gather(model, None if records is None else list(records), drifts, settings)
+    return _page(data, f"A tree after {model.n_rows_seen_:,} rows" if title is None else str(title))
 
 
 def _page(data: dict[str, Any], title: str) -> str:

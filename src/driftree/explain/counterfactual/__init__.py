@@ -36,7 +36,7 @@ from driftree.explain.contributions import read_one, with_parts
 from driftree.explain.counterfactual.few_changes import search_few
 from driftree.explain.counterfactual.goals import Constraints, Wish, read_constraints
 from driftree.explain.counterfactual.leaf_tasks import Plan, Region, Start, plan_for, reach
-from driftree.explain.counterfactual.solver import EQUAL
+from driftree.explain.counterfactual.solver import EQUAL, check_time
 from driftree.explain.counterfactual.sparse_space import SparseSpace
 from driftree.explain.describe import inside
 from driftree.explain.sparse import unknown_names
@@ -95,7 +95,7 @@ class Counterfactual:
     reason : str
         If there is none, why.
     note : str
-        Which names of the old row the model does not know; empty if it knows all.
+        The threshold, if there is one, and which names of the old row the model does not know.
     said : str
         Of a number: the prediction in words, with as many digits as show that it is as wanted; if
         there is none, what was wanted.
@@ -302,6 +302,7 @@ class Hunt:
         order = itertools.count(len(self.tree.engine.alive))  # of equals, the first found first
         nodes_left = MAX_NODES
         while rest and rest[0][0] < self.cost * EQUAL:
+            check_time()
             _, _, nearest = heapq.heappop(rest)
             if isinstance(nearest, Plan):
                 nodes_left -= self._search(nearest, max(nodes_left, 1))
@@ -427,11 +428,12 @@ class Hunt:
 
     @property
     def _note(self) -> str:
-        """Which names the model does not know, and which it lacks."""
+        """Say the threshold, and which names the model does not know, and which it lacks."""
         given = {*self.x, *own_features(self.tree)}
         encoder = self.tree.encoder
         unknown = unknown_names(encoder, self.x)
-        return say_unknown(unknown, [name for name in encoder.names if name not in given])
+        missing = [name for name in encoder.names if name not in given]
+        return f"{self.goal.note}{say_unknown(unknown, missing)}".rstrip()
 
     def nothing(self, reason: str, *, is_exact: bool) -> Counterfactual:
         """Return that there is no such row, and why."""
