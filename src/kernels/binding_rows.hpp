@@ -338,6 +338,13 @@ auto bind_row_face(nb::module_& m, const char* name) {
             },
             nb::arg().none(), nb::kw_only(), "learning"_a)
         .def(
+            "read_target",
+            [](Face& face, nb::handle y) -> nb::object {
+                double target;
+                return face.read(y, target) ? nb::object(nb::float_(target)) : nb::none();
+            },
+            nb::arg().none())
+        .def(
             "commit",
             [](Face& face, nb::object known, nb::list features, nb::list categorical, nb::list levels, nb::list missing,
                int n_classes) {

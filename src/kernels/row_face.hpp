@@ -40,8 +40,8 @@ public:
     }
     const nb::object& known() const { return known_; }
 
-    // Takes one step with one dict of some weight, and returns None; or NotImplemented when Python must read the row; or, if something is
-    // due then, the turn, in which Python decides before anybody else may look: `with turn: ...`.
+    // Takes one step with one dict of some weight, and returns None; or NotImplemented when Python must read the row; or,
+    // if something is due then, the turn, in which Python decides before anybody else may look: `with turn: ...`.
     nb::object learn(nb::handle x, nb::handle label, double weight) {
         Writing lock(engine_);
         double target;

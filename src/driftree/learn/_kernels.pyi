@@ -147,6 +147,8 @@ class _RowFace:
         """Return the probability of each label of a dict, or None if Python must read it."""
     def read_row(self, x: object, /, *, learning: bool) -> _Matrix | None:
         """Return a dict as a row of numbers, or None if Python must read it."""
+    def read_target(self, y: object, /) -> float | None:
+        """Return the code of a known label, or the number; None if Python must read it."""
     def codes(self, labels: NDArray[np.int64]) -> _Ids | None:
         """Return the codes of whole numbers, or None if Python must read them."""
 
