@@ -241,22 +241,26 @@ def test_prequential_scores_what_the_model_predicts(size):
     assert metric.get() == pytest.approx(recall(found[size:], y[size:]))
 
 
-def test_rows_are_scored_by_the_threshold_of_their_time():
-    X, y = draw(2000, share=0.05)
-    asked = {"threshold": {"recall": 0.9}}
-    chain, metric = (
-        preprocessing.StandardScaler() | DynamicModelTreeClassifier(**asked),
-        Recall(pos_val=1),
-    )
-    for _ in prequential(chain, iter([(X[:500], y[:500]), (X[500:], y[500:])]), metrics=[metric]):
+@pytest.mark.parametrize("step_rows", [None, 1])
+def test_rows_are_scored_by_the_threshold_of_their_time(step_rows):
+    X, y = draw(1500, share=0.05)
+
+    def make():
+        asked = {"threshold": {"recall": 0.9}}
+        return preprocessing.StandardScaler() | DynamicModelTreeClassifier(**asked)
+
+    metric, found, model = Recall(pos_val=1), [], make()
+    batches = [(X[i : i + 300], y[i : i + 300]) for i in range(0, 1500, 300)]
+    for _ in prequential(make(), iter(batches), metrics=[metric], step_rows=step_rows):
         pass
-    own = preprocessing.StandardScaler() | DynamicModelTreeClassifier(**asked)
-    found = np.zeros(2000, dtype=int)
-    for i, (row, label) in enumerate(zip(X.tolist(), y.tolist(), strict=True)):
-        x = dict(zip(("x0", "x1", "x2"), row, strict=True))
-        found[i] = own.predict_one(x) or 0
-        own.learn_one(x, label)
-    assert metric.get() == pytest.approx(recall(found[500:], y[500:]))
+    rows = [dict(zip(("x0", "x1", "x2"), row, strict=True)) for row in X.tolist()]
+    size = 300 if step_rows is None else 1
+    for start in range(0, 1500, size):
+        own = slice(start, start + size)
+        found += map(model.predict_one, rows[own])
+        for x, label in zip(rows[own], y[own].tolist(), strict=True):
+            model.learn_one(x, label)
+    assert metric.get() == pytest.approx(recall(np.array(found[300:], dtype=int), y[300:]))
 
 
 def test_explanations_and_counterfactuals_say_the_threshold():
