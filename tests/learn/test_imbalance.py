@@ -16,6 +16,7 @@ from driftree import DynamicModelForestClassifier, DynamicModelTreeClassifier
 from driftree.evaluate import prequential
 from driftree.learn.constants import IMBALANCE
 from driftree.learn.imbalance import EDGES, Cut, Threshold, balanced_weight, decide
+from driftree.learn.storage import models
 
 MODELS = {
     "measured": DynamicModelTreeClassifier,
@@ -299,6 +300,42 @@ def test_files_pickles_and_copies_go_on_as_the_model(kind, asked, tmp_path):
         assert course_on(other, X[1000:], y[1000:]) == expected
     assert clone(model).get_params() == model.get_params()
     assert not hasattr(clone(model), "classes_")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("seen.counts", np.ones(3)),
+        ("seen.counts", np.array([1.0, math.nan])),
+        ("seen.scores", np.ones(3)),
+        ("seen.scores", -np.ones(2 * IMBALANCE.bins)),
+        ("seen.threshold", np.array([0.5, 2.0])),
+        ("seen.other", np.ones(1)),
+        ("seen.counts", np.ones(2, dtype=np.int64)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["measured", "forest"])
+def test_what_is_wrong_in_a_file_is_refused(kind, name, wrong):
+    X, y = draw(300, share=0.2)
+    model = MODELS[kind](**ASKED["both"])
+    course(model, X, y)
+    contents, arrays = models.pack(model)
+    changed = {**arrays, ("forest." if kind == "forest" else "") + name: wrong}
+    with pytest.raises(driftree.ModelFileError, match="seen of the labels has wrong"):
+        models.unpack(contents, changed, {type(model).__name__: type(model)})
+
+
+def test_a_file_whose_labels_are_not_those_of_its_threshold_is_refused():
+    X, y = draw(300, share=0.2)
+    model = DynamicModelTreeClassifier(threshold={"recall": 0.9}).partial_fit(X, y)
+    contents, arrays = models.pack(model)
+    contents["learnt"]["labels"] = ["no", "yes"]
+    with pytest.raises(driftree.ModelFileError, match="threshold is about the label 1"):
+        models.unpack(contents, arrays, {type(model).__name__: type(model)})
+    contents, arrays = models.pack(DynamicModelTreeClassifier().partial_fit(X, y))
+    arrays = {**arrays, "seen.counts": np.ones(2)}
+    with pytest.raises(driftree.ModelFileError, match="only labels that are weighed"):
+        models.unpack(contents, arrays, {type(model).__name__: type(model)})
 
 
 def course_on(model, X, y):

@@ -292,7 +292,7 @@ class ImbalanceConstants:
     """and how far they are from each other."""
     least_rows: float = 10
     """Rows of either label before anything is chosen."""
-    aim_step: float = 0.02
+    aim_step: float = 0.05
     """How far a row moves the precision or recall that is aimed at, until what is asked holds."""
 
 

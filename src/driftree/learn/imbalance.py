@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 BALANCED = "balanced"
 POSITIVE = 1  # which is also True
+MOST_ROWS = 1e300  # that are believed to have been counted
 GOALS = (
     '{"precision": 0.9}, {"recall": 0.8} or {"fp": 1, "fn": 20} (what a false positive and a false '
     'negative cost), each with "positive", the label it is about, unless that is 1 or True'
@@ -408,18 +409,20 @@ class Imbalance:
             found["threshold"] = np.array([self.threshold.probability, self.threshold.aim])
         return found
 
-    def restore(self, seen: Mapping[str, NDArray[Any]], n_labels: int) -> None:
+    def restore(self, seen: Mapping[str, NDArray[Any]], labels: Sequence[Hashable]) -> None:
         """Take such a copy over; raise if it is not sound."""
+        self.check(labels, are_all=False)
         lengths: dict[str, range] = {}
         if self.weights is not None and self.weights.stated is None:
-            lengths["counts"] = range(n_labels + 1)
+            lengths["counts"] = range(len(labels) + 1)
         if self.threshold is not None:
             size = self.threshold.scores.size
             lengths |= {"scores": range(size, size + 1), "threshold": range(2, 3)}
         for name, array in seen.items():
             is_sound = array.dtype == np.float64 and array.ndim == 1
             is_sound = is_sound and len(array) in lengths.get(name, ())
-            if not is_sound or not bool((np.isfinite(array) & (array >= 0)).all()):
+            most = 1.0 if name == "threshold" else MOST_ROWS
+            if not is_sound or not bool(((array >= 0) & (array <= most)).all()):
                 raise ValueError(f"what was seen of the labels has wrong {name!r}")
         if self.weights is not None and "counts" in seen:
             self.weights.counts = seen["counts"].tolist()
