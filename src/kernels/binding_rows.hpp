@@ -331,9 +331,9 @@ auto bind_row_face(nb::module_& m, const char* name) {
         .def(
             "read_row",
             [](Face& face, nb::handle x, bool is_learning) -> nb::object {
-                std::vector<double> row;
-                if (!face.read(x, is_learning, row)) return nb::none();
-                const std::size_t n = row.size();
+                const std::size_t n = face.n_features();
+                std::vector<double> row(n);
+                if (!face.read(x, is_learning, row.data())) return nb::none();
                 return new_array(std::move(row), {1, n});
             },
             nb::arg().none(), nb::kw_only(), "learning"_a)

@@ -128,7 +128,7 @@ class Explanation:
         return explanation_html(self)
 
     def to_shap(self, label: Hashable = None) -> Any:
-        """Return a `shap.Explanation` of one row, for shap's plots (``driftree[shap]``).
+        """Return a `shap.Explanation` of one row, for shap's plots (extra ``shap``).
 
         Parameters
         ----------
@@ -375,7 +375,7 @@ class Explanations:
         return {k: float(number) for k, number in zip(self.labels, numbers, strict=True)}
 
     def to_shap(self) -> Any:
-        """Return a `shap.Explanation` of all rows, for shap's plots (``driftree[shap]``).
+        """Return a `shap.Explanation` of all rows, for shap's plots (extra ``shap``).
 
         Categories are numbers in its `data`, by which shap colours, and names in `display_data`.
         """

@@ -73,7 +73,7 @@ def to_onnx(model: StreamEstimator, *, dtype: str = "float64") -> ModelProto:
         import onnx  # noqa: F401
     except ModuleNotFoundError:
         raise ImportError(
-            "to_onnx needs the package onnx, which is not installed: pip install 'driftree[onnx]'"
+            "to_onnx needs the package onnx, which is not installed: pip install onnx"
         ) from None
     recipe = recipe_of(model)
     check_levels(recipe.features)

@@ -261,10 +261,6 @@ class ForestConstants:
     youth_rows: int = 5000
     """Rows after which a tree must be of use."""
 
-    # Threads
-    parallel_cells: int = 4000
-    """Inputs of a step from which on threads are worth their while."""
-
 
 FOREST = ForestConstants()
 

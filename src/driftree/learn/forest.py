@@ -38,58 +38,29 @@ class ForestFace:
 
     def __init__(self, engine: ForestEngine) -> None:
         self.engine = engine
-
-    @property
-    def _face(self) -> _RowFace:
-        return self.engine.leader.tree.encoder.row_face
+        self._face: _RowFace = engine.leader.tree.encoder.row_face
 
     def __getattr__(self, name: str) -> Any:
-        if name == "engine":
+        if name in ("engine", "_face"):
             raise AttributeError(name)
         return getattr(self._face, name)
 
     def commit(self, known: object, **growth: Any) -> None:
         """Let all members grow; the others follow the first."""
         self._face.commit(known, **growth)
-        self.follow()
-
-    def follow(self) -> None:
-        """Let the others know what the first knows."""
-        for member in self.engine.members[1:]:
-            member.follow(self.engine.leader)
+        self.engine.follow()
 
     def learn(self, x: Any, y: Any, weight: float = 1.0) -> Any:
-        """Take one step with one dict; NotImplemented if something in it is new."""
-        face, engine = self._face, self.engine
-        with engine.writing():
-            target, row = face.read_target(y), face.read_row(x, learning=True)
-            if target is None or row is None:
-                return NotImplemented
-            engine.learn(row, np.array([target]), np.array([weight]))
-            for member in engine.members:
-                member.tree.end_call()
-        return None
+        """Take one step with one dict; returns what the face of a tree does."""
+        return self.engine.kernel.learn_row(self._face, x, y, weight)
 
     def predict(self, x: Any) -> Any:
         """Return the most probable label or the number; NotImplemented if Python must read x."""
-        engine = self.engine
-        with engine.reading():
-            row = self._face.read_row(x, learning=False)
-            if row is None:
-                return NotImplemented
-            if not engine.leader.engine.has_labels:
-                numbers = engine.numbers(row)[0]
-                return float(numbers[len(numbers) // 2])
-            return self._face.known.label_list[int(engine.most_probable(row)[0])]
+        return self.engine.kernel.predict_row(self._face, x)
 
     def probabilities(self, x: Any) -> dict[Any, float] | None:
         """Return the probability of each label; None if Python must read x."""
-        with self.engine.reading():
-            row = self._face.read_row(x, learning=False)
-            if row is None:
-                return None
-            proba = self.engine.probabilities(row)[0].tolist()
-            return dict(zip(self._face.known.label_list, proba, strict=True))
+        return self.engine.kernel.probabilities_row(self._face, x)
 
 
 class Forest:
@@ -119,7 +90,7 @@ class Forest:
         target = Labels if leader.engine.has_labels else Numbers
         self.target = target(self.face, self.engine)  # type: ignore[arg-type]
         self.target.imbalance = Imbalance.of(parameters)
-        self.face.follow()  # a target that is followed has features from the start
+        self.core.follow()  # a target that is followed has features from the start
 
     @property
     def members(self) -> list[Member]:
@@ -153,9 +124,8 @@ class Forest:
         self.core.learn(X, y, w, sparse)
 
     def decide(self) -> None:
-        """Decide the nodes that are due."""
-        for tree in self.trees:
-            tree.decide()
+        """Decide what is due."""
+        self.core.decide()
 
     def leaves(self) -> list[int]:
         """Return the leaves of the first tree from left to right."""
@@ -183,7 +153,7 @@ class Forest:
     def finish(self) -> None:
         """Bring to an end what is new or was interrupted, in all trees."""
         with self.core.writing():
-            self.face.follow()
+            self.core.follow()
             for tree in self.trees:
                 tree.finish()
 
@@ -210,7 +180,7 @@ class Forest:
         ]
         counts = [engine.next_scale, engine.next_look, engine.n_replaced]
         return found | {
-            "scale": engine.scale.copy(),
+            "scale": engine.scale,
             "looks": np.array(looks, dtype=np.float64).reshape(-1),
             "counts": np.array(counts, dtype=np.int64),
             "since": np.array([member.since for member in self.members], dtype=np.int64),
@@ -262,12 +232,15 @@ class Forest:
         )
         if not is_sound:
             raise ValueError("what is known of the members is not sound")
-        engine.scale = own["scale"].copy()
+        engine.scale = own["scale"]
         engine.looks = [
             Look(int(row[0]), *(tuple(part.tolist()) for part in np.split(row[1:], [n, 2 * n])))
             for row in looks.reshape(-1, width)
         ]
         engine.next_scale, engine.next_look, engine.n_replaced = counts.tolist()
         engine.replaced = list(knowledge["replaced"])
+        for place in range(n):
+            engine.seat(place)
+        engine.wait()
         for member, rows in zip(self.members, since.tolist(), strict=True):
             member.since = rows

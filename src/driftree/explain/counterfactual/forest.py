@@ -23,6 +23,7 @@ from driftree.explain.counterfactual import (
 )
 from driftree.explain.counterfactual.goals import LabelGoal, Wish, read_constraints
 from driftree.explain.counterfactual.leaf_tasks import Start
+from driftree.explain.counterfactual.solver import check_time
 from driftree.explain.sparse import unknown_names
 from driftree.explain.text import say_unknown
 from driftree.learn.columns import Batch, News
@@ -110,6 +111,7 @@ class _Search:
 
     def agrees(self, rows: Doubles) -> NDArray[np.bool_]:
         """Tell which rows the forest predicts as wanted, and the limits allow."""
+        check_time()
         if not len(rows):
             return np.zeros(0, dtype=bool)
         goal = self.goal
