@@ -277,9 +277,9 @@ class ImbalanceConstants:
     """Rows that both remember in the paper's setting, which has no window of its own."""
 
     # Weights
-    most: float = 4
-    """What a row of any label weighs at most: the ratios count, and larger weights let noise look
-    like evidence. The models take no step for more than the 8 copies of a row, either,"""
+    most: float = 6
+    """What a row of any label weighs at most: the ratios count, larger weights let noise look like
+    evidence, and models take no more than eight steps for a row,"""
     least_mean: float = 0.02
     """and what a row weighs in the mean at least: what weighs little is learnt slowly."""
     prior_rows: float = 5
@@ -292,6 +292,8 @@ class ImbalanceConstants:
     """and how far they are from each other."""
     least_rows: float = 10
     """Rows of either label before anything is chosen."""
+    aim_step: float = 0.05
+    """How far a row moves the precision or recall that is aimed at, until what is asked holds."""
 
 
 IMBALANCE = ImbalanceConstants()
