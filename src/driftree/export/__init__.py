@@ -1,4 +1,4 @@
-"""Export: a fitted tree for where there is no driftree, as ONNX, or as code in Python, C or SQL.
+"""Export: a fitted model for where there is no driftree, as ONNX, or as code in Python, C or SQL.
 
 >>> from driftree import DynamicModelTreeClassifier
 >>> from driftree.export import to_code

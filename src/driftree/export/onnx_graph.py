@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.export.dialect import check_levels
-from driftree.export.recipe import MOST_LOG, OTHER_LEVEL, Level, Missing, Number, recipe_of
+from driftree.export.recipe import (
+    MOST_LOG,
+    OTHER_LEVEL,
+    ForestRecipe,
+    Level,
+    Missing,
+    Number,
+    recipe_of,
+)
 from driftree.learn.words import distinct_texts
 
 if TYPE_CHECKING:
@@ -23,18 +31,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from onnx import ModelProto
 
-    from driftree.export.recipe import Bend, Feature, Recipe
+    from driftree.export.recipe import AnyRecipe, Bend, Feature, Recipe
     from driftree.learn.estimator import StreamEstimator
 
 OPSET, ML_OPSET = 18, 3
 IR_VERSION = 8  # the one that came with opset 18
 KINDS = ("float64", "float32")
-RESERVED = ("X", "label", "probabilities", "prediction", "quantiles")
+RESERVED = ("X", "label", "probabilities", "prediction", "quantiles", "lower", "upper")
 """Names that no feature of text may have in the graph."""
 
 
-def to_onnx(model: StreamEstimator, *, dtype: str = "float64") -> ModelProto:
-    """Return a fitted tree as an ONNX model; it needs the extra `onnx`.
+def to_onnx(
+    model: StreamEstimator, *, dtype: str = "float64", interval: float | None = None
+) -> ModelProto:
+    """Return a fitted tree or forest as an ONNX model; it needs the extra `onnx`.
 
     The graph has an input "X" for the numbers and booleans, [rows, columns], NaN where missing; a
     feature of text is an input of its name, [rows, 1], empty where missing. What a regressor knows
@@ -42,7 +52,8 @@ def to_onnx(model: StreamEstimator, *, dtype: str = "float64") -> ModelProto:
     default is what they are now. The order of the columns is in the model's metadata.
 
     Its outputs are "label" and "probabilities", or of a regressor "prediction", and "quantiles"
-    with `loss="quantile"`. They are what the model predicts now, to about 15 digits.
+    with `loss="quantile"`, or "lower" and "upper" if an interval is wanted. They are what the model
+    predicts now, to about 15 digits.
 
     Parameters
     ----------
@@ -51,6 +62,9 @@ def to_onnx(model: StreamEstimator, *, dtype: str = "float64") -> ModelProto:
     dtype : {"float64", "float32"}, default="float64"
         Of "X" and the outputs. Between them it computes in float64: numbers far from 0 would lose
         their digits otherwise.
+    interval : float, optional
+        Of a regressor: a share of rows, from 0.5 to 0.99, that shall be between "lower" and
+        "upper", as `predict_interval` has them now.
 
     Returns
     -------
@@ -75,12 +89,15 @@ def to_onnx(model: StreamEstimator, *, dtype: str = "float64") -> ModelProto:
         raise ImportError(
             "to_onnx needs the package onnx, which is not installed: pip install onnx"
         ) from None
-    recipe = recipe_of(model)
+    recipe = recipe_of(model, interval)
     check_levels(recipe.features)
     graph = Graph(dtype)
     values, places = _values(recipe, graph)
-    sums, leaf = _sums(recipe, graph, values, places)
-    _result(recipe, graph, sums, leaf)
+    if isinstance(recipe, ForestRecipe):
+        answer = _forest(recipe, graph, values, places)
+    else:
+        answer = _tree(recipe, graph, values, places)
+    _outputs(recipe, graph, answer)
     return graph.finish(recipe)
 
 
@@ -153,7 +170,7 @@ class Graph:
         most = self.add("Min", values, self.constant(high))
         return self.add("Max", most, self.constant(low))
 
-    def finish(self, recipe: Recipe) -> ModelProto:
+    def finish(self, recipe: AnyRecipe) -> ModelProto:
         """Return the model."""
         from onnx import checker, helper
 
@@ -176,7 +193,7 @@ class Graph:
 
 
 # ---------------------------------------------------------------------- from rows to values
-def _values(recipe: Recipe, graph: Graph) -> tuple[str, list[int]]:
+def _values(recipe: AnyRecipe, graph: Graph) -> tuple[str, list[int]]:
     """Return the values of all features as one matrix, and the column of each."""
     from onnx import TensorProto
 
@@ -209,7 +226,7 @@ def _values(recipe: Recipe, graph: Graph) -> tuple[str, list[int]]:
     return graph.add("Concat", *parts, axis=1), places
 
 
-def _longer_names(recipe: Recipe) -> list[str]:
+def _longer_names(recipe: AnyRecipe) -> list[str]:
     """Name the inputs so that none is taken for another of the graph's names."""
     return [*RESERVED, *(f"feature {own.text}" for own in recipe.features)]
 
@@ -358,30 +375,122 @@ def _inputs(recipe: Recipe, graph: Graph, values: str, places: list[int], bends:
 
 
 # ---------------------------------------------------------------------- from sums to predictions
-def _result(recipe: Recipe, graph: Graph, sums: str, leaf: str) -> None:
+def _tree(recipe: Recipe, graph: Graph, values: str, places: list[int]) -> str:
+    """Return probabilities, or numbers with the ends of their intervals, [rows, answers]."""
+    sums, leaf = _sums(recipe, graph, values, places)
     if recipe.labels:
-        chances = _probabilities(recipe, graph, sums, leaf)
-        best = graph.add("ArgMax", chances, axis=1, keepdims=0)
+        return _probabilities(recipe, graph, sums, leaf)
+    found = sums
+    if recipe.link == "log":
+        sums = graph.clip(sums, -MOST_LOG, MOST_LOG)
+        found = graph.add("Exp", sums)
+    if recipe.link == "quantiles":
+        found = _quantiles(recipe, graph, sums)
+    if recipe.power is not None:
+        halves = graph.constant([[own.half] for own in recipe.leaves.values()])
+        half = graph.add("Gather", halves, leaf, axis=0)
+        if recipe.link == "log":
+            root = graph.add("Exp", graph.add("Mul", sums, graph.constant(recipe.power / 2)))
+            half = graph.add("Mul", half, root)
+        low, high = graph.add("Sub", found, half), graph.add("Add", found, half)
+        if recipe.link == "log":
+            low = graph.add("Max", low, graph.constant(0.0))
+        found = graph.add("Concat", found, low, high, axis=1)
+    scaled = graph.add("Mul", found, graph.constant(recipe.scale))
+    return graph.add("Add", scaled, graph.constant(recipe.shift))
+
+
+def _outputs(recipe: AnyRecipe, graph: Graph, answer: str) -> None:
+    """Name what goes out."""
+    if recipe.labels:
+        best = graph.add("ArgMax", answer, axis=1, keepdims=0)
         labels, kind = _labels(recipe)
         graph.output(
             "label", kind, ["rows"], graph.add("Gather", graph.constant(labels, labels.dtype), best)
         )
-        graph.numbers("probabilities", ["rows", len(recipe.labels)], chances)
+        graph.numbers("probabilities", ["rows", len(recipe.labels)], answer)
         return
-    found = sums
-    if recipe.link == "log":
-        found = graph.add("Exp", graph.clip(sums, -MOST_LOG, MOST_LOG))
-    if recipe.link == "quantiles":
-        found = _quantiles(recipe, graph, sums)
-    scaled = graph.add("Mul", found, graph.constant(recipe.scale))
-    numbers = graph.add("Add", scaled, graph.constant(recipe.shift))
-    middle = graph.take(numbers, [recipe.n_outputs // 2])
+    has_ends = recipe.members[0].power is not None
+    names = ["prediction", "lower", "upper"] if has_ends else ["prediction"]
     axis = graph.constant([1], np.int64)
-    graph.numbers("prediction", ["rows"], graph.add("Squeeze", middle, axis))
+    for k, name in enumerate(names, len(recipe.quantiles) // 2):
+        graph.numbers(name, ["rows"], graph.add("Squeeze", graph.take(answer, [k]), axis))
     if recipe.quantiles:
-        graph.numbers("quantiles", ["rows", recipe.n_outputs], numbers)
+        graph.numbers("quantiles", ["rows", len(recipe.quantiles)], answer)
 
 
+# ---------------------------------------------------------------------- forests
+def _forest(recipe: ForestRecipe, graph: Graph, values: str, places: list[int]) -> str:
+    """Return what all trees say together, as `_tree` does."""
+    if recipe.hinges:
+        n_values = max(places) + 1
+        values = graph.add("Concat", values, _hinges(recipe, graph, values, places), axis=1)
+        places = [*places, *range(n_values, n_values + len(recipe.hinges))]
+    said = [_tree(member, graph, values, places) for member in recipe.members]
+    if recipe.labels:
+        return graph.add("Softmax", _weighed(recipe, graph, _log_odds(recipe, graph, said)), axis=1)
+    found = _weighed(recipe, graph, said)
+    if recipe.leader.link == "log":  # of numbers the logarithms are added up
+        least = graph.constant(1e-300)
+        first = [graph.add("Max", graph.take(one, [0]), least) for one in said]
+        logs = _weighed(recipe, graph, [graph.add("Log", one) for one in first])
+        rest = [graph.take(found, [1, 2])] if recipe.leader.power is not None else []
+        found = graph.add("Concat", graph.add("Exp", logs), *rest, axis=1)
+    if recipe.quantiles:  # each is at least the one before
+        ordered = [graph.take(found, [0])]
+        for k in range(1, len(recipe.quantiles)):
+            ordered.append(graph.add("Max", ordered[-1], graph.take(found, [k])))
+        found = graph.add("Concat", *ordered, axis=1)
+    return found
+
+
+def _hinges(recipe: ForestRecipe, graph: Graph, values: str, places: list[int]) -> str:
+    """Return the hinges of all trees, [rows, hinges]."""
+    ends, scales = list(recipe.scales), list(recipe.scales.values())
+    own = graph.take(values, [places[j] for j in ends])
+    away = graph.add("Sub", own, graph.constant([[scale.shift for scale in scales]]))
+    scaled = graph.add("Mul", away, graph.constant([[scale.factor for scale in scales]]))
+    most = np.array([[scale.most for scale in scales]])
+    clipped = graph.clip(scaled, -most, most)
+    inputs = graph.add("Where", graph.add("IsNaN", own), graph.constant(0.0), clipped)
+    hinges = recipe.hinges.values()
+    first, second = (
+        graph.add(
+            "Mul",
+            graph.take(inputs, [ends.index(hinge.ends[i]) for hinge in hinges]),
+            graph.constant([[hinge.slopes[i] for hinge in hinges]]),
+        )
+        for i in (0, 1)
+    )
+    constants = graph.constant([[hinge.slopes[2] for hinge in hinges]])
+    total = graph.add("Add", graph.add("Add", first, second), constants)
+    return graph.add("Max", total, graph.constant(0.0))
+
+
+def _log_odds(recipe: ForestRecipe, graph: Graph, said: list[str]) -> list[str]:
+    """Return the log-odds of each tree's probabilities, centred over the labels."""
+    kept = graph.constant(1.0 - recipe.mixed)
+    equal = graph.constant(recipe.mixed / len(recipe.labels))
+    axis = graph.constant([1], np.int64)
+    found = []
+    for one in said:
+        logs = graph.add("Log", graph.add("Add", graph.add("Mul", one, kept), equal))
+        found.append(graph.add("Sub", logs, graph.add("ReduceMean", logs, axis)))
+    return found
+
+
+def _weighed(recipe: ForestRecipe, graph: Graph, parts: list[str]) -> str:
+    """Return the sum of what the trees say, by their weights."""
+    weights = map(graph.constant, recipe.weights)
+    first, *rest = (
+        graph.add("Mul", part, weight) for part, weight in zip(parts, weights, strict=True)
+    )
+    for one in rest:
+        first = graph.add("Add", first, one)
+    return first
+
+
+# ---------------------------------------------------------------------- links
 def _probabilities(recipe: Recipe, graph: Graph, sums: str, leaf: str) -> str:
     one = graph.constant(1.0)
     if recipe.link == "softmax":
@@ -405,12 +514,13 @@ def _quantiles(recipe: Recipe, graph: Graph, sums: str) -> str:
 
     n = graph.constant([recipe.n_outputs], np.int64)
     moved = graph.add("Add", sums, graph.constant([recipe.offsets]))
-    node = helper.make_node("TopK", [moved, n], [":sorted", ":places"], axis=1, largest=0, sorted=1)
+    names = [f":{name}{len(graph.nodes)}" for name in ("sorted", "places")]
+    node = helper.make_node("TopK", [moved, n], names, axis=1, largest=0, sorted=1)
     graph.nodes.append(node)
-    return ":sorted"
+    return names[0]
 
 
-def _labels(recipe: Recipe) -> tuple[NDArray[Any], int]:
+def _labels(recipe: AnyRecipe) -> tuple[NDArray[Any], int]:
     """Return the labels as ONNX has them: whole numbers, booleans, or text."""
     from onnx import TensorProto
 
