@@ -45,8 +45,9 @@ nb::object inputs_at(const Engine& engine, int node, Matrix X, const SparseBatch
             Room inputs(static_cast<std::size_t>(n) * plain);
             engine.table->fill_inputs(engine.f, rows, n, plain, inputs.data());
             for (int i = 0; i < n; i++)
-                engine.table->fill_bends(rows + static_cast<long>(i) * m, inputs.data() + static_cast<long>(i) * plain,
-                                         engine.bends_of(node), columns, out + static_cast<long>(i) * columns);
+                engine.table->fill_bends(engine.f, rows + static_cast<long>(i) * m,
+                                         inputs.data() + static_cast<long>(i) * plain, engine.bends_of(node), columns,
+                                         out + static_cast<long>(i) * columns);
         });
 }
 
@@ -619,6 +620,18 @@ void bind_measured(nb::module_& m) {
                 e.evidence.set_next_bend(checked_node(e, node), rows, n_failed);
             },
             "node"_a, "rows"_a, "n_failed"_a)
+        .def(
+            "span",
+            [](const Engine& e, int node, int feature) {
+                const Reading lock(e);
+                const Grid& grid = checked_grid(e, node);
+                if (feature < 0 || feature + 1 >= static_cast<int>(grid.first_slot.size())) return 0.0;
+                const auto begin = grid.edges.begin() + grid.first_slot[feature];
+                const auto end = std::find_if(begin, grid.edges.begin() + grid.first_slot[feature + 1],
+                                              [](double edge) { return std::isnan(edge); });
+                return begin == end ? 0.0 : *(end - 1) - *begin;
+            },
+            "node"_a, "feature"_a)
         .def(
             "edges",
             [](const Engine& e, int node) {

@@ -658,6 +658,7 @@ void learn_loss(const Rows& rows, const Lesson& lesson, const LossRates& rates) 
                      Loss::kIsAsked ? lesson.before.signal[i].spread : 0.0},
                     rates);
     }
+    if constexpr (!Loss::kHasLabels) lesson.model.loss->set_spread(lesson.model.loss->spread);  // its logarithm, once
     if constexpr (Loss::kIsBounded) {
         const double ratio = lesson.model.loss->spread / then.spread;
         lesson.model.blend->scale *= ratio;

@@ -34,7 +34,7 @@ inline double learn_mean(LossState& state, double mean, double found, double wei
 }
 inline void learn_spread(LossState& state, double found, double weight, const SpreadRates& rates) {
     const double spread = learn_mean(state, state.spread, found, weight, rates);
-    state.set_spread(spread > rates.least ? spread : rates.least);
+    state.spread = spread > rates.least ? spread : rates.least;
 }
 
 struct Gaussian {

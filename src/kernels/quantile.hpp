@@ -40,7 +40,7 @@ struct Quantile {
         const double found = (row.loss - row.then->half_log_spread) * std::sqrt(row.then->spread);  // pinball loss
         const double scale = learn_mean(state, std::sqrt(state.spread), found, row.weight, rates.spread),
                      spread = scale * scale;
-        state.set_spread(spread > rates.spread.least ? spread : rates.spread.least);
+        state.spread = spread > rates.spread.least ? spread : rates.spread.least;
     }
     static void read(const LossState&, const double* predictors, int n, double* out) {
         for (int k = 0; k < n; k++) {  // in order: there are few

@@ -85,6 +85,7 @@ extern const Functions DRIFTREE_JOIN(DRIFTREE_ISA, _functions) = {
     row_keys,
     update_scale,
     scale_row,
+    bend_inputs,
 };
 
 }  // namespace driftree

@@ -154,7 +154,7 @@ struct Step {  // kept between steps for its memory
     }
     // The inputs of models with bends of some rows, once those of all models are there.
     template <class Kind>
-    void fill_bends(const Models<Kind>& models, const Table& table, int begin, int end) {
+    void fill_bends(const Functions& f, const Models<Kind>& models, const Table& table, int begin, int end) {
         for (int i = 0; has_bends_ && i < n_pupils; i++) {
             Pupil& pupil = *pupils[i];
             const Model& model = models[pupil.model];
@@ -166,7 +166,7 @@ struct Step {  // kept between steps for its memory
                 const int row = pupil.rows[line];
                 const std::size_t first = pupil.first_input + line * stride;
                 double* inputs = bent.values.data() + first;
-                table.fill_bends(chunk.raw_row(row, table.n_features()),
+                table.fill_bends(f, chunk.raw_row(row, table.n_features()),
                                  chunk.inputs.data() + static_cast<long>(row) * plain, model.bends, stride, inputs);
                 bent.n_active[pupil.first_line + line] =
                     list_active(inputs, lessons[i].shape.columns, bent.active.data() + first);

@@ -101,7 +101,7 @@ public:
                 predict(plain, out);
             } else {
                 Room bent(model.stride);
-                table->fill_bends(rows + static_cast<long>(i) * table->n_features(), plain, model.bends, model.stride,
+                table->fill_bends(f, rows + static_cast<long>(i) * table->n_features(), plain, model.bends, model.stride,
                                   bent.data());
                 predict(bent.data(), out);
             }

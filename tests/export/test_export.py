@@ -171,6 +171,19 @@ def test_a_forest_whose_features_came_one_after_the_other(tmp_path):
         assert_same(run_c(forest, rows, tmp_path), expected)
 
 
+def test_a_forest_with_a_threshold_predicts_by_it():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(2000, 2))
+    y = np.where(X[:, 0] + rng.normal(size=2000) > 2, "fraud", "fine")
+    wish = {"recall": 0.9, "positive": "fraud"}
+    forest = DynamicModelForestClassifier(2, threshold=wish).partial_fit(X, y)
+    rows = [{"x0": a, "x1": b} for a, b in X[:100].tolist()]
+    found = run_onnx(forest, rows)
+    assert found["label"].tolist() == [forest.predict_one(row) for row in rows]
+    assert "fraud" in found["label"]
+    assert_same(found["probabilities"], predict(forest, rows))
+
+
 def test_a_noise_floor():
     rows = [{"x0": a, "x1": b} for a, b in np.random.default_rng(1).uniform(size=(50, 2))]
     assert recipe_of(noisy()).has_floor

@@ -403,7 +403,12 @@ def _tree(recipe: Recipe, graph: Graph, values: str, places: list[int]) -> str:
 def _outputs(recipe: AnyRecipe, graph: Graph, answer: str) -> None:
     """Name what goes out."""
     if recipe.labels:
-        best = graph.add("ArgMax", answer, axis=1, keepdims=0)
+        leads = answer
+        if recipe.cut is not None:  # what each label has above its own threshold
+            least = [1.0 - recipe.cut.probability] * 2
+            least[recipe.cut.code] = recipe.cut.probability
+            leads = graph.add("Sub", answer, graph.constant([least]))
+        best = graph.add("ArgMax", leads, axis=1, keepdims=0)
         labels, kind = _labels(recipe)
         graph.output(
             "label", kind, ["rows"], graph.add("Gather", graph.constant(labels, labels.dtype), best)

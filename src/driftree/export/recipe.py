@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from driftree.learn._kernels import _TreeEngine
     from driftree.learn.encoding import Encoder
+    from driftree.learn.imbalance import Cut
     from driftree.learn.nodes import TreeNodes
 
 OTHER_LEVEL = MAX_LEVELS
@@ -181,6 +182,8 @@ class Recipe:
         "softmax", "identity", "log" or "quantiles" (`offsets` added, then sorted).
     labels : list
         Of a classifier, in the order of the probabilities.
+    cut : Cut or None
+        Of a classifier: the threshold from which on one of two labels is predicted, if any.
     shift, scale : float
         Of a regressor: its predictions are shift + scale times what the link gives.
     quantiles, offsets : list of float
@@ -197,6 +200,7 @@ class Recipe:
     nodes: dict[int, Split | Leaf]
     link: Link
     labels: list[Any]
+    cut: Cut | None = None
     shift: float = 0.0
     scale: float = 1.0
     quantiles: tuple[float, ...] = ()
@@ -267,6 +271,8 @@ class ForestRecipe:
         What each counts: its log-odds, or its number.
     mixed : float
         Of labels: the share of equal probabilities in what a tree says.
+    cut : Cut or None
+        Of labels: the threshold of what the trees say together, if any.
     """
 
     title: str
@@ -276,6 +282,7 @@ class ForestRecipe:
     members: list[Recipe]
     weights: list[float]
     mixed: float
+    cut: Cut | None = None
 
     @property
     def leader(self) -> Recipe:
@@ -405,6 +412,7 @@ def _read_forest(
         members=members,
         weights=weights.tolist(),
         mixed=FOREST.mixed,
+        cut=forest.target.cut if members[0].labels else None,
     )
 
 
@@ -485,7 +493,7 @@ def _target(tree: Any) -> dict[str, Any]:
     labels = list(tree.target.label_list)
     if labels:
         links: list[Link] = ["certain", "logistic", "softmax"]
-        return {"link": links[min(len(labels), 3) - 1], "labels": labels}
+        return {"link": links[min(len(labels), 3) - 1], "labels": labels, "cut": tree.target.cut}
     engine, link = tree.engine, "log" if tree.engine.has_log_link else "identity"
     unit = {"shift": engine.target_shift, "scale": engine.target_scale}
     if getattr(tree.parameters, "loss", None) == "quantile":

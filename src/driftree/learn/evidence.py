@@ -392,13 +392,13 @@ class MeasuredTrials:
         ranked = sorted(engine.proposals(node), key=lambda proposal: (-proposal[0], proposal[1]))
         present = engine.node(node).condition[:2]  # no use in trying what is there
         above = self._thresholds_above(node)
-        fresh = [
+        fresh = (
             p
             for p in ranked
             if p[1] not in tried
             and (p[1], p[2]) != present
             and not any(abs(p[2] - other) < distance for other, distance in above.get(p[1], ()))
-        ]
+        )
         for t, proposal in zip(free[: wanted - len(taken)], fresh, strict=False):
             engine.start_trial(t, *proposal[1:])
 
@@ -412,15 +412,12 @@ class MeasuredTrials:
         node = engine.node(node).parent
         if node < 0 or not engine.grid_is_ready(0):
             return found
-        edges = engine.edges(0)
         while node >= 0:
             own = engine.node(node)
             feature, threshold, equality, _ = own.condition
-            if not equality and feature < len(edges) and len(edges[feature]):
-                span = float(edges[feature][-1]) - float(edges[feature][0])
-                found.setdefault(feature, []).append(
-                    (threshold, self.constants.least_distance * span)
-                )
+            if not equality:
+                distance = self.constants.least_distance * engine.span(0, feature)
+                found.setdefault(feature, []).append((threshold, distance))
             node = own.parent
         return found
 

@@ -232,11 +232,11 @@ def _labels(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
     if not shares:
         raise Refusal(409, NOTHING_LEARNT)
     classes = list(shares)
-    probabilities = np.column_stack(list(shares.values())).tolist()
+    probabilities = np.column_stack(list(shares.values()))
     return {
         "classes": classes,
-        "labels": [classes[row.index(max(row))] for row in probabilities],
-        "probabilities": probabilities,
+        "labels": [classes[code] for code in model._labels.decide(probabilities)],
+        "probabilities": probabilities.tolist(),
     }
 
 

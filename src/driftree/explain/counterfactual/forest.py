@@ -28,6 +28,7 @@ from driftree.explain.sparse import unknown_names
 from driftree.explain.text import say_unknown
 from driftree.learn.columns import Batch, News
 from driftree.learn.events import ALL_DIGITS
+from driftree.learn.imbalance import decide
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -69,7 +70,7 @@ def forest_counterfactual(
     search = _Search(forest, dict(x), values, goal, limits)
     given = {*x, *own_features(tree)}
     missing = [name for name in encoder.names if name not in given]
-    note = say_unknown(unknown_names(encoder, dict(x)), missing)
+    note = f"{goal.note}{say_unknown(unknown_names(encoder, dict(x)), missing)}".rstrip()
     best = search.run(x, fixed, ranges, numbers)
     if best is None:
         reason = goal.impossible or "no row was found to which the forest agrees"
@@ -115,7 +116,7 @@ class _Search:
             return np.zeros(0, dtype=bool)
         goal = self.goal
         if isinstance(goal, LabelGoal):
-            codes = self.forest.core.most_probable(rows)
+            codes = decide(self.forest.core.probabilities(rows), self.forest.target.cut)
             agrees = codes != goal.present if goal.target is None else codes == goal.target
         else:
             found = self.forest.target.predict(rows)
