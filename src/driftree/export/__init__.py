@@ -10,4 +10,4 @@ def predict(row):
 """
 
 from driftree.export.code import to_code as to_code
-from driftree.export.onnx_graph import to_onnx as to_onnx
+from driftree.export.onnx_model import to_onnx as to_onnx
