@@ -63,7 +63,7 @@ site: .venv-site/.stamp ## the documentation as a site in site/; fails on a link
 	@NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --quiet --strict
 	@echo 'open site/index.html, or: .venv-site/bin/mkdocs serve'
 
-picture: .venv/.dev-stamp ## take the README's picture of the report (needs Chromium)
+picture: .venv/.dev-stamp ## take the README's picture of the report, and others to look at (needs Chromium)
 	@$(BIN)/python docs/report_picture.py
 
 quality: .venv/.dev-stamp ## score both settings on the streams in DRIFTREE_DATA

@@ -11,6 +11,7 @@ Jobs: `trees` is one tree in batches of 1000 rows, and a large batch that it pre
 and n_jobs=2; it writes the tables in docs/speed.md. Its blocks are so short (one batch) that the
 best of several rounds is one in which both cores were free. Beside it stands what the machine
 allows: two trees that have nothing to do with each other, learnt at the same time in two threads.
+`forests` prints the same of forests of five and ten trees.
 `models` are independent trees, each in a thread of its own that predicts and learns batches of 1000
 rows; `paper` the same in the paper's setting; `bagging` is scikit-learn's BaggingClassifier of
 trees in joblib's threads, fitted to 200,000 rows and asked for labels; `bagging-processes` the same
@@ -50,7 +51,7 @@ from rich.table import Table
 from sklearn.ensemble import BaggingClassifier
 from speed_streams import draw_hyperplane
 
-from driftree import DynamicModelTreeClassifier, streams
+from driftree import DynamicModelForestClassifier, DynamicModelTreeClassifier, streams
 
 BATCH_ROWS = 1000
 STEP_ROWS = 200
@@ -213,8 +214,10 @@ def at_a_time(pool: ThreadPoolExecutor, calls: list[Callable[[], object]]) -> No
         done.result()
 
 
-def learn_blocks(build: Callable[..., Any], blocks: list[Block], n_rounds: int) -> TreeResult:
-    """Time each batch of a stream with one thread, with two, and two trees at a time."""
+def time_blocks(
+    build: Callable[..., Any], blocks: list[Block], n_rounds: int, longest: float = 0.0
+) -> TreeResult:
+    """Time each batch of a stream with one thread, with two, and two models at a time."""
     best, files = Best(), set()
     with ThreadPoolExecutor(2) as pool:
         for _ in range(n_rounds):
@@ -225,11 +228,16 @@ def learn_blocks(build: Callable[..., Any], blocks: list[Block], n_rounds: int) 
                 calls = [partial(tree.partial_fit, X, y) for tree in pair]
                 best.time("pair", i, partial(at_a_time, pool, calls))
             files |= {pickle.dumps(tree.set_params(n_jobs=None)) for tree in (one, two, *pair)}
+    return best.compare(len(files) == 1, longest)
+
+
+def learn_blocks(build: Callable[..., Any], blocks: list[Block], n_rounds: int) -> TreeResult:
+    """Do so with one tree."""
     tasks = plan_of(build, blocks)
     longest = sum(max(own) for own in tasks) / sum(map(sum, tasks)) if tasks else 0.0
     if build == DynamicModelTreeClassifier.paper:  # its tasks are the features of a node
         longest = 1 / blocks[0][0].shape[1]
-    return best.compare(len(files) == 1, longest)
+    return time_blocks(build, blocks, n_rounds, longest)
 
 
 def plan_of(build: Callable[..., Any], blocks: list[Block]) -> list[list[float]]:
@@ -282,6 +290,16 @@ def race_trees(n_rounds: int) -> None:
     head = ["stream, setting", "2 threads", "2 trees", "same bits", "serial", "longest task"]
     table = page.markdown([*head, *(f"{n} cores" for n in CORES)], body)
     page.write_table("cores", "### One tree on several cores", table)
+
+
+def race_forests(n_rounds: int) -> None:
+    """Time forests of five and ten trees with one thread and with two."""
+    for stream in ("agrawal", "hyperplane10", "cover54x7"):
+        blocks = list(profile_learning.STREAMS[stream](5000))
+        for n_trees in (5, 10):
+            build = partial(DynamicModelForestClassifier, n_trees)
+            words = time_blocks(build, blocks, n_rounds).words
+            print(f"{stream}, {n_trees} trees", *words, sep="  ", flush=True)
 
 
 # ---------------------------------------------------------------------- the race
@@ -351,7 +369,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    every = ["trees", *jobs]
+    alone = {"trees": race_trees, "forests": race_forests}
+    every = [*alone, *jobs]
     parser.add_argument("--jobs", type=names(every), default=every)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=100_000, help="rows of `compare`")
@@ -359,10 +378,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results here")
     options = parser.parse_args(arguments)
     results = {}
-    if "trees" in options.jobs:
-        race_trees(options.rounds)
     for name in options.jobs:
-        if name == "trees":
+        if name in alone:
+            alone[name](options.rounds)
             continue
         job = jobs[name](options.rows) if name == "compare" else jobs[name]()
         results[name] = race(job, options.rounds, options.patience)

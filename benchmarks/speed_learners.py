@@ -28,7 +28,11 @@ from river.tree import (
 from sklearn.linear_model import SGDClassifier
 from speed_streams import SEED, Block
 
-from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
+from driftree import (
+    DynamicModelForestClassifier,
+    DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
+)
 
 BASE = "River HT nba"  # what all others are compared with,
 NUMBER_BASE = "River HTR adaptive"  # and where numbers are predicted
@@ -201,6 +205,8 @@ def driftree_tree(build: Callable[[], Any]) -> Learner:
 LEARNERS: dict[str, Learner] = {
     "driftree default": driftree_tree(DynamicModelTreeClassifier),
     "driftree paper": driftree_tree(DynamicModelTreeClassifier.paper),
+    "driftree forest(5)": driftree_tree(DynamicModelForestClassifier),
+    "driftree forest(10)": driftree_tree(partial(DynamicModelForestClassifier, 10)),
     BASE: river_tree(partial(HoeffdingTreeClassifier, leaf_prediction="nba")),
     "River HT mc": river_tree(partial(HoeffdingTreeClassifier, leaf_prediction="mc")),
     "River HAT": river_tree(partial(HoeffdingAdaptiveTreeClassifier, seed=SEED), 0.2),

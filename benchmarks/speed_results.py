@@ -72,6 +72,7 @@ class Reached(NamedTuple):
 
 
 FEW_FEATURES = ("sea", "hyperplane10", "hyperplane50")
+OF_FORESTS = ("sea", "agrawal", "hyperplane10", "rbf", "like_covertype", "electricity")
 TARGETS = (
     Target("driftree default", "dict", FEW_FEATURES, BASE, 15, 30),
     Target("driftree default", "batch1000", (*FEW_FEATURES, "like_covertype"), BASE, 25, 60),
@@ -80,6 +81,11 @@ TARGETS = (
     Target("driftree paper", "dict", FEW_FEATURES, BASE, 30),
     Target("driftree paper", "batch1000", FEW_FEATURES, BASE, 150),
     Target("driftree default", "batch1000", (*FEW_FEATURES, "agrawal"), "CapyMOA HT", 10),
+    *(
+        Target(f"driftree forest({n})", mode, OF_FORESTS, "River ARF(10)", floor)
+        for n, floor in ((5, 40), (10, 20))
+        for mode in ("dict", "batch1000")
+    ),
     Target("driftree regressor", "dict", ("friedman",), NUMBER_BASE, 15),
     Target("driftree regressor", "batch1000", ("friedman",), NUMBER_BASE, 25),
 )

@@ -122,6 +122,7 @@ STREAMS = {
     "sea": Stream(partial(streams.sea, seed=SEED), 10_000),
     "agrawal": Stream(draw_agrawal, 10_000),
     "hyperplane10": Stream(partial(draw_hyperplane, n_features=10), 10_000),
+    "rbf": Stream(partial(streams.random_rbf, seed=SEED, n_classes=4, speed=0.001), 10_000),
     "hyperplane50": Stream(partial(draw_hyperplane, n_features=50), 5_000),
     "hyperplane200": Stream(partial(draw_hyperplane, n_features=200), 2_000),
     "like_covertype": Stream(draw_like_covertype, 5_000),

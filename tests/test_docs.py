@@ -1,8 +1,11 @@
 """What the documentation mentions exists, its figures are those in the files, its links lead on."""
 
 import ast
+import json
 import pkgutil
 import re
+import runpy
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -84,3 +87,12 @@ def test_links_lead_somewhere(document):
             heads = re.findall(r"^#+ (.*)$", target.read_text(), flags=re.MULTILINE)
             anchors = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
             assert anchor in anchors, f"{document} links to {link}"
+
+
+def test_the_picture_in_the_readme_is_of_a_run_of_today(tmp_path):
+    """If this fails, the tree of the demo has changed: run make picture, and look at it."""
+    own = runpy.run_path(str(ROOT / "docs" / "report_picture.py"))
+    told = json.loads(own["FIGURES"].read_text(encoding="utf-8"))
+    assert told["picture"] == sha256(own["PICTURE"].read_bytes()).hexdigest()
+    own["write_demo"](tmp_path / "demo.html", alone=True)
+    assert own["headline"](tmp_path / "demo.html") == told["figures"]

@@ -77,6 +77,58 @@ def test_any_number_of_threads_learns_the_same_bits(make):
     np.testing.assert_array_equal(one.predict_many(frame), three.predict_many(frame))
 
 
+@every_model
+def test_all_trees_scale_what_they_share_as_the_first_does(make):
+    frame, y = draw(900)
+    first, *others = learn(make, frame, y)._tree.core.members
+    for member in others:
+        places = member.pairs.places
+        assert len(places) == first.engine.n_features < member.engine.n_features
+        for name in ("shift", "factor", "weight", "mean", "limit", "is_indicator"):
+            theirs, own = (getattr(one.engine, f"scale_{name}") for one in (first, member))
+            assert own[places].tobytes() == theirs.tobytes()
+
+
+@every_model
+def test_a_dict_is_a_batch_of_one_row(make):
+    frame, y = draw(400)
+    answers = y if make is DynamicModelForestClassifier else frame.a.tolist()
+    dicts, batches = make(n_trees=3), make(n_trees=3)
+    for i, row in enumerate(frame.to_dict("records")):
+        dicts.learn_one(row, answers[i])
+        batches.learn_many(frame[i : i + 1], answers[i : i + 1])
+    np.testing.assert_array_equal(dicts.predict_many(frame), batches.predict_many(frame))
+    np.testing.assert_array_equal(dicts.weights_, batches.weights_)
+
+
+def test_kernels_refuse_members_that_do_not_fit():
+    frame, y = draw(200)
+    core = learn(DynamicModelForestClassifier, frame, y)._tree.core
+    kernel, (leader, member, _) = core.kernel, core.members
+    sources, ends, slopes = member.seen(leader)
+    for place, *parts in (
+        (3, sources, ends, slopes),
+        (0, sources, ends, slopes),
+        (1, sources[1:], ends, slopes),
+        (1, sources, ends[1:], slopes),
+        (1, sources - 100, ends, slopes),
+        (1, sources, ends, slopes[1:]),
+        (1, sources, -1 - ends, slopes),
+    ):
+        with pytest.raises((ValueError, IndexError)):
+            kernel.set_member(place, member.engine, *parts)
+    row = np.zeros((1, leader.engine.n_features))
+    kernel.set_member(1, member.engine, sources, ends + 100, slopes)
+    with pytest.raises(ValueError, match="no feature, or no scale"):
+        kernel.probabilities(row)
+    kernel.set_member(1, member.engine, sources, ends, slopes)
+    assert kernel.probabilities(row).shape == (1, 2)
+    with pytest.raises(ValueError, match="more values"):
+        kernel.probabilities(np.zeros((1, 99)))
+    with pytest.raises(ValueError, match="out of range"):
+        kernel.learn(row, np.array([7.0]), np.ones(1))
+
+
 def test_the_first_tree_is_the_tree_that_would_have_learnt_alone():
     frame, y = draw(800)
     first = learn(DynamicModelForestClassifier, frame, y).trees_[0]
@@ -172,6 +224,20 @@ def test_a_useless_member_is_replaced():
     assert [str(event) for event in copy.events_] == [str(event) for event in model.events_]
     learnt = [event for event in model.events_ if event.kind != "member" and event.member == 1]
     assert all("Tree 1 (since row 600), row " in str(event) for event in learnt)
+
+
+def test_a_new_member_may_see_features_that_came_lately():
+    frame, y = draw(600)
+    model = learn(DynamicModelForestClassifier, frame, y)
+    later = frame.assign(
+        **{f"late{i}": np.random.default_rng(i).normal(size=600) for i in range(9)}
+    )
+    model.learn_many(later[:50], y[:50])
+    core = model._tree.core
+    core._replace(1, core.leader.engine.n_rows)
+    assert core.members[1].pairs.ends.max() > 4  # before, the scale had no such feature
+    model.learn_many(later, y)
+    assert model.predict_many(later).shape == (600,)
 
 
 def test_looks_are_thinned():

@@ -5,6 +5,9 @@ import functools
 import importlib
 import inspect
 import re
+import shlex
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +94,19 @@ def test_the_types_of_what_is_returned_are_public(thing):
 def test_this_finds_something():
     found = {kind.__name__ for thing in public_things() for _, kind in returned(thing)}
     assert {"Event", "Condition", "Explanation", "Counterfactual", "Structure", "Record"} <= found
+
+
+def test_messages_about_extras_name_packages_that_can_be_installed():
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    known = {re.match(r"[\w-]+", one)[0] for some in extras for one in some}
+    texts = [path.read_text() for path in (root / "src").rglob("*.py")]
+    named = [
+        re.match(r"[\w-]*", word)[0]
+        for text in texts
+        for command in re.findall(r"pip install ([^\"`{,]+)", text)
+        for word in shlex.split(command)
+    ]
+    assert set(named) >= {"fastapi", "onnx", "ray"}
+    assert set(named) <= known  # not driftree's own extras: from a checkout there are none

@@ -14,6 +14,7 @@ from driftree.learn.columns import News, level_names
 from driftree.learn.constants import MEASURED
 from driftree.learn.estimator import StreamEstimator
 from driftree.learn.faces import StreamClassifier, StreamRegressor
+from driftree.learn.imbalance import Imbalance
 from driftree.learn.losses import BUILT_IN
 from driftree.learn.parameters import (
     NUMBER_SETTINGS,
@@ -91,6 +92,7 @@ class DynamicModelTree(Readable, Configured):
         tree = Tree(parameters)
         is_measured = parameters.setting != "paper"
         connect(tree, categorical, indicators=is_measured, target=cls._target)
+        tree.target.imbalance = Imbalance.of(parameters)
         if getattr(parameters, "follow_target", False):
             tree.engine.has_level = True
             growth.commit(tree, News([(name, False, True) for name in level_names(tree.engine)]))
@@ -183,6 +185,15 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         Paper's setting: split candidates stored per node and feature. None is 3.
     replacement_rate : float or None, default=None
         Paper's setting: share of the stored candidates that one step may replace. None is 0.5.
+    class_weight : dict, "balanced" or None, default=None
+        What the rows of each label weigh, beside `sample_weight`; 1 if it is not in the dict.
+        "balanced": inversely to how often the label was seen up to the row. Only ratios count:
+        weights above 4 are scaled down together. docs/imbalance.md has the details.
+    threshold : dict or None, default=None
+        From which probability on the positive one of two labels is predicted, chosen online:
+        ``{"precision": 0.9}``, ``{"recall": 0.8}`` or ``{"fp": 1, "fn": 20}``, the costs of false
+        positives and negatives; with ``"positive"``, the label, unless that is 1 or True. More
+        labels than two are refused. None: the most probable label is predicted.
     n_jobs : int or None, default=None
         Threads that work on a batch, where that saves time; -1 is one per core, None is one. Any
         number of them learns and predicts the same bits. It is not in model files: docs/threads.md.
@@ -193,6 +204,8 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         Labels, in the order of the columns of `predict_proba`.
     events_ : list of Event
         The last 1,000 changes of the tree, oldest first; `str(event)` says why.
+    threshold_ : float or None
+        The probability from which on the positive label is predicted now, with `threshold`.
     n_splits_, n_parameters_ : int
         Size as the paper counts it: inner nodes plus one (two classes) or c per leaf; inner nodes
         plus the weights.
@@ -252,6 +265,8 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         gain_step: float | None = None,
         candidates: int | None = None,
         replacement_rate: float | None = None,
+        class_weight: Mapping[Hashable, float] | str | None = None,
+        threshold: Mapping[str, Any] | None = None,
         n_jobs: int | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -272,6 +287,8 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         self.gain_step = gain_step
         self.candidates = candidates
         self.replacement_rate = replacement_rate
+        self.class_weight = class_weight
+        self.threshold = threshold
         self.n_jobs = n_jobs
 
     # ------------------------------------------------------------------ for the parent classes
@@ -284,7 +301,7 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         """Return the log-odds of `classes_[1]` (two classes) or one logit per label.
 
         With a noise floor the zero is shifted to where both labels are equally probable, so that
-        the sign agrees with `predict`.
+        the sign agrees with `predict`, unless there is a `threshold`, which does not shift it.
         """
         rows = self._encoded(X).rows
         assert self._tree is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from driftree.learn.state import (
     count_parameters,
     count_splits,
     learnt_of,
+    restore_seen,
     take_over,
     undisturbed,
 )
@@ -64,11 +66,10 @@ class DynamicModelForest(ReadableForest, Configured):
 
     def _copy_of(self, forest: Forest, place: int) -> Any:
         tree = forest.trees[place]
-        parameters = {
-            name: getattr(tree.parameters, name) for name in tree.parameters.__dataclass_fields__
-        }
+        own = replace(tree.parameters, **forest.parameters.of_all)
+        parameters = {name: getattr(own, name) for name in own.__dataclass_fields__}
         copied: Any = self._member(**parameters | {"categorical": self.categorical})
-        copied._take_over(learnt_of(tree))
+        copied._take_over(learnt_of(tree) | {"parameters": own} | forest.seen())
         return copied
 
     @undisturbed
@@ -185,6 +186,7 @@ class DynamicModelForest(ReadableForest, Configured):
                 member.tree = self._member._new_tree(one["parameters"], one["categorical"])
             take_over(member.tree, one)
         forest.restore(learnt)
+        restore_seen(forest, learnt.get("seen", {}))
         self._tree = forest
 
     def __sklearn_tags__(self) -> Any:
@@ -222,6 +224,8 @@ class DynamicModelForestClassifier(DynamicModelForest, StreamClassifier):
         As for `DynamicModelTreeClassifier`, for each tree.
     evidence_window, model_window, bins, trials, max_bends, absent, max_features : optional
         As for `DynamicModelTreeClassifier`, for each tree.
+    class_weight, threshold : optional
+        As for `DynamicModelTreeClassifier`; the threshold is of what the trees say together.
 
     Attributes
     ----------
@@ -235,6 +239,8 @@ class DynamicModelForestClassifier(DynamicModelForest, StreamClassifier):
         Changes of all trees, oldest first; `str(event)` says why.
     looks_ : list of Look
         Agreement, weights and losses of the trees over time.
+    threshold_ : float or None
+        The probability from which on the positive label is predicted now, with `threshold`.
     n_nodes_, n_leaves_, n_splits_, n_parameters_, depth_, n_rows_seen_ : int
         As of a single tree; sums over the trees, but for depth and rows.
 
@@ -282,6 +288,8 @@ class DynamicModelForestClassifier(DynamicModelForest, StreamClassifier):
         max_bends: int | None = None,
         absent: str | None = None,
         max_features: int | None = None,
+        class_weight: Mapping[Hashable, float] | str | None = None,
+        threshold: Mapping[str, Any] | None = None,
     ) -> None:
         self.n_trees = n_trees
         self.n_jobs = n_jobs
@@ -298,6 +306,8 @@ class DynamicModelForestClassifier(DynamicModelForest, StreamClassifier):
         self.max_bends = max_bends
         self.absent = absent
         self.max_features = max_features
+        self.class_weight = class_weight
+        self.threshold = threshold
 
     _is_stored = True  # in model files; a subclass is not
     _settings = FOREST_SETTINGS

@@ -325,15 +325,15 @@ template <class Engine>
 auto bind_row_face(nb::module_& m, const char* name) {
     using Face = RowFace<Engine>;
     return nb::class_<Face>(m, name)
-        .def("learn", &Face::learn, nb::arg().none(), nb::arg().none())  // None is for Python to refuse
+        .def("learn", &Face::learn, nb::arg().none(), nb::arg().none(), nb::arg() = 1.0)  // None is for Python to refuse
         .def("predict", &Face::predict, nb::arg().none())
         .def("probabilities", &Face::probabilities, nb::arg().none())
         .def(
             "read_row",
             [](Face& face, nb::handle x, bool is_learning) -> nb::object {
-                std::vector<double> row;
-                if (!face.read(x, is_learning, row)) return nb::none();
-                const std::size_t n = row.size();
+                const std::size_t n = face.n_features();
+                std::vector<double> row(n);
+                if (!face.read(x, is_learning, row.data())) return nb::none();
                 return new_array(std::move(row), {1, n});
             },
             nb::arg().none(), nb::kw_only(), "learning"_a)

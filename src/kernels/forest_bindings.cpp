@@ -1,108 +1,158 @@
-// The typed face of what a forest needs: see src/driftree/learn/_kernels.pyi.
+// The typed face of forests: see src/driftree/learn/_kernels.pyi.
 #include "binding_rows.hpp"
-#include "stack.hpp"
+#include "forest.hpp"
 
 namespace driftree {
 
 namespace {
 
-// Probabilities or numbers of all members, of one shape.
-struct Members {
-    Members(const Stack& stack, const std::vector<Matrix>& given) {
-        if (std::ssize(given) != stack.n_members) throw nb::value_error("there must be one array for each member");
-        n = given[0].shape(0);
-        width = given[0].shape(1);
-        for (const Matrix& one : given) {
-            if (one.shape(0) != n || one.shape(1) != width) throw nb::value_error("the arrays must have the same shape");
-            data.push_back(one.data());
-        }
+using Face = RowFace<MeasuredTree>;
+
+// A forest, and what keeps its members' engines alive.
+struct BoundForest : Forest {
+    using Forest::Forest;
+    std::vector<nb::object> owners = std::vector<nb::object>(members.size());
+    bool is_whole() const {
+        return std::all_of(members.begin(), members.end(), [](const Member& member) { return member.engine; });
     }
-    std::vector<const double*> data;
-    std::size_t n, width;
-};
-
-// Log-odds of all together [rows, classes], or probabilities.
-nb::object log_odds(const Stack& stack, const std::vector<Matrix>& given, bool as_probabilities) {
-    const Members members(stack, given);
-    const int n_classes = static_cast<int>(members.width);
-    std::vector<double> out(members.n * members.width), links(stack.n_members * members.width);
-    for (std::size_t i = 0; i < members.n; i++) {
-        for (int m = 0; m < stack.n_members; m++)
-            stack.links_of(members.data[m] + i * members.width, n_classes, &links[m * members.width]);
-        stack.add_up(links.data(), n_classes, &out[i * members.width]);
-        if (as_probabilities) Stack::to_probabilities(&out[i * members.width], n_classes);
-    }
-    return new_array(std::move(out), {members.n, members.width});
-}
-
-void check_rows_of(const Members& members, const Doubles& targets, const Doubles& weights) {
-    if (targets.shape(0) != members.n || weights.shape(0) != members.n)
-        throw nb::value_error("rows, targets and weights must have the same length");
-}
-
-// Where the columns of a member's rows come from: feature `source`, or where that is negative the hinge -1 - source.
-struct Hinges {
-    std::vector<std::int32_t> sources, ends;  // of each hinge two ends,
-    std::vector<double> slopes;               // and three slopes
-    double most;                              // deviations that count
-    int n_features = 0;                       // that rows must have at least
-
-    Hinges(Codes from, Codes given_ends, Doubles given_slopes, double given_most)
-        : sources(from.data(), from.data() + from.size()), ends(given_ends.data(), given_ends.data() + given_ends.size()),
-          slopes(given_slopes.data(), given_slopes.data() + given_slopes.size()), most(given_most) {
-        const int n = static_cast<int>(ends.size() / 2);
-        if (ends.size() % 2 || slopes.size() != 3 * ends.size() / 2)
-            throw nb::value_error("a hinge has two ends and three slopes");
-        for (const int end : ends) {
-            if (end < 0) throw nb::value_error("there is no such end of a hinge");
-            n_features = std::max(n_features, end + 1);
-        }
-        for (const int source : sources) {
-            if (source < -n) throw nb::value_error("there is no such hinge");
-            n_features = std::max(n_features, source + 1);
-        }
-    }
-    // `scale`: shift and factor of each feature that is an end
-    nb::object extend(Matrix X, Doubles scale) const {
-        const std::size_t n = X.shape(0), m = X.shape(1), width = sources.size(), n_hinges = ends.size() / 2;
-        if (m < static_cast<std::size_t>(n_features)) throw nb::value_error("the rows have too few features");
-        for (const int end : ends)
-            if (static_cast<std::size_t>(end) >= scale.size() / 2) throw nb::value_error("an end has no scale");
-        std::vector<double> out(n * width), found(n_hinges);
-        for (std::size_t i = 0; i < n; i++) {
-            const double* x = X.data() + i * m;
-            const auto scaled = [&](int j) {
-                const double z = (x[j] - scale.data()[2 * j]) * scale.data()[2 * j + 1];
-                return std::isnan(z) ? 0.0 : std::clamp(z, -most, most);
-            };
-            for (std::size_t h = 0; h < n_hinges; h++) {
-                const double* slope = &slopes[3 * h];
-                found[h] = std::max(0.0, slope[0] * scaled(ends[2 * h]) + slope[1] * scaled(ends[2 * h + 1]) + slope[2]);
-            }
-            for (std::size_t c = 0; c < width; c++)
-                out[i * width + c] = sources[c] >= 0 ? x[sources[c]] : found[-1 - sources[c]];
-        }
-        return new_array(std::move(out), {n, width});
+    int checked(int place) const {
+        if (place < 0 || place >= stack.n_members) throw nb::index_error("there is no such member");
+        return place;
     }
 };
 
-}  // namespace
+void set_member(BoundForest& forest, int place, nb::handle_t<MeasuredTree> engine, Codes sources, Codes ends,
+                Doubles slopes) {
+    forest.checked(place);
+    if (place > 0 && !forest.members[0].engine) throw nb::value_error("the first member must come first");
+    Hinges hinges = {{sources.data(), sources.data() + sources.size()},
+                     {ends.data(), ends.data() + ends.size()},
+                     {slopes.data(), slopes.data() + slopes.size()}};
+    MeasuredTree& own = *nb::inst_ptr<MeasuredTree>(engine);
+    const bool fits = sources.size() == 0 || hinges.width() == own.table->n_features();
+    if (!fits) throw nb::value_error("each feature of the tree must have a source");
+    if (hinges.n() > 0 && place == 0) throw nb::value_error("the first member sees no pairs");
+    forest.set_member(place, own, std::move(hinges));
+    forest.owners[place] = nb::borrow(engine);
+}
 
-void bind_forest(nb::module_& m) {
+// Rows from Python, with a sparse part for each member or none.
+ForestRows checked_rows(const BoundForest& forest, const Matrix& X, const std::vector<const SparseBatch*>& sparse) {
+    if (!forest.is_whole()) throw nb::value_error("the forest lacks a member");
+    if (!sparse.empty() && std::ssize(sparse) != forest.stack.n_members)
+        throw nb::value_error("there must be a sparse part for each member");
+    ForestRows rows = {X.data(), static_cast<int>(X.shape(1)), {}};
+    for (std::size_t i = 0; i < sparse.size(); i++) {
+        check_rows(*forest.members[i].engine, {X, sparse[i]});
+        rows.sparse.push_back(sparse[i]->held());
+    }
+    if (sparse.empty()) check_rows(forest.leader(), {X, nullptr});
+    const int n_features = forest.leader().table->n_features();
+    for (const auto& member : forest.members) {
+        if (member.engine->n_classes != forest.leader().n_classes ||
+            member.engine->n_outputs() != forest.leader().n_outputs())
+            throw nb::value_error("the members must know the same labels");
+        if (!sparse.empty()) continue;
+        const Hinges& hinges = member.hinges;
+        if (hinges.n_features > n_features || std::ssize(forest.scale) < 2 * hinges.n_ends)
+            throw nb::value_error("an end of a hinge has no feature, or no scale");
+        if ((hinges.n() > 0 ? hinges.width() : n_features) != member.engine->table->n_features())
+            throw nb::value_error("a member must know the features of the first one");
+    }
+    check_levels(forest.leader(), X);
+    return rows;
+}
+
+std::vector<const SparseBatch*> parts_of(nb::object sparse) {
+    std::vector<const SparseBatch*> parts;
+    if (!sparse.is_none())
+        for (const nb::handle part : nb::cast<nb::list>(sparse)) parts.push_back(nb::cast<const SparseBatch*>(part));
+    return parts;
+}
+
+void learn_rows(BoundForest& forest, Matrix X, Doubles targets, Doubles weights, nb::object sparse) {
+    const Writing turn(forest);
+    const auto parts = parts_of(sparse);
+    const ForestRows rows = checked_rows(forest, X, parts);
+    check_step(forest.leader(), {X, parts.empty() ? nullptr : parts[0]}, targets, weights);
+    nb::gil_scoped_release release;
+    forest.learn(rows, targets.data(), weights.data(), static_cast<int>(X.shape(0)));
+}
+
+template <Forest::Kind kind>
+nb::object predict_rows(const BoundForest& forest, Matrix X, nb::object sparse) {
+    std::unique_ptr<double[]> out;
+    std::size_t wide = 0;
+    {
+        Reading turn(forest);
+        const ForestRows rows = checked_rows(forest, X, parts_of(sparse));
+        nb::gil_scoped_release release;
+        wide = forest.width();
+        out.reset(new double[X.shape(0) * wide]);
+        Threads::all().run_ranges(forest.n_threads, X.shape(0), kRowsTogether, forest.predicting_work(),
+                                  [&](std::size_t begin, std::size_t end, int) {
+                                      forest.predict(rows, begin, end, kind, out.get() + begin * wide);
+                                  });
+        turn.end();  // before the GIL is waited for
+    }
+    return new_array(std::move(out), {X.shape(0), wide});
+}
+
+nb::object rows_of(const BoundForest& forest, int place, Matrix X) {
+    const Reading turn(forest);
+    forest.checked(place);
+    const ForestRows rows = checked_rows(forest, X, {});
+    const std::size_t n = X.shape(0), m = forest.members[place].engine->table->n_features();
+    std::vector<double> room(n * m);
+    const double* seen = forest.see(place, rows.X, rows.width, false, {}, static_cast<int>(n), room.data());
+    if (seen != room.data()) std::copy_n(seen, n * m, room.data());
+    return new_array(std::move(room), {n, m});
+}
+
+// ---------------------------------------------------------------- single rows
+// As RowFace::learn: None, NotImplemented, or the turn in which Python decides.
+nb::object learn_row(nb::handle_t<BoundForest> self, Face& face, nb::handle x, nb::handle y, double weight) {
+    BoundForest& forest = *nb::inst_ptr<BoundForest>(self);
+    Writing lock(forest);
+    double target;
+    Room row(forest.leader().table->n_features());
+    if (!face.read(y, target) || !face.read(x, true, row.data())) return nb::borrow(Py_NotImplemented);
+    forest.learn({row.data(), forest.leader().table->n_features(), {}}, &target, &weight, 1);
+    forest.show_level();
+    if (!forest.has_due()) return nb::none();
+    return nb::cast(new Held(nb::borrow(self), forest.turns, lock), nb::rv_policy::take_ownership);
+}
+
+// [width()] of what all say together; false when Python must read the row.
+bool predict_row(const BoundForest& forest, Face& face, nb::handle x, double* out) {
+    Room row(forest.leader().table->n_features());
+    if (!face.read(x, false, row.data())) return false;
+    const ForestRows rows = {row.data(), forest.leader().table->n_features(), {}};
+    forest.predict(rows, 0, 1, forest.has_labels() ? Forest::Kind::probabilities : Forest::Kind::numbers, out);
+    return true;
+}
+
+nb::object predict_one(const BoundForest& forest, Face& face, nb::handle x) {
+    const Reading lock(forest);
+    const int n = forest.width();
+    Room found(n);
+    const double* all = found.data();
+    if (!predict_row(forest, face, x, found.data())) return nb::borrow(Py_NotImplemented);
+    if (!forest.has_labels()) return nb::float_(all[n / 2]);
+    return face.reader().label_of(static_cast<std::int32_t>(std::max_element(all, all + n) - all));
+}
+
+nb::object probabilities_one(const BoundForest& forest, Face& face, nb::handle x) {
+    const Reading lock(forest);
+    Room found(forest.width());
+    if (!predict_row(forest, face, x, found.data())) return nb::none();
+    nb::dict out;
+    for (int code = 0; code < forest.n_classes(); code++) out[face.reader().label_of(code)] = found.data()[code];
+    return out;
+}
+
+void bind_stack(nb::module_& m) {
     nb::class_<Stack>(m, "Stack")
-        .def(
-            "__init__",
-            [](Stack* self, int n_members, double window, double prior, double most_step, double mixed, double clear) {
-                if (n_members < 1) throw nb::value_error("there must be a member");
-                new (self) Stack(n_members, {window, prior, most_step, mixed, clear});
-            },
-            "n_members"_a, nb::kw_only(), "window"_a, "prior"_a, "most_step"_a, "mixed"_a, "clear"_a)
-        .def(
-            "log_odds", [](const Stack& s, const std::vector<Matrix>& members) { return log_odds(s, members, false); },
-            "members"_a)
-        .def(
-            "probabilities", [](const Stack& s, const std::vector<Matrix>& members) { return log_odds(s, members, true); },
-            "members"_a)
         .def(
             "links",
             [](const Stack& s, Matrix one) {
@@ -112,27 +162,6 @@ void bind_forest(nb::module_& m) {
                 return new_array(std::move(out), {one.shape(0), one.shape(1)});
             },
             "probabilities"_a)
-        .def(
-            "learn_labels",
-            [](Stack& s, const std::vector<Matrix>& given, Doubles codes, Doubles weights) {
-                const Members members(s, given);
-                check_rows_of(members, codes, weights);
-                for (std::size_t i = 0; i < members.n; i++)
-                    if (!(codes.data()[i] >= 0.0 && codes.data()[i] < static_cast<double>(members.width)))
-                        throw nb::value_error("a label code is out of range");
-                s.learn_labels(members.data, codes.data(), weights.data(), static_cast<int>(members.n),
-                               static_cast<int>(members.width));
-            },
-            "members"_a, "codes"_a, "weights"_a)
-        .def(
-            "learn_numbers",
-            [](Stack& s, const std::vector<Matrix>& given, Doubles targets, Doubles weights) {
-                const Members members(s, given);
-                check_rows_of(members, targets, weights);
-                if (members.width != 1) throw nb::value_error("a member must tell one number for each row");
-                s.learn_numbers(members.data, targets.data(), weights.data(), static_cast<int>(members.n));
-            },
-            "members"_a, "targets"_a, "weights"_a)
         .def("restart", &Stack::restart, "member"_a)
         .def("arrays",
              [](Stack& s) {
@@ -161,9 +190,47 @@ void bind_forest(nb::module_& m) {
         .def_prop_ro("losses", [](const Stack& s) { return copied_array(s.losses.data(), s.losses.size()); })
         .def_prop_ro("agreement", [](const Stack& s) { return copied_array(s.agreement.data(), s.agreement.size()); })
         .def_ro("rows", &Stack::rows);
-    nb::class_<Hinges>(m, "Hinges")
-        .def(nb::init<Codes, Codes, Doubles, double>(), "sources"_a, "ends"_a, "slopes"_a, nb::kw_only(), "most"_a)
-        .def("extend", &Hinges::extend, "X"_a, "scale"_a);
+}
+
+}  // namespace
+
+void bind_forest(nb::module_& m) {
+    using Kind = Forest::Kind;
+    bind_stack(m);
+    nb::class_<BoundForest>(m, "Forest")
+        .def(
+            "__init__",
+            [](BoundForest* self, int n_members, double window, double prior, double most_step, double mixed, double clear,
+               double most_deviations) {
+                if (n_members < 1) throw nb::value_error("there must be a member");
+                new (self) BoundForest(n_members, Stack::Rates{window, prior, most_step, mixed, clear}, most_deviations);
+            },
+            "n_members"_a, nb::kw_only(), "window"_a, "prior"_a, "most_step"_a, "mixed"_a, "clear"_a, "most_deviations"_a)
+        .def("set_member", &set_member, "place"_a, "engine"_a, "sources"_a, "ends"_a, "slopes"_a)
+        .def("reading", &hold<BoundForest, false>, nb::rv_policy::take_ownership)
+        .def("writing", &hold<BoundForest, true>, nb::rv_policy::take_ownership)
+        .def("learn", &learn_rows, "X"_a, "targets"_a, "weights"_a, "sparse"_a.none() = nb::none())
+        .def("log_odds", &predict_rows<Kind::log_odds>, "X"_a, "sparse"_a.none() = nb::none())
+        .def("probabilities", &predict_rows<Kind::probabilities>, "X"_a, "sparse"_a.none() = nb::none())
+        .def("numbers", &predict_rows<Kind::numbers>, "X"_a, "sparse"_a.none() = nb::none())
+        .def("rows_of", &rows_of, "member"_a, "X"_a)
+        .def("learn_row", &learn_row, nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg() = 1.0)
+        .def("predict_row", &predict_one, nb::arg(), nb::arg().none())
+        .def("probabilities_row", &probabilities_one, nb::arg(), nb::arg().none())
+        .def_prop_ro(
+            "stack", [](BoundForest& f) -> Stack& { return f.stack; }, nb::rv_policy::reference_internal)
+        .def_prop_ro("has_due", reading<BoundForest>([](const BoundForest& f) { return f.has_due(); }))
+        .def_prop_rw(
+            "scale", [](const BoundForest& f) { return copied_array(f.scale.data(), f.scale.size()); },
+            [](BoundForest& f, Doubles scale) {
+                const Writing turn(f);
+                f.scale.assign(scale.data(), scale.data() + scale.size());
+            })
+        .def_rw("wake_at", &BoundForest::wake_at)
+        .def_prop_rw(
+            "n_threads", [](const BoundForest& f) { return f.n_threads.load(); },
+            [](BoundForest& f, int n) { f.n_threads = n; })
+        .def("memory_usage", &BoundForest::scratch_bytes);
 }
 
 }  // namespace driftree

@@ -7,6 +7,7 @@
 // what is split, replaced or pruned is decided there (learn/tree.py).
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -124,14 +125,15 @@ public:
         }
     };
 
-    // A loss that is asked may fail at any time: then the tree is what it was before.
-    void learn(const Given& given, int n) {
-        if (!asked_) return take_step(given, n);
+    // A loss that is asked may fail at any time: then the tree is what it was before. `scaled` becomes true when the table
+    // has taken the rows: trees that share its scale wait for that.
+    void learn(const Given& given, int n, std::atomic<bool>* scaled = nullptr) {
+        if (!asked_) return take_step(given, n, scaled);
         if (is_asking_) throw std::logic_error(kInside);
         Kept before = kept();
         is_asking_ = true;
         try {
-            take_step(given, n);
+            take_step(given, n, scaled);
         } catch (...) {
             put_back(before);
             is_asking_ = false;
@@ -193,6 +195,7 @@ public:
         for (std::size_t i = 0; i < tasks_.all.size() && had_help_; i++) work.push_back(tasks_.all[i].work);
         return work;
     }
+    bool asks() const { return asked_ != nullptr; }  // Python for its loss
     const std::vector<std::int32_t>& due() const { return due_; }
     bool has_due() const {
         return !due_.empty() || n_changes + n_growths != n_told || n_rows >= wake_at || n_rows >= look_at ||
@@ -436,7 +439,7 @@ private:
     // All memory is made before the first number changes (but for the paper's candidate store, which stays sound if its
     // memory runs out in mid-step). One node after the other is summed and absorbed, so that its sums need no more room
     // than one node's. Grids take the rows when the models do, by as many threads.
-    void take_step(const Given& given, int n) {
+    void take_step(const Given& given, int n, std::atomic<bool>* scaled) {
         due_.clear();
         if (n == 0) return;
         const int n_threads = asked_ ? 1 : this->n_threads.load();  // Python answers one at a time
@@ -458,6 +461,7 @@ private:
         scale_targets(step_);
         step_.chunk.learn_sparse(table->sparse);
         update_table();
+        if (scaled) *scaled = true, scaled->notify_all();
         scale(step_, n_threads);
         for (int i = 0; i < n; i++) clock += step_.chunk.weights[i];
         n_rows = std::min(n_rows + n, kMostRows);

@@ -40,9 +40,9 @@ public:
     }
     const nb::object& known() const { return known_; }
 
-    // Takes one step with one dict, and returns None; or NotImplemented when Python must read the row; or, if something is
-    // due then, the turn, in which Python decides before anybody else may look: `with turn: ...`.
-    nb::object learn(nb::handle x, nb::handle label) {
+    // Takes one step with one dict of some weight, and returns None; or NotImplemented when Python must read the row; or,
+    // if something is due then, the turn, in which Python decides before anybody else may look: `with turn: ...`.
+    nb::object learn(nb::handle x, nb::handle label, double weight) {
         Writing lock(engine_);
         double target;
         if (!read_target(label, target)) return nb::borrow(Py_NotImplemented);
@@ -50,26 +50,25 @@ public:
         SparseBatch& batch = fresh_batch();
         if (engine_.table->absent_is_zero) {
             if (!read_sparse(x, true, batch) || !add_names(batch)) return nb::borrow(Py_NotImplemented);
-            engine_.learn({nullptr, 0, batch.rows(), &target, nullptr}, 1);
+            engine_.learn({nullptr, 0, batch.rows(), &target, &weight}, 1);
         } else {
             Room room(n_features);
             double* row = room.data();
             if (!reader_.read(x, engine_.table->absent, n_own(), true, row, batch)) return nb::borrow(Py_NotImplemented);
             for (int j = 0; j < n_features; j++)
                 if (engine_.schema().lacks_column(j, row[j])) return nb::borrow(Py_NotImplemented);
-            engine_.learn({row, n_features, batch.held(), &target, nullptr}, 1);
+            engine_.learn({row, n_features, batch.held(), &target, &weight}, 1);
         }
         if constexpr (requires { engine_.show_level(); }) engine_.show_level();
         if (!engine_.has_due()) return nb::none();
         return nb::cast(new Held(owner_, engine_.turns, lock), nb::rv_policy::take_ownership);
     }
-    // One dict as a row of numbers, for who learns or predicts by other means; false when Python must read it.
-    bool read(nb::handle x, bool is_learning, std::vector<double>& row) {
+    int n_features() const { return engine_.table->n_features(); }
+    // One dict as a row of numbers [features], for who learns or predicts by other means; false when Python must read it.
+    bool read(nb::handle x, bool is_learning, double* row) {
         const Reading lock(engine_);
         const Table& table = *engine_.table;
-        row.resize(table.n_features());
-        if (table.has_sparse() || !reader_.read(x, table.absent, n_own(), is_learning, row.data(), fresh_batch()))
-            return false;
+        if (table.has_sparse() || !reader_.read(x, table.absent, n_own(), is_learning, row, fresh_batch())) return false;
         for (int j = 0; j < table.n_features() && is_learning; j++)
             if (table.schema.lacks_column(j, row[j])) return false;
         return true;

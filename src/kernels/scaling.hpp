@@ -13,16 +13,16 @@ namespace {
 // counts as the largest sum of squares there may be, and leaves the mean where it is: such numbers scale to the limits.
 constexpr double kMostSquares = 1e300, kInfinity = __builtin_inf();
 
-// What n rows X [n, m] say of their features: weight, mean, squares around it, range, and what is neither 0 nor 1. NaN is
+// What n rows X [n, stride] say of their features: weight, mean, squares around it, range, and what is neither 0 nor 1. NaN is
 // missing. A vector of features stays in registers over all rows.
 struct Moments {
     double *count, *mean, *squares, *other, *low, *high;  // `other` is not 0 where a value is neither 0 nor 1
 };
-inline void moments_of_vector(const Moments& out, const double* X, const double* weights, int n, int m, int j) {
+inline void moments_of_vector(const Moments& out, const double* X, const double* weights, int n, int stride, int j) {
     Vector count = all(0.0), sum = all(0.0), squares = all(0.0), other = all(0.0), low = at(out.low + j),
            high = at(out.high + j);
     for (int i = 0; i < n; i++) {
-        const Vector& row = at(X + static_cast<long>(i) * m + j);
+        const Vector& row = at(X + static_cast<long>(i) * stride + j);
         const Mask is_here = row >= row;
         const Vector v = choose(is_here, row, 0.0), w = choose(is_here, all(weights[i]), 0.0), product = v * (v - 1.0);
         count += w;
@@ -33,7 +33,7 @@ inline void moments_of_vector(const Moments& out, const double* X, const double*
     }
     sum = sum / count;
     for (int i = 0; i < n; i++) {
-        const Vector& row = at(X + static_cast<long>(i) * m + j);
+        const Vector& row = at(X + static_cast<long>(i) * stride + j);
         const Vector distance = row - sum;
         squares += choose(row >= row, weights[i] * distance * distance, 0.0);
     }
@@ -41,10 +41,10 @@ inline void moments_of_vector(const Moments& out, const double* X, const double*
     at(out.low + j) = low, at(out.high + j) = high;
 }
 // The same for one feature.
-inline void moments_of_feature(const Moments& out, const double* X, const double* weights, int n, int m, int j) {
+inline void moments_of_feature(const Moments& out, const double* X, const double* weights, int n, int stride, int j) {
     double count = 0.0, sum = 0.0, squares = 0.0, other = 0.0, low = out.low[j], high = out.high[j];
     for (int i = 0; i < n; i++) {
-        const double value = X[static_cast<long>(i) * m + j];
+        const double value = X[static_cast<long>(i) * stride + j];
         const bool is_here = value == value;
         const double v = is_here ? value : 0.0, w = is_here ? weights[i] : 0.0;
         count += w;
@@ -55,21 +55,21 @@ inline void moments_of_feature(const Moments& out, const double* X, const double
     }
     sum /= count;
     for (int i = 0; i < n; i++) {
-        const double value = X[static_cast<long>(i) * m + j], distance = value - sum;
+        const double value = X[static_cast<long>(i) * stride + j], distance = value - sum;
         squares += value == value ? weights[i] * distance * distance : 0.0;
     }
     out.count[j] = count, out.mean[j] = sum, out.squares[j] = squares, out.other[j] = other;
     out.low[j] = low, out.high[j] = high;
 }
 
-// Chan's merge of the moments of n rows. `has_value` is 0 for features without an input of their own.
-void update_scale(const Scale& scale, const double* X, const double* weights, int n, int m, bool by_range) {
+// Chan's merge of the moments of n rows, in the first m of `stride` columns. `has_value` is 0 for features without an input of their own.
+void update_scale(const Scale& scale, const double* X, int stride, const double* weights, int n, int m, bool by_range) {
     double *count = scale.scratch, *mean = count + m, *squares = mean + m, *other = squares + m;
     const double *low = scale.low, *high = scale.high;
     const Moments moments = {count, mean, squares, other, scale.low, scale.high};
     int j0 = 0;
-    for (; j0 + kLanes <= m; j0 += kLanes) moments_of_vector(moments, X, weights, n, m, j0);
-    for (; j0 < m; j0++) moments_of_feature(moments, X, weights, n, m, j0);
+    for (; j0 + kLanes <= m; j0 += kLanes) moments_of_vector(moments, X, weights, n, stride, j0);
+    for (; j0 < m; j0++) moments_of_feature(moments, X, weights, n, stride, j0);
     for (int j = 0; j < m; j++) {
         scale.is_indicator[j] &= other[j] == 0.0;
         other[j] = scale.is_indicator[j] ? 1.0 : 0.0;

@@ -277,8 +277,8 @@ struct Functions {
     void (*slots)(const double* edges, int n_edges, const double* values, int n, std::int32_t* slots);
     // Keys by which the rows of a step are put in order
     void (*row_keys)(const double* X, int n, int m, std::uint64_t salt, std::uint64_t* keys);
-    // Takes n rows into the moments; scales one row.
-    void (*update_scale)(const Scale&, const double* X, const double* weights, int n, int m, bool by_range);
+    // Takes n rows [n, stride] into the moments of m features; scales one row.
+    void (*update_scale)(const Scale&, const double* X, int stride, const double* weights, int n, int m, bool by_range);
     void (*scale_row)(const Scale&, const double* x, int m, double* out);
     // values[i] = how far it is on the way from low[i] to high[i], from 0 to 1
     void (*bend_inputs)(const double* low, const double* high, int n, double* values);

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "memory.hpp"
+
 namespace driftree {
 
 class Stack {
@@ -30,13 +32,14 @@ public:
     double rows = 0.0, square = 0.0;         // faded: weight of rows, squared errors of a number
 
     // ---------------------------------------------------------------- labels
-    // Log-odds, centred over the classes, of a member's probabilities.
-    void links_of(const double* probabilities, int n_classes, double* out) const {
+    // Log-odds, centred over the classes, of a member's probabilities. Returns what was taken from the logarithms.
+    double links_of(const double* probabilities, int n_classes, double* out) const {
         double mean = 0.0;
         for (int k = 0; k < n_classes; k++)
             mean += out[k] = std::log((1.0 - rates.mixed) * probabilities[k] + rates.mixed / n_classes);
         mean /= n_classes;
         for (int k = 0; k < n_classes; k++) out[k] -= mean;
+        return mean;
     }
     // [classes] log-odds of all together; `links` [members, classes]
     void add_up(const double* links, int n_classes, double* out) const {
@@ -53,34 +56,34 @@ public:
     // members: of each [n, classes] probabilities, told before it learnt the rows; codes of classes
     void learn_labels(const std::vector<const double*>& members, const double* codes, const double* row_weights, int n,
                       int n_classes) {
-        Sums sums(*this);
-        std::vector<double> links(static_cast<std::size_t>(n_members) * n_classes), all(n_classes), means(n_members);
+        Sums& sums = fresh_sums();
+        Room room(static_cast<std::size_t>(n_members) * (n_classes + 1) + n_classes);
+        double *links = room.data(), *means = links + static_cast<long>(n_members) * n_classes, *all = means + n_members;
         for (int i = 0; i < n; i++) {
             const int code = static_cast<int>(codes[i]);
-            const double weight = row_weights[i];
-            for (int m = 0; m < n_members; m++) links_of(members[m] + i * n_classes, n_classes, &links[m * n_classes]);
-            add_up(links.data(), n_classes, all.data());
-            to_probabilities(all.data(), n_classes);
-            const auto choice = std::max_element(all.begin(), all.end()) - all.begin();
+            const double weight = row_weights ? row_weights[i] : 1.0;
             for (int m = 0; m < n_members; m++) {
-                const double* own = &links[m * n_classes];
-                double slope = -own[code];
+                double* own = links + m * n_classes;
+                const double mean = links_of(members[m] + static_cast<long>(i) * n_classes, n_classes, own);
+                sums.losses[m] -= weight * (own[code] + mean);
+            }
+            add_up(links, n_classes, all);
+            to_probabilities(all, n_classes);
+            const auto choice = std::max_element(all, all + n_classes) - all;
+            sums.losses[n_members] -= weight * std::log(std::max(all[code], 1e-300));
+            for (int m = 0; m < n_members; m++) {
+                double* own = links + m * n_classes;
+                sums.agreement[m] += weight * (std::max_element(own, own + n_classes) - own == choice);
                 means[m] = 0.0;
                 for (int k = 0; k < n_classes; k++) means[m] += all[k] * own[k];
-                slope += means[m];
-                sums.gradient[m] += weight * slope;
-                sums.losses[m] +=
-                    weight * -std::log((1.0 - rates.mixed) * members[m][i * n_classes + code] + rates.mixed / n_classes);
-                sums.agreement[m] += weight * (std::max_element(own, own + n_classes) - own == choice);
-            }
-            sums.losses[n_members] += weight * -std::log(std::max(all[code], 1e-300));
-            for (int m = 0; m < n_members; m++)
+                sums.gradient[m] += weight * (means[m] - own[code]);
+                for (int k = 0; k < n_classes; k++) own[k] -= means[m];  // only what deviates counts from here on
                 for (int o = 0; o <= m; o++) {
-                    double product = -means[m] * means[o];
-                    for (int k = 0; k < n_classes; k++)
-                        product += all[k] * links[m * n_classes + k] * links[o * n_classes + k];
+                    double product = 0.0;
+                    for (int k = 0; k < n_classes; k++) product += all[k] * own[k] * links[o * n_classes + k];
                     sums.curvature[m * n_members + o] += weight * product;
                 }
+            }
             sums.rows += weight;
         }
         absorb(sums);
@@ -95,13 +98,27 @@ public:
         for (double& share : out) share += rest / n_members;
         return out;
     }
+    // The mean of what the members say of a row, each [outputs], `distance` from one another; with a log link that of
+    // logarithms. Quantiles ascend.
+    void mean_of(const double* members, std::size_t distance, const double* share, int outputs, bool has_log_link,
+                 double* out) const {
+        for (int k = 0; k < outputs; k++) {
+            double sum = 0.0;
+            for (int m = 0; m < n_members; m++) {
+                const double number = members[m * distance + k];
+                sum += share[m] * (has_log_link ? std::log(std::max(number, 1e-300)) : number);
+            }
+            out[k] = has_log_link ? std::exp(sum) : sum;
+            if (k > 0) out[k] = std::max(out[k], out[k - 1]);
+        }
+    }
     // members: of each [n] numbers, told before it learnt the rows
     void learn_numbers(const std::vector<const double*>& members, const double* targets, const double* row_weights, int n) {
-        Sums sums(*this);
+        Sums& sums = fresh_sums();
         const std::vector<double> share = shares();
         const double root = rows > 0.0 ? std::sqrt(square / rows) : 0.0;
         for (int i = 0; i < n; i++) {
-            const double weight = row_weights[i];
+            const double weight = row_weights ? row_weights[i] : 1.0;
             double all = 0.0, mean = 0.0;
             for (int m = 0; m < n_members; m++) all += share[m] * members[m][i], mean += members[m][i] / n_members;
             const double error = all - targets[i];
@@ -151,12 +168,20 @@ public:
 
 private:
     struct Sums {  // over the rows of a step
-        explicit Sums(const Stack& of)
-            : gradient(of.n_members, 0.0), curvature(of.curvature.size(), 0.0), losses(of.n_members + 1, 0.0),
-              agreement(of.n_members, 0.0) {}
         std::vector<double> gradient, curvature, losses, agreement;
         double rows = 0.0, square = 0.0;
     };
+    Sums sums_;                   // kept between steps for their memory,
+    std::vector<double> matrix_;  // and Newton's
+    Sums& fresh_sums() {
+        sums_.gradient.assign(n_members, 0.0);
+        sums_.curvature.assign(curvature.size(), 0.0);
+        sums_.losses.assign(n_members + 1, 0.0);
+        sums_.agreement.assign(n_members, 0.0);
+        sums_.rows = sums_.square = 0.0;
+        matrix_.reserve(curvature.size());  // from here on nothing can fail
+        return sums_;
+    }
     void absorb(Sums& sums) {
         const double keep = std::exp(-sums.rows / rates.window);
         for (int m = 0; m < n_members; m++)
@@ -167,12 +192,13 @@ private:
         fade(curvature, sums.curvature), fade(losses, sums.losses), fade(agreement, sums.agreement);
         rows = keep * rows + sums.rows;
         square = keep * square + sums.square;
-        std::vector<double> step(sums.gradient), matrix(curvature);
+        std::vector<double>& step = sums.gradient;
+        matrix_ = curvature;
         for (int m = 0; m < n_members; m++) {
             step[m] += rates.prior * (1.0 - keep) * (weights[m] - 1.0 / n_members);
-            matrix[m * n_members + m] += rates.prior;
+            matrix_[m * n_members + m] += rates.prior;
         }
-        solve(matrix, step);
+        solve(matrix_, step);
         for (int m = 0; m < n_members; m++)
             if (std::isfinite(step[m])) weights[m] -= std::clamp(step[m], -rates.most_step, rates.most_step);
     }

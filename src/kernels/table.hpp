@@ -1,10 +1,11 @@
 // Table: what is known of the features. Schema says which input columns a feature has, Scaler brings numbers of any size
-// to a common scale. Several trees may share a table: then a row is read and scaled once for all of them.
+// to a common scale. Trees of a forest share the scale of the features that they have in common: it is the first one's.
 #pragma once
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -103,12 +104,19 @@ struct Scaler {
         is_indicator.push_back(1);
     }
     void make_scratch() { scratch_.resize(4 * weight.size()); }  // before update()
-    void update(const Functions& f, const double* X, const double* weights, int n, bool by_range) {
-        f.update_scale(parts(), X, weights, n, static_cast<int>(weight.size()), by_range);
+    // Takes rows [n, features] into the moments of the features from `begin` on, before `end`.
+    void update(const Functions& f, const double* X, const double* weights, int n, int begin, int end, bool by_range) {
+        f.update_scale(parts(begin), X + begin, static_cast<int>(weight.size()), weights, n, end - begin, by_range);
     }
     // The inputs of all features, as if all were numbers.
     void apply(const Functions& f, const double* x, double* out) const {
         f.scale_row(const_cast<Scaler*>(this)->parts(), x, static_cast<int>(weight.size()), out);
+    }
+    // Feature j is scaled as feature `i` of another.
+    void follow(int j, const Scaler& other, int i) {
+        weight[j] = other.weight[i], mean[j] = other.mean[i], squares[j] = other.squares[i];
+        low[j] = other.low[i], high[j] = other.high[i], is_indicator[j] = other.is_indicator[i];
+        shift[j] = other.shift[i], factor[j] = other.factor[i], limit[j] = other.limit[i];
     }
     template <class Archive>
     void visit(Archive& archive) {
@@ -132,9 +140,10 @@ struct Scaler {
     }
 
 private:
-    Scale parts() {
-        return {weight.data(), mean.data(),  squares.data(),  low.data(),       high.data(),         shift.data(),
-                factor.data(), limit.data(), scratch_.data(), has_value.data(), is_indicator.data(), most};
+    Scale parts(int first = 0) {
+        return {weight.data() + first, mean.data() + first,      squares.data() + first,      low.data() + first,
+                high.data() + first,   shift.data() + first,     factor.data() + first,       limit.data() + first,
+                scratch_.data(),       has_value.data() + first, is_indicator.data() + first, most};
     }
     std::vector<double> scratch_;
 };
@@ -168,6 +177,10 @@ struct Table {
     SparseTable sparse;
     std::vector<double> absent;   // per feature: what it is in a row that does not say
     bool absent_is_zero = false;  // all features are sparse until they are prominent
+    // Of a tree that has features of another's table, and further ones: that table, which scales them for both, and where
+    // each of the own features is there; -1: it is the tree's own.
+    std::shared_ptr<const Table> leader;
+    std::vector<std::int32_t> sources;
 
     bool by_range() const { return scaling == Scaling::range; }
     bool has_sparse() const { return absent_is_zero || sparse.n() > 0; }
@@ -235,7 +248,17 @@ struct Table {
 
     // Takes rows [n, features] into the moments. Additive over rows, but for rounding: Chan's merge.
     void update(const Functions& f, const double* X, const double* weights, int n) {
-        scaler.update(f, X, weights, n, by_range());
+        if (!leader) return scaler.update(f, X, weights, n, 0, n_features(), by_range());
+        const auto is_own = [&](int j) { return j >= std::ssize(sources) || sources[j] < 0; };
+        for (int j = 0, end; j < n_features(); j = end) {
+            end = j + 1;
+            if (is_own(j)) {
+                while (end < n_features() && is_own(end)) end++;
+                scaler.update(f, X, weights, n, j, end, by_range());
+            } else {
+                scaler.follow(j, leader->scaler, sources[j]);
+            }
+        }
     }
     // inputs [n, stride] of rows [n, features]
     void fill_inputs(const Functions& f, const double* rows, int n, int stride, double* inputs) const {

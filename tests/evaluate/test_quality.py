@@ -7,8 +7,17 @@ import pytest
 from river import metrics
 from sklearn.metrics import f1_score, precision_recall_fscore_support, roc_auc_score
 
-from driftree.evaluate import Evaluation, Quality, prequential
+from driftree.evaluate import (
+    Evaluation,
+    Quality,
+    label_blocks,
+    prequential,
+    read_records,
+    summarise,
+)
+from driftree.evaluate.labels import MOST_LABELS, OTHERS, write_labels
 from driftree.evaluate.quality import MOST_BLOCKS, sign_test
+from driftree.evaluate.records import write_records
 from driftree.streams import sea
 
 
@@ -88,3 +97,48 @@ def test_the_sign_test_is_scipys():
         n = n_better + n_worse
         expected = binomtest(n_better, n).pvalue if n else 1.0
         assert sign_test(n_better, n_worse) == pytest.approx(expected, rel=0.05)
+
+
+# ---------------------------------------------------------------------- labels over time
+@pytest.mark.parametrize("n_labels", [2, 14])
+def test_records_know_which_labels_came_and_were_found(n_labels, tmp_path):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(3000, 2))
+    y = np.array([f"label {k}" for k in range(n_labels)])[np.arange(3000) % n_labels]
+    evaluation = Evaluation("dmt")
+    records = [
+        record
+        for rows in np.array_split(np.arange(3000), 30)
+        for record in evaluation.take(X[rows], y[rows])
+    ]
+    path = tmp_path / "records.csv"
+    write_records(path, records)
+    again = read_records(path)
+    assert [record.confusion for record in again] == [record.confusion for record in records]
+    quality, last = evaluation.quality["dmt"], again[-1]
+    assert last.macro_f1 == quality.macro_f1
+    assert last.auc == pytest.approx(quality.auc, nan_ok=True)
+    assert summarise(again)["dmt"]["macro_f1"].mean == quality.macro_f1
+    [whole] = label_blocks(again, most=1)
+    assert (whole.first, whole.last) == (100, 3000)
+    names = [*evaluation.grader.codes][:MOST_LABELS]
+    told = {one.label: one for one in whole.labels()}
+    assert list(told) == names + [OTHERS] * (n_labels > MOST_LABELS)
+    for one in quality.labels([*evaluation.grader.codes])[:MOST_LABELS]:
+        assert told[one.label] == pytest.approx(one, nan_ok=True)
+    assert sum(one.share for one in told.values()) == pytest.approx(1)
+    assert len(label_blocks(again, most=7)) == 6
+    write_labels(tmp_path / "labels.csv", {"dmt": again})
+    lines = (tmp_path / "labels.csv").read_text().splitlines()
+    assert len(lines) == 1 + 29 * min(n_labels, MOST_LABELS + 1)
+
+
+def test_the_majority_is_of_what_has_come():
+    evaluation = Evaluation("majority", pretrain=False)
+    one, two = (
+        evaluation.take(np.zeros((10, 1)), np.array(["a"] * n + ["b"] * (10 - n)))[0]
+        for n in (7, 2)
+    )
+    assert one.majority == 0.7
+    assert two.majority == 0.8  # 9 of "a" and 11 of "b"
+    assert one.confusion == {"a": {"(nothing)": 7}, "b": {"(nothing)": 3}}

@@ -6,7 +6,15 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 
-from driftree.evaluate import Record, RecordFile, prequential, read_records, slide, summarise
+from driftree.evaluate import (
+    Record,
+    RecordFile,
+    label_blocks,
+    prequential,
+    read_records,
+    slide,
+    summarise,
+)
 from driftree.evaluate.records import FIELDS, fields_of, write_records
 from driftree.streams import sea
 
@@ -27,6 +35,7 @@ def make_record(step=1, **changes):
         predict_seconds=1.5,
         learn_seconds=2.5,
         memory=None,
+        confusion=None if "mae" in changes else {'a "b", c': {"(nothing)": 3}},
     )
     return replace(record, **changes)
 
@@ -52,6 +61,15 @@ def test_what_was_written_is_read(tmp_path, suffix, scores):
             file.write(record)
             assert len(read_records(path)) == i + 1  # as they come, not at the end
     assert str(read_records(path)) == str(records)  # NaN is not equal to itself
+
+
+def test_files_from_before_labels_were_counted_are_read(tmp_path):
+    path = tmp_path / "records.csv"
+    path.write_text("learner,step,n_rows,f1,accuracy,kappa,log_loss\ndmt,1,100,0.5,0.5,0.1,0.7\n")
+    [record] = read_records(path)
+    assert (record.f1, record.confusion) == (0.5, None)
+    assert math.isnan(record.macro_f1)
+    assert label_blocks([record]) == []
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])

@@ -155,3 +155,22 @@ def test_an_explanation_escapes_what_comes_from_data():
     Page(fragment)
     assert "<b>x" not in fragment
     assert "&lt;b&gt;x" in fragment
+
+
+def test_counterfactuals_show_what_would_change():
+    model = DynamicModelTreeClassifier()
+    for x in np.random.default_rng(1).permutation(300).tolist():
+        model.learn_one({"<b>x": x, "y": x % 7}, "<i>" if x > 150 else "&")
+    ways = model.counterfactuals({"<b>x": 12, "y": 1}, n=2)
+    for shown in (ways, ways[0]):
+        fragment = shown._repr_html_()
+        page = Page(fragment)
+        assert "<b>x" not in fragment.replace("<b>&", "")
+        assert "It would be '<i>'" in page.text
+        assert page.text.count("now") == len(ways if shown is ways else [shown])
+    [(name, (_, new))] = ways[0].changes.items()
+    assert name in Page(ways[0]._repr_html_()).text
+    assert str(new).rstrip("0").rstrip(".") in Page(ways[0]._repr_html_()).text
+    assert str(ways).splitlines() == [str(way) for way in ways]
+    nothing = model.counterfactual({"<b>x": 12, "y": 1}, fixed=["<b>x", "y"])
+    assert Page(nothing._repr_html_()).text == str(nothing)

@@ -233,9 +233,10 @@ def test_documented_parameters_equal_the_signature(kind):
 
 def test_every_parameter_is_checked_and_has_a_row_in_this_file():
     parameters = set(inspect.signature(DynamicModelTreeClassifier).parameters)
-    assert parameters == {*NUMBERS, "setting", "keep_history", "categorical", "absent"}
+    others = {"setting", "keep_history", "absent", "class_weight", "threshold"}
+    assert parameters == {*NUMBERS, *others, "categorical"}
     fields = {name for kind in SETTINGS.values() for name in kind.__dataclass_fields__}
-    assert fields == {*NUMBERS, "setting", "keep_history", "absent"} - {"n_jobs"}  # not the tree's
+    assert fields == {*NUMBERS, *others} - {"n_jobs"}  # not the tree's
     parameters = set(inspect.signature(FIMTDDClassifier).parameters)
     assert parameters == {*FIMTDD_NUMBERS, "categorical"}
     assert set(FIMTDDParameters.__dataclass_fields__) == {*FIMTDD_NUMBERS}

@@ -81,6 +81,7 @@ def test_drift_has_a_row_of_panels_for_each_data_set_that_drifts(results):
     assert legend_of(figure) == [
         "DMT (driftree)",
         "VFDT (MC)",
+        "spread over batches",
         "abrupt drift",
         "incremental drift",
     ]
@@ -123,7 +124,13 @@ def test_records_of_any_learners_can_be_drawn():
         for record in make_records(name, n_splits=None if name == "mine" else 5)
     ]
     figure = plot_records(records, drifts=[10_000], title="My stream")
-    assert legend_of(figure) == ["DMT (driftree)", "mine", "yours", "abrupt drift"]
+    assert legend_of(figure) == [
+        "DMT (driftree)",
+        "mine",
+        "yours",
+        "spread over batches",
+        "abrupt drift",
+    ]
     looks = {(line.get_color(), line.get_marker()) for line in curves(figure.axes[0])}
     assert len(looks) == 3
     assert figure.axes[0].get_title(loc="left") == "My stream"

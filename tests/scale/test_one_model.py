@@ -61,7 +61,7 @@ def test_what_cannot_be_merged_is_refused():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_any_number_of_workers_gives_the_same_bits_though_one_dies(tmp_path, monkeypatch):
-    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'driftree[ray]'")
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install ray")
     X, y = rows_of(3000)
     expected = models.to_bytes(fit(DynamicModelTreeClassifier(), (X, y), chunks=8))
     mark = tmp_path / "died"

@@ -10,7 +10,7 @@ import pytest
 from driftree.scale import KeyedModels
 from key_rows import draw_rows, learnt, make, to_columns
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'driftree[ray]'")
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install ray")
 
 from driftree.scale.ray import RayKeyedModels, _shard_of  # noqa: E402
 

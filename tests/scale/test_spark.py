@@ -12,7 +12,7 @@ from driftree.learn.storage import models
 from key_rows import to_columns
 from sparking import make, start_spark, write_rows
 
-pytest.importorskip("pyspark", reason="no PySpark here: pip install 'driftree[spark]'")
+pytest.importorskip("pyspark", reason="no PySpark here: pip install 'pyspark>=4'")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17"),

@@ -1,22 +1,37 @@
 """The application: every endpoint, every refusal; whatever a client sends, no 5xx."""
 
 import asyncio
+import html
 import json
 import os
 import re
+import shlex
 import time
+from base64 import b64encode
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 
-from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, FIMTDDRegressor, load
+from driftree import (
+    DynamicModelForestClassifier,
+    DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
+    FIMTDDClassifier,
+    FIMTDDRegressor,
+    load,
+)
+from driftree.serve import app as app_module
 from driftree.serve.app import make_app
 from driftree.serve.recovery import open_model
 from driftree.serve.requests import Limits
 from driftree.serve.writer import Writer
+from driftree.show.report import report_page
 from serving import ask, draw_batches, learn_offline, to_bytes
 
 TOKEN = "a-token-of-some-length"
@@ -130,9 +145,9 @@ def test_drifts_are_listed_counted_and_told():
     assert sum(shares) == pytest.approx(1)
 
 
-def keep(model):
+def keep(model, **limits):
     """Return a writer that only reads."""
-    return Writer(model, None, None, limits=LIMITS)
+    return Writer(model, Path("model.dmt"), None, limits=replace(LIMITS, **limits))
 
 
 def test_the_model_can_be_fetched_and_is_bit_for_bit_the_same(served, model, tmp_path):
@@ -524,3 +539,216 @@ def test_a_task_is_for_a_new_model(tmp_path):
     FIMTDDRegressor().save(tmp_path / "model.dmt")
     with pytest.raises(ValueError, match="--task is for --new"):
         open_model(tmp_path / "model.dmt", task="regression")
+
+
+# ---------------------------------------------------------------------- counterfactuals
+ROW = {"a": 0.5, "b": 0.7, "car": "van"}
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {},
+        {"target": "up"},
+        {"fixed": ["a"]},
+        {"ranges": {"a": [None, 0.2], "car": ["van", "truck"]}},
+        {"probability": 0.7, "max_changes": 2},
+        {"n": 3, "max_changes": 2},
+        {"target": "up", "fixed": ["a", "b", "car"]},
+    ],
+)
+def test_counterfactuals_are_those_of_the_model(served, model, wish):
+    answer = ask(served[0], "POST", "/counterfactual", {"row": ROW | {"x": 1}, **wish})
+    assert answer.status == 200
+    assert answer.json["unknown"] == ["x"]
+    if "n" in wish:
+        ways = model.counterfactuals(ROW, **wish)
+    else:
+        ways = [model.counterfactual(ROW, **wish)]
+    for found, own in zip(answer.json["counterfactuals"], ways, strict=True):
+        assert found["exists"] == own.exists
+        assert found["reason"] == own.reason
+        changed = {one["feature"]: (one["before"], one["after"]) for one in found["changes"]}
+        assert changed == own.changes
+        if own:
+            row = {name: cell for name, cell in found["row"].items() if name != "x"}
+            assert model.predict_one(row) == found["prediction"] == own.target
+            assert found["distance"] == own.distance
+        else:
+            assert found["distance"] is found["row"] is None
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        ({"target": "sideways"}, "'sideways'"),
+        ({"target": ["up"]}, "['up']"),
+        ({"below": 3}, "below"),
+        ({"fixed": ["c"]}, "fixed names 'c'"),
+        ({"ranges": {"a": [1, 0]}}, "nothing lies between them"),
+        ({"ranges": {"a": []}}, "at least 1 item"),
+        ({"n": 11}, "less than or equal to 10"),
+        ({"max_changes": 0}, "greater than or equal to 1"),
+        ({"probability": 1}, "less than 1"),
+        ({"wish": 1}, "Extra inputs are not permitted"),
+    ],
+)
+def test_what_is_wrong_with_a_wish_is_said(served, wish, words):
+    answer = ask(served[0], "POST", "/counterfactual", {"row": ROW, **wish})
+    assert answer.status == 422
+    assert words in answer.json["detail"]
+
+
+def test_a_number_can_be_wished_for(numbers):
+    app, _ = numbers
+    answer = ask(app, "POST", "/counterfactual", {"row": {"a": 0.1, "b": 0.2}, "above": 230})
+    [way] = answer.json["counterfactuals"]
+    assert way["prediction"] > 230
+    assert way["probability"] is None
+
+
+def test_a_search_that_takes_too_long_is_ended(served, model):
+    app = make_app(keep(model, search_seconds=0.0))
+    for wish in ({}, {"n": 2}):
+        answer = ask(app, "POST", "/counterfactual", {"row": ROW, **wish})
+        assert (answer.status, "within 0 seconds" in answer.json["detail"]) == (422, True)
+
+
+def test_a_forest_says_which_wishes_it_does_not_take():
+    X = np.random.default_rng(1).uniform(-1, 1, size=(500, 2))
+    forest = DynamicModelForestClassifier(n_trees=2).partial_fit(X, (X[:, 0] > 0).astype(str))
+    app = make_app(keep(forest))
+    row = {"x0": -0.5, "x1": 0.1}
+    [way] = ask(app, "POST", "/counterfactual", {"row": row}).json["counterfactuals"]
+    assert way["prediction"] == forest.predict_one(way["row"]) == "True"
+    answer = ask(app, "POST", "/counterfactual", {"row": row, "n": 2})
+    assert (answer.status, "a forest takes neither" in answer.json["detail"]) == (422, True)
+    assert b"One tree at a time" in ask(app, "GET", "/report").body
+
+
+def test_few_searches_and_reports_are_made_at_a_time(served, model):
+    app = make_app(keep(model))
+    app.state.n_long = app_module.MAX_LONG
+    for method, path, body in (("POST", "/counterfactual", {"row": ROW}), ("GET", "/report", b"")):
+        answer = ask(app, method, path, body)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    app.state.n_long -= 1
+    assert ask(app, "GET", "/report").status == 200
+
+
+# ---------------------------------------------------------------------- pages
+def page_of(app, path="/", **headers):
+    answer = ask(app, "GET", path, headers=headers)
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    return answer, answer.body.decode()
+
+
+def test_the_report_is_that_of_the_model(served, model):
+    answer, page = page_of(make_app(keep(model)), "/report")
+    assert page == report_page(model, title="model.dmt")
+    assert answer.headers["content-security-policy"] == "frame-ancestors 'none'"
+
+
+def test_while_a_report_is_made_the_model_learns(served, monkeypatch):
+    app, _ = served
+    learnt = []
+
+    def write(model, **_):
+        body = {"rows": [{"a": 1.0}], "labels": ["up"]}
+        before = model.n_rows_seen_
+        waiting = app.state.writer.submit(app_module.LearnBatch(**body))
+        learnt.append(waiting.result(timeout=30)[0].n_rows)
+        assert model.n_rows_seen_ == before  # the page is of one state
+        return "page"
+
+    monkeypatch.setattr(app_module, "report_page", write)
+    assert page_of(app, "/report")[1] == "page"
+    assert learnt == [1]
+
+
+def test_the_landing_page_says_what_is_served_and_how_to_ask_it(served, model):
+    app, _ = served
+    answer, page = page_of(app, host="127.0.0.1:8080")
+    assert "<script" not in page
+    assert "http://127.0.0.1:8080/predict" in page
+    for name in ("model.dmt", "DynamicModelTreeClassifier", *model.classes_, "car", "2 levels"):
+        assert name in page
+    paths = json.loads(ask(app, "GET", "/openapi.json").body)["paths"]
+    told = set(re.findall(r"(?:POST |GET <a href=\"[^\"]*\">)(/[a-z/.]*)", page))
+    assert told == {*paths, "/openapi.json"} - {"/"}
+    assert set(re.findall(r'(?:href|src)="([^"]*)"', page)) <= told
+    style = re.search("<style>(.*)</style>", page, re.DOTALL)[1]
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}'; ")
+
+
+def test_the_commands_on_the_landing_page_work(served):
+    app, _ = served
+    page = html.unescape(page_of(app)[1])
+    calls = re.findall(r"curl http://localhost:8000(/\w+) .*?\n  -d (.*?)</pre>", page, re.DOTALL)
+    assert [path for path, _ in calls] == ["/predict", "/learn", "/explain", "/counterfactual"]
+    for path, quoted in calls:
+        [data] = shlex.split(quoted)
+        assert ask(app, "POST", path, data.encode()).status == 200
+
+
+def test_names_are_text_on_the_landing_page():
+    nasty = "<b>'\u202e\ud800"
+    model = DynamicModelTreeClassifier()
+    model.learn_many({nasty: np.array([1.0, 2.0])}, [nasty, "b"])
+    answer = ask(make_app(keep(model)), "GET", "/", headers={"host": "localhost"})
+    assert answer.status == 200
+    assert b"<b>" not in answer.body
+    assert b"&lt;b&gt;" in answer.body
+    strange = make_app(keep(model), only_loopback=False)
+    assert b"evil" not in ask(strange, "GET", "/", headers={"host": "evil'; rm"}).body
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        DynamicModelTreeClassifier(),
+        DynamicModelTreeRegressor(),
+        FIMTDDRegressor(),
+        DynamicModelForestClassifier(n_trees=2),
+        DynamicModelTreeClassifier(absent="zero"),
+    ],
+    ids=repr,
+)
+def test_every_model_has_a_landing_page(model):
+    model = clone(model)
+    app = make_app(keep(model), token=TOKEN)
+    token = {"Authorization": f"Bearer {TOKEN}"}
+    assert "nothing yet" in page_of(app, **token)[1]
+    for x in range(30):
+        model.learn_one({"a": x, "b": x % 3}, x % 2)
+    page = page_of(app, **token)[1]
+    assert "has learnt 30 rows" in page
+    assert "$DRIFTREE_TOKEN" in page
+    assert ask(app, "GET", "/").status == 401
+    expected = 409 if isinstance(model, FIMTDDRegressor) else 200
+    assert ask(app, "GET", "/report", headers=token).status == expected
+
+
+# ---------------------------------------------------------------------- allowed labels
+def test_a_stray_label_is_refused(tmp_path):
+    limits = replace(LIMITS, labels=("up", "down"))
+    recovered = open_model(tmp_path / "model.dmt", new=True, limits=limits)
+    recovered.writer.start()
+    app = make_app(recovered.writer)
+    bodies = [{"rows": [{"a": 1}] * 2, "labels": ["up", label]} for label in ("down", "sideways")]
+    assert ask(app, "POST", "/learn", bodies[0]).status == 200
+    answer = ask(app, "POST", "/learn", bodies[1])
+    assert answer.status == 422
+    assert "labels, row 1 is 'sideways', but the labels are 'up', 'down'" in answer.json["detail"]
+    assert "Allowed: up, down." in page_of(app)[1]
+    recovered.writer.close()
+    os.close(recovered.lock)
+    narrow = replace(LIMITS, labels=("up", "sideways"))
+    with pytest.raises(ValueError, match="has learnt 'down', but --labels has only"):
+        open_model(tmp_path / "model.dmt", limits=narrow)
+    with pytest.raises(ValueError, match="this one predicts numbers"):
+        open_model(tmp_path / "new.dmt", new=True, task="regression", limits=narrow)
+    assert not (tmp_path / "new.dmt.journal").exists()

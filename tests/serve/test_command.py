@@ -2,8 +2,10 @@
 
 import http.client
 import json
+import os
 import signal
 import sys
+import time
 from urllib.parse import urlsplit
 
 import pytest
@@ -11,6 +13,7 @@ from typer.testing import CliRunner
 
 from driftree import load
 from driftree.cli import app
+from driftree.serve import server as server_module
 from driftree.serve.recovery import open_model
 from serving import draw_batches, learn_offline, serving, to_bytes
 
@@ -36,7 +39,7 @@ def test_told_to_stop_it_saves_the_model_and_ends_well(tmp_path):
         assert huge[0] == 413
         assert server.end(signal.SIGTERM) == (0, "")
     assert to_bytes(load(path)) == to_bytes(learn_offline([batch]))
-    assert open_model(path, read_only=True).writer.sequence == 0  # the journal is not looked at
+    assert open_model(path, read_only=True).writer.sequence == 1
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,13 @@ def test_told_to_stop_it_saves_the_model_and_ends_well(tmp_path):
         (["there.dmt", "--new"], "there.dmt exists: omit --new"),
         (["there.dmt"], "this is no model file"),
         (["new.dmt", "--new", "--read-only"], "give one of them"),
+        (["there.dmt", "--param", "max_nodes=7"], "--param is for --new"),
+        (["there.dmt", "--categorical", "zip"], "--categorical is for --new"),
+        (["new.dmt", "--new", "--param", "max_nodes"], "--param must be name=value"),
+        (["new.dmt", "--new", "--param", "nodes=7"], "there is no parameter of dmt 'nodes'"),
+        (["new.dmt", "--new", "--param", "max_nodes=0"], "max_nodes must be"),
+        (["new.dmt", "--new", "--labels", "yes"], "two labels or more"),
+        (["there.dmt", "--follow"], "--follow is for --read-only"),
         (["new.dmt", "--new", "--host", "0.0.0.0"], "and needs a token: set DRIFTREE_TOKEN"),
         (["new.dmt", "--new", "--token-file", "short"], "must have 16 or more printable ASCII"),
         (["new.dmt", "--new", "--token-file", "none"], "No such file"),
@@ -78,3 +88,41 @@ def test_without_its_packages_it_says_what_to_install(tmp_path, monkeypatch):
 def test_told_to_stop_at_its_very_start_it_ends_well(tmp_path, number):
     with serving(tmp_path / "model.dmt", "--new") as server:
         assert server.end(number)[0] == 0
+
+
+def test_a_new_model_is_made_as_asked(tmp_path, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(server_module, "serve", lambda path, **options: asked.update(options))
+    options = ["--param", "max_nodes=7", "--categorical", "zip, area", "--labels", '0,1,"1"']
+    result = CliRunner().invoke(app, ["serve", str(tmp_path / "model.dmt"), "--new", *options])
+    assert result.exit_code == 0
+    assert asked["limits"].labels == (0, 1, "1")
+    made = {name: asked[name] for name in ("task", "categorical", "parameters")}
+    recovered = open_model(tmp_path / "model.dmt", new=True, limits=asked["limits"], **made)
+    model = recovered.writer.model
+    recovered.writer.close()
+    os.close(recovered.lock)
+    assert (model.max_nodes, model.categorical) == (7, ("zip", "area"))
+    assert load(tmp_path / "model.dmt").max_nodes == 7
+
+
+# ---------------------------------------------------------------------- several processes
+def test_another_process_predicts_from_the_model_of_one_that_learns(tmp_path):
+    path, batches = tmp_path / "model.dmt", draw_batches(5)
+    rows = {"rows": batches[0].rows}
+    learn_offline(batches[:1]).save(path)
+    writing, reading = ["--snapshot-every", "1"], ["--read-only", "--follow"]
+    with serving(path, *writing) as writer, serving(path, *reading) as reader:
+        for batch in batches[1:]:
+            body = {"rows": batch.rows, "labels": batch.labels, "weights": batch.weights}
+            assert request(writer.address, "POST", "/learn", body)[0] == 200
+            assert request(reader.address, "POST", "/learn", body)[0] == 403
+        begin = time.monotonic()
+        while json.loads(request(reader.address, "GET", "/model")[1])["sequence"] < 4:
+            assert time.monotonic() - begin < 30
+            time.sleep(0.05)
+        told = [request(one.address, "POST", "/predict", rows) for one in (writer, reader)]
+        assert told[0] == told[1]
+        writer.end(signal.SIGKILL)
+        assert request(reader.address, "POST", "/predict", rows) == told[1]
+        assert reader.end() == (0, "")

@@ -53,13 +53,16 @@ class Running:
         self.listener.close()
 
 
+def keep(**limits):
+    """Return a writer that only reads."""
+    model = DynamicModelTreeClassifier()
+    model.learn_one({"a": 1.0}, "up")
+    return Writer(model, None, None, limits=Limits(**limits))
+
+
 @contextlib.contextmanager
 def running(app=None, **limits):
-    if app is None:
-        model = DynamicModelTreeClassifier()
-        model.learn_one({"a": 1.0}, "up")
-        app = make_app(Writer(model, None, None, limits=Limits(**limits)))
-    server = Running(app)
+    server = Running(make_app(keep(**limits)) if app is None else app)
     try:
         yield server
     finally:
@@ -149,7 +152,7 @@ def test_the_silent_do_not_count_against_those_who_speak():
 def test_when_too_many_are_open_the_longest_silent_one_goes(monkeypatch):
     monkeypatch.setattr(serving, "MAX_OPEN", 20)
     with running() as server, contextlib.ExitStack() as stack:
-        busy = stack.enter_context(server.connect(POST.replace(b"text/plain", b"application/json")))
+        busy = stack.enter_context(server.connect(SLOW))
         for i in range(100):
             stack.enter_context(server.connect())
             if i % 10 == 0:
@@ -157,6 +160,40 @@ def test_when_too_many_are_open_the_longest_silent_one_goes(monkeypatch):
         until(lambda: server.n_open <= 20)
         busy.sendall(b"{" * 1_000_000)  # it was being answered, and still is
         assert busy.recv(12) == b"HTTP/1.1 400"
+
+
+SLOW = POST.replace(b"text/plain", b"application/json")
+
+
+def test_whoever_sends_a_body_slowly_is_cut_off():
+    with running(body_seconds=0.3) as server, server.connect(SLOW) as client:
+        for _ in range(10):  # each is in time, all together are not
+            client.sendall(b" ")
+            time.sleep(0.02)
+        assert read_to_end(client).startswith(b"HTTP/1.1 408 ")
+        until(lambda: server.n_open == 0)
+
+
+def test_slow_bodies_do_not_count_against_those_who_ask():
+    with running(max_requests=3) as server, contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(server.connect(SLOW + b"{"))
+        until(lambda: server.n_open == 100)
+        assert [server.get(path) for path in (b"/health", b"/model")] == [200, 200]
+
+
+def test_when_all_who_are_open_send_slowly_the_longest_at_it_goes(monkeypatch):
+    monkeypatch.setattr(serving, "MAX_OPEN", 20)
+    with running() as server, contextlib.ExitStack() as stack:
+        clients = []
+        for i in range(20):
+            clients.append(stack.enter_context(server.connect(SLOW + b"{")))
+            until(lambda n=i + 1: server.n_open == n)
+        time.sleep(0.2)  # until all have begun
+        assert server.get(b"/model") == 200
+        assert read_to_end(clients[0]) == b""
+        clients[1].sendall(b"{" * 999_999)
+        assert clients[1].recv(12) == b"HTTP/1.1 400"
 
 
 # ---------------------------------------------------------------------- who takes nothing
@@ -189,12 +226,16 @@ def test_whoever_takes_an_answer_slowly_gets_all_of_it():
 
 # ---------------------------------------------------------------------- who asks too much
 def test_more_requests_at_a_time_than_allowed_get_503_but_health_is_told():
-    slow = POST.replace(b"text/plain", b"application/json").replace(b"1000000", b"17")
-    with running(max_requests=2) as server, contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(server.connect(slow)) for _ in range(2)]
-        until(lambda: server.get(b"/model") == 503)
-        assert server.get(b"/health") == 200
+    slow = SLOW.replace(b"1000000", b"17")
+    writer = keep(max_requests=2)
+    with running(make_app(writer)) as server, contextlib.ExitStack() as stack:
+        late = stack.enter_context(server.connect(slow))
+        with writer.still():  # whoever asks for the model waits
+            clients = [stack.enter_context(server.connect(GET % b"/model")) for _ in range(2)]
+            until(lambda: server.get(b"/metrics") == 503)
+            assert server.get(b"/health") == 200
+            late.sendall(b'{"rows":[{"a":1}]')  # it comes when there is no room any more
+            assert late.recv(12) == b"HTTP/1.1 503"
         for client in clients:
-            client.sendall(b'{"rows":[{"a":1}]')  # no JSON: the bracket is missing
-            assert client.recv(12) == b"HTTP/1.1 400"
+            assert client.recv(12) == b"HTTP/1.1 200"
         until(lambda: server.get(b"/model") == 200)

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from serving import draw_batches, learn_offline, serving
 
 schemathesis = pytest.importorskip("schemathesis")
-ROUTES = [("POST", "/predict"), ("POST", "/learn"), ("POST", "/explain"), ("GET", "/explain")]
-ROUTES += [
-    ("GET", f"/{name}") for name in ("drifts", "events", "metrics", "model", "model/file", "health")
-]
+ROUTES = [("POST", f"/{name}") for name in ("predict", "learn", "explain", "counterfactual")]
+READ = ("", "explain", "report", "drifts", "events", "metrics", "model", "model/file", "health")
+ROUTES += [("GET", f"/{name}") for name in READ]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["labels", "numbers"])

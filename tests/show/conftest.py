@@ -11,7 +11,16 @@ from driftree.explain.changes import KINDS
 from driftree.learn import constants
 from driftree.learn import history as history_module
 from driftree.show.report import report
-from hostile import N_ROWS, TITLE, learn, learn_much, learn_shift, make_records
+from hostile import (
+    N_ROWS,
+    TITLE,
+    learn,
+    learn_forest,
+    learn_much,
+    learn_shift,
+    make_number_records,
+    make_records,
+)
 from readable_models import numbers
 
 
@@ -24,6 +33,7 @@ def models(quick_pace):
         patch.setattr(history_module, "MAX_EVENTS", 20)
         models = {"whole": whole, "folded": learn(), "without": without}
     models |= {"large": learn_much(), "shifted": learn_shift(), "numbers": numbers()}
+    models["forest"] = learn_forest()
     assert {event.kind for event in whole.events_} == set(KINDS)
     assert models["folded"]._tree.history.first_step > 0
     return models
@@ -34,7 +44,9 @@ def reports(models, tmp_path_factory):
     """The reports of the models; that of the whole log has several learners."""
     folder = tmp_path_factory.mktemp("reports")
     records = {"whole": make_records("dmt", "<b>other</b>", "vfdt-mc"), "folded": []}
-    records["large"] = make_records("dmt", "vfdt-mc", n_batches=1000)
+    names = [f"label {place}" for place in range(10)] + ["(others)"]
+    records["large"] = make_records("dmt", "vfdt-mc", n_batches=1000, labels=names)
+    records["numbers"] = make_number_records()
     drifts = {"whole": [N_ROWS // 2, (100, 200)]}
     return {
         name: report(

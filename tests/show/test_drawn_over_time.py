@@ -81,7 +81,7 @@ def test_timeline_draws_the_learners_of_records():
     above, _ = plot_timeline(changing(), records(), window=5)
     assert above.get_ylabel() == "F1"
     words = [text.get_text() for text in above.get_legend().get_texts()]
-    assert words == ["DMT (driftree)", "VFDT (MC)", "majority"]
+    assert words == ["DMT (driftree)", "VFDT (MC)", "majority", "spread over batches"]
     courses = by_learner(records())
     for (name, own), line, shade in zip(
         courses.items(), above.lines, above.collections, strict=True

@@ -5,7 +5,18 @@ import re
 import numpy as np
 import pytest
 
-from browsing import SIZES, attributes, boxes, click_at, find, focused, number, text_of, texts
+from browsing import (
+    SIZES,
+    attributes,
+    boxes,
+    click_at,
+    find,
+    focused,
+    in_percent,
+    number,
+    text_of,
+    texts,
+)
 from driftree.explain.describe import row_shares
 from hostile import LABELS, N_ROWS
 
@@ -16,10 +27,6 @@ BARS = {
     "rules": ("#rules td:nth-child(4) li", ".number"),
     "reading": ("#reading .column:nth-child(2) tbody tr", "td:nth-child(2)"),
 }
-
-
-def in_percent(share):
-    return "< 1 %" if 0 < share < 0.01 else f"{np.floor(100 * share + 0.5):.0f} %"
 
 
 def effects_of(model):
@@ -74,7 +81,7 @@ def test_rules_and_reading_say_the_same_weights(page, models, name):
     expected = [effect for leaf in effects.values() for effect in leaf[:3]]
     np.testing.assert_allclose(told, expected, rtol=6e-3)
     for leaf, own in effects.items():
-        opened.execute_script("chooseLeaf(arguments[0])", leaf)
+        opened.execute_script("chooseNode(arguments[0])", leaf)
         told = check_bars(opened, BARS["reading"], [False] * len(own[:6]))  # curves stand below
         assert len(find(opened, "#reading .curve-part")) == sum(bent[leaf][:6])
         np.testing.assert_allclose(told, own[:6], rtol=6e-3)
@@ -169,14 +176,14 @@ def test_past_is_not_drawn_from_the_future(page, models):
         if first.n_rows <= event.n_rows:
             continue
         seen += 1
-        opened.execute_script("goToRow(arguments[0]); chooseLeaf(arguments[1])", event.n_rows, side)
+        opened.execute_script("goToRow(arguments[0]); chooseNode(arguments[1])", event.n_rows, side)
         reading = text_of(opened, "#reading")
         assert f"first seen at row {first.n_rows:,}" in reading
         assert "has learnt" not in reading
         assert "its weights are those of then" in reading
         card = text_of(opened, f"#tree .leaf[data-node='{side}']")
         assert "as of row" in card
-        opened.execute_script("goToRow(arguments[0]); chooseLeaf(arguments[1])", first.n_rows, side)
+        opened.execute_script("goToRow(arguments[0]); chooseNode(arguments[1])", first.n_rows, side)
         if text_of(opened, "#reading .kicker").startswith(f"Leaf {side},"):
             rows, others = first.nodes[side].rows, first.nodes[event.right].rows
             words = f"has learnt {rows:,.0f} of them" if rows + others else "has seen no rows yet"

@@ -5,10 +5,23 @@ import re
 
 import pytest
 
-from browsing import SIZES, find, focused, key, press, text_of, visible
+from browsing import (
+    SIZES,
+    find,
+    focused,
+    in_percent,
+    key,
+    number,
+    press,
+    text_of,
+    texts,
+    visible,
+)
+from driftree.evaluate import label_blocks
+from driftree.explain.describe import leaf_model
 from driftree.explain.text import write_number
 from driftree.learn.events import join_path
-from hostile import LABELS, N_ROWS, SCRIPT, TITLE
+from hostile import LABELS, N_ROWS, SCRIPT, TITLE, make_records
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
 
@@ -67,7 +80,7 @@ def test_leaves_of_a_regressor_show_means_errors_and_formulas(page, models):
         range(len(rules)), key=means.__getitem__
     )
     for rule in rules:
-        opened.execute_script("chooseLeaf(arguments[0])", rule.leaf)
+        opened.execute_script("chooseNode(arguments[0])", rule.leaf)
         words = text_of(opened, "#reading")
         assert write_number(rule.error, rule.unit) in words
         assert "y = " in words
@@ -150,12 +163,91 @@ def test_chosen_leaf_says_its_rule_weights_and_history(page, models):
     assert " ".join(str(model.events_[numbers[0]]).split()) in text_of(opened, "#reading")
 
 
+def test_chosen_inner_node_says_its_split_and_its_model(page, models):
+    opened, model = page("whole"), models["whole"]
+    tree, now = model._tree, model.tree_at(model._tree.engine.n_steps)
+    names = opened.execute_script("return DATA.inputs")
+    inner = [spot for spot in now.nodes.values() if not spot.is_leaf]
+    assert inner
+    for spot in inner:
+        find(opened, f"#tree .split-node[data-node='{spot.node}']")[0].click()
+        reading = text_of(opened, "#reading")
+        assert f"Inner node {spot.node}, since row {spot.since_row:,}" in reading
+        assert " ".join(str(spot.condition).split())[:100] in reading
+        [made] = [
+            event
+            for event in model.events_
+            if (event.step, event.node) == (spot.since_step, spot.node)
+            and getattr(event, "condition", None) == spot.condition
+        ]
+        assert " ".join(str(made).split()) in reading
+        if made.runner_up is not None:
+            assert "Next best" in reading
+        own = leaf_model(tree, tree.encoder, spot.node, 1.0)
+        effects = {name: value for name, value in own.effects[LABELS[1]].items() if value}
+        [told] = opened.execute_script(
+            "return DATA.splits.filter(({ node }) => node === arguments[0])", spot.node
+        )
+        found = {names[column]: value for _, column, value in told["weights"]}
+        assert found == pytest.approx(dict(list(effects.items())[:6]), rel=1e-5)
+        assert "Its own model" in reading
+    opened.execute_script("goToChange(1)")
+    opened.execute_script("chooseNode(EVENTS[0].node)")
+    assert " ".join(str(model.events_[0]).split()) in text_of(opened, "#reading")
+    assert "Its own model" not in text_of(opened, "#reading")  # known at present only
+
+
+def test_labels_over_time_are_those_of_the_records(page):
+    opened = page("whole")
+    figures = "Accuracy 0.750; who always says the most frequent label so far has 0.600"
+    assert figures in text_of(opened, "#labels-words")
+    assert "macro F1 0.550, AUC 0.650." in text_of(opened, "#labels-words")
+    [whole] = label_blocks(make_records("dmt"), most=1)
+    told = [" ".join(row.split()) for row in texts(opened, "#found tbody tr")]
+    assert told == [
+        f"{one.label}{in_percent(one.share)}{one.recall:.3f}{one.precision:.3f}{one.f1:.3f}"
+        for one in whole.labels()
+    ]
+    blocks = label_blocks(make_records("dmt"), most=60)
+    assert len(blocks) == 60
+    for block in (blocks[0], blocks[30], blocks[-1]):
+        opened.execute_script("goToRow(arguments[0])", block.last)
+        assert f"Rows {block.first + 1:,} to {block.last:,}:" in text_of(opened, "#confusion")
+        cells = texts(opened, "#confusion td span")
+        counts = [block.confusion[label][said] for label in LABELS for said in LABELS]
+        assert [number(cell.split()[0]) for cell in cells if cell.strip()] == counts
+
+
+def test_numbers_over_time_and_what_matters(page, models):
+    opened = page("numbers")
+    assert visible(opened, "#labels-section, #numbers-section") == [False, True]
+    assert len(find(opened, "#means path.curve")) == 2
+    for name in ("numbers", "whole"):
+        opened = page(name)
+        known = models[name].feature_importance()
+        rows = texts(opened, "#importance tbody th")
+        assert len(rows) == len(known)
+        assert rows[0] == next(iter(known)) or "…" in rows[0]
+
+
+def test_a_forest_needs_no_script(page, models):
+    opened = page("forest")
+    assert find(opened, "script, img") == []
+    assert SCRIPT in text_of(opened, "main")
+    look = models["forest"].looks_[-1]
+    told = [row.split("%")[0] for row in texts(opened, "main table:first-of-type tbody tr")[:3]]
+    assert told == [f"tree {i}{look.weights[i]:.2f}{look.agreement[i]:.1%}"[:-1] for i in range(3)]
+    assert visible(opened, ".member") == [True, False, False]
+    find(opened, "label[for=show2]")[0].click()
+    assert visible(opened, ".member") == [False, False, True]
+
+
 def test_history_of_leaf_is_that_of_the_nodes_above(page, models):
     """Ids are used again: what an earlier node of the same id went through is not the leaf's."""
     opened, events = page("whole"), models["whole"].events_
     made = {0: -1}
-    for number, event in enumerate(events):
-        made.update(dict.fromkeys((getattr(event, side, 0) for side in ("left", "right")), number))
+    for place, event in enumerate(events):
+        made.update(dict.fromkeys((getattr(event, side, 0) for side in ("left", "right")), place))
         made[0] = -1
     now = models["whole"].tree_at(models["whole"]._tree.engine.n_steps)
     for leaf in now.leaves():
@@ -163,9 +255,9 @@ def test_history_of_leaf_is_that_of_the_nodes_above(page, models):
         while path[-1] != 0:
             path.append(now.nodes[path[-1]].parent)
         expected = {made[node] for node in path} - {-1} | {
-            number
-            for number, event in enumerate(events)
-            if event.node in path and number > made[event.node]
+            place
+            for place, event in enumerate(events)
+            if event.node in path and place > made[event.node]
         }
         script = "return changesOnPath(treeAfter(EVENTS.length), arguments[0], EVENTS.length)"
         assert opened.execute_script(script, leaf) == sorted(expected)
@@ -197,8 +289,10 @@ def test_keyboard_is_enough(page, models):
     outline = "return getComputedStyle(document.activeElement.querySelector('.card')).strokeWidth"
     assert opened.execute_script(outline) == "3px"
     press(opened, key("HOME"), key("SPACE"))
-    assert f"Leaf {models['whole'].leaf_models()[0].leaf}" in text_of(opened, "#reading")
+    assert "Inner node 0" in text_of(opened, "#reading")
     assert focused(opened, "id") == "reading-title"
+    press(opened, key("TAB"), key("ENTER"), key("END"), key("SPACE"))
+    assert f"Leaf {models['whole'].leaf_models()[-1].leaf}" in text_of(opened, "#reading")
     press(opened, key("TAB"), key("ENTER"))
     assert focused(opened, "aria-pressed") == "true"
 
@@ -206,10 +300,12 @@ def test_keyboard_is_enough(page, models):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_fits_both_widths_and_schemes(page, size, scheme):
-    for name in ("whole", "without", "large", "numbers"):
+    for name in ("whole", "without", "large", "numbers", "forest"):
         opened = page(name, size, scheme)
-        leaf = "chooseLeaf(Number(document.querySelector('.leaf').dataset.node))"
-        for script in ("", leaf, f"goToChange(EVENTS.length - 1); {leaf}"):
+        leaf = "chooseNode(Number(document.querySelector('.leaf').dataset.node))"
+        split = "chooseNode(0)"
+        scripts = ("", leaf, split, f"goToChange(EVENTS.length - 1); {leaf}")
+        for script in scripts if name != "forest" else ("",):
             opened.execute_script(script)
             width = opened.execute_script("return document.documentElement.scrollWidth")
             assert width <= size[0]

@@ -1,5 +1,6 @@
 """A reader of a page in a real browser: looking, clicking, typing."""
 
+import math
 import re
 
 SIZES = [(1280, 900), (390, 800)]
@@ -66,6 +67,11 @@ def attributes(page, selector, name):
 def number(text):
     """A number as the page writes it."""
     return float(text.replace("\N{MINUS SIGN}", "-").replace(",", "").replace("+", ""))
+
+
+def in_percent(share):
+    """A share as the page writes it."""
+    return "< 1 %" if 0 < share < 0.01 else f"{math.floor(100 * share + 0.5)} %"
 
 
 def visible(page, selector):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 import quick
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelForestClassifier, DynamicModelTreeClassifier
 from driftree.evaluate.records import Record
 from driftree.learn.events import Condition, LinkChange, Prune, Split
 from driftree.learn.history import History, NodeSample, Sample
@@ -45,7 +45,16 @@ def learn_shift():
     return model
 
 
-def make_records(*learners, n_batches=600):
+def make_confusion(labels, step):
+    """Rows of a batch: each label is found the less, the later it is."""
+    others = [*labels[1:], labels[0]]
+    return {
+        label: {label: 600 - step, other: 1 + step + place}
+        for place, (label, other) in enumerate(zip(labels, others, strict=True))
+    }
+
+
+def make_records(*learners, n_batches=600, labels=LABELS):
     """F1 that falls, of which the first is not known."""
     figures = {"kappa": 0.5, "log_loss": math.nan, "n_nodes": 3, "depth": 1, "memory": None}
     seconds = {"predict_seconds": 0.01, "learn_seconds": 0.02}
@@ -58,12 +67,48 @@ def make_records(*learners, n_batches=600):
             accuracy=0.75,
             n_splits=None if place else 4,
             n_parameters=10,
+            majority=0.6,
+            macro_f1=0.55,
+            auc=0.65,
+            confusion=make_confusion(labels, min(step, 500)),
             **figures,
             **seconds,
         )
         for step in range(n_batches)
         for place, learner in enumerate(learners)
     ]
+
+
+def make_number_records(n_batches=90):
+    """Numbers that rise, and are predicted to be a little less."""
+    figures = {"n_splits": 1, "n_parameters": 4, "n_nodes": 3, "depth": 1, "memory": None}
+    seconds = {"predict_seconds": 0.01, "learn_seconds": 0.02}
+    return [
+        Record(
+            learner="dmt",
+            step=step,
+            n_rows=step * 20,
+            mae=1.0,
+            rmse=2.0,
+            r2=0.5,
+            target_mean=float(step),
+            predicted_mean=step - 0.5,
+            **figures,
+            **seconds,
+        )
+        for step in range(1, n_batches + 1)
+    ]
+
+
+def learn_forest(n_rows=3000):
+    """Few trees with a hostile feature."""
+    rng = np.random.default_rng(1)
+    model = DynamicModelForestClassifier(n_trees=3)
+    for _ in range(n_rows // 100):
+        a, b = rng.uniform(-1, 1, size=(2, 100))
+        y = np.array(LABELS, dtype=object)[((a > 0) ^ (b > 0)).astype(int)]
+        model.learn_many({SCRIPT: a, "b": b}, y)
+    return model
 
 
 # ---------------------------------------------------------------------- a large one

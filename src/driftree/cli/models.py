@@ -225,7 +225,8 @@ def _label_rows(model: Any, X: Any, labels: list[Any]) -> list[list[Any]]:
     else:
         columns = model.predict_proba_many(X)
         shares = np.column_stack([columns[label] for label in labels]).tolist()
-    return [[labels[max(range(len(row)), key=row.__getitem__)], *row] for row in shares]
+    codes = model._labels.decide(np.array(shares).reshape(len(shares), -1))
+    return [[labels[code], *row] for code, row in zip(codes, shares, strict=True)]
 
 
 def _numbers(model: Any, X: Any) -> list[float]:

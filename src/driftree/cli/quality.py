@@ -14,8 +14,13 @@ if TYPE_CHECKING:
 MOST_LABELS = 8  # that are listed
 
 
-def tell_quality(console: Console, results: list[RunResult]) -> None:
+MOST_PARTS = 5  # of the stream, to say how the labels' shares went
+
+
+def tell_quality(console: Console, results: list[RunResult], records: list[Record]) -> None:
     """Print the label mix, who always says one label, and how well each label was found."""
+    from driftree.evaluate.records import by_learner
+
     quality = {name: own for result in results for name, own in result.quality.items()}
     if not quality or not next(iter(quality.values())).n_rows:
         return
@@ -28,8 +33,28 @@ def tell_quality(console: Console, results: list[RunResult]) -> None:
         f"{first.majority:.3f}.",
         highlight=False,
     )
+    groups = by_learner(records)
+    if over_time := _say_mix(groups[next(iter(quality))]):
+        console.print(over_time, highlight=False)
     for name, own in quality.items():
-        console.print(f"- {name}: {say_quality(own, names)}", highlight=False, soft_wrap=True)
+        ece = groups[name][-1].ece
+        words = f"- {name}: {say_quality(own, names)}; calibration error {_show(ece)}"
+        console.print(words, highlight=False, soft_wrap=True)
+
+
+def _say_mix(records: list[Record]) -> str:
+    """Say how the labels' shares went over the stream; nothing of too few batches."""
+    from driftree.evaluate.labels import label_blocks, names_in
+
+    blocks = label_blocks(records, MOST_PARTS)
+    if len(blocks) < MOST_PARTS:
+        return ""
+    shares = [{one.label: one.share for one in block.labels()} for block in blocks]
+    each = ", ".join(
+        f"{name} {' '.join(f'{100 * part.get(name, 0.0):.0f}' for part in shares)}"
+        for name in names_in(blocks)[:MOST_LABELS]
+    )
+    return f"Over time, in % of each fifth of the stream: {each}."
 
 
 def say_quality(quality: Quality, names: list[object]) -> str:

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 
 MODEL = "model.dmt"
+LABELS = "labels.csv"
 SAID = {
-    "classification": "F1: harmonic mean of weighted precision and recall.",
+    "classification": "F1: harmonic mean of weighted precision and recall. Macro F1, AUC, ECE: "
+    "of all rows.",
     "regression": "R2: 0 is as good as the mean of the target so far, 1 is perfect.",
 }
 
@@ -42,6 +44,9 @@ def conclude(
 
     `measured` are the records with what they cost, where the files are to be without.
     """
+    from driftree.evaluate.labels import write_labels
+    from driftree.evaluate.records import by_learner
+
     first = results[0]
     memory = {name: n_bytes for result in results for name, n_bytes in result.memory.items()}
     kept = memory if measured is None else {}
@@ -57,7 +62,7 @@ def conclude(
         "thread. MB: at the end.",
         style="dim",
     )
-    tell_quality(console, results)
+    tell_quality(console, results, records)
     for pair in pair_learners(records):
         console.print(f"- {pair}", highlight=False, soft_wrap=True)
     if first.n_bad_rows:
@@ -68,7 +73,11 @@ def conclude(
     if len(learners) == 1:
         _tell_tree(console, *learners.values())
     has_model = (folder / MODEL).exists()
-    files = ["records.csv", "summary.json"] + [MODEL] * has_model + ["plot.png"] * has_plot
+    files = ["records.csv", "summary.json"]
+    if settings.task == "classification":
+        write_labels(folder / LABELS, by_learner(records))
+        files.append(LABELS)
+    files += [MODEL] * has_model + ["plot.png"] * has_plot
     if _report(folder / "report.html", settings, records, first, learners):
         files.append("report.html")
     console.print(f"\n{folder}: {', '.join(files)}", soft_wrap=True)
@@ -244,6 +253,8 @@ def _more_scores(figures: Mapping[str, Figure], n_parameters: str) -> dict[str, 
         return {"RMSE": figures["rmse"].to_text(), "parameters": n_parameters}
     return {
         "accuracy": _show(figures["accuracy"].mean, 3),
+        "macro F1": _show(figures["macro_f1"].mean, 3),
+        "AUC": _show(figures["auc"].mean, 3),
         "parameters": n_parameters,
         "kappa": _show(figures["kappa"].mean, 3),
         "log loss": _show(figures["log_loss"].mean, 3),

@@ -283,7 +283,7 @@ def read_settings(
         n_rows=rows,
         step_rows=1 if row_by_row else None,
         task=task or "classification",
-        parameters=tuple(map(_read_parameter, parameters)),
+        parameters=tuple(map(read_parameter, parameters)),
         header=header,
         **columns,
         **more,
@@ -336,12 +336,12 @@ def _tell_of_stream(findings: Findings, settings: RunSettings) -> None:
         )
 
 
-def _read_parameter(text: str) -> tuple[str, Any]:
+def read_parameter(text: str) -> tuple[str, Any]:
     """Read name=value; a value that is not a number, a list, true, false or none is text.
 
     Examples
     --------
-    >>> _read_parameter("max_nodes=31"), _read_parameter("loss=poisson"), _read_parameter("a=true")
+    >>> read_parameter("max_nodes=31"), read_parameter("loss=poisson"), read_parameter("a=true")
     (('max_nodes', 31), ('loss', 'poisson'), ('a', True))
     """
     name, sign, value = text.partition("=")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from driftree.cli.run import Categorical, Parameters, columns_in, read_parameter
 from driftree.cli.screen import HOOK_HELP, one_line, run_for_drift
 
 if TYPE_CHECKING:
@@ -31,8 +33,20 @@ def serve(
         Literal["classification", "regression"] | None,
         typer.Option(help="Whether a new model predicts labels, which is the default, or numbers."),
     ] = None,
+    param: Parameters = None,
+    categorical: Categorical = "",
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Labels that may be learnt, separated by commas; others are refused."),
+    ] = None,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Predict and explain only; write nothing.")
+    ] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", help="With --read-only: serve each model that another server saves."
+        ),
     ] = False,
     snapshot_every: Annotated[
         int, typer.Option(min=1, help="Rows after which the model is saved.")
@@ -72,13 +86,44 @@ def serve(
             token_file=token_file,
             new=new,
             task=task,
+            categorical=columns_in(categorical),
+            parameters=dict(map(read_parameter, param or ())),
             read_only=read_only,
-            limits=Limits(max_body, max_rows, max_features, max_labels),
+            follow=follow,
+            limits=Limits(
+                max_body,
+                max_rows,
+                max_features,
+                max_labels,
+                labels=None if labels is None else _read_labels(labels),
+            ),
             snapshot_every=snapshot_every,
             without_journal=without_journal,
             tell=_tell,
             on_drift=None if on_drift is None else run_for_drift(on_drift),
         )
+
+
+def _read_labels(text: str) -> tuple[Any, ...]:
+    """Read labels as JSON has them: numbers, true, false and quoted text; all else is text.
+
+    Examples
+    --------
+    >>> _read_labels("yes, no"), _read_labels("0,1"), _read_labels('true,"1"')
+    (('yes', 'no'), (0, 1), (True, '1'))
+    """
+    found = tuple(map(_read_label, columns_in(text)))
+    if len(found) < 2:
+        raise ValueError(f"--labels must name two labels or more, such as yes,no, got {text!r}")
+    return found
+
+
+def _read_label(text: str) -> Any:
+    try:
+        label = json.loads(text)
+    except ValueError:
+        return text
+    return label if isinstance(label, bool | int | float | str) else text
 
 
 def _tell(recovered: Recovered, host: str, port: int) -> None:

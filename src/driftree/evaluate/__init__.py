@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 from driftree.evaluate.checkpoints import Checkpoint as Checkpoint
 from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
 from driftree.evaluate.checkpoints import CheckpointWarning as CheckpointWarning
+from driftree.evaluate.labels import LabelBlock as LabelBlock
+from driftree.evaluate.labels import label_blocks as label_blocks
 from driftree.evaluate.learners import LEARNERS as LEARNERS
 from driftree.evaluate.learners import LearnerChoice as LearnerChoice
 from driftree.evaluate.learners import learners_for as learners_for

@@ -25,6 +25,8 @@ from driftree.evaluate.scores import (
     score_numbers,
     unwrapped,
 )
+from driftree.learn.faces import StreamClassifier
+from driftree.learn.imbalance import decide, decide_one
 from driftree.learn.target import check_labels, check_numbers, distinct_labels
 from driftree.streams.stream import check_task
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from driftree.learn.imbalance import Cut
     from driftree.streams.rows import Rows
     from driftree.streams.stream import Task
 
@@ -151,31 +154,34 @@ class LabelGrader(Grader):
         return np.column_stack(list(model.predict_proba_many(columns).values()))
 
     def asker(self, model: Any) -> Any:
-        """Return `predict_proba_one`."""
-        return model.predict_proba_one
+        """Return `predict_proba_one`; with a threshold it says what that was."""
+        if getattr(unwrapped(model), "threshold", None) is None:
+            return model.predict_proba_one
+        return lambda x: _Decided(model.predict_proba_one(x), _cut_of(model))
 
     def read(self, model: Any, answer: Any, rows: Rows) -> Answer:
-        """Return the most probable labels; without an answer all known ones are as probable."""
+        """Return the predicted labels; without an answer all known ones are as probable."""
         if answer is None:
             by_chance = np.full(len(rows), 1 / len(self.codes))
             return Answer(np.full(len(rows), -1), by_chance, by_chance)
         if np.ndim(answer) == 1:
             return Answer(_look_up(self.codes, np.asarray(answer).tolist()))
         classes = model.classes_.tolist()
-        predicted = _look_up(self.codes, classes)[np.argmax(answer, axis=1)]
+        codes = decide(answer, _cut_of(model))
+        predicted = _look_up(self.codes, classes)[codes]
         places = _look_up({label: i for i, label in enumerate(classes)}, rows.labels)
         probability = np.where(places >= 0, answer[np.arange(len(rows)), places], 0.0)
-        return Answer(predicted, probability, np.max(answer, axis=1))
+        return Answer(predicted, probability, answer[np.arange(len(rows)), codes])
 
     def read_each(self, answers: list[Any], rows: Rows) -> Answer:
-        """Return the most probable labels, of probabilities that need not sum to 1."""
-        predicted = [max(proba, key=proba.__getitem__) if proba else _NOTHING for proba in answers]
+        """Return the predicted labels, of probabilities that need not sum to 1."""
+        predicted = [_predicted(proba) if proba else _NOTHING for proba in answers]
         probability, confidence = np.full((2, len(rows)), 1 / len(self.codes))
         for i, (proba, label) in enumerate(zip(answers, rows.labels, strict=True)):
             total = sum(proba.values())
             if total > 0:
                 probability[i] = proba.get(label, 0.0) / total
-                confidence[i] = max(proba.values()) / total
+                confidence[i] = proba[predicted[i]] / total
         return Answer(_look_up(self.codes, predicted), probability, confidence)
 
     def score(self, learner: str, truth: list[NDArray[Any]], answers: list[Answer]) -> Scores:
@@ -207,6 +213,25 @@ class LabelGrader(Grader):
         for name, (n_rows, *gaps) in knowledge.get("calibrations", {}).items():
             calibration = self.calibrations[name] = Calibration()
             calibration.n_rows, calibration.gaps = int(n_rows), np.array(gaps)
+
+
+class _Decided(dict[Any, float]):
+    """Probabilities, and the threshold at that time."""
+
+    def __init__(self, proba: Mapping[Any, float], cut: Cut | None) -> None:
+        super().__init__(proba)
+        self.cut = cut
+
+
+def _cut_of(model: Any) -> Cut | None:
+    """Return the threshold of one of our models, also behind River's transformers."""
+    inner = unwrapped(model)
+    tree = inner._tree if isinstance(inner, StreamClassifier) else None
+    return None if tree is None else tree.target.cut
+
+
+def _predicted(proba: Mapping[Any, float]) -> Any:
+    return decide_one(proba, proba.cut if isinstance(proba, _Decided) else None)
 
 
 _NOTHING = object()  # the label of a row for which a learner has no answer

@@ -12,6 +12,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from driftree.evaluate.grading import (
+    LabelGrader,
     RowFace,
     choose_face,
     new_grader,
@@ -19,6 +20,7 @@ from driftree.evaluate.grading import (
     task_of,
     update_metric,
 )
+from driftree.evaluate.labels import count_confusion, name_labels
 from driftree.evaluate.learners import make_learner
 from driftree.evaluate.quality import Quality
 from driftree.evaluate.records import Record
@@ -347,9 +349,6 @@ class Evaluation:
         model = self.learners[name]
         size = measure_size(model, self._n_features, self.grader.n_classes)
         scores = self.grader.score(name, test.truth, test.answers)
-        if self.task == "classification":
-            for truth, answer in zip(test.truth, test.answers, strict=True):
-                self.quality[name].add(truth, answer.predicted, answer.probability)
         for metric in self.metrics.get(name, ()):
             update_metric(metric, test.truth, test.answers, self.grader)
         is_due = self.step & (self.step - 1) == 0  # 1, 2, 4, 8, ...
@@ -358,6 +357,7 @@ class Evaluation:
             step=self.step,
             n_rows=self.n_rows,
             **scores._asdict(),
+            **self._beside_scores(name, test),
             n_splits=size and size.n_splits,
             n_parameters=size and size.n_parameters,
             n_nodes=size and size.n_nodes,
@@ -366,6 +366,27 @@ class Evaluation:
             learn_seconds=test.learn_seconds,
             memory=measure_memory(model) if is_due or hasattr(model, "memory_usage") else None,
         )
+
+    def _beside_scores(self, name: str, test: _Test) -> dict[str, Any]:
+        """Return what tells whether scores mislead: of labels a baseline, and which were found."""
+        truth = np.concatenate(test.truth)
+        predicted = np.concatenate([answer.predicted for answer in test.answers])
+        if not isinstance(self.grader, LabelGrader):
+            with np.errstate(over="ignore", invalid="ignore"):  # it may have diverged
+                return {
+                    "target_mean": float(truth.mean()),
+                    "predicted_mean": float(predicted.mean()),
+                }
+        known = [one.probability for one in test.answers if one.probability is not None]
+        quality = self.quality[name]
+        has_all = len(known) == len(test.answers)
+        quality.add(truth, predicted, np.concatenate(known) if has_all else None)
+        return {
+            "majority": float((truth == quality.most_frequent).mean()),
+            "macro_f1": quality.macro_f1,
+            "auc": quality.auc,
+            "confusion": count_confusion(truth, predicted, name_labels(self.grader.codes)),
+        }
 
 
 class _Test:

@@ -119,33 +119,27 @@ class Quality:
         return float(self.confusion.sum(axis=1).max()) / self.n_rows if self.n_rows else math.nan
 
     @property
+    def most_frequent(self) -> int:
+        """Code of the label that came most often."""
+        return int(self.confusion.sum(axis=1).argmax())
+
+    @property
     def accuracy(self) -> float:
         """Share of right predictions."""
         return float(np.trace(self.confusion)) / self.n_rows if self.n_rows else math.nan
 
     def labels(self, names: Sequence[Hashable] | None = None) -> list[LabelQuality]:
         """Return how well each label was found."""
-        found = []
-        for code in range(len(self.confusion)):
-            hits = float(self.confusion[code, code])
-            came = float(self.confusion[code].sum())
-            said = float(self.confusion[:, code].sum())
-            found.append(
-                LabelQuality(
-                    code if names is None else names[code],
-                    came / self.n_rows,
-                    hits / came if came else math.nan,
-                    hits / said if said else math.nan,
-                    2 * hits / (came + said) if came + said else math.nan,
-                )
-            )
-        return found
+        return find_labels(self.confusion, range(len(self.confusion)) if names is None else names)
 
     @property
     def macro_f1(self) -> float:
         """Mean of the labels' F1, each counted once however rare it is; of labels that came."""
-        known = [one.f1 for one in self.labels() if one.share > 0]
-        return sum(known) / len(known) if known else math.nan
+        hits, came, said = _counts(self.confusion)
+        known = came > 0
+        if not known.any():
+            return math.nan
+        return float((2 * hits[known] / (came[known] + said[known])).mean())
 
     @property
     def auc(self) -> float:
@@ -196,6 +190,35 @@ class Quality:
         if own._has_scores:
             own._scores = np.array(knowledge["scores"], dtype=np.int64)
         return own
+
+
+def find_labels(confusion: NDArray[np.int64], names: Sequence[Hashable]) -> list[LabelQuality]:
+    """Return how well each label was found, by rows of true and predicted labels.
+
+    Examples
+    --------
+    >>> [label.recall for label in find_labels(np.array([[3, 1, 0], [0, 0, 2]]), ["no", "yes"])]
+    [0.75, 0.0]
+    """
+    n_rows = int(confusion.sum())
+    return [
+        LabelQuality(
+            name,
+            came / n_rows if n_rows else math.nan,
+            hits / came if came else math.nan,
+            hits / said if said else math.nan,
+            2 * hits / (came + said) if came + said else math.nan,
+        )
+        for name, hits, came, said in zip(
+            names, *(counts.tolist() for counts in _counts(confusion)), strict=False
+        )
+    ]
+
+
+def _counts(confusion: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+    """Return per label the rows found, that came, and that were predicted to be of it."""
+    n_labels = len(confusion)
+    return np.diagonal(confusion), confusion.sum(axis=1), confusion[:, :n_labels].sum(axis=0)
 
 
 def _sum(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from driftree.evaluate.labels import Confusion
     from driftree.streams.stream import Task
 
 
@@ -37,8 +38,14 @@ class Record:
         Rows of the stream up to the end of this batch.
     f1, accuracy, kappa, log_loss, ece : float
         See `Scores`; NaN for numbers.
+    majority : float
+        Accuracy in this batch of whoever says the label most frequent so far; NaN for numbers.
+    macro_f1, auc : float
+        See `Quality`; like `ece` of all rows so far. NaN for numbers.
     mae, rmse, r2 : float
         See `NumberScores`; NaN for labels.
+    target_mean, predicted_mean : float
+        Means over the batch of the targets, and of what was predicted; NaN for labels.
     n_splits, n_parameters, n_nodes, depth : int or None
         Size after the batch was learnt, see `measure_size`; None where unknown.
     predict_seconds, learn_seconds : float
@@ -46,6 +53,11 @@ class Record:
     memory : int or None
         Bytes. Learners that do not count them themselves are measured at the steps 1, 2, 4, 8, ...
         only, since walking all their objects is slow; between these it is None.
+    confusion : dict of dict or None
+        Rows of the batch by true label, then by predicted label, as text. The first 10 labels to
+        come have names; the others are "(others)", and no prediction is "(nothing)". None for
+        numbers, and in files from before it was kept. `label_blocks` makes recall and precision
+        of it.
     """
 
     learner: str
@@ -56,9 +68,14 @@ class Record:
     kappa: float = math.nan
     log_loss: float = math.nan
     ece: float = math.nan
+    majority: float = math.nan
+    macro_f1: float = math.nan
+    auc: float = math.nan
     mae: float = math.nan
     rmse: float = math.nan
     r2: float = math.nan
+    target_mean: float = math.nan
+    predicted_mean: float = math.nan
     n_splits: int | None
     n_parameters: int | None
     n_nodes: int | None
@@ -66,6 +83,7 @@ class Record:
     predict_seconds: float
     learn_seconds: float
     memory: int | None
+    confusion: Confusion | None = field(default=None, hash=False)
 
     @property
     def seconds(self) -> float:
@@ -83,11 +101,12 @@ class Record:
         return None if self.n_nodes is None else (self.n_nodes + 1) // 2
 
 
-FIELDS = tuple(field.name for field in fields(Record))
+FIELDS = tuple(own.name for own in fields(Record))
 SCORES: dict[str, tuple[str, ...]] = {
-    "classification": Scores._fields,
-    "regression": NumberScores._fields,
+    "classification": (*Scores._fields, "majority", "macro_f1", "auc", "confusion"),
+    "regression": (*NumberScores._fields, "target_mean", "predicted_mean"),
 }
+SO_FAR = frozenset(("ece", "macro_f1", "auc"))  # of all rows so far, not of the batch
 WHOLE_NUMBERS = frozenset(
     ("step", "n_rows", "n_splits", "n_parameters", "n_nodes", "depth", "memory")
 )
@@ -103,6 +122,11 @@ def fields_of(task: Task) -> tuple[str, ...]:
     """
     others = {name for names in SCORES.values() for name in names} - {*SCORES[task]}
     return tuple(name for name in FIELDS if name not in others)
+
+
+def figures_of(task: Task) -> tuple[str, ...]:
+    """Return the fields of a task that are numbers, the step and the rows among them."""
+    return tuple(name for name in fields_of(task) if name not in ("learner", "confusion"))
 
 
 # ---------------------------------------------------------------------- files
@@ -189,11 +213,18 @@ class _Writer:
             writer = csv.writer(self.file)
             if self.task is None:
                 writer.writerow(names)
-            writer.writerow("" if value is None else value for value in values)
+            writer.writerow(map(_for_csv, values))
         else:
             told = {name: _for_json(value) for name, value in zip(names, values, strict=True)}
             self.file.write(json.dumps(told) + "\n")
         self.task = record.task
+
+
+def _for_csv(value: Any) -> Any:
+    """Return what a cell can hold: of a dict its JSON."""
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return "" if value is None else value
 
 
 def _for_json(value: Any) -> Any:
@@ -217,7 +248,9 @@ def _parse(name: str, value: Any) -> Any:
     if name == "learner":
         return value
     if value is None or value == "":
-        return None if name in WHOLE_NUMBERS else math.nan
+        return None if name in WHOLE_NUMBERS or name == "confusion" else math.nan
+    if name == "confusion":
+        return value if isinstance(value, dict) else json.loads(value)
     return int(value) if name in WHOLE_NUMBERS else float(value)
 
 
@@ -303,7 +336,7 @@ def show_number(number: float, *, like: float | None = None, digits: int = 3) ->
 def columns(records: Iterable[Record]) -> dict[str, NDArray[np.float64]]:
     """Return the figures of one learner as arrays, NaN where unknown."""
     rows = list(records)
-    names = fields_of(rows[0].task if rows else "classification")[3:]
+    names = figures_of(rows[0].task if rows else "classification")[2:]
     values = {name: [getattr(record, name) for record in rows] for name in names}
     values["seconds"] = [record.seconds for record in rows]
     values["n_rows"] = [record.n_rows for record in rows]
@@ -313,7 +346,8 @@ def columns(records: Iterable[Record]) -> dict[str, NDArray[np.float64]]:
 def summarise(records: Iterable[Record]) -> dict[str, dict[str, Figure]]:
     """Return mean and standard deviation of every figure, learner by learner.
 
-    `ece` is of all rows so far in each record, so its last value takes the place of the mean.
+    `ece`, `macro_f1` and `auc` are of all rows so far in each record, so their last values take the
+    place of the means.
 
     Examples
     --------
@@ -325,7 +359,7 @@ def summarise(records: Iterable[Record]) -> dict[str, dict[str, Figure]]:
     """
     return {
         learner: {
-            name: Figure(float(values[-1]), math.nan) if name == "ece" else _mean_and_std(values)
+            name: Figure(float(values[-1]), math.nan) if name in SO_FAR else _mean_and_std(values)
             for name, values in columns(rows).items()
         }
         for learner, rows in by_learner(records).items()

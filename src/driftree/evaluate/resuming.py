@@ -13,7 +13,7 @@ import numpy as np
 
 from driftree.evaluate.checkpoints import CheckpointWarning, check_learner
 from driftree.evaluate.quality import Quality
-from driftree.evaluate.records import WHOLE_NUMBERS, Record, fields_of
+from driftree.evaluate.records import WHOLE_NUMBERS, Record, figures_of
 from driftree.learn.storage import models
 from driftree.streams.rows import take
 from driftree.streams.stream import Stream
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.evaluate.checkpoints import Checkpoint, Checkpointer
+    from driftree.evaluate.labels import Confusion
     from driftree.evaluate.prequential import Evaluation
     from driftree.streams.rows import Rows
     from driftree.streams.stream import Task
@@ -127,6 +128,7 @@ class ResumableEvaluation:
             "names": getattr(evaluation._faces[self._name], "names", None),
             "waiting": [len(rows) for rows in evaluation._pending],
             "records": _columns(self.records, evaluation.task),
+            "confusions": [record.confusion for record in self.records],
             "noted": noted,
         }
         self.checkpointer.commit(self._model, evaluation.n_rows, metrics)
@@ -152,7 +154,7 @@ class ResumableEvaluation:
         if metrics["names"] is not None:
             face.names = metrics["names"]
         self._waiting = metrics["waiting"]
-        self.records = _records(self._name, metrics["records"])
+        self.records = _records(self._name, metrics["records"], metrics.get("confusions"))
         self.noted = metrics["noted"]
 
     def _compare(self, then: dict[str, Any]) -> None:
@@ -231,17 +233,24 @@ def _columns(records: list[Record], task: Task) -> dict[str, NDArray[np.float64]
     """Return records as arrays; NaN is what is not known."""
     return {
         name: np.array([getattr(record, name) for record in records], dtype=np.float64)
-        for name in fields_of(task)[1:]  # all but the learner
+        for name in figures_of(task)
     }
 
 
-def _records(learner: str, columns: Mapping[str, NDArray[np.float64]]) -> list[Record]:
+def _records(
+    learner: str,
+    columns: Mapping[str, NDArray[np.float64]],
+    confusions: list[Confusion | None] | None,
+) -> list[Record]:
+    """Return the records; checkpoints from before confusions were kept have none."""
     cells: dict[str, list[Any]] = {
         name: [None if math.isnan(v) else int(v) for v in column.tolist()]
         if name in WHOLE_NUMBERS
         else column.tolist()
         for name, column in columns.items()
     }
+    if confusions is not None:
+        cells["confusion"] = confusions
     return [
         Record(learner=learner, **dict(zip(cells, row, strict=True)))
         for row in zip(*cells.values(), strict=True)

@@ -7,6 +7,7 @@ The methods of the model give it (`readable`); here are the records that they re
 from driftree.explain.changes import Diff as Diff
 from driftree.explain.contributions import Importance as Importance
 from driftree.explain.counterfactual import Counterfactual as Counterfactual
+from driftree.explain.counterfactual import Counterfactuals as Counterfactuals
 from driftree.explain.curves import CurveRun as CurveRun
 from driftree.explain.curves import LeafCurve as LeafCurve
 from driftree.explain.describe import LeafModel as LeafModel

@@ -155,6 +155,7 @@ def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
         labels=list(tree.target.label_list),
         predictions=predictions,
         unit=number_unit(tree),
+        cut=tree.target.cut,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from driftree.explain.explanation_words import in_words
 from driftree.explain.text import label_texts
+from driftree.learn.imbalance import decide
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from driftree.explain.sparse import Held
     from driftree.learn.events import Condition
+    from driftree.learn.imbalance import Cut
     from driftree.learn.units import Unit
 
 TWO_SIDED_95 = 1.96  # standard deviations
@@ -93,6 +95,8 @@ class Explanation:
         Of a number: the typical error, by which rows of the leaf lie around their prediction.
     unit : Unit or None
         Of a number: how it is scaled in the models.
+    threshold : tuple of label and float, or None
+        The label that has a threshold, and the probability from which on it is predicted.
     """
 
     prediction: Hashable
@@ -113,6 +117,7 @@ class Explanation:
     unknown: tuple[Hashable, ...] = ()
     error: float | None = None
     unit: Unit | None = None
+    threshold: tuple[Hashable, float] | None = None
 
     def __str__(self) -> str:
         return in_words(self)
@@ -123,7 +128,7 @@ class Explanation:
         return explanation_html(self)
 
     def to_shap(self, label: Hashable = None) -> Any:
-        """Return a `shap.Explanation` of one row, for shap's plots (``driftree[shap]``).
+        """Return a `shap.Explanation` of one row, for shap's plots (extra ``shap``).
 
         Parameters
         ----------
@@ -209,6 +214,8 @@ class Explanations:
         What the rows hold of the other features.
     unit : Unit or None
         Of a regressor: how the number is scaled in the models.
+    cut : Cut or None
+        The threshold, if there is one.
     """
 
     known_values: NDArray[np.float64]
@@ -224,6 +231,7 @@ class Explanations:
     held: Held | None = None
     predictions: NDArray[np.float64] | None = None
     unit: Unit | None = None
+    cut: Cut | None = None
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -308,12 +316,13 @@ class Explanations:
             intervals=intervals,
             error=facts.error,
             unit=self.unit,
+            threshold=told_threshold(self.cut, self.labels),
         )
 
     def _prediction(self, place: int) -> Any:
         if self.predictions is not None:
             return float(self.predictions[place])
-        return self.labels[int(self.probabilities[place].argmax())]
+        return self.labels[int(decide(self.probabilities[[place]], self.cut)[0])]
 
     def _interval_of_number(
         self, place: int, read: float
@@ -366,7 +375,7 @@ class Explanations:
         return {k: float(number) for k, number in zip(self.labels, numbers, strict=True)}
 
     def to_shap(self) -> Any:
-        """Return a `shap.Explanation` of all rows, for shap's plots (``driftree[shap]``).
+        """Return a `shap.Explanation` of all rows, for shap's plots (extra ``shap``).
 
         Categories are numbers in its `data`, by which shap colours, and names in `display_data`.
         """
@@ -388,6 +397,11 @@ def _strongest_first(names: list[str], values: NDArray[np.float64]) -> dict[str,
 
 
 # ---------------------------------------------------------------------- probabilities
+def told_threshold(cut: Cut | None, labels: Sequence[Any]) -> tuple[Hashable, float] | None:
+    """Return a threshold as explanations have it."""
+    return None if cut is None else (labels[cut.code], cut.probability)
+
+
 def zero_of(floor: tuple[float, float]) -> float:
     """Return the log-odds of a leaf's model at which both labels are equally probable."""
     even = min(max((0.5 - floor[1]) / (1.0 - sum(floor)), 1e-12), 1 - 1e-12)

@@ -113,7 +113,21 @@ def _headline(why: Explanation, others: list[Hashable], names: dict[Hashable, st
         shown.append(f"{len(others) - 3} more")
     rest = f" ({', '.join(shown)})" if shown else ""
     likely = percent(why.probabilities[why.prediction])
-    return f"Prediction: {names[why.prediction]}, {likely}{rest}"
+    return f"Prediction: {names[why.prediction]}, {likely}{rest}{say_threshold(why.threshold)}"
+
+
+def say_threshold(threshold: tuple[Hashable, float] | None) -> str:
+    """Say from which probability on a label is predicted, behind a prediction.
+
+    Examples
+    --------
+    >>> say_threshold(("fraud", 0.08))
+    "; 'fraud' is predicted from 8% on"
+    """
+    if threshold is None:
+        return ""
+    label, probability = threshold
+    return f"; {one_line(repr(label))} is predicted from {percent(probability)} on"
 
 
 def _rule(why: Explanation) -> str:

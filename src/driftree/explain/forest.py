@@ -22,6 +22,8 @@ from driftree.explain.contributions import (
     sort_importance,
 )
 from driftree.explain.counterfactual.forest import forest_counterfactual
+from driftree.explain.explanation import told_threshold
+from driftree.explain.explanation_words import say_threshold
 from driftree.explain.sparse import unknown_names
 from driftree.explain.text import percent
 from driftree.learn.columns import Batch, News
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from driftree.explain.explanation import Explanations
     from driftree.learn.events import Condition
     from driftree.learn.forest import Forest
+    from driftree.learn.imbalance import Cut
     from driftree.learn.members import Member
 
     Doubles = NDArray[np.float64]
@@ -93,7 +96,7 @@ class ForestExplanation:
     Attributes
     ----------
     prediction : hashable
-        The most probable label; the predicted number.
+        The label, the most probable one unless there is a threshold; the predicted number.
     probabilities : dict
         Probability of each label; of numbers there are none.
     label : hashable
@@ -109,6 +112,8 @@ class ForestExplanation:
         Value of each feature that the model knows; None is missing.
     unknown : tuple
         Names in the row that the model does not know.
+    threshold : tuple of label and float, or None
+        The label that has a threshold, and the probability from which on it is predicted.
     """
 
     prediction: Any
@@ -119,13 +124,14 @@ class ForestExplanation:
     trees: tuple[TreePart, ...]
     row: dict[str, Any]
     unknown: tuple[Hashable, ...] = ()
+    threshold: tuple[Hashable, float] | None = None
 
     def __str__(self) -> str:
         if not self.probabilities:
             head, what = f"Prediction: {self.prediction:,.4g}", "What makes the number"
             intercept, parts = self.intercept, self.contributions
         else:
-            odds = percent(self.probabilities[self.prediction])
+            odds = percent(self.probabilities[self.prediction]) + say_threshold(self.threshold)
             head, what = f"Prediction: {self.prediction}, {odds}", f"Log-odds of {self.label}"
             intercept, parts = self.intercept, self.contributions
             if self.label is None and isinstance(self.intercept, dict):
@@ -179,6 +185,8 @@ class ForestExplanations:
         Log-odds or number of each tree.
     weights : ndarray of shape (n_trees,)
         What they count.
+    cut : Cut or None
+        The threshold, if there is one.
     """
 
     values: Doubles
@@ -190,6 +198,7 @@ class ForestExplanations:
     trees: list[Explanations]
     said: Doubles
     weights: Doubles
+    cut: Cut | None = None
 
     def __repr__(self) -> str:
         return f"<ForestExplanations: {len(self)} rows, {len(self.feature_names)} names>"
@@ -227,6 +236,7 @@ class ForestExplanations:
             ),
             trees=tuple(parts),
             row=row,
+            threshold=told_threshold(self.cut, self.labels),
         )
 
     def _by_label(self, numbers: Doubles) -> dict[Hashable, float]:
@@ -276,6 +286,7 @@ def explain_forest(forest: Forest, batch: Batch) -> ForestExplanations:
         trees=trees,
         said=np.array(said),
         weights=weights,
+        cut=forest.target.cut,
     )
 
 

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from driftree.explain.counterfactual import write_change
 from driftree.explain.describe import class_shares, inside, row_shares
 from driftree.explain.explanation_words import tell
 from driftree.explain.rules import most_probable, rules
@@ -23,8 +24,9 @@ from driftree.explain.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
+    from driftree.explain.counterfactual import Counterfactual
     from driftree.explain.explanation import Explanation
     from driftree.explain.readable import Readable
     from driftree.explain.rules import Rule
@@ -144,6 +146,38 @@ def explanation_html(why: Explanation) -> str:
         f'<div class="driftree-tree"><style>{STYLE}</style>'
         f"<div><b>{first}</b></div>{lines}<table>{rows}</table>{rest}</div>"
     )
+
+
+def counterfactuals_html(ways: Sequence[Counterfactual]) -> str:
+    """Return counterfactuals as a fragment of HTML: what each would give, and a table of changes.
+
+    Parameters
+    ----------
+    ways : sequence of Counterfactual
+        What `counterfactual` returns, or `counterfactuals`.
+
+    Returns
+    -------
+    str
+        What a notebook shows for them.
+    """
+    parts = "".join(map(_way, ways))
+    return f'<div class="driftree-tree"><style>{STYLE}</style>{parts}</div>'
+
+
+def _way(way: Counterfactual) -> str:
+    if not way.changes:
+        return f"<div>{html.escape(str(way))}</div>"
+    said = way.said or f"{one_line(repr(way.target))} ({percent(way.probability)})"
+    head = "<tr><td></td><td><small>now</small></td><td><small>then</small></td></tr>"
+    rows = "".join(
+        f"<tr><td>{_text(name, 60)}</td><td>{html.escape(before)}</td>"
+        f"<td><b>{html.escape(after)}</b></td></tr>"
+        for name, (old, new) in way.changes.items()
+        for before, after in [write_change(old, new)]
+    )
+    note = f"<div><small>{html.escape(way.note)}</small></div>" if way.note else ""
+    return f"<div>It would be <b>{html.escape(said)}</b> if</div><table>{head}{rows}</table>{note}"
 
 
 def _sides(part: float) -> str:

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 from driftree.explain import changes, contributions
 from driftree.explain.changes import history_of
 from driftree.explain.contributions import Importance, column_importances, feature_importance
-from driftree.explain.counterfactual import Counterfactual, counterfactual, counterfactuals
+from driftree.explain.counterfactual import (
+    Counterfactual,
+    Counterfactuals,
+    counterfactual,
+    counterfactuals,
+)
 from driftree.explain.describe import LeafModel, inside, leaf_models
 from driftree.explain.export import to_dict, to_dot
 from driftree.explain.markup import notebook_html
@@ -553,7 +558,7 @@ class Readable:
         below: float | None = None,
         above: float | None = None,
         between: tuple[float, float] | None = None,
-    ) -> list[Counterfactual]:
+    ) -> Counterfactuals:
         """Return several ways to another prediction that a person can act on.
 
         Each changes other features, none of them more than it must: the fewest changes come first,
@@ -576,7 +581,7 @@ class Readable:
 
         Returns
         -------
-        list of Counterfactual
+        Counterfactuals
             If there is none, one that says why. `exact` is False where there were too many sets of
             features to search them all.
 

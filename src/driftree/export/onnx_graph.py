@@ -73,7 +73,7 @@ def to_onnx(model: StreamEstimator, *, dtype: str = "float64") -> ModelProto:
         import onnx  # noqa: F401
     except ModuleNotFoundError:
         raise ImportError(
-            "to_onnx needs the package onnx, which is not installed: pip install 'driftree[onnx]'"
+            "to_onnx needs the package onnx, which is not installed: pip install onnx"
         ) from None
     recipe = recipe_of(model)
     check_levels(recipe.features)
@@ -361,7 +361,12 @@ def _inputs(recipe: Recipe, graph: Graph, values: str, places: list[int], bends:
 def _result(recipe: Recipe, graph: Graph, sums: str, leaf: str) -> None:
     if recipe.labels:
         chances = _probabilities(recipe, graph, sums, leaf)
-        best = graph.add("ArgMax", chances, axis=1, keepdims=0)
+        leads = chances
+        if recipe.cut is not None:  # what each label has above its own threshold
+            least = [1.0 - recipe.cut.probability] * 2
+            least[recipe.cut.code] = recipe.cut.probability
+            leads = graph.add("Sub", chances, graph.constant([least]))
+        best = graph.add("ArgMax", leads, axis=1, keepdims=0)
         labels, kind = _labels(recipe)
         graph.output(
             "label", kind, ["rows"], graph.add("Gather", graph.constant(labels, labels.dtype), best)

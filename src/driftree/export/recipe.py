@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from driftree.learn._kernels import _TreeEngine
     from driftree.learn.encoding import Encoder
+    from driftree.learn.imbalance import Cut
     from driftree.learn.nodes import TreeNodes
 
 OTHER_LEVEL = MAX_LEVELS
@@ -155,6 +156,8 @@ class Recipe:
         "softmax", "identity", "log" or "quantiles" (`offsets` added, then sorted).
     labels : list
         Of a classifier, in the order of the probabilities.
+    cut : Cut or None
+        Of a classifier: the threshold from which on one of two labels is predicted, if any.
     shift, scale : float
         Of a regressor: its predictions are shift + scale times what the link gives.
     quantiles, offsets : list of float
@@ -168,6 +171,7 @@ class Recipe:
     nodes: dict[int, Split | Leaf]
     link: Link
     labels: list[Any]
+    cut: Cut | None = None
     shift: float = 0.0
     scale: float = 1.0
     quantiles: tuple[float, ...] = ()
@@ -314,7 +318,7 @@ def _target(tree: Any) -> dict[str, Any]:
     labels = list(tree.target.label_list)
     if labels:
         links: list[Link] = ["certain", "logistic", "softmax"]
-        return {"link": links[min(len(labels), 3) - 1], "labels": labels}
+        return {"link": links[min(len(labels), 3) - 1], "labels": labels, "cut": tree.target.cut}
     engine, link = tree.engine, "log" if tree.engine.has_log_link else "identity"
     unit = {"shift": engine.target_shift, "scale": engine.target_scale}
     if getattr(tree.parameters, "loss", None) == "quantile":

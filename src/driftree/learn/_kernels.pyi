@@ -132,8 +132,10 @@ class _RowFace:
         """
     def restore(self, known: object, sparse_names: list[Any]) -> None:
         """Take over the words of another model, whose state the engine has taken over before."""
-    def learn(self, x: object, label: object, /) -> Turn | NotImplementedType | None:
-        """Take one step with one dict.
+    def learn(
+        self, x: object, label: object, weight: float = 1.0, /
+    ) -> Turn | NotImplementedType | None:
+        """Take one step with one dict, which counts as its weight says.
 
         If something is due then, return the turn in which it is to be decided: `with turn: ...`. If
         something in the row is new, so that Python must read it, do nothing and return
@@ -891,37 +893,8 @@ class Stack:
     Labels: the members' log-odds, centred over the labels. Numbers: a mean whose shares sum to one.
     """
 
-    def __init__(
-        self,
-        n_members: int,
-        *,
-        window: float,
-        prior: float,
-        most_step: float,
-        mixed: float,
-        clear: float,
-    ) -> None:
-        """Start with equal weights; `constants.StackConstants` explains the numbers."""
-    def log_odds(self, members: list[NDArray[np.float64]]) -> _Matrix:
-        """Return the log-odds of all together, of the members' probabilities [rows, classes]."""
-    def probabilities(self, members: list[NDArray[np.float64]]) -> _Matrix:
-        """Return the probabilities of all together."""
     def links(self, probabilities: NDArray[np.float64]) -> _Matrix:
         """Return one member's log-odds, centred: what its weight is for."""
-    def learn_labels(
-        self,
-        members: list[NDArray[np.float64]],
-        codes: NDArray[np.float64],
-        weights: NDArray[np.float64],
-    ) -> None:
-        """Take a step with what the members said of rows before they learnt them."""
-    def learn_numbers(
-        self,
-        members: list[NDArray[np.float64]],
-        targets: NDArray[np.float64],
-        weights: NDArray[np.float64],
-    ) -> None:
-        """Do the same with numbers, [rows, 1]."""
     def restart(self, member: int) -> None:
         """Forget a member, whose place a new one takes."""
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -945,23 +918,80 @@ class Stack:
         """Rows behind both, faded."""
 
 @final
-class Hinges:
-    """Rows with hinges of pairs of features as further columns.
+class Forest:
+    """The members of a forest: their steps, and what they say together.
 
-    Column c is feature sources[c], or where that is negative hinge -1 - sources[c], which is
-    max(0, a z_p + b z_q + c). `ends` has p and q, `slopes` a, b and c of each.
+    Of rows with sparse features each member takes its own list; others are the same for all.
     """
+
+    scale: NDArray[np.float64]
+    """Shift and factor of each feature, as hinges see it: z = (x - shift) * factor."""
+    wake_at: int
+    """Rows of the stream at which `has_due` becomes true."""
+    n_threads: int
+    """Threads that may work at the same time: what is learnt is the same to the bit."""
 
     def __init__(
         self,
+        n_members: int,
+        *,
+        window: float,
+        prior: float,
+        most_step: float,
+        mixed: float,
+        clear: float,
+        most_deviations: float,
+    ) -> None:
+        """Start with equal weights; `constants.ForestConstants` explains the numbers."""
+    def set_member(
+        self,
+        place: int,
+        engine: MeasuredEngine,
         sources: NDArray[np.int32],
         ends: NDArray[np.int32],
         slopes: NDArray[np.float64],
-        *,
-        most: float,
-    ) -> None: ...
-    def extend(self, X: NDArray[np.float64], scale: NDArray[np.float64]) -> _Matrix:
-        """Return the rows; `scale` has shift and factor of each feature.
+    ) -> None:
+        """Give a place to a tree, which from then on scales features as the first one does.
 
-        z is (x - shift) * factor, at most `most` in size; of a missing value it is 0.
+        Its feature c is feature sources[c] of the first tree, or where that is negative the hinge
+        -1 - sources[c], which is max(0, a z_p + b z_q + c): `ends` has p and q, `slopes` a, b and c
+        of each. No sources: it has the features of the rows.
         """
+    def reading(self) -> Turn:
+        """Return a block in which no thread changes anything."""
+    def writing(self) -> Turn:
+        """Return a block in which no other thread reads or changes anything."""
+    def learn(
+        self,
+        X: NDArray[np.float64],
+        targets: NDArray[np.float64],
+        weights: NDArray[np.float64],
+        sparse: list[SparseRows] | None = None,
+    ) -> None:
+        """Take one step: all say what they think of the rows, and learn them."""
+    def log_odds(self, X: NDArray[np.float64], sparse: list[SparseRows] | None = None) -> _Matrix:
+        """Return the log-odds of all together, centred, [rows, classes]."""
+    def probabilities(
+        self, X: NDArray[np.float64], sparse: list[SparseRows] | None = None
+    ) -> _Matrix:
+        """Return the probabilities of all together, [rows, classes]."""
+    def numbers(self, X: NDArray[np.float64], sparse: list[SparseRows] | None = None) -> _Matrix:
+        """Return the numbers of all together, [rows, outputs]."""
+    def rows_of(self, member: int, X: NDArray[np.float64]) -> _Matrix:
+        """Return rows as a member sees them."""
+    def learn_row(
+        self, face: _RowFace, x: object, y: object, weight: float = 1.0, /
+    ) -> Turn | NotImplementedType | None:
+        """Take one step with one dict, read by the first tree's face; returns what that does."""
+    def predict_row(self, face: _RowFace, x: object, /) -> Any:
+        """Return the label or the number of a dict, or NotImplemented if Python must read it."""
+    def probabilities_row(self, face: _RowFace, x: object, /) -> dict[Any, float] | None:
+        """Return the probability of each label of a dict, or None if Python must read it."""
+    def memory_usage(self) -> int:
+        """Return the bytes that are kept ready for the next step."""
+    @property
+    def stack(self) -> Stack:
+        """What adds up what the members say."""
+    @property
+    def has_due(self) -> bool:
+        """Whether Python has something to decide."""

@@ -264,9 +264,33 @@ class ForestConstants:
     youth_rows: int = 5000
     """Rows after which a tree must be of use."""
 
-    # Threads
-    parallel_cells: int = 4000
-    """Inputs of a step from which on threads are worth their while."""
-
 
 FOREST = ForestConstants()
+
+
+@dataclass(frozen=True, slots=True)
+class ImbalanceConstants:
+    """Weights of labels, and thresholds. Rows are those of the stream."""
+
+    window: float = 20_000
+    """Rows that both remember in the paper's setting, which has no window of its own."""
+
+    # Weights
+    most: float = 4
+    """What a row of any label weighs at most: the ratios count, and larger weights let noise look
+    like evidence. The models take no step for more than the 8 copies of a row, either,"""
+    least_mean: float = 0.02
+    """and what a row weighs in the mean at least: what weighs little is learnt slowly."""
+    prior_rows: float = 5
+    """Rows that each label is counted for before it is seen."""
+
+    # Thresholds
+    bins: int = 256
+    """Log-odds that are told apart,"""
+    step: float = 0.125
+    """and how far they are from each other."""
+    least_rows: float = 10
+    """Rows of either label before anything is chosen."""
+
+
+IMBALANCE = ImbalanceConstants()

@@ -57,6 +57,10 @@ class Lesson(NamedTuple):
     """Rows of a step, at most; None is what the tree takes."""
     sparse: SparseRows | None = None
     """What the rows hold of sparse features."""
+    judged: NDArray[np.float64] | None = None
+    """What each row counts for the threshold, if there is one to learn,"""
+    counts: list[float] | None = None
+    """and how often each label was seen after all of them, if these are weighed."""
 
     @classmethod
     def of(
@@ -69,12 +73,21 @@ class Lesson(NamedTuple):
         seen: Seen | None = None,
         step_rows: int | None = None,
     ) -> Lesson:
-        """Learn each row as often as its weight says."""
+        """Learn each row as often as its weight says, and that of its label."""
+        known, judged, counts = tree.target.imbalance, None, None
+        if known is not None and known.weights is not None:
+            labels = [*tree.target.label_list, *answers.new]
+            factors, counts = known.weights.weigh(answers.codes, labels, weights.given)
+            weights = weights.times(factors)
+        if known is not None and known.threshold is not None:
+            judged = weights.at_first_copies
         X, sparse, copies = batch.matrix, batch.sparse, weights.copies
         if copies is not None:
             X, answers = X[copies], answers._replace(codes=answers.codes[copies])
             sparse = None if sparse is None else sparse.take(copies.astype(np.int64))
-        return cls(tree, X, answers, weights.shares, batch.news, seen, step_rows, sparse)
+        return cls(
+            tree, X, answers, weights.shares, batch.news, seen, step_rows, sparse, judged, counts
+        )
 
 
 class StreamEstimator(LearntState):
@@ -173,7 +186,7 @@ class StreamEstimator(LearntState):
             Weight; 2 is a batch of the row twice, 0 is no row.
         """
         tree = self._tree
-        if tree is not None and w == 1.0:
+        if tree is not None and w == 1.0 and tree.target.imbalance is None:
             turn = tree.encoder.row_face.learn(x, y)
             if turn is None:
                 return
@@ -182,7 +195,8 @@ class StreamEstimator(LearntState):
                     tree.decide()
                 return
         with self._learning():
-            self._learn(self._read_one(x, y, w))  # something is new, wrong or weighted
+            if tree is None or w != 1.0 or not _learn_weighed(tree, x, y):
+                self._learn(self._read_one(x, y, w))  # something is new, wrong or weighted
 
     def learn_many(self, X: Any, y: Any, w: ArrayLike | None = None) -> None:
         """Learn a data frame (pandas, polars, pyarrow, ...); its columns may come and go.
@@ -240,7 +254,12 @@ class StreamEstimator(LearntState):
             rows.table, rows.names, learning=True, rows=weights.rows, is_first=is_first
         )
         answers = tree.target.read(
-            y, n_rows, strict=not by_name, expected=expected, rows=weights.rows
+            y,
+            n_rows,
+            strict=not by_name,
+            expected=expected,
+            rows=weights.rows,
+            are_all=afresh,
         )
         if not len(weights.shares):
             return None
@@ -317,11 +336,16 @@ class StreamEstimator(LearntState):
                 if fresh is not None:
                     growth.commit(tree, fresh.news, fresh.answers.new)
                     tree.finish()
+                    if tree.target.imbalance is not None:
+                        tree.target.imbalance.keep_counts(fresh.counts)
                 size = tree.step_rows if most is None else min(most, tree.step_rows)
                 if begin is not None and tree.encoder.sparse is not None:
                     size = tree.encoder.sparse.step_rows(begin, start, size)
                 rows = slice(start, start + size)
-                tree.learn(X[rows], y[rows], w[rows], None if sparse is None else sparse[rows])
+                own = X[rows], None if sparse is None else sparse[rows]
+                if lesson is not None and lesson.judged is not None:
+                    _judge(tree, *own, y[rows], lesson.judged[rows])
+                tree.learn(own[0], y[rows], w[rows], own[1])
                 if fresh is not None:
                     self._keep(tree, fresh.seen)
                     fresh = None
@@ -370,6 +394,8 @@ class StreamEstimator(LearntState):
     def _learn_ready(self, X: Any, y: Any) -> bool:
         """Learn arrays in which nothing is new, and say so; otherwise do nothing."""
         tree = self._manned_tree
+        if tree is not None and tree.target.imbalance is not None:
+            return False
         matrix = self._ready(X, tree, learning=True)
         if matrix is None:
             return False
@@ -397,6 +423,46 @@ class StreamEstimator(LearntState):
         batch = self._encoded(X)
         assert self._tree is not None
         return self._tree.engine.leaves(*batch.rows)
+
+
+def _learn_weighed(tree: LearningTree, x: Mapping[Hashable, Any], y: Hashable) -> bool:
+    """Learn a row in which nothing is new, and whose label weighs at most 1, and say so."""
+    known, face = tree.target.imbalance, tree.encoder.row_face
+    target = None if known is None else face.read_target(y)
+    if known is None or target is None:
+        return False
+    code = int(target)
+    weight, counts = known.weigh_one(code, y)
+    if weight > 1.0:
+        return False
+    with tree.engine.writing():
+        cut = known.cut(tree.target.labels)
+        proba = None if cut is None else face.probabilities(x)
+        is_read = cut is None or proba is not None
+        turn = face.learn(x, y, weight) if is_read else NotImplemented
+        if turn is NotImplemented:
+            return False
+        known.keep_counts(counts)
+        if cut is not None and proba is not None:
+            known.note_one(proba, code, cut)
+        if turn is not None:
+            with turn:
+                tree.decide()
+    return True
+
+
+def _judge(
+    tree: LearningTree,
+    X: NDArray[np.float64],
+    sparse: SparseRows | None,
+    y: Codes,
+    w: NDArray[np.float64],
+) -> None:
+    """Let a threshold see what is predicted for rows that are learnt next."""
+    known = tree.target.imbalance
+    cut = None if known is None else known.cut(tree.target.labels)
+    if known is not None and cut is not None:
+        known.note(tree.engine.probabilities(X, sparse), y, w, cut)
 
 
 def _count(n: int, noun: str) -> str:

@@ -10,6 +10,7 @@ from river.utils import dataframe
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from driftree.learn.estimator import StreamEstimator
+from driftree.learn.imbalance import decide_one
 from driftree.learn.state import undisturbed
 from driftree.learn.tables import Columns, read_frame
 from driftree.learn.target import Labels
@@ -58,13 +59,19 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         return self._labels.classes
 
     @property
+    def threshold_(self) -> float | None:
+        """The probability from which on the positive label is predicted now; None without one."""
+        known = self._labels.imbalance
+        return None if known is None or known.threshold is None else known.threshold.probability
+
+    @property
     def _labels(self) -> Labels:
         target = self._fitted.target
         assert isinstance(target, Labels)
         return target
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable label of each row."""
+        """Return the most probable label of each row, or the one by the threshold."""
         tree = self._manned_tree
         if tree is not None and (matrix := self._ready(X, tree)) is not None:
             return tree.target.predict(matrix)
@@ -106,11 +113,13 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         tree = self._tree
         if tree is None:
             return None
-        label = tree.encoder.row_face.predict(x)
-        if label is NotImplemented:  # something in the row is new or wrong
-            proba = self.predict_proba_one(x)
-            return max(proba, key=proba.__getitem__)
-        return label
+        known = tree.target.imbalance
+        if known is None or known.threshold is None:
+            label = tree.encoder.row_face.predict(x)
+            if label is not NotImplemented:  # nothing in the row is new or wrong
+                return label
+        with tree.engine.reading():
+            return decide_one(self.predict_proba_one(x), tree.target.cut)
 
     def predict_proba_one(  # type: ignore[override]
         self, x: Mapping[Hashable, Any]

@@ -16,6 +16,7 @@ import numpy as np
 from driftree.learn.constants import FOREST
 from driftree.learn.encoding import Encoder
 from driftree.learn.forest_engine import ForestEngine, Look
+from driftree.learn.imbalance import Imbalance
 from driftree.learn.target import Labels, Numbers
 
 if TYPE_CHECKING:
@@ -31,66 +32,35 @@ if TYPE_CHECKING:
     from driftree.learn.target import Codes
     from driftree.learn.tree import Tree
 
-ONE = np.ones(1)
-
 
 class ForestFace:
     """What a row face is to a tree: reads dicts for all members."""
 
     def __init__(self, engine: ForestEngine) -> None:
         self.engine = engine
-
-    @property
-    def _face(self) -> _RowFace:
-        return self.engine.leader.tree.encoder.row_face
+        self._face: _RowFace = engine.leader.tree.encoder.row_face
 
     def __getattr__(self, name: str) -> Any:
-        if name == "engine":
+        if name in ("engine", "_face"):
             raise AttributeError(name)
         return getattr(self._face, name)
 
     def commit(self, known: object, **growth: Any) -> None:
         """Let all members grow; the others follow the first."""
         self._face.commit(known, **growth)
-        self.follow()
+        self.engine.follow()
 
-    def follow(self) -> None:
-        """Let the others know what the first knows."""
-        for member in self.engine.members[1:]:
-            member.follow(self.engine.leader)
-
-    def learn(self, x: Any, y: Any) -> Any:
-        """Take one step with one dict; NotImplemented if something in it is new."""
-        face, engine = self._face, self.engine
-        with engine.writing():
-            target, row = face.read_target(y), face.read_row(x, learning=True)
-            if target is None or row is None:
-                return NotImplemented
-            engine.learn(row, np.array([target]), ONE)
-            for member in engine.members:
-                member.tree.end_call()
-        return None
+    def learn(self, x: Any, y: Any, weight: float = 1.0) -> Any:
+        """Take one step with one dict; returns what the face of a tree does."""
+        return self.engine.kernel.learn_row(self._face, x, y, weight)
 
     def predict(self, x: Any) -> Any:
         """Return the most probable label or the number; NotImplemented if Python must read x."""
-        engine = self.engine
-        with engine.reading():
-            row = self._face.read_row(x, learning=False)
-            if row is None:
-                return NotImplemented
-            if not engine.leader.engine.has_labels:
-                numbers = engine.numbers(row)[0]
-                return float(numbers[len(numbers) // 2])
-            return self._face.known.label_list[int(engine.most_probable(row)[0])]
+        return self.engine.kernel.predict_row(self._face, x)
 
     def probabilities(self, x: Any) -> dict[Any, float] | None:
         """Return the probability of each label; None if Python must read x."""
-        with self.engine.reading():
-            row = self._face.read_row(x, learning=False)
-            if row is None:
-                return None
-            proba = self.engine.probabilities(row)[0].tolist()
-            return dict(zip(self._face.known.label_list, proba, strict=True))
+        return self.engine.kernel.probabilities_row(self._face, x)
 
 
 class Forest:
@@ -119,7 +89,8 @@ class Forest:
         )
         target = Labels if leader.engine.has_labels else Numbers
         self.target = target(self.face, self.engine)  # type: ignore[arg-type]
-        self.face.follow()  # a target that is followed has features from the start
+        self.target.imbalance = Imbalance.of(parameters)
+        self.core.follow()  # a target that is followed has features from the start
 
     @property
     def members(self) -> list[Member]:
@@ -153,9 +124,8 @@ class Forest:
         self.core.learn(X, y, w, sparse)
 
     def decide(self) -> None:
-        """Decide the nodes that are due."""
-        for tree in self.trees:
-            tree.decide()
+        """Decide what is due."""
+        self.core.decide()
 
     def leaves(self) -> list[int]:
         """Return the leaves of the first tree from left to right."""
@@ -183,7 +153,7 @@ class Forest:
     def finish(self) -> None:
         """Bring to an end what is new or was interrupted, in all trees."""
         with self.core.writing():
-            self.face.follow()
+            self.core.follow()
             for tree in self.trees:
                 tree.finish()
 
@@ -210,7 +180,7 @@ class Forest:
         ]
         counts = [engine.next_scale, engine.next_look, engine.n_replaced]
         return found | {
-            "scale": engine.scale.copy(),
+            "scale": engine.scale,
             "looks": np.array(looks, dtype=np.float64).reshape(-1),
             "counts": np.array(counts, dtype=np.int64),
             "since": np.array([member.since for member in self.members], dtype=np.int64),
@@ -219,7 +189,12 @@ class Forest:
     def knowledge(self) -> dict[str, Any]:
         """Return a copy of what was learnt besides the trees."""
         self.finish()
-        return {"arrays": self.arrays(), "replaced": list(self.core.replaced)}
+        found = {"arrays": self.arrays(), "replaced": list(self.core.replaced)}
+        return found | self.seen()
+
+    def seen(self) -> dict[str, Any]:
+        """Return a copy of what was seen of the labels, as the knowledge of a target has it."""
+        return {} if self.target.imbalance is None else {"seen": self.target.imbalance.seen()}
 
     def restore(self, knowledge: dict[str, Any]) -> None:
         """Take such a copy over, after the trees took over theirs; raise if it is not sound."""
@@ -257,12 +232,15 @@ class Forest:
         )
         if not is_sound:
             raise ValueError("what is known of the members is not sound")
-        engine.scale = own["scale"].copy()
+        engine.scale = own["scale"]
         engine.looks = [
             Look(int(row[0]), *(tuple(part.tolist()) for part in np.split(row[1:], [n, 2 * n])))
             for row in looks.reshape(-1, width)
         ]
         engine.next_scale, engine.next_look, engine.n_replaced = counts.tolist()
         engine.replaced = list(knowledge["replaced"])
+        for place in range(n):
+            engine.seat(place)
+        engine.wait()
         for member, rows in zip(self.members, since.tolist(), strict=True):
             member.since = rows

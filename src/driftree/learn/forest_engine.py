@@ -1,25 +1,25 @@
-"""The engine of a forest: rows and predictions of its members, one step of all, who is replaced."""
+"""The engine of a forest: one step of all members, when pairs are scaled anew, who is replaced.
+
+The kernels' `Forest` takes the steps and adds up what the members say. Decisions are here.
+"""
 
 from __future__ import annotations
 
-import functools
-import os
-from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from driftree.learn._kernels import Lock, Stack
+from driftree.learn import _kernels
 from driftree.learn.constants import FOREST
 from driftree.learn.events import MemberReplaced
 from driftree.learn.members import Member, scale_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from driftree.learn._kernels import SparseRows, Turn
+    from driftree.learn._kernels import SparseRows, Stack, Turn
     from driftree.learn.members import Rows
     from driftree.learn.parameters import ForestParameters
     from driftree.learn.target import Codes
@@ -56,34 +56,73 @@ class ForestEngine:
 
     def __init__(self, parameters: ForestParameters, make_tree: MakeTree) -> None:
         self.parameters = parameters
-        self.n_threads = 1  # that may work at the same time
         self.make_tree = make_tree
-        self.members = [
-            Member(make_tree(parameters.of_member(i))) for i in range(parameters.n_trees)
-        ]
-        self.stack = Stack(
+        self.kernel = _kernels.Forest(
             parameters.n_trees,
             window=FOREST.window,
             prior=FOREST.prior,
             most_step=FOREST.most_step,
             mixed=FOREST.mixed,
             clear=FOREST.clear,
+            most_deviations=FOREST.most_deviations,
         )
-        self.scale = np.empty(0)
+        self.members = [
+            Member(make_tree(parameters.of_member(i))) for i in range(parameters.n_trees)
+        ]
+        for place in range(parameters.n_trees):
+            self.seat(place)
         self.next_scale = FOREST.scale_rows
         self.next_look = FOREST.look_rows
+        self.wait()
         self.n_replaced = 0
         self.replaced: list[MemberReplaced] = []
         self.looks: list[Look] = []
-        self._lock = Lock()
 
     def reading(self) -> Turn:
         """Return a block in which no thread changes anything."""
-        return self._lock.share()
+        return self.kernel.reading()
 
     def writing(self) -> Turn:
         """Return a block in which no other thread reads or changes anything."""
-        return self._lock.hold()
+        return self.kernel.writing()
+
+    def seat(self, place: int) -> None:
+        """Tell the kernels who a member is, and what it sees: after each change of either."""
+        member = self.members[place]
+        self.kernel.set_member(place, member.engine, *member.seen(self.leader))
+
+    def follow(self) -> None:
+        """Let the others know what the first knows of features, levels and labels."""
+        for place, member in enumerate(self.members[1:], 1):
+            if member.follow(self.leader):
+                self.seat(place)
+
+    def wait(self) -> None:
+        """Tell the kernels when to call: for a new scale, or for a look at the members."""
+        self.kernel.wake_at = min(self.next_scale, self.next_look)
+
+    @property
+    def n_threads(self) -> int:
+        """How many threads may work at the same time."""
+        return self.kernel.n_threads
+
+    @n_threads.setter
+    def n_threads(self, n: int) -> None:
+        self.kernel.n_threads = n
+
+    @property
+    def stack(self) -> Stack:
+        """What adds up what the members say."""
+        return self.kernel.stack
+
+    @property
+    def scale(self) -> NDArray[np.float64]:
+        """Shift and factor of each feature, as hinges see it."""
+        return self.kernel.scale
+
+    @scale.setter
+    def scale(self, scale: NDArray[np.float64]) -> None:
+        self.kernel.scale = scale
 
     @property
     def leader(self) -> Member:
@@ -92,32 +131,25 @@ class ForestEngine:
 
     def __getattr__(self, name: str) -> Any:
         # What the members have in common: classes, the target's unit, the features.
-        if name.startswith("_") or name == "members":
+        if name.startswith("_") or name in ("members", "kernel"):
             raise AttributeError(name)
         return getattr(self.members[0].engine, name)
 
     # ------------------------------------------------------------------ predictions
-    def said(
-        self, X: NDArray[np.float64], sparse: SparseRows | None = None
-    ) -> list[NDArray[np.float64]]:
-        """Return what each member says of rows: probabilities, or numbers [rows, outputs]."""
-        given = self._contiguous(X), sparse
-        return self._each(lambda member: self._say(member, member.rows(given, *self._known)), X)
-
-    @property
-    def _known(self) -> tuple[Member, NDArray[np.float64]]:
-        return self.leader, self.scale
-
-    def _say(self, member: Member, rows: Rows) -> NDArray[np.float64]:
-        engine = member.engine
-        return engine.probabilities(*rows) if engine.has_labels else engine.numbers(*rows)
+    def _given(
+        self, X: NDArray[np.float64], sparse: SparseRows | None
+    ) -> tuple[NDArray[np.float64], list[SparseRows] | None]:
+        """Return rows as the kernels take them: of sparse features each member has its own."""
+        matrix = np.require(X, np.float64, ["C", "A"])
+        if sparse is None:
+            return matrix, None
+        return matrix, [member.own_sparse(sparse, self.leader) for member in self.members]
 
     def probabilities(
         self, X: NDArray[np.float64], sparse: SparseRows | None = None
     ) -> NDArray[np.float64]:
         """Return the probabilities of all together, [rows, classes]."""
-        with self.reading():
-            return self.stack.probabilities(self.said(X, sparse))
+        return self.kernel.probabilities(*self._given(X, sparse))
 
     def most_probable(
         self, X: NDArray[np.float64], sparse: SparseRows | None = None
@@ -129,8 +161,7 @@ class ForestEngine:
         self, X: NDArray[np.float64], sparse: SparseRows | None = None
     ) -> NDArray[np.float64]:
         """Return the log-odds of the second of two classes, or a logit of each, centred."""
-        with self.reading():
-            found = self.stack.log_odds(self.said(X, sparse))
+        found = self.kernel.log_odds(*self._given(X, sparse))
         n_classes = found.shape[1]
         if n_classes > 2:
             return found
@@ -140,16 +171,7 @@ class ForestEngine:
         self, X: NDArray[np.float64], sparse: SparseRows | None = None
     ) -> NDArray[np.float64]:
         """Return the predicted numbers, [rows, outputs]."""
-        with self.reading():
-            return self._mean(self.said(X, sparse))
-
-    def _mean(self, members: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-        shares, has_log_link = self.stack.shares.tolist(), self.leader.engine.has_log_link
-        if has_log_link:  # what adds up are logarithms
-            members = [np.log(np.maximum(one, 1e-300)) for one in members]
-        found = sum(share * one for share, one in zip(shares, members, strict=True))
-        found = np.exp(found) if has_log_link else found
-        return np.asarray(np.maximum.accumulate(found, axis=1))  # quantiles are in order
+        return self.kernel.numbers(*self._given(X, sparse))
 
     def leaves(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> NDArray[np.int32]:
         """Return the leaf that each row reaches in each tree, [rows, trees]."""
@@ -162,11 +184,9 @@ class ForestEngine:
         self, member: Member, X: NDArray[np.float64], sparse: SparseRows | None = None
     ) -> Rows:
         """Return rows as one member takes them."""
-        return member.rows((self._contiguous(X), sparse), *self._known)
-
-    @staticmethod
-    def _contiguous(X: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.require(X, np.float64, ["C", "A"])
+        if sparse is not None:
+            return X, member.own_sparse(sparse, self.leader)
+        return self.kernel.rows_of(self.members.index(member), *self._given(X, None)[:1]), None
 
     # ------------------------------------------------------------------ one time step
     def learn(
@@ -177,48 +197,34 @@ class ForestEngine:
         sparse: SparseRows | None = None,
     ) -> None:
         """Take one step: each member says what it thinks of the rows, and learns them."""
-        given = self._contiguous(X), sparse
         if sparse is not None:
             for member in self.members[1:]:
                 member.admit(sparse, self.leader)
+        matrix, parts = self._given(X, sparse)
+        self.kernel.learn(matrix, y.astype(np.float64), w, parts)
+        if self.kernel.has_due:
+            self.decide()
 
-        def study(member: Member) -> NDArray[np.float64]:
-            rows = member.rows(given, *self._known)
-            said = self._say(member, rows)
-            member.tree.learn(rows[0], y, w, rows[1])
-            return said
-
-        said, targets = self._each(study, X), y.astype(np.float64)
-        if self.leader.engine.has_labels:
-            self.stack.learn_labels(said, targets, w)
-        else:
-            middle = said[0].shape[1] // 2
-            self.stack.learn_numbers([one[:, [middle]] for one in said], targets, w)
+    def decide(self) -> None:
+        """Decide what is due: in the trees, then of the forest."""
+        for member in self.members:
+            if member.engine.has_due:
+                member.tree.decide()
         n_rows = self.leader.engine.n_rows
         if n_rows >= self.next_scale:
             self.rescale()
         if n_rows >= self.next_look:
             self._look(n_rows)
-
-    def _each(
-        self, work: Callable[[Member], NDArray[np.float64]], X: NDArray[np.float64]
-    ) -> list[NDArray[np.float64]]:
-        """Let each member do something; in threads where that is worth it. Same bits, any way."""
-        n_cells = len(X) * self.leader.engine.n_columns * len(self.members)
-        n_threads = min(self.n_threads, len(self.members))
-        if n_threads == 1 or n_cells < FOREST.parallel_cells:
-            return [work(member) for member in self.members]
-        tasks = [_pool(os.getpid(), n_threads).submit(work, member) for member in self.members]
-        wait(tasks)  # all, even if one fails: nobody works on when this returns
-        return [task.result() for task in tasks]
+        self.wait()
 
     def rescale(self) -> None:
         """Scale the ends of pairs anew, and give new numbers theirs."""
         n_rows = self.leader.engine.n_rows
         self.scale = scale_of(self.leader.engine)
         if self.leader.tree.encoder.sparse is None:
-            for member in self.members[1:]:
+            for place, member in enumerate(self.members[1:], 1):
                 member.add_pairs(self.leader)
+                self.seat(place)
         self.next_scale = 2 * max(n_rows, FOREST.scale_rows)
 
     # ------------------------------------------------------------------ looking at the members
@@ -260,8 +266,11 @@ class ForestEngine:
         fresh.follow(self.leader)
         if self.leader.tree.encoder.sparse is None:
             fresh.add_pairs(self.leader)
+            known = self.scale  # which hinges go on with; new features have none yet
+            self.scale = np.append(known, scale_of(self.leader.engine)[len(known) :])
         fresh.tree.finish()
         self.members[place] = fresh
+        self.seat(place)
         self.stack.restart(place)
         event = MemberReplaced(
             n_rows=n_rows,
@@ -281,10 +290,5 @@ class ForestEngine:
 
     def memory_usage(self) -> int:
         """Return the bytes that the members' engines hold."""
-        return sum(member.engine.memory_usage() for member in self.members)
-
-
-@functools.lru_cache(4)
-def _pool(pid: int, n_threads: int) -> ThreadPoolExecutor:
-    """Return threads; a forked process has none of its parent's, hence the first argument."""
-    return ThreadPoolExecutor(n_threads, thread_name_prefix="driftree")
+        own = sum(member.engine.memory_usage() for member in self.members)
+        return own + self.kernel.memory_usage()

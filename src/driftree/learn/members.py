@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.learn._kernels import MAX_LEVELS, Hinges, SparseRows
+from driftree.learn._kernels import MAX_LEVELS, SparseRows
 from driftree.learn.columns import level_names
 from driftree.learn.constants import FOREST
 from driftree.learn.vocabulary import Vocabulary
@@ -47,7 +47,6 @@ class Pairs:
         self.sources = np.empty(0, dtype=np.int32)
         self.ends = np.empty((0, 2), dtype=np.int32)
         self.slopes = np.empty((0, 3))
-        self._hinges: Hinges | None = None  # made when they are needed
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -66,7 +65,6 @@ class Pairs:
         """Know so many features of the forest."""
         fresh = np.arange(self.n_shared, n_features, dtype=np.int32)
         self.sources = np.append(self.sources, fresh)
-        self._hinges = None
 
     def draw(self, numbers: Sequence[int], n_pairs: int, seed: int) -> NDArray[np.int32]:
         """Return the ends of hinges that are to come: random pairs of features that are numbers."""
@@ -81,16 +79,6 @@ class Pairs:
         self.ends = np.concatenate([self.ends, ends])
         self.slopes = np.concatenate([self.slopes, slopes])
         self.sources = np.append(self.sources, fresh)
-        self._hinges = None
-
-    def extend(self, X: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return rows of the forest as rows of the tree."""
-        if not len(self):
-            return X
-        if self._hinges is None:
-            parts = self.sources, self.ends.reshape(-1), self.slopes.reshape(-1)
-            self._hinges = Hinges(*parts, most=FOREST.most_deviations)
-        return self._hinges.extend(X, scale)
 
     # ------------------------------------------------------------------ keeping
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -119,7 +107,6 @@ class Pairs:
             raise ValueError("the pairs of features are not sound")
         self.sources, self.ends = sources.copy(), ends.reshape(-1, 2).copy()
         self.slopes = slopes.reshape(-1, 3).copy()
-        self._hinges = None
 
 
 def varies(engine: _TreeEngine) -> NDArray[np.bool_]:
@@ -174,20 +161,17 @@ class Member:
         return self.tree.engine  # type: ignore[return-value]
 
     # ------------------------------------------------------------------ rows
-    def rows(self, given: Rows, leader: Member, scale: NDArray[np.float64]) -> Rows:
-        """Return rows of the forest as rows of this tree."""
-        matrix, sparse = given
-        if self is leader:
-            return given
-        if sparse is not None:
-            return matrix, self._own_sparse(sparse, leader)
-        if matrix.shape[1] < self.pairs.n_shared:  # features that came since the rows were read
-            more = leader.engine.absent[matrix.shape[1] :]
-            matrix = np.column_stack([matrix, np.tile(more, (len(matrix), 1))])
-        return self.pairs.extend(matrix, scale), None
+    def seen(self, leader: Member) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Return where the features of this tree come from, and its hinges, as kernels take it."""
+        pairs = self.pairs
+        is_plain = self is leader or leader.tree.encoder.sparse is not None
+        sources = np.empty(0, dtype=np.int32) if is_plain else pairs.sources
+        return sources, pairs.ends.reshape(-1), pairs.slopes.reshape(-1)
 
-    def _own_sparse(self, sparse: SparseRows, leader: Member) -> SparseRows:
-        """Return the same with this tree's ids; what it has no place for is left out."""
+    def own_sparse(self, sparse: SparseRows, leader: Member) -> SparseRows:
+        """Return what rows hold with this tree's ids; what it has no place for is left out."""
+        if self is leader:
+            return sparse
         stamp = leader.engine.n_given_up, self.engine.n_given_up
         if stamp != self._n_given_up:
             self._ids, self._n_given_up = np.empty(0, dtype=np.int32), stamp
@@ -229,8 +213,8 @@ class Member:
             features.admit(found, centred=is_centred)
 
     # ------------------------------------------------------------------ growing
-    def follow(self, leader: Member) -> None:
-        """Take over what the first member knows of features, levels and labels."""
+    def follow(self, leader: Member) -> bool:
+        """Take over what the first member knows of features, levels and labels, if that is new."""
         encoder, face = leader.tree.encoder, self.tree.encoder.row_face
         known, own = encoder.known, face.known
         words = own.with_labels(known.label_list[len(own.labels) :])
@@ -243,10 +227,11 @@ class Member:
             if any(growth.values()):
                 words = self._words_with(words, known, places)
         if words is own and not any(growth.values()):
-            return
+            return False
         face.commit(words, **growth, n_classes=len(words.labels))
         if encoder.sparse is None:
             self.pairs.share(n_features)
+        return True
 
     def _growth(
         self, leader: Member, places: NDArray[np.intp], n_known: int

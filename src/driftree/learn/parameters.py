@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import joblib  # type: ignore[import-untyped]
 import numpy as np
 
+from driftree.learn.imbalance import check_class_weight, check_threshold
 from driftree.learn.losses import Loss, check_name
 
 
@@ -124,6 +125,43 @@ class PaperParameters(TreeParameters):
     replacement_rate: float = 0.5
 
 
+class OfLabels:
+    """What the parameters of classifiers have besides; docs/imbalance.md explains both."""
+
+    __slots__ = ()
+    class_weight: str | dict[Any, float] | None
+    threshold: dict[str, Any] | None
+
+    def check_labels(self) -> None:
+        """Keep copies, checked."""
+        object.__setattr__(self, "class_weight", check_class_weight(self.class_weight))
+        object.__setattr__(self, "threshold", check_threshold(self.threshold))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredLabelParameters(OfLabels, MeasuredParameters):
+    """The same for a target that is a label."""
+
+    class_weight: str | dict[Any, float] | None = None
+    threshold: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.check_labels()
+        MeasuredParameters.__post_init__(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperLabelParameters(OfLabels, PaperParameters):
+    """The same for a target that is a label."""
+
+    class_weight: str | dict[Any, float] | None = None
+    threshold: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.check_labels()
+        PaperParameters.__post_init__(self)
+
+
 MOST_QUANTILES = 100
 PAPER_LOSSES = ("gaussian", "student")
 
@@ -224,7 +262,7 @@ STRAIGHT_EPSILON = 1e-14  # there is no price, so that this alone keeps trees sm
 
 Parameters = MeasuredParameters | PaperParameters
 Settings = dict[object, type[Parameters]]
-SETTINGS: Settings = {"measured": MeasuredParameters, "paper": PaperParameters}
+SETTINGS: Settings = {"measured": MeasuredLabelParameters, "paper": PaperLabelParameters}
 NUMBER_SETTINGS: Settings = {"measured": MeasuredNumberParameters, "paper": PaperNumberParameters}
 
 
@@ -271,19 +309,27 @@ class OfForest:
     __slots__ = ()
     seed: int
     _tree: ClassVar[type[MeasuredParameters]]
+    _of_all: ClassVar[tuple[str, ...]] = ()  # what only the forest as a whole knows
 
     def of_member(self, place: int, seed: int | None = None) -> MeasuredParameters:
         """Return the parameters of a tree: all are alike but for the seed."""
         seed = (int(self.seed) + place) % 2**64 if seed is None else seed
         names = self._tree.__dataclass_fields__
-        return self._tree(**{name: getattr(self, name) for name in names} | {"seed": seed})
+        own = {name: getattr(self, name) for name in names} | dict.fromkeys(self._of_all)
+        return self._tree(**own | {"seed": seed})
+
+    @property
+    def of_all(self) -> dict[str, Any]:
+        """What only the forest as a whole knows."""
+        return {name: getattr(self, name) for name in self._of_all}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForestParameters(OfForest, MeasuredParameters):
+class ForestParameters(OfForest, MeasuredLabelParameters):
     """Checked parameters of a forest; `DynamicModelForestClassifier` explains each of them."""
 
-    _tree = MeasuredParameters
+    _tree = MeasuredLabelParameters
+    _of_all = ("class_weight", "threshold")
     n_trees: int = 5
 
 

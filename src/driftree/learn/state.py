@@ -17,7 +17,7 @@ from driftree.version import __version__
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from driftree.learn.nodes import TreeNodes
     from driftree.learn.target import Codes, Target
 
-STATE_VERSION = 3  # of what is pickled: to be raised with every change of it
+STATE_VERSION = 4  # of what is pickled: to be raised with every change of it
 NO_WORDS = Vocabulary.of({}, [], {})  # of all trees that have met none yet
 State = TypeVar("State", bound="HasTree")
 Arguments = ParamSpec("Arguments")
@@ -217,6 +217,15 @@ def take_over(tree: LearningTree, learnt: dict[str, Any]) -> None:
     """Let a tree know what another one has learnt, if that is sound."""
     tree.restore(learnt)
     growth.restore(tree, learnt)
+    restore_seen(tree, learnt.get("seen", {}))
+
+
+def restore_seen(tree: LearningTree, seen: Mapping[str, NDArray[Any]]) -> None:
+    """Let a tree know what another one has seen of the labels, if that is sound."""
+    if tree.target.imbalance is not None:
+        tree.target.imbalance.restore(seen, len(tree.target.labels))
+    elif seen:
+        raise ValueError("only labels that are weighed, or have a threshold, are counted")
 
 
 class LearntState(Unsaved):

@@ -22,6 +22,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from driftree.learn._kernels import LARGEST_NUMBER, REACH_LEVELS
+from driftree.learn.imbalance import decide
 from driftree.learn.tables import Columns
 from driftree.learn.units import LOG_ODDS, Unit, unit_of
 from driftree.learn.validation import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
     from driftree.learn._kernels import SparseRows, _ModelTreeEngine, _RowFace, _TreeEngine
+    from driftree.learn.imbalance import Cut, Imbalance
     from driftree.learn.tables import Frame
     from driftree.learn.validation import Rows
     from driftree.learn.vocabulary import Vocabulary
@@ -62,6 +64,13 @@ class Target(Protocol):
     def unit(self) -> Unit:
         """From what models predict to what the user reads."""
 
+    imbalance: Imbalance | None
+    """What labels weigh, and a threshold; None if rows are learnt as they come."""
+
+    @property
+    def cut(self) -> Cut | None:
+        """From which probability on a label is predicted; None if it is the most probable one."""
+
     def outputs(self, n_outputs: int, quantiles: Sequence[float] = ()) -> list[Hashable]:
         """Return what models of so many outputs predict."""
 
@@ -73,6 +82,7 @@ class Target(Protocol):
         strict: bool = False,
         expected: Any = None,
         rows: Rows = None,
+        are_all: bool = False,
     ) -> Answers:
         """Return what was given, as the kernels take it; raise if it is wrong."""
 
@@ -108,6 +118,8 @@ class Labels:
     engine : Engine or FimtddEngine
         Its predictions are returned as labels.
     """
+
+    imbalance: Imbalance | None = None
 
     def __init__(self, row_face: _RowFace, engine: _TreeEngine) -> None:
         self.row_face = row_face
@@ -152,6 +164,7 @@ class Labels:
         strict: bool = False,
         expected: Any = None,
         rows: Rows = None,
+        are_all: bool = False,
     ) -> Answers:
         """Return the labels' codes, and the new labels, sorted where they can be.
 
@@ -167,6 +180,8 @@ class Labels:
             Labels that get a code before those in `y`.
         rows : array of int, optional
             The rows that count.
+        are_all : bool
+            Whether there are no labels but these.
         """
         given = check_labels(y) if strict else to_labels(y)
         if len(given) != n_rows:
@@ -182,6 +197,8 @@ class Labels:
         if new:
             check_keys([*codes, *new], "labels")
             codes = codes | {label: len(codes) + i for i, label in enumerate(new)}
+            if self.imbalance is not None:
+                self.imbalance.check(list(codes), are_all=are_all or expected is not None)
         lookup = np.array([codes[label] for label in distinct], dtype=np.int32)
         return Answers(lookup[places], new)
 
@@ -192,16 +209,29 @@ class Labels:
 
     # ------------------------------------------------------------------ keeping
     def knowledge(self) -> dict[str, Any]:
-        """Return a copy of the labels, for `growth.restore`."""
-        return {"labels": dict(self.labels)}
+        """Return a copy of the labels, for `growth.restore`, and of what was seen of them."""
+        seen = {} if self.imbalance is None else {"seen": self.imbalance.seen()}
+        return {"labels": dict(self.labels), **seen}
 
     # ------------------------------------------------------------------ predictions
+    @property
+    def cut(self) -> Cut | None:
+        """From which probability on a label is predicted; None if it is the most probable one."""
+        return None if self.imbalance is None else self.imbalance.cut(self.labels)
+
+    def decide(self, probabilities: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return the predicted code of each row."""
+        return decide(probabilities, self.cut)
+
     def predict(
         self, matrix: NDArray[np.float64], sparse: SparseRows | None = None
     ) -> NDArray[Any]:
-        """Return the most probable label of each row."""
-        codes = self.engine.most_probable(matrix, sparse)  # first: another thread may add a label
-        return np.asarray(self.classes[codes])
+        """Return the predicted label of each row."""
+        if self.imbalance is None or self.imbalance.threshold is None:
+            codes: Any = self.engine.most_probable(matrix, sparse)
+        else:
+            codes = self.decide(self.engine.probabilities(matrix, sparse))
+        return np.asarray(self.classes[codes])  # after the codes: another thread may add a label
 
     def probabilities_of(
         self, matrix: NDArray[np.float64], sparse: SparseRows | None = None
@@ -222,8 +252,8 @@ class Labels:
         return found
 
     def to_column(self, matrix: NDArray[np.float64], sparse: SparseRows | None, like: Frame) -> Any:
-        """Return the most probable labels as a series of the same kind as a frame, or an array."""
-        codes = self.engine.probabilities(matrix, sparse).argmax(axis=1)
+        """Return the predicted labels as a series of the same kind as a frame, or an array."""
+        codes = self.decide(self.engine.probabilities(matrix, sparse))
         if isinstance(like, Columns):
             return self.classes[codes]
         labels = self.label_list
@@ -256,6 +286,8 @@ class Numbers:
 
     labels: Mapping[Hashable, int] = MappingProxyType({})
     label_list: Sequence[Any] = ()
+    imbalance: Imbalance | None = None
+    cut: Cut | None = None
 
     def __init__(self, row_face: _RowFace, engine: Any) -> None:
         self.row_face = row_face
@@ -269,6 +301,7 @@ class Numbers:
         strict: bool = False,
         expected: Any = None,
         rows: Rows = None,
+        are_all: bool = False,
     ) -> Answers:
         """Return the numbers; raise if one of them is missing, infinite or no number."""
         assert expected is None

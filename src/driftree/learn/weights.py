@@ -30,6 +30,21 @@ class Weights(NamedTuple):
     """Places among these rows, each as often as it is learnt; None is each of them once."""
     shares: NDArray[np.float64]
     """The weight of each copy."""
+    given: NDArray[np.float64]
+    """The weights of these rows."""
+
+    def times(self, factors: NDArray[np.float64]) -> Weights:
+        """Return the same with each row's weight multiplied, but for `given`."""
+        product = np.minimum(factors * self.given, MAX_WEIGHT)
+        return Weights(self.rows, *_copies(product), self.given)
+
+    @property
+    def at_first_copies(self) -> NDArray[np.float64]:
+        """The weight that was given, at the first copy of each row; 0 at the others."""
+        if self.copies is None:
+            return self.given
+        is_first = np.diff(self.copies, prepend=-1) > 0
+        return np.where(is_first, self.given[self.copies], 0.0)
 
 
 def read_weights(weights: ArrayLike | None, n_rows: int) -> Weights:
@@ -37,26 +52,32 @@ def read_weights(weights: ArrayLike | None, n_rows: int) -> Weights:
 
     Examples
     --------
-    >>> rows, copies, shares = read_weights([1, 0, 2.5], 3)
+    >>> rows, copies, shares, _ = read_weights([1, 0, 2.5], 3)
     >>> rows.tolist(), copies.tolist(), shares.tolist()
     ([0, 2], [0, 1, 1, 1], [1.0, 1.0, 1.0, 0.5])
     """
     if weights is None:
-        return Weights(None, None, np.ones(n_rows))
+        ones = np.ones(n_rows)
+        return Weights(None, None, ones, ones)
     checked = _check(_to_numbers(weights), n_rows)
     rows = None
     if not checked.all():
         rows = np.flatnonzero(checked)
         checked = checked[rows]
     if (checked == 1.0).all():
-        return Weights(rows, None, checked)
+        return Weights(rows, None, checked, checked)
+    return Weights(rows, *_copies(checked), checked)
+
+
+def _copies(checked: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Return which rows are learnt how often, and the weight of each copy."""
     n_copies = np.minimum(np.ceil(checked), MAX_COPIES).astype(np.intp)
     copies = np.repeat(np.arange(len(checked)), n_copies)
     shares = np.where(checked > MAX_COPIES, checked / MAX_COPIES, 1.0)[copies]
     rest = checked - np.floor(checked)
     has_rest = (rest > 0) & (checked <= MAX_COPIES)
     shares[np.cumsum(n_copies)[has_rest] - 1] = rest[has_rest]
-    return Weights(rows, copies, shares)
+    return copies, shares
 
 
 def _check(checked: NDArray[np.float64], n_rows: int) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.base import is_regressor
 
 from driftree.explain.export import tell_event
+from driftree.learn.imbalance import decide_one
 from driftree.learn.words import list_names, quoted
 from driftree.streams.formats import MAX_TEXT, check_value, parse_json
 
@@ -279,9 +280,8 @@ class JoinedStream:
         if self.is_number:
             return {"prediction": float(tree.target.predict(*rows)[0]), **leaf}
         chances = tree.target.probabilities_of(*rows)
-        best = max(chances, key=chances.__getitem__)
         lists = {"classes": list(chances), "probabilities": list(chances.values())}
-        return {"prediction": best, **lists, **leaf}
+        return {"prediction": decide_one(chances, tree.target.cut), **lists, **leaf}
 
     def _learn(self, row: dict[str, Any], prediction: Any, label: Any) -> Iterator[Reply]:
         before, n_changes = self.version, self._n_changes

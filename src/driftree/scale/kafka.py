@@ -107,8 +107,8 @@ class KafkaStream(Closing):
             import confluent_kafka
         except ModuleNotFoundError:
             raise ImportError(
-                "KafkaStream needs the package confluent-kafka, which is not installed: pip "
-                "install 'driftree[kafka]'"
+                "KafkaStream needs the package confluent-kafka, which is not installed: "
+                "pip install confluent-kafka"
             ) from None
         self._kafka = confluent_kafka
         topics = [rows] if labels is None else list(dict.fromkeys([rows, labels]))

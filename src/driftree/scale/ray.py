@@ -39,7 +39,7 @@ EVERY = 50_000
 IN_FLIGHT = 4  # batches that a shard may have waiting
 RESTART_SECONDS = 600  # in which a shard must come back
 PAUSE_SECONDS = 0.2  # between two looks at it
-NO_RAY = "models on many machines need Ray: pip install 'driftree[ray]'"
+NO_RAY = "models on many machines need Ray: pip install ray"
 
 
 class Part(NamedTuple):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 STATE = "model"
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 ROCKS_DB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-NO_SPARK = "models on Spark need PySpark 4, protobuf and Java 17: pip install 'driftree[spark]'"
+NO_SPARK = "models on Spark need Java 17, PySpark 4 and protobuf: pip install 'pyspark>=4' protobuf"
 
 
 # ---------------------------------------------------------------------- a model per key

@@ -7,29 +7,35 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, FastAPI, Query, Request, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.security import HTTPBearer
 from starlette.requests import ClientDisconnect
 
 from driftree.explain.export import tell_event
 from driftree.learn.storage import container, models
 from driftree.serve import requests, responses
+from driftree.serve.landing import POLICY, address_of, landing_page, look_at, to_page
 from driftree.serve.middleware import CONTENT_TYPE, AccessMiddleware, Metrics
-from driftree.serve.requests import LearnBatch, Refusal
+from driftree.serve.requests import LearnBatch, Refusal, busy
 from driftree.serve.writer import predicts_numbers
+from driftree.show.report import report_page
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pydantic import BaseModel
 
     from driftree.serve.writer import Writer
 
 
+Result = TypeVar("Result")
 API_VERSION = "1"  # of requests and responses, not of the library
+MAX_LONG = 2  # reports and counterfactuals that are made at a time
 SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 KEY = "idempotency-key"
 DESCRIPTIONS = {
@@ -41,7 +47,7 @@ DESCRIPTIONS = {
     413: "Too many bytes or rows.",
     415: "The body is not declared as JSON.",
     421: "The Host header does not name this machine.",
-    422: "The request is invalid; the detail names row and column.",
+    422: "The request is invalid, or takes too long; the detail names row and column.",
     503: "Overloaded, or learning has stopped.",
 }
 # The middleware checks the token, before anything is read; this only documents it.
@@ -123,7 +129,9 @@ async def learn(request: Request) -> Response:
     wanted = await _read(request, kind)
     labels = wanted.targets if are_numbers else wanted.labels
     requests.check_rows(wanted.rows, writer.limits)
-    requests.check_batch(labels, wanted.weights, are_numbers=are_numbers)
+    requests.check_batch(
+        labels, wanted.weights, are_numbers=are_numbers, allowed=writer.limits.labels
+    )
     waiting = writer.submit(LearnBatch(wanted.rows, labels, wanted.weights, key))
     learnt, is_new = await asyncio.wrap_future(waiting)
     return AsciiResponse(
@@ -143,6 +151,36 @@ async def explain(request: Request) -> Response:
             return responses.explain(model, wanted.row)
 
     return AsciiResponse(await run_in_threadpool(look))
+
+
+async def _in_turn(request: Request, work: Callable[[], Result]) -> Result:
+    """Do what may take seconds, few at a time, so that there is room for predictions."""
+    state = request.app.state
+    if state.n_long >= MAX_LONG:
+        raise busy("too many reports and counterfactuals are being made: try again")
+    state.n_long += 1
+    try:
+        return await run_in_threadpool(work)
+    finally:
+        state.n_long -= 1
+
+
+@router.post(
+    "/counterfactual",
+    response_model=responses.Counterfactuals,
+    responses=_problems(*BODY, 409, 503),
+    openapi_extra=_takes(requests.CounterfactualRequest),
+)
+async def counterfactual(request: Request) -> Response:
+    """Say what would have to be different in a row for another prediction."""
+    writer = _writer(request)
+    wanted = await _read(request, requests.CounterfactualRequest)
+    requests.check_rows([wanted.row], writer.limits)
+
+    def search() -> dict[str, Any]:
+        return responses.counterfactuals(writer.snapshot(), wanted, writer.limits.search_seconds)
+
+    return AsciiResponse(await _in_turn(request, search))
 
 
 def target_router(*, are_numbers: bool) -> APIRouter:
@@ -177,6 +215,31 @@ def tree(request: Request) -> Response:
     """Describe the tree, as text and as rules."""
     with _writer(request).still() as model:
         return AsciiResponse(responses.tell_tree(model))
+
+
+@router.get("/report", response_class=HTMLResponse, responses=_problems(409, 503))
+async def report(request: Request) -> Response:
+    """Show the report of the model as it is now: one page of HTML that needs nothing else."""
+    writer = _writer(request)
+
+    def write() -> bytes:
+        model = writer.snapshot()  # the page is then made while the model learns on
+        responses.check_readable(model)
+        return to_page(report_page(model, title=writer.path.name))
+
+    headers = SAFE | {"Content-Security-Policy": "frame-ancestors 'none'"}  # the page has its own
+    return HTMLResponse(await _in_turn(request, write), headers=headers)
+
+
+@router.get("/", response_class=HTMLResponse, responses=_problems())
+def landing(request: Request) -> Response:
+    """Show what is served, and how to ask it: a page without scripts."""
+    writer = _writer(request)
+    with writer.still():
+        seen = look_at(writer)
+    address = address_of(request.headers.get("host", ""))
+    page = landing_page(seen, address, needs_token=request.app.state.needs_token)
+    return HTMLResponse(to_page(page), headers=SAFE | {"Content-Security-Policy": POLICY})
 
 
 @router.get("/events", response_model=responses.Events, responses=_problems(422))
@@ -301,6 +364,8 @@ def make_app(writer: Writer, *, token: str | None = None, only_loopback: bool = 
     )
     app.state.writer = writer
     app.state.metrics = Metrics()
+    app.state.needs_token = token is not None
+    app.state.n_long = 0
     app.include_router(target_router(are_numbers=predicts_numbers(writer.model)))
     app.include_router(router)
     app.include_router(open_router)

@@ -82,8 +82,8 @@ class AccessMiddleware:
         Whether the Host header must name this machine. That stops DNS rebinding: a web page whose
         own name is made to resolve to this machine.
     max_requests : int
-        Requests that may be in progress at the same time; refused ones and those for open paths do
-        not count.
+        Requests that may be in progress at the same time; refused ones, those for open paths and
+        those whose client is still sending do not count.
     metrics : Metrics
         Where requests are counted.
     """
@@ -134,9 +134,20 @@ class AccessMiddleware:
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         n = 0 if scope["path"] in OPEN_PATHS else 1
+
+        async def wait() -> Message:  # for a client, who may be slow
+            self._n_running -= n
+            try:
+                message = await receive()
+            finally:
+                self._n_running += n
+            if n and self._n_running > self.max_requests:  # others came meanwhile
+                raise self._full()
+            return message
+
         self._n_running += n
         try:
-            await self.app(scope, receive, send)
+            await self.app(scope, wait, send)
         finally:
             self._n_running -= n
 
@@ -150,7 +161,11 @@ class AccessMiddleware:
         if self._digest is not None:
             _check_token(headers, self._digest)
         if self._n_running >= self.max_requests:
-            raise busy("too many requests are in progress: try again")
+            raise self._full()
+
+    @staticmethod
+    def _full() -> Refusal:
+        return busy("too many requests are in progress: try again")
 
 
 def _check_token(headers: dict[bytes, bytes], expected: bytes) -> None:

@@ -7,11 +7,12 @@ import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from driftree.estimators import DynamicModelTreeClassifier, DynamicModelTreeRegressor
+from driftree.evaluate.learners import make_learner
 from driftree.learn.storage import ModelFileError, models, name_errors
 from driftree.learn.storage.locks import take_lock
+from driftree.learn.words import list_names
 from driftree.serve.journal import (
     INSTEAD,
     Found,
@@ -21,11 +22,21 @@ from driftree.serve.journal import (
     read_journal,
 )
 from driftree.serve.requests import UNLIMITED, LearnBatch, Limits, Refusal
-from driftree.serve.writer import LearntKeys, Writer, feature_names, labels_of
+from driftree.serve.writer import (
+    LearntKeys,
+    Writer,
+    feature_names,
+    labels_of,
+    predicts_numbers,
+)
 from driftree.stored import CLASSES
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from driftree.streams.stream import Task
+
 SUFFIX = ".journal"
-NEW = {"classification": DynamicModelTreeClassifier, "regression": DynamicModelTreeRegressor}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,9 @@ def open_model(
     limits: Limits | None = None,
     snapshot_every: int = 10_000,
     without_journal: bool = False,
-    task: str | None = None,
+    task: Task | None = None,
+    categorical: Sequence[str] = (),
+    parameters: Mapping[str, Any] | None = None,
 ) -> Recovered:
     """Return a writer of the model in a file, with everything that was acknowledged.
 
@@ -76,7 +89,7 @@ def open_model(
     new : bool, default=False
         Start with an empty model in a new file.
     read_only : bool, default=False
-        Serve the file as it is; neither it nor the journal is written, or read again.
+        Serve the file as it is; neither it nor the journal is written.
     limits : Limits, optional
         Limits of requests and of the model.
     snapshot_every : int, default=10_000
@@ -85,6 +98,10 @@ def open_model(
         Continue from the file alone, although its journal is missing.
     task : {"classification", "regression"}, optional
         What a new model predicts; by default labels.
+    categorical : sequence of str, default=()
+        Features of a new model whose numbers are categories.
+    parameters : mapping, optional
+        Parameters of a new model that are not the default.
 
     Raises
     ------
@@ -94,20 +111,19 @@ def open_model(
     """
     limits = Limits() if limits is None else limits
     path = Path(os.path.realpath(path))
-    if new and read_only:
-        raise ValueError(
-            "--new is for a model that learns, --read-only forbids it: give one of them"
-        )
-    if task is not None and not new:
-        raise ValueError("--task is for --new: what a model predicts is in its file")
-    if new and path.exists():
-        raise ValueError(f"{path} exists: omit --new to continue with it, or choose another file")
-    if not new and not path.exists():
-        raise ValueError(f"{path} does not exist: add --new to start with an empty model")
+    made = {"--task": task, "--categorical": categorical, "--param": parameters}
+    _check_options(path, made, new=new, read_only=read_only)
     if read_only:
-        model, _ = read_model(path)
+        model, note = read_model(path)
         check_model(model, limits)
-        return Recovered(Writer(model, path, None, limits=limits))
+        sequence = 0 if note is None else note.sequence
+        return Recovered(Writer(model, path, None, sequence=sequence, limits=limits))
+    model, note = None, None
+    if new:
+        model = make_learner(
+            "dmt", categorical=categorical, task=task or "classification", parameters=parameters
+        )
+        check_model(model, limits)  # before anything is written
     folder = path.with_name(path.name + SUFFIX)
     folder.mkdir(mode=0o700, exist_ok=True)
     lock = take_lock(folder / "lock", "stop that server, or use --read-only")
@@ -117,10 +133,9 @@ def open_model(
             raise ValueError(
                 f"{folder} has a journal: omit --without-journal, or move the folder away"
             )
-        model, note = NEW[task or "classification"](), None
-        if path.exists():
+        if model is None or path.exists():
             model, note = read_model(path)
-        check_model(model, limits)
+            check_model(model, limits)
         return _recover(
             Known(model, note, path),
             found,
@@ -132,6 +147,23 @@ def open_model(
     except BaseException:
         os.close(lock)
         raise
+
+
+def _check_options(path: Path, made: Mapping[str, Any], *, new: bool, read_only: bool) -> None:
+    """Raise if options contradict each other or the file; `made` are those of a new model."""
+    if new and read_only:
+        raise ValueError(
+            "--new is for a model that learns, --read-only forbids it: give one of them"
+        )
+    for option, value in made.items():
+        if value and not new:
+            raise ValueError(
+                f"{option} is for --new: what a model predicts, and how, is in its file"
+            )
+    if new and path.exists():
+        raise ValueError(f"{path} exists: omit --new to continue with it, or choose another file")
+    if not new and not path.exists():
+        raise ValueError(f"{path} does not exist: add --new to start with an empty model")
 
 
 def read_model(path: Path) -> tuple[Any, Note | None]:
@@ -154,6 +186,14 @@ def _read_note(data: Any) -> Note | None:
 def check_model(model: Any, limits: Limits) -> None:
     """Raise if JSON cannot name the features or labels, or if they are more than allowed."""
     names, labels = feature_names(model), labels_of(model)
+    if limits.labels is not None:
+        if predicts_numbers(model):
+            raise ValueError("--labels is for a model of labels, and this one predicts numbers")
+        if stray := [label for label in labels if label not in limits.labels]:
+            raise ValueError(
+                f"the model has learnt {list_names(stray)}, but --labels has only "
+                f"{list_names(limits.labels)}: add what is missing, or start with a new model"
+            )
     for name in names:
         if type(name) is not str:
             raise ValueError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from driftree.learn.words import quoted
+from driftree.learn.words import list_names, quoted
 from driftree.streams import formats
 from driftree.streams.formats import MAX_TEXT
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=BaseModel)
 MAX_KEY = 64  # characters of an idempotency key
+MAX_LISTED = 1000  # levels of a category
 # Bytes beyond the limit that are still read, and dropped: most clients read no response before they
 # have sent everything, and would only see a broken connection.
 DROPPED = 2**24
@@ -51,7 +52,12 @@ class Limits:
     body_seconds : float
         Time in which a body must arrive.
     max_requests : int
-        Requests that may be in progress at the same time; idle connections do not count.
+        Requests that may be in progress at the same time; those whose client is still sending do
+        not count, nor do idle connections.
+    search_seconds : float
+        Time in which a counterfactual must be found.
+    labels : tuple, optional
+        Labels that may be learnt; by default all, up to `max_labels`.
     """
 
     max_body: int = 2**20
@@ -61,6 +67,8 @@ class Limits:
     max_waiting: int = 256
     body_seconds: float = 30.0
     max_requests: int = 256
+    search_seconds: float = 10.0
+    labels: tuple[Any, ...] | None = None
 
 
 # For batches in the journal: they were within the limits when they were acknowledged.
@@ -134,6 +142,34 @@ class ExplainRequest(_Request):
     """A row whose prediction is to be explained."""
 
     row: Row
+
+
+class CounterfactualRequest(_Request):
+    """A row, and what is to be predicted for it instead; options as in Python."""
+
+    row: Row
+    target: Label | None = Field(default=None, description="The label wanted; else any other.")
+    fixed: list[str] = Field(default=[], description="Names of features that must not change.")
+    ranges: dict[str, Annotated[list[Cell], Field(min_length=1, max_length=MAX_LISTED)]] = Field(
+        default={},
+        description="By name: [low, high] of a number, null where open, or the levels of a text.",
+    )
+    below: float | None = Field(default=None, description="Of numbers: what is wanted.")
+    above: float | None = None
+    between: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    probability: float | None = Field(
+        default=None, gt=0, lt=1, description="Of labels: how probable it has to be at least."
+    )
+    max_changes: int | None = Field(
+        default=None, ge=1, le=10, description="Features that may change; the fewest come first."
+    )
+    n: int | None = Field(
+        default=None, ge=1, le=10, description="Several ways, each with few changes."
+    )
+
+    def wish(self) -> dict[str, Any]:
+        """Return the options that were given, as `counterfactual` takes them."""
+        return self.model_dump(exclude={"row", "n"}, exclude_defaults=True)
 
 
 # ---------------------------------------------------------------------- bytes
@@ -224,8 +260,22 @@ def check_rows(rows: list[dict[str, Any]], limits: Limits) -> None:
             raise Refusal(422, f"a feature's name exceeds {MAX_TEXT:,} characters: shorten it")
 
 
-def check_batch(labels: list[Any], weights: list[Any] | None, *, are_numbers: bool = False) -> None:
-    """Raise if a label, or a target that has to be a number, or a weight is unsupported."""
+def check_batch(
+    labels: list[Any],
+    weights: list[Any] | None,
+    *,
+    are_numbers: bool = False,
+    allowed: tuple[Any, ...] | None = None,
+) -> None:
+    """Raise if a label, or a target that has to be a number, or a weight is unsupported.
+
+    Examples
+    --------
+    >>> check_batch(["yes", "maybe"], None, allowed=("yes", "no"))
+    Traceback (most recent call last):
+    driftree.serve.requests.Refusal: 422: labels, row 1 is 'maybe', but the labels are 'yes', 'no':
+    correct it, or start the server with it in --labels
+    """
     if are_numbers:
         for i, target in enumerate(labels):
             check_number(target, f"targets, row {i}")
@@ -233,6 +283,12 @@ def check_batch(labels: list[Any], weights: list[Any] | None, *, are_numbers: bo
     for i, label in enumerate(labels):
         if label is not None:  # the model's own error is clearer
             check_value(label, f"labels, row {i}")
+            if allowed is not None and label not in allowed:
+                raise Refusal(
+                    422,
+                    f"labels, row {i} is {quoted(label)}, but the labels are "
+                    f"{list_names(allowed)}: correct it, or start the server with it in --labels",
+                )
     for i, weight in enumerate(weights or ()):
         check_number(weight, f"weights, row {i}")
 

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from driftree.explain.changes import can_tell
+from driftree.explain.counterfactual.solver import patience
 from driftree.explain.export import finite
 from driftree.explain.forest import ForestExplanation
 from driftree.explain.text import export_text
@@ -19,8 +20,10 @@ from driftree.serve.requests import Cell, Label, Refusal, to_columns
 from driftree.serve.writer import feature_names, labels_of, predicts_numbers
 
 if TYPE_CHECKING:
+    from driftree.explain.counterfactual import Counterfactual
     from driftree.explain.explanation import Explanation
     from driftree.learn import drifts
+    from driftree.serve.requests import CounterfactualRequest
     from driftree.serve.writer import Writer
 
 NOTHING_LEARNT = "nothing has been learnt yet: POST rows and labels to /learn first"
@@ -91,6 +94,37 @@ class WhyNumber(_Why):
     prediction: float
     intercept: float
     contributions: dict[str, float]
+
+
+class Change(BaseModel):
+    """What a feature is, and what it would have to be."""
+
+    feature: str
+    before: Cell
+    after: Cell
+
+
+class Way(BaseModel):
+    """A row with another prediction, or why there is none; `text` says it in words."""
+
+    exists: bool
+    target: Cell
+    prediction: Cell
+    row: dict[str, Cell] | None
+    changes: list[Change]
+    distance: float | None
+    probability: float | None
+    exact: bool
+    path: list[str]
+    reason: str
+    text: str
+
+
+class Counterfactuals(BaseModel):
+    """Ways to another prediction, the best first; if there is none, one that says why."""
+
+    counterfactuals: list[Way]
+    unknown: list[str] = Field(description="Names in the row that the model does not know.")
 
 
 class Tree(BaseModel):
@@ -189,8 +223,7 @@ def predict(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
         told = _numbers(model, rows) if predicts_numbers(model) else _labels(model, rows)
     except (TypeError, ValueError) as error:
         raise Refusal(422, str(error)) from None
-    known = set(feature_names(model))
-    return told | {"unknown": sorted({name for row in rows for name in row} - known)}
+    return told | {"unknown": _unknown(model, *rows)}
 
 
 def _labels(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -199,11 +232,11 @@ def _labels(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
     if not shares:
         raise Refusal(409, NOTHING_LEARNT)
     classes = list(shares)
-    probabilities = np.column_stack(list(shares.values())).tolist()
+    probabilities = np.column_stack(list(shares.values()))
     return {
         "classes": classes,
-        "labels": [classes[row.index(max(row))] for row in probabilities],
-        "probabilities": probabilities,
+        "labels": [classes[code] for code in model._labels.decide(probabilities)],
+        "probabilities": probabilities.tolist(),
     }
 
 
@@ -241,6 +274,58 @@ def _place(why: Explanation | ForestExplanation, model: Any) -> dict[str, Any]:
         "since_row": why.since_row,
         "deviation": None if why.deviation is None else finite(why.deviation),
     }
+
+
+def counterfactuals(model: Any, wanted: CounterfactualRequest, seconds: float) -> dict[str, Any]:
+    """Return ways to another prediction; the model must not learn meanwhile."""
+    check_readable(model)
+    try:
+        with patience(seconds):
+            found = _ways(model, wanted)
+    except TimeoutError:
+        raise Refusal(
+            422,
+            f"no counterfactual was found within {seconds:g} seconds: name more features in fixed, "
+            "or give a smaller max_changes",
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise Refusal(422, str(error)) from None
+    return {"counterfactuals": list(map(_tell_way, found)), "unknown": _unknown(model, wanted.row)}
+
+
+def _ways(model: Any, wanted: CounterfactualRequest) -> list[Counterfactual]:
+    wish = wanted.wish()
+    is_few = wanted.n is not None or {"probability", "max_changes"} & wish.keys()
+    if is_few and not hasattr(model, "counterfactuals"):
+        raise Refusal(422, "a forest takes neither probability nor max_changes nor n: leave it out")
+    if wanted.n is not None:
+        found: list[Counterfactual] = model.counterfactuals(wanted.row, n=wanted.n, **wish)
+        return found
+    return [model.counterfactual(wanted.row, **wish)]
+
+
+def _tell_way(way: Counterfactual) -> dict[str, Any]:
+    return {
+        "exists": way.exists,
+        "target": way.target,
+        "prediction": way.prediction,
+        "row": way.x,
+        "changes": [
+            {"feature": name, "before": before, "after": after}
+            for name, (before, after) in way.changes.items()
+        ],
+        "distance": finite(way.distance),
+        "probability": finite(way.probability),
+        "exact": way.exact,
+        "path": [str(condition) for condition in way.path],
+        "reason": way.reason,
+        "text": str(way),
+    }
+
+
+def _unknown(model: Any, *rows: dict[str, Any]) -> list[str]:
+    """Return the names in rows that the model does not know."""
+    return sorted({name for row in rows for name in row}.difference(feature_names(model)))
 
 
 def _terms(why: Explanation | ForestExplanation, *, is_number: bool) -> dict[str, Any]:

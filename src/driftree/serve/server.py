@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import socket
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import h11
@@ -20,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from driftree.explain.changes import Listener, can_tell
 from driftree.serve.app import make_app
+from driftree.serve.follower import Follower
 from driftree.serve.middleware import VARIABLE, is_loopback, read_token
 from driftree.serve.recovery import open_model
 
@@ -52,21 +54,24 @@ def serve(
     limits: Limits,
     snapshot_every: int,
     without_journal: bool,
-    task: str | None = None,
+    follow: bool = False,
     tell: Callable[[Recovered, str, int], None],
     on_change: OnChange | None = None,
     on_drift: OnDrift | None = None,
+    **made: Any,
 ) -> None:
     """Serve a model until SIGTERM or SIGINT, then save it.
 
     Parameters
     ----------
-    path, new, read_only, limits, snapshot_every, without_journal, task
-        As in `open_model`.
+    path, new, read_only, limits, snapshot_every, without_journal, **made
+        As in `open_model`; the last are those of a new model.
     host, port : str, int
         Where to listen; port 0 is any free port. A host that other machines reach needs a token.
     token_file : Path or None
         File with the token; None: DRIFTREE_TOKEN, if that is set.
+    follow : bool, default=False
+        Of a model that is only read: serve each new one that another server puts into the file.
     tell : callable
         Called with what was recovered, host and port, just before requests are accepted.
     on_change, on_drift : callable, optional
@@ -80,6 +85,8 @@ def serve(
             f"listening on {host} lets other machines in and needs a token: set {VARIABLE}, or "
             "give --token-file"
         )
+    if follow and not read_only:
+        raise ValueError("--follow is for --read-only: a server that learns has the newest model")
     family, address = _resolve(host, port)
     # With IPPROTO_TCP, asyncio turns off Nagle's algorithm, which delays responses by 40 ms.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
@@ -92,7 +99,7 @@ def serve(
             limits=limits,
             snapshot_every=snapshot_every,
             without_journal=without_journal,
-            task=task,
+            **made,
         )
         writer = recovered.writer
         if can_tell(writer.model):
@@ -104,7 +111,8 @@ def serve(
             server = _make_server(app)
             listener.listen(BACKLOG)
             tell(recovered, host, listener.getsockname()[1])
-            server.run(sockets=[listener])
+            with Follower(writer, path) if follow else nullcontext():
+                server.run(sockets=[listener])
         finally:
             writer.close()
             if recovered.lock is not None:
@@ -216,6 +224,11 @@ class Connection(H11Protocol):
         """Whether the client has to act next."""
         return not self.is_answering or self.flow.write_paused
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether the client has yet to send the rest of a body."""
+        return self.is_answering and bool(self.cycle.more_body)
+
     def _wait(self) -> None:
         if self._timer is not None:
             return
@@ -225,11 +238,14 @@ class Connection(H11Protocol):
         self._timer = self.loop.call_later(seconds, self._end_wait)
 
     def _make_room(self) -> None:
+        """Close whoever has said nothing for longest, then whoever is longest at a body."""
         others: Any = self.connections
         staying: list[Connection] = [one for one in others if not one.transport.is_closing()]
         if len(staying) > MAX_OPEN:
-            idle = (one for one in staying if one.is_idle)  # this one, at least
-            min(idle, key=lambda one: one._idle_since).transport.abort()
+            idle = [one for one in staying if one.is_idle and one is not self]
+            slow = [one for one in staying if one.is_sending]
+            found = min(idle or slow or [self], key=lambda one: one._idle_since)
+            found.transport.abort()
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:

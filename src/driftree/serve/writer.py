@@ -11,6 +11,7 @@ journal still has everything, and learning continues.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 import queue
@@ -117,7 +118,7 @@ class Writer:
     journal : Journal or None
         None: the model is only read.
     sequence : int
-        Batches learnt so far.
+        Batches that the model knows.
     keys : LearntKeys, optional
         The batches that were learnt under idempotency keys.
     limits : Limits, optional
@@ -182,6 +183,17 @@ class Writer:
         """Hold the model still, for reads that take more than one call."""
         with self._changing:
             yield self.model
+
+    def snapshot(self) -> Any:
+        """Return a model for reads that take long: a copy, if this one learns meanwhile."""
+        with self.still() as model:
+            return model if self.journal is None else copy.deepcopy(model)
+
+    def replace(self, model: Any, sequence: int) -> None:
+        """Read another model from now on."""
+        assert self.journal is None
+        with self._changing:
+            self.model, self.sequence, self.problem = model, sequence, None
 
     # ------------------------------------------------------------------ the thread
     def _run(self) -> None:

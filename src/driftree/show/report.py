@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftree.forests import DynamicModelForest
 from driftree.learn.storage.atomic import replace_text
-from driftree.show.forest_report import forest_page
+from driftree.show.forest_report import forest_body
 from driftree.show.report_data import gather, visible
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from driftree.show.scores import Drifts
     from driftree.show.style import AnyTree
 
-SCRIPTS = ("data", "replay", "timeline", "tree", "reading", "tables", "main")
+SCRIPTS = ("data", "replay", "timeline", "tree", "reading", "tables", "stream", "main")
 UNFIT = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 # No address may be asked for anything; only the page's own script and style count.
 POLICY = (
-    "default-src 'none'; script-src '{script}'; style-src '{style}'; base-uri 'none'; "
+    "default-src 'none'; script-src {script}; style-src '{style}'; base-uri 'none'; "
     "form-action 'none'"
 )
 
@@ -92,34 +92,64 @@ def report(
         raise TypeError(
             f"records must be records of a run, got {records!r}: write path={records!r}"
         )
+    page = report_page(model, records, title=title, drifts=drifts, settings=settings)
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(model, DynamicModelForest):
-        replace_text(file, forest_page(model, title))
-        return file
-    data = gather(model, None if records is None else list(records), drifts, settings)
-    heading = f"A tree after {model.n_rows_seen_:,} rows" if title is None else str(title)
     # Half a character, as broken text may contain, has no place in UTF-8: it becomes a reference.
-    replace_text(file, _page(data, heading))
+    replace_text(file, page)
     return file
 
 
+def report_page(
+    model: AnyTree | DynamicModelForest,
+    records: Iterable[Record] | None = None,
+    *,
+    title: str | None = None,
+    drifts: Drifts = (),
+    settings: Mapping[str, object] | None = None,
+) -> str:
+    """Return what `report` writes."""
+    if isinstance(model, DynamicModelForest):
+        return _forest_page(model, title)
+    data = gather(model, None if records is None else list(records), drifts, settings)
+    return _page(data, f"A tree after {model.n_rows_seen_:,} rows" if title is None else str(title))
+
+
 def _page(data: dict[str, Any], title: str) -> str:
-    folder = files("driftree.show") / "page"
+    style = _read("page.css")
+    script = '"use strict";\n' + "\n".join(_read(f"{name}.js") for name in SCRIPTS)
+    return _fill(
+        "page.html",
+        title=html.escape(visible(title)),
+        policy=POLICY.format(script=f"'{_fingerprint(script)}'", style=_fingerprint(style)),
+        style=style,
+        script=script,
+        data=to_json(data),
+    )
 
-    def read(name: str) -> str:
-        return (folder / name).read_text(encoding="utf-8")
 
-    style = read("page.css")
-    script = '"use strict";\n' + "\n".join(read(f"{name}.js") for name in SCRIPTS)
-    parts = {
-        "title": html.escape(visible(title)),
-        "policy": POLICY.format(script=_fingerprint(script), style=_fingerprint(style)),
-        "style": style,
-        "script": script,
-        "data": to_json(data),
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], read("page.html"))
+def _forest_page(model: DynamicModelForest, title: str | None) -> str:
+    """Return the page of a forest, which has no script."""
+    n_trees, n_rows = len(model.trees_), model.n_rows_seen_
+    heading = f"{n_trees} trees after {n_rows:,} rows" if title is None else str(title)
+    body, own_style = forest_body(model)
+    style = f"{_read('page.css')}{own_style}\n"
+    return _fill(
+        "forest.html",
+        title=html.escape(visible(heading)),
+        policy=POLICY.format(script="'none'", style=_fingerprint(style)),
+        style=style,
+        body=body,
+    )
+
+
+def _read(name: str) -> str:
+    return (files("driftree.show") / "page" / name).read_text(encoding="utf-8")
+
+
+def _fill(name: str, **parts: str) -> str:
+    """Return a page with its parts; what looks like the place of one inside of another stays."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read(name))
 
 
 def _fingerprint(text: str) -> str:

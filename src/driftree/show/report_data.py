@@ -34,11 +34,13 @@ from driftree.show.report_leaves import (
     leaves_over_time,
     present_leaves,
     present_shares,
+    present_splits,
     round_number,
     structure_now,
     thin,
 )
-from driftree.show.scores import drift_spans, metrics_of
+from driftree.show.report_stream import over_stream
+from driftree.show.scores import drift_spans, metrics_of, more_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
@@ -51,7 +53,9 @@ if TYPE_CHECKING:
     from driftree.show.style import AnyTree
 
 MAX_POINTS = 400  # of a metric's curve
+MAX_FEATURES = 15  # whose importance is told
 CARD_NAME = 13  # characters of an input's name
+CARD_LABEL = 9  # and of a label's
 NATS_DIGITS = 9  # as many as the sentences have, also in losses of many rows
 MARK = "\x7f"  # in no name: `printable` writes it in another way
 MAX_NAME = 1000  # characters
@@ -103,6 +107,7 @@ def gather(
     measured = records or []
     n_rows = max([tree.engine.n_rows, *(record.n_rows for record in measured)])
     leaves, lives = present_leaves(model, words, inputs), leaves_over_time(model, inputs)
+    splits = present_splits(model, words, inputs)
     data = {
         **say_words(model, history, measured),
         "headline": say_headline(model, history, measured),
@@ -111,6 +116,7 @@ def gather(
         "n_outputs": tree.engine.n_outputs,
         "inputs": inputs.names,
         "short_inputs": _shorten_names(inputs.names, len(tree.target.labels)),
+        "short_labels": _shorten(label_names(model), CARD_LABEL),
         "factors": [round_number(factor) for factor in inputs.factors],
         "is_kept": history is not None,
         "first": {
@@ -121,14 +127,18 @@ def gather(
         "snapshot": _spots(first, words),
         "events": [_event(event, words) for event in events],
         "leaves": leaves,
+        "splits": splits,
         "shares": present_shares(model),
+        "importance": _importance(model),
         **lives,
         "drifts": drift_spans(drifts, n_rows),
         "alarms": [] if history is None else [[one.n_rows, str(one)] for one in history.drifts],
         "metric": metrics[0].title,
         "metrics": [metric._asdict() for metric in metrics],
+        "more_metrics": [metric._asdict() for metric in more_metrics(metrics)],
         "curves": _curves(measured, metrics[0]),
         "comparison": _comparison(measured, metrics),
+        **over_stream(measured),
         "code": repr(model),
         "run": [[str(name), str(value)] for name, value in (settings or {}).items()],
         "settings": parameters(model),
@@ -150,7 +160,11 @@ def _show_controls(part: Any) -> Any:
 
 def _shorten_names(names: list[str], n_labels: int) -> list[str]:
     """Return names for a leaf's card; with more than two labels a label stands before them."""
-    most = CARD_NAME if n_labels <= 2 else CARD_NAME // 2 + 1
+    return _shorten(names, CARD_NAME if n_labels <= 2 else CARD_NAME // 2 + 1)
+
+
+def _shorten(names: list[str], most: int) -> list[str]:
+    """Return names that were shortened together, so that no two are the same."""
     short = shorten_together(names, lambda text, part: one_line(text, int(part * most)))
     return [short[name] for name in names]
 
@@ -209,6 +223,17 @@ def _features(curves: tuple[Curve, ...], most: int = 3) -> list[str]:
     return names if len(names) <= most else [*names[:most], f"{len(names) - most} more"]
 
 
+def _importance(model: AnyTree) -> dict[str, Any]:
+    """Return the features that contribute most, by their splits and inside the leaves."""
+    found = model.feature_importance()
+    strongest = [
+        [name, round_number(one.earned), round_number(one.weight)]
+        for name, one in list(found.items())[:MAX_FEATURES]
+        if one.earned or one.weight
+    ]
+    return {"features": strongest, "n_features": len(found)}
+
+
 # ---------------------------------------------------------------------- learners
 def _curves(records: list[Record], metric: Metric) -> list[dict[str, Any]]:
     curves = []
@@ -232,13 +257,14 @@ def _comparison(records: list[Record], metrics: tuple[Metric, Metric]) -> list[d
     if len(groups) < 2:
         return []
     rows = []
-    first, second = metrics
+    (first, second), more = metrics, more_metrics(metrics)
     for learner, figures in summarise(records).items():
         rows.append(
             {
                 "title": _title(learner),
                 first.field: [round_number(part) for part in first.of(figures)],
                 second.field: round_number(second.of(figures).mean),
+                **{one.field: round_number(one.of(figures).mean) for one in more},
                 "splits": round_number(figures["n_splits"].mean),
                 "parameters": round_number(figures["n_parameters"].mean),
                 "seconds": round_number(sum(record.seconds for record in groups[learner])),

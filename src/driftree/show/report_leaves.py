@@ -15,12 +15,13 @@ from driftree.explain.describe import (
     column_scales,
     divide_rows,
     inside,
+    leaf_model,
     level_groups,
     outputs,
     possible_inputs,
     row_shares,
 )
-from driftree.explain.rules import most_probable, rules
+from driftree.explain.rules import make_rule, most_probable, rules
 from driftree.explain.sparse import node_words
 from driftree.explain.text import leaf_formulas, write_number
 from driftree.learn.events import Spot
@@ -122,44 +123,68 @@ def present_leaves(model: AnyTree, words: Words, inputs: Inputs) -> list[dict[st
     inputs : Inputs
         Numbers the inputs that are named.
     """
+    formulas = leaf_formulas(model, MAX_WEIGHTS)
+    return [
+        _present(model, rule, words, inputs) | _number(rule, formulas.get(rule.leaf))
+        for rule in rules(model, max_weights=MAX_WEIGHTS)
+    ]
+
+
+def present_splits(model: AnyTree, words: Words, inputs: Inputs) -> list[dict[str, Any]]:
+    """Return the inner nodes in the same way: each has a model of its own, which goes on learning.
+
+    Parameters
+    ----------
+    model, words, inputs
+        As in `present_leaves`.
+    """
+    tree, encoder = inside(model)
+    shares = row_shares(tree)
+    own_rules = (
+        make_rule(
+            leaf_model(tree, encoder, node, shares[node], MAX_WEIGHTS),
+            class_shares(tree, node),
+            (None, None),
+            MAX_WEIGHTS,
+        )
+        for node in tree.walk()
+        if tree.engine.left[node] >= 0
+    )
+    return [_present(model, rule, words, inputs) | _number(rule, None) for rule in own_rules]
+
+
+def _present(model: AnyTree, rule: Rule, words: Words, inputs: Inputs) -> dict[str, Any]:
+    """Return what the model of a node says at present."""
     tree, _ = inside(model)
     is_reached = _has_rows(tree, 0)
-    formulas = leaf_formulas(model, MAX_WEIGHTS)
     label_numbers = _output_numbers(tree)
-    leaves = []
-    for rule in rules(model, max_weights=MAX_WEIGHTS):
-        weights = [
-            (label_numbers[label], inputs.number(weight), weight)
-            for label in _telling(rule.probabilities, list(rule.weights))
-            for weight in rule.weights[label]
-        ]
-        weights.sort(key=lambda item: -abs(item[2].effect))
-        leaves.append(
-            {
-                "node": rule.leaf,
-                "rule": words.rule(rule.path),
-                "rows": round_number(rule.rows, 9),
-                "share": round_number(rule.share),
-                "probabilities": [
-                    round_number(share) if is_reached else None
-                    for share in rule.probabilities.values()
-                ],
-                **_number(rule, formulas),
-                "is_new": not _has_rows(tree, rule.leaf),
-                "floor": round_number(sum(rule.floor)) if any(rule.floor) else 0,
-                "since_row": rule.since_row,
-                "weights": [
-                    [label, column, round_number(weight.effect)]
-                    for label, column, weight in weights[:MAX_WEIGHTS]
-                ],
-                "curves": [
-                    [label, column, *_points(weight.curve)]
-                    for label, column, weight in weights[:MAX_WEIGHTS]
-                    if weight.curve is not None
-                ],
-            }
-        )
-    return leaves
+    weights = [
+        (label_numbers[label], inputs.number(weight), weight)
+        for label in _telling(rule.probabilities, list(rule.weights))
+        for weight in rule.weights[label]
+    ]
+    weights.sort(key=lambda item: -abs(item[2].effect))
+    return {
+        "node": rule.leaf,
+        "rule": words.rule(rule.path),
+        "rows": round_number(rule.rows, 9),
+        "share": round_number(rule.share),
+        "probabilities": [
+            round_number(share) if is_reached else None for share in rule.probabilities.values()
+        ],
+        "is_new": not _has_rows(tree, rule.leaf),
+        "floor": round_number(sum(rule.floor)) if any(rule.floor) else 0,
+        "since_row": rule.since_row,
+        "weights": [
+            [label, column, round_number(weight.effect)]
+            for label, column, weight in weights[:MAX_WEIGHTS]
+        ],
+        "curves": [
+            [label, column, *_points(weight.curve)]
+            for label, column, weight in weights[:MAX_WEIGHTS]
+            if weight.curve is not None
+        ],
+    }
 
 
 def _output_numbers(tree: Tree) -> dict[Hashable, int]:
@@ -179,8 +204,8 @@ def _has_rows(tree: Tree, node: int) -> bool:
     return bool(rows > 0)
 
 
-def _number(rule: Rule, formulas: dict[int, str]) -> dict[str, Any]:
-    """Return mean, error and formula of a leaf of a regressor; nothing of a classifier."""
+def _number(rule: Rule, formula: str | None) -> dict[str, Any]:
+    """Return mean, error and formula of a node of a regressor; nothing of a classifier."""
     if rule.unit is None or rule.mean is None or rule.error is None:
         return {}
     return {
@@ -188,7 +213,7 @@ def _number(rule: Rule, formulas: dict[int, str]) -> dict[str, Any]:
         "error": round_number(rule.error),
         "mean_text": write_number(rule.mean, rule.unit),
         "error_text": write_number(rule.error, rule.unit),
-        "formula": formulas[rule.leaf],
+        "formula": formula,
     }
 
 

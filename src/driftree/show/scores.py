@@ -174,14 +174,17 @@ def set_tradeoff_axes(panel: Axes) -> None:
 
 
 def learner_handles(styles: Mapping[str, Style], *, has_lines: bool = True) -> list[Artist]:
-    """Return what a legend shows of each learner."""
+    """Return what a legend shows of each learner; with lines, also what their shades are."""
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
     handles: list[Artist] = []
     for name, style in styles.items():
         settings = line_settings(style) | ({} if has_lines else {"linestyle": "", "markersize": 6})
         title = LEARNERS[name].title if name in LEARNERS else name
         handles.append(Line2D([], [], label=title, **settings))
+    if has_lines:
+        handles.append(Patch(label="spread over batches", color="0.5", alpha=0.3, linewidth=0))
     return handles
 
 
@@ -436,6 +439,19 @@ OF_NUMBERS = (
     ),
     Metric("rmse", "RMSE", is_share=False),
 )
+MORE_OF_LABELS = (
+    Metric("macro_f1", "macro F1", "Mean of the labels' F1, each counted once."),
+    Metric("auc", "AUC", "Share of pairs of two labels' rows that are ranked rightly."),
+    Metric("ece", "ECE", "How far probabilities are from what came true, on the average."),
+)
+MORE_OF_NUMBERS = (
+    Metric("r2", "R2", "0 is as good as the mean of the target so far, 1 is without error."),
+)
+
+
+def more_metrics(metrics: tuple[Metric, Metric]) -> tuple[Metric, ...]:
+    """Return what tables say beside the two scores of `metrics_of`."""
+    return MORE_OF_LABELS if metrics == OF_LABELS else MORE_OF_NUMBERS
 
 
 def metrics_of(model: Readable) -> tuple[Metric, Metric]:

@@ -361,14 +361,12 @@ def _tell(ax: Axes, model: AnyTree, axis: str) -> None:
     """Name the axis, and say below it what can be said: the rises for the most rows."""
     rises = sorted(loss_rises(model), key=lambda rise: -rise.share)
     lines = [
-        f"rows {rise.start:,} to {rise.stop:,}: {_say(rise)}"
+        f"The loss rose in rows {rise.start:,} to {rise.stop:,}: {_say(rise)}."
         for rise in sorted(rises[:MOST], key=lambda rise: rise.start)
     ]
     if (rest := len(rises) - MOST) > 0:
-        lines.append(f"and {rest} {'rise' if rest == 1 else 'rises'} for fewer rows")
-    ax.set_xlabel(
-        "\n".join([axis, *(["the loss rose:"] if lines else []), *lines]), fontsize=FONT_SIZE
-    )
+        lines.append(f"And {rest} {'rise' if rest == 1 else 'rises'} for fewer rows.")
+    ax.set_xlabel("\n".join([axis, *lines]), fontsize=FONT_SIZE)
 
 
 def _say(rise: LossRise) -> str:

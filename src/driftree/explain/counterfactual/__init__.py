@@ -36,7 +36,7 @@ from driftree.explain.contributions import read_one, with_parts
 from driftree.explain.counterfactual.few_changes import search_few
 from driftree.explain.counterfactual.goals import Constraints, Wish, read_constraints
 from driftree.explain.counterfactual.leaf_tasks import Plan, Region, Start, plan_for, reach
-from driftree.explain.counterfactual.solver import EQUAL
+from driftree.explain.counterfactual.solver import EQUAL, check_time
 from driftree.explain.counterfactual.sparse_space import SparseSpace
 from driftree.explain.describe import inside
 from driftree.explain.sparse import unknown_names
@@ -95,7 +95,7 @@ class Counterfactual:
     reason : str
         If there is none, why.
     note : str
-        Which names of the old row the model does not know; empty if it knows all.
+        The threshold, if there is one, and which names of the old row the model does not know.
     said : str
         Of a number: the prediction in words, with as many digits as show that it is as wanted; if
         there is none, what was wanted.
@@ -130,6 +130,35 @@ class Counterfactual:
             return f"It is {what} already{odds}: nothing has to change."
         return f"It would be {what}{odds} if {say_changes(self.changes)}."
 
+    def _repr_html_(self) -> str:
+        from driftree.explain.markup import counterfactuals_html  # it imports what describes trees
+
+        return counterfactuals_html([self])
+
+
+class Counterfactuals(list[Counterfactual]):
+    """Several ways to another prediction, the fewest changes first; a notebook shows a table each.
+
+    Examples
+    --------
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> rng = np.random.default_rng(1)
+    >>> model = DynamicModelTreeClassifier()
+    >>> for age, income in rng.uniform(20, 80, size=(300, 2)).tolist():
+    ...     model.learn_one({"age": age, "income": income}, "yes" if age + income > 100 else "no")
+    >>> print(model.counterfactuals({"age": 35, "income": 40}, n=2))
+    It would be 'yes' (64%) if age were 62 instead of 35.
+    It would be 'yes' (64%) if income were 73 instead of 40.
+    """
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+    def _repr_html_(self) -> str:
+        from driftree.explain.markup import counterfactuals_html
+
+        return counterfactuals_html(self)
+
 
 def counterfactual(
     model: Readable,
@@ -160,7 +189,7 @@ def counterfactuals(
     ranges: Mapping[Hashable, Any] | None,
     max_changes: int,
     **wish: Any,
-) -> list[Counterfactual]:
+) -> Counterfactuals:
     """Return rows with few changes: see `Readable.counterfactuals`."""
     for name, value in (("max_changes", max_changes), ("n", n)):
         if value < 1 or value != int(value):
@@ -169,15 +198,15 @@ def counterfactuals(
     hunt.keeps_whole = True
     found, is_exact = search_few(hunt, limits, max_changes, n)
     if found:
-        return [one.result(is_exact=is_exact) for one in found]
+        return Counterfactuals(one.result(is_exact=is_exact) for one in found)
     free = hunt.again()
     free.run(limits)
     if free.best is None:
-        return [free.nothing(_say_why(free), is_exact=free.unsearched == math.inf)]
+        return Counterfactuals([free.nothing(_say_why(free), is_exact=free.unsearched == math.inf)])
     changes = free.changes(free.rounded())
     words = "1 change is" if max_changes == 1 else f"{max_changes} changes are"
     reason = f"{words} not enough; it would be if {say_changes(changes)}"
-    return [free.nothing(reason, is_exact=is_exact)]
+    return Counterfactuals([free.nothing(reason, is_exact=is_exact)])
 
 
 def find_nearest(
@@ -273,6 +302,7 @@ class Hunt:
         order = itertools.count(len(self.tree.engine.alive))  # of equals, the first found first
         nodes_left = MAX_NODES
         while rest and rest[0][0] < self.cost * EQUAL:
+            check_time()
             _, _, nearest = heapq.heappop(rest)
             if isinstance(nearest, Plan):
                 nodes_left -= self._search(nearest, max(nodes_left, 1))
@@ -398,11 +428,12 @@ class Hunt:
 
     @property
     def _note(self) -> str:
-        """Which names the model does not know, and which it lacks."""
+        """Say the threshold, and which names the model does not know, and which it lacks."""
         given = {*self.x, *own_features(self.tree)}
         encoder = self.tree.encoder
         unknown = unknown_names(encoder, self.x)
-        return say_unknown(unknown, [name for name in encoder.names if name not in given])
+        missing = [name for name in encoder.names if name not in given]
+        return f"{self.goal.note}{say_unknown(unknown, missing)}".rstrip()
 
     def nothing(self, reason: str, *, is_exact: bool) -> Counterfactual:
         """Return that there is no such row, and why."""
@@ -460,27 +491,26 @@ def say_changes(changes: dict[str, tuple[Any, Any]]) -> str:
     "age were 40.5 instead of 35, way were 'bus' instead of 'car' and income were 0.3 instead of
     0.30004"
     """
-    parts = [
-        f"{one_line(name)} were {_say_change(old, new)}" for name, (old, new) in changes.items()
-    ]
+    said = {name: write_change(old, new) for name, (old, new) in changes.items()}
+    parts = [f"{one_line(name)} were {new} instead of {old}" for name, (old, new) in said.items()]
     if len(parts) > MAX_SAID:
         n_left = len(parts) - MAX_SAID + 1
         parts = [*parts[: MAX_SAID - 1], f"{n_left} other features changed less"]
     return join_words(parts)
 
 
-def _say_change(old: Any, new: Any) -> str:
-    """Say both values: a new number in full, an old one with as many digits, more if need be."""
+def write_change(old: Any, new: Any) -> tuple[str, str]:
+    """Write both values: a new number in full, an old one with as many digits, more if need be."""
     old = plain(old)
     are_numbers = all(isinstance(one, (int, float)) for one in (old, new))
     if not are_numbers or isinstance(new, bool):
-        return f"{one_line(repr(new))} instead of {one_line(repr(old))}"
+        return one_line(repr(old)), one_line(repr(new))
     digits = DIGITS
     while float((after := format_number(new, digits)).replace(",", "")) != new:
         digits += 1
     while (before := format_number(old, digits)) == after and digits < ALL_DIGITS:
         digits += 1
-    return f"{after} instead of {before}"
+    return before, after
 
 
 def round_away(new: float, old: float, digits: int) -> float:

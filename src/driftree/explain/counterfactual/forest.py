@@ -23,10 +23,12 @@ from driftree.explain.counterfactual import (
 )
 from driftree.explain.counterfactual.goals import LabelGoal, Wish, read_constraints
 from driftree.explain.counterfactual.leaf_tasks import Start
+from driftree.explain.counterfactual.solver import check_time
 from driftree.explain.sparse import unknown_names
 from driftree.explain.text import say_unknown
 from driftree.learn.columns import Batch, News
 from driftree.learn.events import ALL_DIGITS
+from driftree.learn.imbalance import decide
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -68,7 +70,7 @@ def forest_counterfactual(
     search = _Search(forest, dict(x), values, goal, limits)
     given = {*x, *own_features(tree)}
     missing = [name for name in encoder.names if name not in given]
-    note = say_unknown(unknown_names(encoder, dict(x)), missing)
+    note = f"{goal.note}{say_unknown(unknown_names(encoder, dict(x)), missing)}".rstrip()
     best = search.run(x, fixed, ranges, numbers)
     if best is None:
         reason = goal.impossible or "no row was found to which the forest agrees"
@@ -109,11 +111,12 @@ class _Search:
 
     def agrees(self, rows: Doubles) -> NDArray[np.bool_]:
         """Tell which rows the forest predicts as wanted, and the limits allow."""
+        check_time()
         if not len(rows):
             return np.zeros(0, dtype=bool)
         goal = self.goal
         if isinstance(goal, LabelGoal):
-            codes = self.forest.core.most_probable(rows)
+            codes = decide(self.forest.core.probabilities(rows), self.forest.target.cut)
             agrees = codes != goal.present if goal.target is None else codes == goal.target
         else:
             found = self.forest.target.predict(rows)

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from driftree.explain.counterfactual.sparse_space import SparseSpace
-from driftree.explain.explanation import zero_of
+from driftree.explain.explanation import told_threshold, zero_of
+from driftree.explain.explanation_words import say_threshold
 from driftree.explain.text import did_you_mean, one_line, write_number
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.events import ALL_DIGITS, format_number
+from driftree.learn.imbalance import decide
 from driftree.learn.validation import plain
 from driftree.learn.words import list_names
 
@@ -311,10 +313,15 @@ def _label_goal(tree: Tree, target: Hashable, batch: Batch, probability: float) 
                 f"{did_you_mean(target, known)}: choose from {list_names(known)}, or None for any "
                 "other than now"
             )
-    present = int(tree.engine.probabilities(*batch.rows)[0].argmax())
+    present = _predicted(tree, tree.engine.probabilities(*batch.rows))
     if code is None and len(labels) == 2:
         code = 1 - present
     return LabelGoal(tree, present, code, probability)
+
+
+def _predicted(tree: Tree, probabilities: Doubles) -> int:
+    """Return the code that is predicted for the only row."""
+    return int(decide(probabilities, tree.target.cut)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,12 +350,18 @@ class LabelGoal:
             return ""
         return f"{one_line(repr(labels[0]))} is the only label that was learnt"
 
+    @property
+    def note(self) -> str:
+        """Which threshold was used, as a sentence; "" if none."""
+        told = say_threshold(told_threshold(self.tree.target.cut, self.tree.target.label_list))
+        return f"{told[2:]}. " if told else ""
+
     def agrees(self, batch: Batch) -> bool:
         """Tell whether the model predicts for a row what is wanted."""
-        probabilities = self.tree.engine.probabilities(*batch.rows)[0]
-        code = int(probabilities.argmax())
+        probabilities = self.tree.engine.probabilities(*batch.rows)
+        code = _predicted(self.tree, probabilities)
         is_label = code != self.present if self.target is None else code == self.target
-        return is_label and bool(probabilities[code] >= self.probability)
+        return is_label and bool(probabilities[0, code] >= self.probability)
 
     def demands(self, leaf: int, weights: Doubles) -> list[Demands]:
         """Return what must not be negative in a leaf, one goal or several.
@@ -377,9 +390,15 @@ class LabelGoal:
 
     def _edge(self, floor: tuple[float, float]) -> float | None:
         """Return the log-odds of a leaf's model from which on the label is probable enough."""
-        if self.probability <= 0.5:
+        cut = self.tree.target.cut
+        least = 0.5
+        if cut is not None:
+            least = cut.probability if cut.code == self.target else 1.0 - cut.probability
+        if self.probability <= least == 0.5:
             return zero_of(floor)
-        share = (self.probability - floor[1 if self.target == 1 else 0]) / (1.0 - sum(floor))
+        share = (max(self.probability, least) - floor[1 if self.target == 1 else 0]) / (
+            1.0 - sum(floor)
+        )
         if share >= 1:
             return None  # labels are too noisy there
         odds = math.log(max(share, 1e-12) / (1 - share))
@@ -392,10 +411,10 @@ class LabelGoal:
 
     def reached(self, batch: Batch) -> dict[str, Any]:
         """Return what is said of a row that the model agreed to."""
-        probabilities = self.tree.engine.probabilities(*batch.rows)[0]
-        code = int(probabilities.argmax())
+        probabilities = self.tree.engine.probabilities(*batch.rows)
+        code = _predicted(self.tree, probabilities)
         label = self.tree.target.label_list[code]
-        return {"target": label, "prediction": label, "probability": float(probabilities[code])}
+        return {"target": label, "prediction": label, "probability": float(probabilities[0, code])}
 
     def say_none(self) -> str:
         """Say of what the model predicts no row."""
@@ -411,6 +430,7 @@ class NumberGoal:
     high: float
 
     impossible = ""
+    note = ""
     is_exact = True
 
     def agrees(self, batch: Batch) -> bool:

@@ -19,6 +19,9 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +29,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -42,6 +45,35 @@ MAX_STEPS = 12  # towards the best weights of the demands
 MAX_TRIES = 30  # along each step
 
 
+# ---------------------------------------------------------------------- patience
+_deadline: ContextVar[float] = ContextVar("deadline of a search", default=math.inf)
+
+
+@contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """Let every search of this thread in the block raise `TimeoutError` when the time is over.
+
+    Examples
+    --------
+    >>> with patience(0):
+    ...     check_time()
+    Traceback (most recent call last):
+    TimeoutError: the search took longer than it may
+    """
+    before = _deadline.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.reset(before)
+
+
+def check_time() -> None:
+    """Raise if the time is over."""
+    if time.monotonic() >= _deadline.get():
+        raise TimeoutError("the search took longer than it may")
+
+
+# ---------------------------------------------------------------------- tasks
 @dataclass(slots=True)
 class LeafTask:
     """Demands, and what may be done to meet them; shifts and costs as in the module's text."""
@@ -369,6 +401,7 @@ class Search:
         while rest and rest[0][0] < limit * EQUAL:
             if n_nodes >= max_nodes:
                 return limit, min(unsearched, rest[0][0]), n_nodes
+            check_time()
             n_nodes += 1
             bound, _, alive, weights = heapq.heappop(rest)
             part = Relaxation(self._even, alive)

@@ -40,6 +40,8 @@ LENGTHS = ".lengths"  # at the end of the name of a packed list's lengths
 
 
 SPARSE_NAMES = "names.sparse"
+SEEN_PREFIX = "seen."  # of what was seen of the labels
+MOST_SEEN = 2**16  # numbers of it
 MOST_LEVELS = 100  # of intervals or quantiles of a number
 MOST_NAME_BYTES = 1024  # of a sparse feature in the mean, as JSON
 MOST_WATCHED = 2**16  # rows that are kept, and checks
@@ -172,6 +174,7 @@ LONGEST: dict[str, Callable[[_Size], int]] = {
     "place": lambda size: size.n_labels,
     "target_": lambda size: MOST_LEVELS,
     "label_reach": lambda size: MOST_LEVELS,
+    SEEN_PREFIX: lambda size: MOST_SEEN,
     SPARSE_NAMES: lambda size: MOST_NAME_BYTES * size.max_features,
     "sparse_": lambda size: size.n_sparse,
     "watch_rows": lambda size: MOST_WATCHED * max(1, size.n_features),

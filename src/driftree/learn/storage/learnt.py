@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,14 +16,21 @@ import numpy as np
 from driftree.learn._kernels import MAX_LEVELS, StoredArrays
 from driftree.learn.events import MemberReplaced
 from driftree.learn.storage import ModelFileError, bounds, histories, json_values
-from driftree.learn.storage.bounds import FOREST_PREFIX, SPARSE_NAMES, TREES, arrays_of, tree_prefix
+from driftree.learn.storage.bounds import (
+    FOREST_PREFIX,
+    SEEN_PREFIX,
+    SPARSE_NAMES,
+    TREES,
+    arrays_of,
+    tree_prefix,
+)
 from driftree.learn.storage.container import FileArrays
 from driftree.learn.validation import check_codes, check_keys
 from driftree.learn.vocabulary import Vocabulary
 from driftree.learn.words import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -47,7 +55,7 @@ def pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Any, dict[str,
     check_codes(tree.engine, *known, indicators=encoder.indicators)
     contents = {
         "parameters": {
-            name: json_values.encode(getattr(tree.parameters, name), f"parameter {name!r}")
+            name: encode_parameter(name, getattr(tree.parameters, name))
             for name in tree.parameters.__dataclass_fields__
         },
         "categorical": [json_values.encode(item) for item in sorted(encoder.categorical, key=repr)],
@@ -61,7 +69,36 @@ def pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Any, dict[str,
         "labels": [json_values.encode(label, "a label") for label in tree.target.labels],
     }
     log, more = (None, {}) if history is None else histories.pack(history)
+    more |= seen_arrays(tree.target)
     return contents, log, arrays | more | _pack_sparse_names(encoder.row_face.sparse_names())
+
+
+def encode_parameter(name: str, value: Any) -> Any:
+    """Return a parameter for JSON; one may be a dict."""
+    what = f"parameter {name!r}"
+    if not isinstance(value, Mapping):
+        return json_values.encode(value, what)
+    pairs = [[json_values.encode(one, what) for one in pair] for pair in value.items()]
+    return {"dict": pairs}
+
+
+def _decode_parameter(item: Any) -> Any:
+    if type(item) is not dict or item.keys() != {"dict"}:
+        return json_values.decode(item)
+    pairs = [
+        json_values.items(pair, "a pair") for pair in json_values.items(item["dict"], "a dict")
+    ]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ModelFileError("a dict among the parameters must have pairs")
+    found = {json_values.decode(key): json_values.decode(value) for key, value in pairs}
+    check_keys(found, "keys of a parameter", ModelFileError)
+    return found
+
+
+def seen_arrays(target: Any) -> dict[str, NDArray[Any]]:
+    """Return what was seen of the labels, by the names that it has in a file."""
+    seen = {} if target.imbalance is None else target.imbalance.seen()
+    return {SEEN_PREFIX + name: array for name, array in seen.items()}
 
 
 def _pack_sparse_names(names: Sequence[Any]) -> dict[str, NDArray[np.uint8]]:
@@ -136,7 +173,7 @@ def decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
     categorical = item.get("categorical")
     is_list = type(categorical) is list
     decoded = {
-        name: json_values.decode(value) for name, value in item.items() if name != "categorical"
+        name: _decode_parameter(value) for name, value in item.items() if name != "categorical"
     }
     chosen = (
         [json_values.decode(one) for one in categorical]
@@ -176,20 +213,28 @@ def unpack_learnt(told: dict[str, Any], history: Any, arrays: Arrays) -> dict[st
             _single(arrays, "n_rows"),
         )
         history = histories.unpack(history, arrays, limits)
-    return {**told, "arrays": own, "history": history, "sparse_names": sparse_names}
+    seen = arrays_of(SEEN_PREFIX, arrays)
+    return {**told, "arrays": own, "history": history, "sparse_names": sparse_names, "seen": seen}
 
 
 def _of_engine(arrays: Arrays) -> dict[str, NDArray[Any]] | StoredArrays:
     """Return all arrays but those of the history."""
     if not isinstance(arrays, FileArrays):
         others = histories.ARRAY_NAMES | {SPARSE_NAMES}
-        return {name: array for name, array in arrays.items() if name not in others}
+        return {
+            name: array
+            for name, array in arrays.items()
+            if name not in others and not name.startswith(SEEN_PREFIX)
+        }
     own = (
         arrays.stored.without(histories.PREFIX) if histories.has_samples(arrays) else arrays.stored
     )
     if len(arrays) - len(own) > len(histories.ARRAY_NAMES):
         need_no_arrays({*arrays} - {*own.names()} - histories.ARRAY_NAMES)
-    return own.without(SPARSE_NAMES) if SPARSE_NAMES in own else own
+    for start in (SPARSE_NAMES, SEEN_PREFIX):
+        if any(name.startswith(start) for name in own.names()):
+            own = own.without(start)
+    return own
 
 
 def need_no_arrays(names: Collection[str]) -> None:
@@ -252,13 +297,14 @@ def pack_forest(forest: Forest) -> tuple[dict[str, Any], Any, dict[str, NDArray[
     """Return contents, histories and arrays of a forest."""
     forest.finish()
     packed = [pack_learnt(tree, tree.encoder) for tree in forest.trees]
-    arrays = {FOREST_PREFIX + name: array for name, array in forest.arrays().items()}
+    common = forest.arrays() | seen_arrays(forest.target)
+    arrays = {FOREST_PREFIX + name: array for name, array in common.items()}
     for i, (_, _, own) in enumerate(packed):
         arrays |= {tree_prefix(i) + name: array for name, array in own.items()}
     parameters = forest.parameters
     contents = {
         "parameters": {
-            name: json_values.encode(getattr(parameters, name), f"parameter {name!r}")
+            name: encode_parameter(name, getattr(parameters, name))
             for name in parameters.__dataclass_fields__
             if name != "setting"  # there is only one
         },
@@ -297,7 +343,8 @@ def unpack_forest(item: Any, histories: Any, arrays: Arrays, kind: Any) -> dict[
         "parameters": parameters,
         "categorical": read_categorical(told["categorical"]),
         "members": members,
-        "arrays": common,
+        "arrays": {name: common[name] for name in common if not name.startswith(SEEN_PREFIX)},
+        "seen": arrays_of(SEEN_PREFIX, common),
         "replaced": [_replaced(one) for one in json_values.items(told["replaced"], "replaced")],
     }
 

@@ -24,6 +24,7 @@ from driftree.learn.storage.learnt import (
     AsFileError,
     check_lists,
     decode_parameters,
+    encode_parameter,
     need_no_arrays,
     pack_forest,
     pack_learnt,
@@ -121,9 +122,7 @@ def _check_class(model: Any) -> None:
 
 def _encode_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     encoded = {
-        name: json_values.encode(
-            value.name if type(value) is Loss else value, f"parameter {name!r}"
-        )
+        name: encode_parameter(name, value.name if type(value) is Loss else value)
         for name, value in parameters.items()
         if name != "categorical"
     }
@@ -209,7 +208,7 @@ def _read_told(contents: Mapping[str, Any], kind: Any) -> _Told:
     model._read_parameters()
     features = _read_features(contents["n_features_in"], contents["feature_names_in"])
     state = vars(model) | features
-    copied = [name for name, value in state.items() if isinstance(value, (list, np.ndarray))]
+    copied = [name for name, value in state.items() if isinstance(value, (dict, list, np.ndarray))]
     item = contents["learnt"]
     is_tree = item is not None and not hasattr(kind, "_member")
     return _Told(state, read_told(item, kind) if is_tree else None, copied)

@@ -58,8 +58,8 @@ const leafCount = (count) => plural(count, "leaf").replace("leafs", "leaves");
 // The oldest changes of a long log are not counted any more.
 const allChanges = () => `${whole(EVENTS.length)}${DATA.first.step > 0 ? "+" : ""}`;
 // Scores of labels lie between 0 and 1, errors of numbers are in their unit.
-const score = (value) =>
-  value === null ? "–" : DATA.metrics[0].is_share ? value.toFixed(3) : figure(value, 4);
+const share = (value) => (value === null ? "–" : value.toFixed(3));
+const score = (value) => (DATA.metrics[0].is_share ? share(value) : figure(value, 4));
 
 function figure(value, digits = 3) {
   if (value === null || value === undefined) return "–";
@@ -80,6 +80,24 @@ const shorten = (text, length) => (text.length <= length ? text : `${text.slice(
 const shortenMiddle = (text, length) =>
   text.length <= length ? text : `${text.slice(0, length - 6)}…${text.slice(-5)}`;
 
+// How wide a text is in a picture, and as much of it as has room.
+const ruler = document.createElement("canvas").getContext("2d");
+const FAMILY = getComputedStyle(document.documentElement).getPropertyValue("--font");
+const FONTS = { plain: `12px ${FAMILY}`, strong: `600 12px ${FAMILY}`, small: `11px ${FAMILY}` };
+function textWidth(text, font) {
+  ruler.font = font;
+  return ruler.measureText(text).width;
+}
+function fitText(text, room, font, cut) {
+  let length = text.length;
+  let shown = text;
+  while (length > 7 && textWidth(shown, font) > room) {
+    length -= 1;
+    shown = cut(text, length);
+  }
+  return shown;
+}
+
 // A text in a picture that may be shortened; its tooltip has the whole.
 const svgText = (text, whole, attributes) =>
   svg("text", attributes, text, text === whole ? null : svg("title", {}, whole));
@@ -88,6 +106,7 @@ const condition = (number) => CONDITIONS[number][0];
 // A condition in little room: the feature's name gives way, not what is asked of it.
 function shortCondition(number, length) {
   const text = condition(number);
+  if (text.length <= length) return text;
   const end = CONDITIONS[number][1];
   const question = shorten(text.slice(end), length - 6);
   return shortenMiddle(text.slice(0, end), Math.max(6, length - question.length)) + question;
@@ -106,9 +125,21 @@ const shortWeightName = ([label, column], length) =>
         shorten(labelName(label), Math.floor(length / 3)),
         shortenMiddle(inputName(column), Math.ceil((2 * length) / 3) - 2),
       ].join(": ");
-// In a leaf's card there is little room; those names were shortened so that none looks like another.
-const cardName = ([label, column]) =>
-  (isBinary ? "" : `${shorten(labelName(label), 4)}: `) + DATA.short_inputs[column];
+// In a leaf's card there is little room. Where names that were cut to it would look alike, those are
+// taken that were shortened so that none looks like another.
+function cardNames(pairs, room) {
+  const long = new Map(pairs.map((pair) => [weightName(pair), pair]));
+  const cut = (text) => fitText(text, room, FONTS.small, shortenMiddle);
+  const areTold = new Set([...long.keys()].map(cut)).size === long.size;
+  return (pair) =>
+    areTold
+      ? cut(weightName(pair))
+      : (isBinary ? "" : `${DATA.short_labels[pair[0]]}: `) + DATA.short_inputs[pair[1]];
+}
+const cardLabel = (name, label, room) =>
+  textWidth(name, FONTS.plain) <= room || isBinary
+    ? fitText(name, room, FONTS.plain, shortenMiddle)
+    : DATA.short_labels[label];
 function weightWords() {
   const most = isNumber ? `${DATA.number} gains or loses` : "they gain or lose";
   const bent = LEAVES.some((leaf) => leaf.curves.length)

@@ -2,30 +2,31 @@
 // about it; whoever only moves in time stays where they are.
 
 const PAPER_WIDTH = 700;
-const view = { row: 0, count: 0, leaf: null, since: null };
+const view = { row: 0, count: 0, node: null, since: null };
 
 // Show the tree after the first `count` changes, at a row.
-function show(row, count, leaf = null) {
-  keepFocus(() => draw(row, count, leaf));
+function show(row, count, node = null) {
+  keepFocus(() => draw(row, count, node));
 }
 
-function draw(row, count, leaf) {
+function draw(row, count, node) {
   view.row = Math.min(Math.max(row, DATA.first.row), lastRow());
   view.count = count;
   const nodes = treeAfter(count);
-  const stands = leaf !== null && nodes.get(leaf)?.left < 0 ? leaf : null;
-  view.leaf = stands;
+  const stands = node !== null && nodes.has(node) ? node : null;
+  view.node = stands;
   view.since = stands === null ? null : nodes.get(stands).since_step;
   drawTree(nodes, view.row, count);
-  markLeaf(stands);
+  markNode(stands);
   moveCursor(view.row, stands === null ? count - 1 : null);
   tellPlace(nodes);
-  if (stands !== null) readLeaf(nodes, stands, view.row, count);
+  drawConfusion(view.row);
+  if (stands !== null) (nodes.get(stands).left < 0 ? readLeaf : readSplit)(nodes, stands, view.row, count);
   else if (count > 0) readEvent(count - 1);
   else
     readNothing(
       EVENTS.length
-        ? "No change yet: with this tree the log begins. Choose a change or a leaf to read about it."
+        ? "No change yet: with this tree the log begins. Choose a change or a node to read about it."
         : `${DATA.notice} Choose a leaf to read its rule and its weights.`,
     );
 }
@@ -77,7 +78,7 @@ function keepFocus(action) {
     event !== undefined
       ? home.querySelector(`[data-event="${event}"]`)
       : node !== undefined
-        ? home.querySelector(`.leaf[data-node="${node}"]`)
+        ? home.querySelector(`.node[data-node="${node}"]`)
         : null;
   (again ?? $("reading-title")).focus({ preventScroll: true });
 }
@@ -85,24 +86,29 @@ function keepFocus(action) {
 function goToReading() {
   const isStill = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
   $("reading-title").focus({ preventScroll: true });
-  $("reading").scrollIntoView({ block: "start", behavior: isStill ? "auto" : "smooth" });
+  // Beside the tree it can be read where it is.
+  const block = isBeside() ? "nearest" : "start";
+  $("reading").scrollIntoView({ block, behavior: isStill ? "auto" : "smooth" });
 }
+
+const isBeside = () =>
+  $("reading").getBoundingClientRect().left >= $("tree").getBoundingClientRect().right;
 
 // From the reading to what it is about.
 function goBack() {
-  const isLeaf = view.leaf !== null;
-  const goal = isLeaf
-    ? tree.leaves.find((leaf) => Number(leaf.dataset.node) === view.leaf)
+  const isNode = view.node !== null;
+  const goal = isNode
+    ? tree.nodes.find((drawn) => Number(drawn.dataset.node) === view.node)
     : timeline.marks[view.count - 1];
-  focusOn(isLeaf ? tree.leaves : timeline.marks, goal);
+  focusOn(isNode ? tree.nodes : timeline.marks, goal);
   goal.scrollIntoView({ block: "center" });
 }
 
 // -------------------------------------------------------------------- ways to move
-// A leaf that still stands at the new time stays chosen.
+// A node that still is what it was at the new time stays chosen.
 function move(row, count) {
-  const leaf = view.leaf === null ? undefined : treeAfter(count).get(view.leaf);
-  show(row, count, leaf && leaf.since_step === view.since ? leaf.node : null);
+  const at = view.node === null ? undefined : treeAfter(count).get(view.node);
+  show(row, count, at && at.since_step === view.since ? at.node : null);
 }
 
 function goToRow(row) {
@@ -127,10 +133,10 @@ function chooseEvent(number) {
   goToReading();
 }
 
-function chooseLeaf(node) {
+function chooseNode(node) {
   show(view.row, view.count, node);
-  const card = tree.leaves.find((leaf) => Number(leaf.dataset.node) === node);
-  focusable(tree.leaves, card);
+  const drawn = tree.nodes.find((other) => Number(other.dataset.node) === node);
+  focusable(tree.nodes, drawn);
   goToReading();
 }
 
@@ -151,6 +157,7 @@ function redraw(width) {
   tree.tallest = 0;
   keepFocus(() => {
     drawTimeline(width);
+    drawStream();
     move(view.row, view.count);
   });
 }
@@ -162,6 +169,9 @@ function start() {
   drawChanges();
   drawRules();
   drawComparison();
+  drawImportance();
+  drawAlarmList();
+  drawStream();
   drawSettings();
   const slider = $("slider");
   slider.min = 0;

@@ -1,6 +1,6 @@
 // The reading: why a change was made, or what a leaf says, was and is.
 
-const MAX_LISTED = 12;
+const MAX_LISTED = 8;
 
 // What the two losses are losses of.
 const RIVALS = {
@@ -31,19 +31,6 @@ function comparison(event) {
 
 function readEvent(number) {
   const event = EVENTS[number];
-  const [before, after] = RIVALS[event.kind];
-  const figures = [
-    [`Loss of ${before}`, inNats(event.before)],
-    [`Loss of ${after}`, inNats(event.after)],
-    ...comparison(event).map(([words, , value]) => [words, inNats(value)]),
-    ["It rests on", event.rows === null ? "–" : plural(Math.round(event.rows), "row")],
-  ];
-  if (event.runner) {
-    figures.push([
-      ["Next best: ", named(shortCondition(event.runner[0], 40), 60, condition(event.runner[0]))],
-      inNats(event.runner[1]),
-    ]);
-  }
   $("reading").replaceChildren(
     ...heading(
       `Change ${whole(number + 1)} of ${allChanges()}, step ${whole(event.step)}`,
@@ -60,15 +47,29 @@ function readEvent(number) {
         event.removed.length ? removedList(event.removed) : null,
       ],
       [drawGain(event)],
-      [
-        table(
-          "The figures that were compared",
-          [{ name: "Compared" }, { name: "value", number: true }],
-          figures,
-        ),
-        el("p", { class: "quiet" }, DATA.loss_words),
-      ],
+      [figuresOf(event), el("p", { class: "quiet" }, DATA.loss_words)],
     ]),
+  );
+}
+
+function figuresOf(event) {
+  const [before, after] = RIVALS[event.kind];
+  const figures = [
+    [`Loss of ${before}`, inNats(event.before)],
+    [`Loss of ${after}`, inNats(event.after)],
+    ...comparison(event).map(([words, , value]) => [words, inNats(value)]),
+    ["It rests on", event.rows === null ? "–" : plural(Math.round(event.rows), "row")],
+  ];
+  if (event.runner) {
+    figures.push([
+      ["Next best: ", named(shortCondition(event.runner[0], 40), 60, condition(event.runner[0]))],
+      inNats(event.runner[1]),
+    ]);
+  }
+  return table(
+    "The figures that were compared",
+    [{ name: "Compared" }, { name: "value", number: true }],
+    figures,
   );
 }
 
@@ -206,6 +207,68 @@ function readLeaf(nodes, node, row, count) {
   );
 }
 
+// -------------------------------------------------------------------- an inner node
+// What it splits on, the change that made it so, and the model that it keeps for all of its rows.
+function readSplit(nodes, node, row, count) {
+  const at = nodes.get(node);
+  const now = isPresent(count, row) ? splitNow(node) : null;
+  const shares = sharesOf(nodes, row, now !== null);
+  const made = EVENTS.slice(0, count).findLastIndex(
+    (event) => event.node === node && event.step === at.since_step && event.condition >= 0,
+  );
+  $("reading").replaceChildren(
+    ...heading(
+      `Inner node ${node}${sinceWords(at)}`,
+      el(
+        "h2",
+        { id: "reading-title", tabindex: "-1", title: condition(at.condition) },
+        `Splits by ${shortCondition(at.condition, 160)}`,
+      ),
+    ),
+    body([
+      [
+        el("p", { class: "sentence" }, splitWords(at, shares)),
+        made < 0 ? unknownSplit() : el("p", { class: "sentence" }, EVENTS[made].sentence),
+      ],
+      made < 0 ? [] : [drawGain(EVENTS[made]), figuresOf(EVENTS[made])],
+      now ? splitModel(now) : [],
+      [historyPart(nodes, node, count)],
+    ]),
+  );
+}
+
+const unknownSplit = () =>
+  el("p", { class: "quiet" }, DATA.is_kept ? "It is older than the log." : DATA.notice);
+
+function splitWords(at, shares) {
+  const [share, left] = [at.node, at.left].map((node) => shares.get(node));
+  const whose = at.node === 0 ? "all rows" : `rows with ${shorten(at.rule, 240)}`;
+  if (!share || left === null) return `It divides ${whose}.`;
+  return (
+    `It divides ${whose}, ${percent(share)} of the stream: of these, ${percent(left / share)} go to ` +
+    `the left (yes), ${percent(1 - left / share)} to the right (no).`
+  );
+}
+
+function splitModel(now) {
+  const weights = now.weights.map(([label, column, value]) => ({ pair: [label, column], value }));
+  const largest = Math.max(...weights.map(({ value }) => Math.abs(value)), 1e-9);
+  const what = isNumber
+    ? `Alone it would predict ${now.mean_text} on the average, with an error of about ${now.error_text}.`
+    : "";
+  return [
+    isNumber ? null : probabilityTable(now),
+    el(
+      "div",
+      { class: "part" },
+      el("h3", {}, "Its own model, of all its rows"),
+      el("p", { class: "quiet" }, `${what} Effect: ${weightWords()}`),
+      weights.length ? weightTable(weights, largest, now, () => null) : null,
+      curveParts(now, largest),
+    ),
+  ];
+}
+
 function leafWords({ share, rows, row, first }, now) {
   if (!now && row === null)
     return first === null
@@ -263,19 +326,9 @@ function weightParts(leaf, row, now, known) {
   const life = lifeOf(leaf);
   if (!life || !known.weights.length) return [];
   const largest = Math.max(...known.weights.map((weight) => Math.abs(weight.value)), 1e-9);
-  const heads = [{ name: "input" }, { name: "effect", number: true }, { name: "" }];
-  if (now) heads.splice(2, 0, { name: "per unit", number: true });
-  const rows = known.weights.map(({ pair, value }) => {
-    const number = life.pairs.findIndex(([label, input]) => label === pair[0] && input === pair[1]);
-    const cells = [
-      [lineSample(number), named(shortWeightName(pair, 36), 60, weightName(pair))],
-      effect(value),
-      effectBar(value, largest, 56),
-    ];
-    const isBent = curveOf(now, pair) !== undefined;
-    if (now) cells.splice(2, 0, isBent ? "curve" : figure(value * DATA.factors[pair[1]]));
-    return cells;
-  });
+  const n_shown = known.weights.length;
+  const sampleOf = (pair) =>
+    lineSample(life.pairs.findIndex(([label, input]) => label === pair[0] && input === pair[1]));
   return [
     el(
       "div",
@@ -285,9 +338,9 @@ function weightParts(leaf, row, now, known) {
         "p",
         { class: "quiet" },
         `Effect: ${weightWords()}`,
-        life.n_weights > rows.length ? ` ${chosenWords(life, now, rows.length)}` : "",
+        life.n_weights > n_shown ? ` ${chosenWords(life, now, n_shown)}` : "",
       ),
-      table("Strongest weights", heads, rows),
+      weightTable(known.weights, largest, now, sampleOf),
       now ? curveParts(now, largest) : null,
       el("p", { class: "quiet" }, `As of row ${whole(known.row ?? known.first)}.`),
       life.at.length > 1 ? weightChart(life, row) : null,
@@ -296,6 +349,22 @@ function weightParts(leaf, row, now, known) {
         : null,
     ),
   ];
+}
+
+function weightTable(weights, largest, now, sampleOf) {
+  const heads = [{ name: "input" }, { name: "effect", number: true }, { name: "" }];
+  if (now) heads.splice(2, 0, { name: "per unit", number: true });
+  const rows = weights.map(({ pair, value }) => {
+    const cells = [
+      [sampleOf(pair), named(shortWeightName(pair, 36), 60, weightName(pair))],
+      effect(value),
+      effectBar(value, largest, 56),
+    ];
+    const isBent = curveOf(now, pair) !== undefined;
+    if (now) cells.splice(2, 0, isBent ? "curve" : figure(value * DATA.factors[pair[1]]));
+    return cells;
+  });
+  return table("Strongest weights", heads, rows);
 }
 
 // Each curve of a leaf, from where it is bent first to where it is bent last.

@@ -125,6 +125,8 @@ const sinceWords = (at) => (DATA.is_kept ? `, since row ${whole(at.since_row)}` 
 
 const isPresent = (count, row) => count === EVENTS.length && row >= DATA.last.row;
 const LEAVES = DATA.leaves.map((leaf) => ({ ...leaf, rule: unfold(leaf.rule) }));
+const SPLITS = DATA.splits.map((split) => ({ ...split, rule: unfold(split.rule) }));
+const splitNow = (node) => SPLITS.find((split) => split.node === node);
 const leafNow = (node) => LEAVES.find((leaf) => leaf.node === node);
 
 // The changes of the nodes on a leaf's path, since each node was made.

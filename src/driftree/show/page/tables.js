@@ -78,7 +78,7 @@ function drawRules() {
         class: "words",
         onclick: () => {
           goToEnd();
-          chooseLeaf(leaf.node);
+          chooseNode(leaf.node);
         },
       },
       `leaf ${leaf.node}`,
@@ -144,6 +144,7 @@ function drawComparison() {
     { name: main.title, number: true },
     { name: "" },
     { name: other.title, number: true },
+    ...DATA.more_metrics.map(({ title, words }) => ({ name: title, number: true, title: words })),
     { name: "splits*", number: true },
     { name: "parameters", number: true },
     { name: "seconds", number: true },
@@ -161,6 +162,9 @@ function drawComparison() {
         row[main.field][0] === null ? "–" : row[main.field].map(score).join(" ± "),
         shareBar((row[main.field][0] ?? 0) / longest, 72, "chance"),
         score(row[other.field]),
+        ...DATA.more_metrics.map(({ field, is_share }) =>
+          is_share ? share(row[field]) : figure(row[field]),
+        ),
         size(row.splits),
         row.parameters === null ? "–" : whole(row.parameters),
         figure(row.seconds),
@@ -168,7 +172,8 @@ function drawComparison() {
     ),
   );
   $("comparison-words").textContent = [
-    `Each row was predicted before it was learnt. ${main.title}: mean ± standard deviation over batches;`,
+    `Each row was predicted before it was learnt. ${main.title}: mean ± its spread over batches;`,
+    isNumber ? "" : "macro F1, AUC and ECE (the calibration error): of all rows;",
     "splits and parameters: means; seconds: processor time for predicting and learning, in all.",
     "* As the paper counts them: inner nodes, plus one for each leaf with a linear model (with",
     "more than two labels, one for each label).",

@@ -217,7 +217,7 @@ function markAt(x, y) {
   if (!near.length) return null;
   const nearest = Math.min(...near.map(({ away }) => away));
   const place = near.filter(({ away }) => away <= nearest + SAME_PLACE).map(({ number }) => number);
-  const chosen = place.indexOf(view.leaf === null ? view.count - 1 : -1);
+  const chosen = place.indexOf(view.node === null ? view.count - 1 : -1);
   return chosen < 0
     ? near.find(({ away }) => away === nearest).number
     : place[(chosen + 1) % place.length];

@@ -1,40 +1,53 @@
 // The tree as a picture: splits above, a card for each leaf, edges as wide as their share of rows.
 
-const CARD = { width: 152, gap: 12, head: 26, line: 17, weights: 3, level: 78 };
+const CARD = { gap: 10, head: 26, line: 17, weights: 3, level: 78, bar: 40, band: 6 };
+const WIDTHS = [232, 204, 180, 160, 144, 132]; // of a card: what the room allows
+const MAX_SPLIT = 190; // pixels of a condition
+const LEAST_SCALE = 0.88; // at which all is still read
 const MAX_DRAWN = 4; // leaves that can be read in a picture on paper; more are printed as text
-const tree = { leaves: [], tallest: 0 };
+const tree = { nodes: [], tallest: 0, card: WIDTHS[0] };
 
 function drawTree(nodes, row, count) {
   const present = isPresent(count, row);
   const shares = sharesOf(nodes, row, present);
   const changed = changedBy(count - 1);
-  const places = layOut(nodes);
+  const box = $("tree");
   const known = new Map(leavesOf(nodes).map((leaf) => [leaf.node, leafAt(leaf, row, present)]));
   const sizes = [...known.values()].flatMap(({ weights }) => weights.map(({ value }) => value));
   const largest = Math.max(...sizes.map(Math.abs), 1e-9); // one scale for all
-  const bodies = new Map(
-    [...known].map(([node, leaf]) => [node, leafBody(node, leaf, present, largest)]),
-  );
-  const cardHeight = Math.max(...[...bodies.values()].map((body) => body.height));
+  const shown = [...known.values()].flatMap(({ weights }) => weights.slice(0, CARD.weights));
+  const drawBodies = (card) => {
+    const pairs = shown.map(({ pair }) => pair);
+    const nameOf = cardNames(pairs, card - 26 - CARD.bar);
+    tree.card = card;
+    return new Map(
+      [...known].map(([node, leaf]) => [node, leafBody(node, leaf, present, largest, nameOf)]),
+    );
+  };
+  const heights = [...drawBodies(WIDTHS[0]).values()].map((body) => body.height);
+  const cardHeight = Math.max(...heights);
+  const { card, level, places, width } = layOutInRoom(nodes, cardHeight, box.clientWidth);
+  const bodies = drawBodies(card);
   const depth = Math.max(...[...nodes.values()].map((at) => at.depth));
-  const width = bodies.size * (CARD.width + CARD.gap) + CARD.gap;
-  const height = depth * CARD.level + cardHeight + 40;
+  const height = depth * level + cardHeight + 40;
 
   const edges = svg("g", { class: "edges" });
   const drawn = svg("g", {});
-  tree.leaves = [];
+  tree.nodes = [];
   for (const at of walk(nodes)) {
     const { x, y } = places.get(at.node);
     const kind = changed.get(at.node);
     if (at.left >= 0) {
-      drawn.append(drawSplit(at, x, y, kind));
+      const split = drawSplit(at, x, y, kind);
+      tree.nodes.push(split);
+      drawn.append(split);
       for (const child of [at.left, at.right])
         edges.append(
           ...drawEdge(x, y, places.get(child), child, child === at.left, shares.get(child)),
         );
     } else {
       const card = drawLeaf(at, x, y, shares.get(at.node), bodies.get(at.node), cardHeight, kind);
-      tree.leaves.push(card);
+      tree.nodes.push(card);
       drawn.append(card);
     }
   }
@@ -50,9 +63,8 @@ function drawTree(nodes, row, count) {
     edges,
     drawn,
   );
-  rove(picture, tree.leaves);
-  const box = $("tree");
-  const scale = Math.min(1, Math.max(0.72, box.clientWidth / width));
+  rove(picture, tree.nodes);
+  const scale = Math.min(1, Math.max(LEAST_SCALE, box.clientWidth / width));
   picture.style.width = `${Math.floor(width * scale)}px`;
   picture.style.height = "auto";
   box.replaceChildren(picture, textTree(nodes, shares, present));
@@ -60,31 +72,74 @@ function drawTree(nodes, row, count) {
   // What stands below should not jump when the tree shrinks, within reason.
   tree.tallest = Math.max(tree.tallest, picture.clientHeight);
   box.style.minHeight = `${Math.min(tree.tallest, window.innerHeight / 2)}px`;
-  const centre = [...changed.keys()]
+  const centre = [view.node, ...changed.keys()]
     .filter((node) => places.has(node))
     .map((node) => places.get(node).x)[0];
   if (width * scale > box.clientWidth && centre !== undefined)
     box.scrollLeft = centre * scale - box.clientWidth / 2;
 }
 
-function layOut(nodes) {
+// Places of the nodes, from the bottom up: two branches stand as close as their outlines allow.
+// An outline has, per band of the height, how far a branch reaches to the left and to the right.
+function layOut(nodes, card, cardHeight, level) {
   const places = new Map();
-  let slot = 0;
-  const place = (node) => {
-    const at = nodes.get(node);
-    const y = 30 + at.depth * CARD.level;
-    if (at.left < 0) {
-      places.set(node, { x: CARD.gap + slot * (CARD.width + CARD.gap) + CARD.width / 2, y });
-      slot += 1;
-    } else {
-      place(at.left);
-      place(at.right);
-      places.set(node, { x: (places.get(at.left).x + places.get(at.right).x) / 2, y });
+  const band = (y) => Math.floor(y / CARD.band);
+  const reach = (outline, from, to, left, right) => {
+    for (let b = band(from); b <= band(to); b += 1) {
+      const [l, r] = outline.get(b) ?? [left, right];
+      outline.set(b, [Math.min(l, left), Math.max(r, right)]);
     }
   };
-  place(0);
-  return places;
+  for (const at of [...walk(nodes)].reverse()) {
+    const y = 30 + at.depth * level;
+    const outline = new Map();
+    if (at.left < 0) {
+      reach(outline, y - 16, y - 16 + cardHeight, -card / 2, card / 2);
+      places.set(at.node, { y, outline, shift: 0 });
+      continue;
+    }
+    const [left, right] = [places.get(at.left), places.get(at.right)];
+    let apart = 0;
+    for (const [b, [, r]] of left.outline)
+      if (right.outline.has(b)) apart = Math.max(apart, r - right.outline.get(b)[0] + CARD.gap);
+    left.shift = -apart / 2;
+    right.shift = apart / 2;
+    for (const child of [left, right])
+      for (const [b, [l, r]] of child.outline)
+        reach(outline, b * CARD.band, b * CARD.band, l + child.shift, r + child.shift);
+    const half = splitWidth(at) / 2;
+    reach(outline, y - 28, y + 15, -half, half);
+    reach(outline, y + 16, y + level - 17, -apart / 2, apart / 2); // the lines to the children
+    places.set(at.node, { y, outline, shift: 0 });
+  }
+  const all = [...places.get(0).outline.values()];
+  const start = CARD.gap - Math.min(...all.map(([l]) => l));
+  for (const at of walk(nodes)) {
+    const own = places.get(at.node);
+    own.x = own.shift + (at.parent >= 0 ? places.get(at.parent).x : start);
+  }
+  const width = start + Math.max(...all.map(([, r]) => r)) + CARD.gap;
+  return { card, level, places, width };
 }
+
+// The widest cards that have room, narrow ones also a little smaller; else with levels so far apart
+// that cards stand above each other. Of many leaves the picture scrolls.
+function layOutInRoom(nodes, cardHeight, room) {
+  let first = null;
+  for (const level of [CARD.level, cardHeight + 28])
+    for (const card of WIDTHS) {
+      const laidOut = layOut(nodes, card, cardHeight, level);
+      if (laidOut.width * (card >= 160 ? 1 : LEAST_SCALE) <= room) return laidOut;
+      if (level === CARD.level) first = laidOut;
+    }
+  return first;
+}
+
+const splitText = (at) => {
+  const cut = (_, length) => shortCondition(at.condition, length);
+  return fitText(condition(at.condition), MAX_SPLIT, FONTS.strong, cut);
+};
+const splitWidth = (at) => Math.max(64, textWidth(splitText(at), FONTS.strong) + 28);
 
 // Shares of leaves as last seen, of inner nodes as sums; where a leaf below is too new to be known,
 // as seen before the split, or as what the other side leaves.
@@ -161,8 +216,8 @@ function drawEdge(x, y, below, child, isLeft, share) {
       "text",
       {
         class: "answer",
-        x: (x + 3 * below.x) / 4 + (isLeft ? -12 : 12),
-        y: middle + 2,
+        x: (x + below.x) / 2 + (isLeft ? -8 : 8), // above the line, where no other node stands
+        y: middle - 3 - thickness / 2,
         "text-anchor": isLeft ? "end" : "start",
       },
       isLeft ? "yes" : "no",
@@ -171,14 +226,20 @@ function drawEdge(x, y, below, child, isLeft, share) {
 }
 
 function drawSplit(at, x, y, kind) {
-  const text = shortCondition(at.condition, 28);
-  const width = Math.max(64, text.length * 7.4 + 26);
+  const width = splitWidth(at);
   return svg(
     "g",
-    { class: `node split-node${kind ? ` changed ${kind}` : ""}`, "data-node": at.node },
+    {
+      class: `node split-node${kind ? ` changed ${kind}` : ""}`,
+      role: "button",
+      "data-node": at.node,
+      "aria-label": `Inner node ${at.node}, splits by ${condition(at.condition)}`,
+      "aria-pressed": "false",
+      onclick: () => chooseNode(at.node),
+    },
     svg("title", {}, `${condition(at.condition)}: rows that pass go left${sinceWords(at)}`),
-    svg("rect", { x: x - width / 2, y: y - 15, width, height: 30, rx: 15 }),
-    svg("text", { x, y: y + 4.5, "text-anchor": "middle" }, text),
+    svg("rect", { class: "card", x: x - width / 2, y: y - 15, width, height: 30, rx: 15 }),
+    svg("text", { x, y: y + 4.5, "text-anchor": "middle" }, splitText(at)),
     kind && at.node === EVENTS[view.count - 1].node ? badge(kind, x, y - 15) : null,
   );
 }
@@ -205,11 +266,11 @@ function badge(kind, x, y) {
 }
 
 function drawLeaf(leaf, x, y, share, body, height, kind) {
-  const left = x - CARD.width / 2;
+  const left = x - tree.card / 2;
   const top = y - 16;
   const { rule } = leaf;
   const isChangedItself = kind && EVENTS[view.count - 1].node === leaf.node;
-  const rail = CARD.width - 20;
+  const rail = tree.card - 20;
   return svg(
     "g",
     {
@@ -219,14 +280,14 @@ function drawLeaf(leaf, x, y, share, body, height, kind) {
       "aria-label": `Leaf ${leaf.node}, share of rows: ${percent(share)}, rule: ${rule}`,
       "aria-pressed": "false",
       transform: `translate(${left},${top})`,
-      onclick: () => chooseLeaf(leaf.node),
+      onclick: () => chooseNode(leaf.node),
     },
     svg("title", {}, rule),
-    svg("rect", { class: "card", width: CARD.width, height, rx: 8 }),
+    svg("rect", { class: "card", width: tree.card, height, rx: 8 }),
     svg("text", { class: "strong", x: 10, y: 18 }, `leaf ${leaf.node}`),
     svg(
       "text",
-      { class: "quiet", x: CARD.width - 10, y: 18, "text-anchor": "end" },
+      { class: "quiet", x: tree.card - 10, y: 18, "text-anchor": "end" },
       percent(share),
     ),
     svg("rect", { class: "rail", x: 10, y: CARD.head, width: rail, height: 4, rx: 2 }),
@@ -239,45 +300,43 @@ function drawLeaf(leaf, x, y, share, body, height, kind) {
       rx: 2,
     }),
     ...body.parts,
-    isChangedItself ? badge(kind, CARD.width / 2, 0) : kind ? newLeafBadge(kind) : null,
+    isChangedItself ? badge(kind, tree.card / 2, 0) : kind ? newLeafBadge(kind) : null,
   );
 }
 
 const newLeafBadge = (kind) =>
   svg(
     "g",
-    { class: `badge ${kind}`, transform: `translate(${CARD.width / 2 - 17},-12)` },
+    { class: `badge ${kind}`, transform: `translate(${tree.card / 2 - 17},-12)` },
     svg("rect", { width: 34, height: 16, rx: 8 }),
     svg("text", { x: 17, y: 11.8, "text-anchor": "middle" }, "new"),
   );
 
 // What a card says below its share: the probable label or the mean, then the strongest weights.
-function leafBody(node, known, present, largest) {
+function leafBody(node, known, present, largest, nameOf) {
   const parts = [];
   let y = CARD.head + 8;
   const now = present ? leafNow(node) : null;
   const best = now ? rankedLabels(now)[0] : undefined;
   if (best !== undefined) {
     const name = now.is_new ? `before: ${labelName(best)}` : labelName(best);
+    const chance = percent(now.probabilities[best]);
+    const room = tree.card - 28 - textWidth(chance, FONTS.plain);
     y += 14;
     parts.push(
-      svgText(shortenMiddle(name, now.is_new ? 16 : 12), name, { x: 10, y }),
-      svg(
-        "text",
-        { class: "quiet", x: CARD.width - 10, y, "text-anchor": "end" },
-        percent(now.probabilities[best]),
-      ),
+      svgText(cardLabel(name, best, room), name, { x: 10, y }),
+      svg("text", { class: "quiet", x: tree.card - 10, y, "text-anchor": "end" }, chance),
     );
     y += 6;
   }
   if (now && isNumber) {
     y += 14;
-    const bar = gaugeBar(now, CARD.width - 20);
+    const bar = gaugeBar(now, tree.card - 20);
     bar.setAttribute("x", 10);
     bar.setAttribute("y", y + 5);
     parts.push(
       svg("text", { x: 10, y }, now.is_new ? "mean so far" : "mean"),
-      svg("text", { class: "quiet", x: CARD.width - 10, y, "text-anchor": "end" }, now.mean_text),
+      svg("text", { class: "quiet", x: tree.card - 10, y, "text-anchor": "end" }, now.mean_text),
       bar,
     );
     y += 22;
@@ -285,11 +344,11 @@ function leafBody(node, known, present, largest) {
   for (const { pair, value } of known.weights.slice(0, CARD.weights)) {
     y += CARD.line;
     const curve = curveOf(now, pair);
-    const bar = curve ? curveLine(curve, largest, 40) : effectBar(value, largest, 40);
-    bar.setAttribute("x", CARD.width - 50);
+    const bar = curve ? curveLine(curve, largest, CARD.bar) : effectBar(value, largest, CARD.bar);
+    bar.setAttribute("x", tree.card - 10 - CARD.bar);
     bar.setAttribute("y", y - 10);
     parts.push(
-      svgText(cardName(pair), weightName(pair), { class: "small", x: 10, y }),
+      svgText(nameOf(pair), weightName(pair), { class: "small", x: 10, y }),
       bar,
     );
   }
@@ -301,10 +360,10 @@ function leafBody(node, known, present, largest) {
   return { parts, height: y + 12 };
 }
 
-function markLeaf(node) {
-  for (const card of tree.leaves) {
-    const isChosen = Number(card.dataset.node) === node;
-    card.classList.toggle("chosen", isChosen);
-    card.setAttribute("aria-pressed", isChosen);
+function markNode(node) {
+  for (const drawn of tree.nodes) {
+    const isChosen = Number(drawn.dataset.node) === node;
+    drawn.classList.toggle("chosen", isChosen);
+    drawn.setAttribute("aria-pressed", isChosen);
   }
 }

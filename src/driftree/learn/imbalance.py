@@ -1,0 +1,410 @@
+"""Imbalance: what the rows of a label weigh, and from which probability on a label is predicted.
+
+Both follow the stream. Labels are counted, and predictions noted beside the labels that came, over
+about as many rows as evidence is remembered; nothing ahead of a row is looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from driftree.learn.constants import IMBALANCE
+from driftree.learn.validation import plain
+from driftree.learn.words import list_names, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+    Doubles = NDArray[np.float64]
+
+BALANCED = "balanced"
+POSITIVE = 1  # which is also True
+GOALS = (
+    '{"precision": 0.9}, {"recall": 0.8} or {"fp": 1, "fn": 20} (what a false positive and a false '
+    'negative cost), each with "positive", the label it is about, unless that is 1 or True'
+)
+
+
+# ---------------------------------------------------------------------- weights of labels
+def check_class_weight(class_weight: Any) -> str | dict[Hashable, float] | None:
+    """Return class weights as they were given, checked; the labels' as a copy.
+
+    Examples
+    --------
+    >>> check_class_weight({"fraud": 50})
+    {'fraud': 50.0}
+    >>> check_class_weight({"fraud": 0})
+    Traceback (most recent call last):
+    ValueError: class_weight must hold numbers above 0, got 0 for 'fraud': to leave rows out, give
+    them the sample weight 0
+    """
+    if class_weight is None or (isinstance(class_weight, str) and class_weight == BALANCED):
+        return class_weight
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(
+            f"class_weight must be a dict of labels and weights, 'balanced' or None, got "
+            f"{shown(class_weight)}"
+        )
+    found = {}
+    for label, weight in class_weight.items():
+        if not _is_number(weight) or not 0 < weight < math.inf:
+            raise ValueError(
+                f"class_weight must hold numbers above 0, got {shown(weight)} for {label!r}: to "
+                "leave rows out, give them the sample weight 0"
+            )
+        found[plain(label)] = float(weight)
+    return found
+
+
+class LabelWeights:
+    """What the rows of each label weigh: as stated, or balanced by the labels so far.
+
+    The ratios are those that were asked for. But a row learnt a hundred times is not the evidence
+    of a hundred rows: where a label weighs more than `IMBALANCE.most`, all are scaled down.
+
+    Parameters
+    ----------
+    class_weight : dict or "balanced"
+        Checked.
+    window : float
+        Rows that the counts of labels remember.
+    """
+
+    def __init__(self, class_weight: str | dict[Hashable, float], window: float) -> None:
+        self.stated = None if isinstance(class_weight, str) else class_weight
+        self.scale = min(1.0, IMBALANCE.most / max(self.stated.values())) if self.stated else 1.0
+        self.keep = 1.0 - 1.0 / window
+        self.counts: list[float] = []
+        """Rows of each label so far, by code, faded."""
+
+    def check(self, labels: Sequence[Hashable], *, are_all: bool) -> None:
+        """Raise if the labels that were stated cannot be those that come.
+
+        Parameters
+        ----------
+        labels : sequence
+            All that are known.
+        are_all : bool
+            Whether no others are expected; otherwise one that was stated may come later.
+        """
+        stated = {} if self.stated is None else self.stated
+        unknown = [label for label in stated if label not in labels]
+        texts = {str(label): label for label in labels if label not in stated}
+        for label in unknown:
+            if str(label) in texts:
+                raise ValueError(
+                    f"class_weight has {label!r}, but the label is {texts[str(label)]!r}, of type "
+                    f"{type(texts[str(label)]).__name__!r}: write it as it is in y"
+                )
+        if unknown and are_all:
+            raise ValueError(
+                f"class_weight has {list_names(unknown)}, but the labels are {list_names(labels)}"
+            )
+
+    def weigh(
+        self, codes: NDArray[Any], labels: Sequence[Hashable], given: Doubles
+    ) -> tuple[Doubles, list[float]]:
+        """Return what each row weighs, and the counts after all of them; nothing changes.
+
+        Parameters
+        ----------
+        codes : array of int
+            The labels of the rows.
+        labels : sequence
+            All labels by code, those that are new included.
+        given : array
+            The rows' own weights.
+        """
+        if self.stated is not None:
+            own = np.array([self.stated.get(label, 1.0) for label in labels]) * self.scale
+            return own[codes], self.counts
+        counts, weights = self.counts, np.empty(len(codes))
+        for i, (code, weight) in enumerate(zip(codes.tolist(), given.tolist(), strict=True)):
+            counts = self._counted(counts, code, weight)
+            weights[i] = balanced_weight(counts, code)
+        return weights, counts
+
+    def weigh_one(self, code: int, label: Hashable) -> tuple[float, list[float]]:
+        """Return what one row of a known label weighs, and the counts after it."""
+        if self.stated is not None:
+            return self.stated.get(label, 1.0) * self.scale, self.counts
+        counts = self._counted(self.counts, code, 1.0)
+        return balanced_weight(counts, code), counts
+
+    def _counted(self, counts: list[float], code: int, weight: float) -> list[float]:
+        """Return the counts after one more row."""
+        faded = [count * self.keep for count in counts]
+        faded += [0.0] * (code + 1 - len(faded))
+        faded[code] += weight
+        return faded
+
+
+def balanced_weight(counts: Sequence[float], code: int) -> float:
+    """Return what a row of a label weighs: scikit-learn's n / (k n_label), held within bounds.
+
+    Labels of less than a row do not count; each other one counts as a few rows more than were seen,
+    so that the first ones are not blown up.
+
+    Examples
+    --------
+    >>> balanced_weight([600, 200], 0), balanced_weight([600, 200], 1)
+    (0.6694214876033058, 1.975609756097561)
+    >>> [round(balanced_weight([19900, 100], code), 3) for code in (0, 1)]  # in all, not 200 times
+    [0.021, 4.0]
+    """
+    known = [count + IMBALANCE.prior_rows for count in counts if count >= 1.0]
+    if len(known) < 2:
+        return 1.0
+    mean = sum(known) / len(known)
+    scale = min(1.0, max(IMBALANCE.most * min(known) / mean, IMBALANCE.least_mean))
+    return scale * mean / (max(counts[code], 1.0) + IMBALANCE.prior_rows)
+
+
+# ---------------------------------------------------------------------- the threshold
+class Cut(NamedTuple):
+    """A label, by its code, and the probability from which on it is predicted."""
+
+    code: int
+    probability: float
+
+
+def decide_one(probabilities: Mapping[Any, float], cut: Cut | None) -> Any:
+    """Return the predicted label of one row.
+
+    Examples
+    --------
+    >>> decide_one({"ok": 0.8, "fraud": 0.2}, Cut(1, 0.1))
+    'fraud'
+    """
+    if cut is None or len(probabilities) < 2:
+        return max(probabilities, key=probabilities.__getitem__)
+    labels = [*probabilities]
+    is_positive = probabilities[labels[cut.code]] >= cut.probability
+    return labels[cut.code if is_positive else 1 - cut.code]
+
+
+def decide(probabilities: Doubles, cut: Cut | None) -> NDArray[np.intp]:
+    """Return the predicted code of each row: the most probable one, or by a threshold.
+
+    Examples
+    --------
+    >>> decide(np.array([[0.8, 0.2], [0.95, 0.05]]), Cut(1, 0.1))
+    array([1, 0])
+    """
+    if cut is None or probabilities.shape[1] < 2:
+        return np.asarray(probabilities.argmax(axis=1))
+    return np.where(probabilities[:, cut.code] >= cut.probability, cut.code, 1 - cut.code)
+
+
+def check_threshold(threshold: Any) -> dict[str, Any] | None:
+    """Return what was asked of a threshold as a copy, checked.
+
+    Examples
+    --------
+    >>> check_threshold({"precision": 0.9, "positive": "fraud"})
+    {'precision': 0.9, 'positive': 'fraud'}
+    >>> check_threshold({"recall": 80})
+    Traceback (most recent call last):
+    ValueError: the recall of a threshold must be a number between 0 and 1, got 80
+    """
+    if threshold is None:
+        return None
+    given = dict(threshold) if isinstance(threshold, Mapping) else {}
+    asked = given.keys() - {"positive"}
+    if asked not in ({"precision"}, {"recall"}, {"fp", "fn"}):
+        raise ValueError(f"threshold must be {GOALS}, or None; got {shown(threshold)}")
+    most, allowed = (1, "between 0 and 1") if len(asked) == 1 else (math.inf, "above 0")
+    found: dict[str, Any] = {}
+    for name in (name for name in given if name in asked):
+        value = given[name]
+        if not _is_number(value) or not 0 < value < most:
+            raise ValueError(
+                f"the {name} of a threshold must be a number {allowed}, got {shown(value)}"
+            )
+        found[name] = float(value)
+    if "positive" in given:
+        found["positive"] = plain(given["positive"])
+    return found
+
+
+class Threshold:
+    """From which probability on the positive one of two labels is predicted, learnt online.
+
+    Every row is predicted before it is learnt. A histogram of the log-odds, one for either label,
+    says what each threshold would have brought lately. The one that is taken has the stated
+    precision at the largest recall, the stated recall at the largest precision, or the least cost.
+
+    Parameters
+    ----------
+    asked : dict
+        Checked.
+    window : float
+        Rows that the histograms remember.
+    """
+
+    def __init__(self, asked: Mapping[str, Any], window: float) -> None:
+        self.asked = asked
+        self.positive: Hashable = asked.get("positive", POSITIVE)
+        self.keep = 1.0 - 1.0 / window
+        self.scores: Doubles = np.zeros((2, IMBALANCE.bins))
+        """Rows of the other label and of the positive one by log-odds, faded."""
+        self.probability = self._first()
+
+    def _first(self) -> float:
+        """Return what is right where probabilities are: it holds until enough rows were seen."""
+        asked = self.asked
+        if "fp" in asked:
+            return float(asked["fp"] / (asked["fp"] + asked["fn"]))
+        return float(asked.get("precision", 0.5))
+
+    def check(self, labels: Sequence[Hashable]) -> None:
+        """Raise if these labels have no threshold."""
+        if len(labels) > 2:
+            raise ValueError(
+                f"a threshold is for two labels, but there are {list_names(labels)}: leave "
+                "threshold None, or make two labels of them"
+            )
+        if len(labels) == 2 and self.positive not in labels:
+            raise ValueError(
+                f"threshold is about the label {self.positive!r}, but the labels are "
+                f"{list_names(labels)}: give the one that it is about as "
+                f"threshold={ {**self.asked, 'positive': labels[1]}!r}"
+            )
+
+    def note(self, probabilities: Doubles, is_positive: NDArray[np.bool_], w: Doubles) -> None:
+        """Note what was predicted before the labels were seen, and choose again if that matters."""
+        bins = np.searchsorted(EDGES, probabilities, side="right") - 1
+        self.scores *= self.keep ** len(bins)
+        np.add.at(self.scores, (is_positive.astype(np.intp), bins), w)
+        if is_positive.any() or (probabilities >= self.probability).any():
+            self._choose()
+
+    def note_one(self, probability: float, *, is_positive: bool) -> None:
+        """Do the same for one row, faster."""
+        self.scores *= self.keep
+        self.scores[int(is_positive), bisect_right(EDGES, probability) - 1] += 1.0
+        if is_positive or probability >= self.probability:
+            self._choose()
+
+    def _choose(self) -> None:
+        """Look at what each threshold would have brought."""
+        if self.scores.sum(axis=1).min() < IMBALANCE.least_rows:
+            return
+        wrong, right = self.scores[:, ::-1].cumsum(axis=1)[:, ::-1]  # at each threshold and above
+        asked = self.asked
+        if "fp" in asked:
+            best = int(np.argmin(asked["fp"] * wrong + asked["fn"] * (right[0] - right)))
+        elif "recall" in asked:
+            best = int(np.flatnonzero(right >= asked["recall"] * right[0])[-1])
+        else:
+            precision = right / np.maximum(wrong + right, 1e-300)
+            enough = np.flatnonzero(precision >= asked["precision"])
+            best = int(enough[0]) if len(enough) else int(precision.argmax())
+        self.probability = EDGES[best]
+
+
+def _edges(n: int, step: float) -> list[float]:
+    """Return where bins of log-odds begin, as probabilities; the first has all that are less."""
+    return [0.0] + [1.0 / (1.0 + math.exp((n / 2 - i) * step)) for i in range(1, n)]
+
+
+EDGES = _edges(IMBALANCE.bins, IMBALANCE.step)
+
+
+# ---------------------------------------------------------------------- both
+class Imbalance:
+    """What a target knows of both; of which one may be None.
+
+    Parameters
+    ----------
+    parameters : MeasuredLabelParameters or PaperLabelParameters
+        Checked.
+    """
+
+    def __init__(self, parameters: Any) -> None:
+        window = getattr(parameters, "evidence_window", IMBALANCE.window)
+        own, asked = parameters.class_weight, parameters.threshold
+        self.weights = None if own is None else LabelWeights(own, window)
+        self.threshold = None if asked is None else Threshold(asked, window)
+
+    @classmethod
+    def of(cls, parameters: Any) -> Self | None:
+        """Return what a target is to know; None if the parameters ask for nothing."""
+        asked = (getattr(parameters, name, None) for name in ("class_weight", "threshold"))
+        return None if all(one is None for one in asked) else cls(parameters)
+
+    def check(self, labels: Sequence[Hashable], *, are_all: bool) -> None:
+        """Raise if these labels are not those that the parameters are about."""
+        if self.weights is not None:
+            self.weights.check(labels, are_all=are_all)
+        if self.threshold is not None:
+            self.threshold.check(labels)
+
+    def cut(self, codes: Mapping[Hashable, int]) -> Cut | None:
+        """Return the threshold in force among these labels."""
+        if self.threshold is None or len(codes) < 2:
+            return None
+        return Cut(codes[self.threshold.positive], self.threshold.probability)
+
+    def weigh_one(self, code: int, label: Hashable) -> tuple[float, list[float] | None]:
+        """Return what one row of a known label weighs, and the counts after it."""
+        return (1.0, None) if self.weights is None else self.weights.weigh_one(code, label)
+
+    def keep_counts(self, counts: list[float] | None) -> None:
+        """Let the labels of a lesson be seen."""
+        if self.weights is not None and counts is not None:
+            self.weights.counts = counts
+
+    def note(self, probabilities: Doubles, codes: NDArray[Any], w: Doubles, cut: Cut) -> None:
+        """Let the threshold see what was predicted, and which labels came."""
+        assert self.threshold is not None
+        own, is_positive = probabilities[:, cut.code], codes == cut.code
+        counts = w > 0
+        self.threshold.note(own[counts], is_positive[counts], w[counts])
+
+    def note_one(self, probabilities: Mapping[Any, float], code: int, cut: Cut) -> None:
+        """Do the same for one row."""
+        assert self.threshold is not None
+        own = [*probabilities.values()][cut.code]
+        self.threshold.note_one(own, is_positive=code == cut.code)
+
+    # ------------------------------------------------------------------ keeping
+    def seen(self) -> dict[str, Doubles]:
+        """Return a copy of what was seen, by name; nothing at first."""
+        found: dict[str, Doubles] = {}
+        if self.weights is not None and self.weights.counts:
+            found["counts"] = np.array(self.weights.counts)
+        if self.threshold is not None and self.threshold.scores.any():
+            found["scores"] = self.threshold.scores.flatten()
+            found["threshold"] = np.array([self.threshold.probability])
+        return found
+
+    def restore(self, seen: Mapping[str, NDArray[Any]], n_labels: int) -> None:
+        """Take such a copy over; raise if it is not sound."""
+        lengths: dict[str, range] = {}
+        if self.weights is not None and self.weights.stated is None:
+            lengths["counts"] = range(n_labels + 1)
+        if self.threshold is not None:
+            size = self.threshold.scores.size
+            lengths |= {"scores": range(size, size + 1), "threshold": range(1, 2)}
+        for name, array in seen.items():
+            is_sound = array.dtype == np.float64 and array.ndim == 1
+            is_sound = is_sound and len(array) in lengths.get(name, ())
+            if not is_sound or not bool((np.isfinite(array) & (array >= 0)).all()):
+                raise ValueError(f"what was seen of the labels has wrong {name!r}")
+        if self.weights is not None and "counts" in seen:
+            self.weights.counts = seen["counts"].tolist()
+        if self.threshold is not None and "scores" in seen and "threshold" in seen:
+            self.threshold.scores = seen["scores"].reshape(2, -1).copy()
+            self.threshold.probability = float(seen["threshold"][0])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
