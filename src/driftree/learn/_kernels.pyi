@@ -397,6 +397,8 @@ class NodeState:
     prune_level: float
     replace_level: float
     rest_level: float
+    trials_rest: bool
+    """It rests, and its trials and its grid with it: they look at no rows."""
 
 @final
 class BendTrial:
@@ -645,6 +647,7 @@ class MeasuredEngine(_ModelTreeEngine):
         trial_rest_rows: float = ...,
         model_rest_rows: float = ...,
         grid_rest_rows: float = ...,
+        trials_rest: bool = False,
     ) -> None:
         """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
     def accumulate(
