@@ -92,9 +92,11 @@ class MeasuredConstants:
     rest_least: float = 0.5
     """as long as it gains at least this share of it lately;"""
     rest_share: int = 4
-    """then it looks at one row in so many."""
+    """then it looks at one row in so many,"""
+    trials_rest: bool = True
+    """and its trials and its grid at none."""
     trial_rest_rows: float = 200
-    """So does a trial of more rows that does not earn,"""
+    """A trial of more rows that does not earn looks at one in so many, too,"""
     model_rest_rows: float = 200
     """another model on trial likewise,"""
     grid_rest_rows: float = 2000
@@ -198,6 +200,7 @@ STRAIGHT = replace(
     variance=10,
     sureness_window=0,
     mean_curvature=False,
+    trials_rest=False,
     trial_rest_rows=math.inf,
     grid_rest_rows=math.inf,
 )
@@ -240,6 +243,10 @@ class ForestConstants:
     scale_rows: int = 32
     """Rows after which the numbers are first scaled for them; then whenever there are twice as
     many."""
+    trials: int = 1
+    """Splits that such a tree tries at a time, at most,"""
+    passes: int = 1
+    """and passes of Adagrad over the rows of a step: more of either cost much and bring nothing."""
 
     # What the trees say together
     window: float = 2000
@@ -273,9 +280,9 @@ class ImbalanceConstants:
     """Rows that both remember in the paper's setting, which has no window of its own."""
 
     # Weights
-    most: float = 4
-    """What a row of any label weighs at most: the ratios count, and larger weights let noise look
-    like evidence. The models take no step for more than the 8 copies of a row, either,"""
+    most: float = 6
+    """What a row of any label weighs at most: the ratios count, larger weights let noise look like
+    evidence, and models take no more than eight steps for a row,"""
     least_mean: float = 0.02
     """and what a row weighs in the mean at least: what weighs little is learnt slowly."""
     prior_rows: float = 5
@@ -288,6 +295,8 @@ class ImbalanceConstants:
     """and how far they are from each other."""
     least_rows: float = 10
     """Rows of either label before anything is chosen."""
+    aim_step: float = 0.05
+    """How far a row moves the precision or recall that is aimed at, until what is asked holds."""
 
 
 IMBALANCE = ImbalanceConstants()
