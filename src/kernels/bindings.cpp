@@ -100,6 +100,7 @@ struct NodeState {
     bool is_leaf;
     Condition condition;
     double rows, own_loss, subtree_loss, evidence, clock, refresh_at, split_level, prune_level, replace_level, rest_level;
+    bool trials_rest;
 };
 struct TrialState {
     int place;
@@ -111,9 +112,10 @@ NodeState node_state(const Engine& engine, int node) {
     const Reading lock(engine);
     const Node& links = engine.nodes[checked_node(engine, node)];
     const NodeRecord& record = engine.records[node];
-    return {links.parent,      links.depth,        links.model,         links.is_leaf(),      links.condition,
-            links.rows,        record.own_loss,    record.subtree_loss, record.evidence,      record.clock,
-            record.refresh_at, record.split_level, record.prune_level,  record.replace_level, record.rest_level};
+    return {links.parent,       links.depth,          links.model,       links.is_leaf(),
+            links.condition,    links.rows,           record.own_loss,   record.subtree_loss,
+            record.evidence,    record.clock,         record.refresh_at, record.split_level,
+            record.prune_level, record.replace_level, record.rest_level, engine.evidence.trials_rest(node)};
 }
 
 void bind_states(nb::module_& m) {
@@ -132,7 +134,8 @@ void bind_states(nb::module_& m) {
         .def_ro("split_level", &NodeState::split_level)
         .def_ro("prune_level", &NodeState::prune_level)
         .def_ro("replace_level", &NodeState::replace_level)
-        .def_ro("rest_level", &NodeState::rest_level);
+        .def_ro("rest_level", &NodeState::rest_level)
+        .def_ro("trials_rest", &NodeState::trials_rest);
     nb::class_<BendTrial>(m, "BendTrial")
         .def_ro("model", &BendTrial::model)
         .def_ro("node_loss", &BendTrial::node_loss)
@@ -531,29 +534,29 @@ void bind_measured(nb::module_& m) {
                bool mean_curvature, double floor_first, double floor_first_rows, double floor_rows, double floor_least,
                double floor_most, const std::string& loss, double step, double alarm_nats, double spread_rows,
                double spread_first_rows, double spread_least, double input_limit, nb::object quantiles, nb::object asked,
-               double trial_rest_rows, double model_rest_rows, double grid_rest_rows) {
+               double trial_rest_rows, double model_rest_rows, double grid_rest_rows, bool trials_rest) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 const SpreadRates spread = {spread_rows, spread_first_rows, spread_least};
-                new (self)
-                    Engine({{model_window,
-                             rows_per_input,
-                             passes,
-                             clear_lead,
-                             most_sure,
-                             variance,
-                             sureness_window,
-                             step,
-                             sparse_step,
-                             mean_curvature,
-                             {floor, spread}},
-                            {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor,
-                             restless_rows, split_price, alarm_nats, trial_rest_rows, model_rest_rows, grid_rest_rows},
-                            seed,
-                            max_nodes,
-                            loss_named(loss),
-                            items_of<double>(nb::list(quantiles)),
-                            maker_of(asked)},
-                           n_classes);
+                new (self) Engine(
+                    {{model_window,
+                      rows_per_input,
+                      passes,
+                      clear_lead,
+                      most_sure,
+                      variance,
+                      sureness_window,
+                      step,
+                      sparse_step,
+                      mean_curvature,
+                      {floor, spread}},
+                     {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor, restless_rows,
+                      split_price, alarm_nats, trial_rest_rows, model_rest_rows, grid_rest_rows, trials_rest},
+                     seed,
+                     max_nodes,
+                     loss_named(loss),
+                     items_of<double>(nb::list(quantiles)),
+                     maker_of(asked)},
+                    n_classes);
                 self->table->scaler.most = input_limit;
             },
             "n_classes"_a, nb::kw_only(), "max_nodes"_a, "seed"_a, "evidence_window"_a, "trials"_a, "first_rows"_a,
@@ -565,7 +568,13 @@ void bind_measured(nb::module_& m) {
             "quantiles"_a = nb::make_tuple(), "asked"_a = nb::none(),
             "trial_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "model_rest_rows"_a = std::numeric_limits<double>::infinity(),
-            "grid_rest_rows"_a = std::numeric_limits<double>::infinity())
+            "grid_rest_rows"_a = std::numeric_limits<double>::infinity(), "trials_rest"_a = false)
+        .def_prop_rw(
+            "passes", [](const Engine& e) { return e.models.rates.passes; },
+            [](Engine& e, int n) {
+                const Writing lock(e);
+                e.models.rates.passes = n;
+            })
         .def("trials", &trials, "node"_a)
         .def(
             "refresh_at",
@@ -598,6 +607,11 @@ void bind_measured(nb::module_& m) {
              [](Engine& e) {
                  const Writing lock(e);
                  e.adopt_challenger();
+             })
+        .def("drop_challenger",
+             [](Engine& e) {
+                 const Writing lock(e);
+                 e.evidence.drop_challenger();
              })
         .def("curvature_inverse", &curvature_inverse, "model"_a)
         .def("sureness_variance", &sureness_variance, "model"_a)

@@ -63,6 +63,7 @@ public:
     void begin_step() {}
     bool spares() const { return false; }
     double stands_for(int) const { return 1.0; }
+    bool trials_rest(int) const { return false; }
     void choose_rows(Step&) const {}
     void choose_rows(const Step&, const std::vector<std::int32_t>& rows, double, std::vector<std::int32_t>& seen) const {
         seen = rows;

@@ -497,6 +497,7 @@ private:
             Pupil& pupil = step.add_pupil(nodes[stop.node].model);
             evidence.choose_rows(step, stop.rows, stop.stands_for, pupil.rows);
             stop.pupil = pupil.rows.empty() ? nullptr : &pupil;
+            stop.has_grid = stop.pupil != nullptr;
             if (pupil.rows.empty()) {
                 step.n_pupils--;
             } else {
@@ -732,7 +733,7 @@ private:
             return;
         }
         for (int s = step.n_stops - 1; s >= 0; s--)
-            if (step.stops[s].pupil) evidence.learn_grid(step, step.stops[s], {0, m}, scratch_, 0);
+            if (step.stops[s].has_grid) evidence.learn_grid(step, step.stops[s], {0, m}, scratch_, 0);
         teach(0, step.n_pupils);
     }
     // Cuts what is to be learnt into tasks, and tells whether several threads pay.
@@ -748,7 +749,8 @@ private:
         for (int s = 0; s < step.n_stops; s++) {
             const Stop& stop = step.stops[s];
             const int m = table->n_features();
-            if (stop.pupil) tasks_.add_features(s, n_threads, m, stop.pupil->visit().n * m * evidence.grid_work(stop.node));
+            if (stop.has_grid)
+                tasks_.add_features(s, n_threads, m, stop.pupil->visit().n * m * evidence.grid_work(stop.node));
         }
         return tasks_.pay(n_threads);
     }

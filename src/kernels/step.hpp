@@ -18,7 +18,8 @@ struct Stop {  // the rows of this step at one node
     std::vector<std::int32_t> rows;
     double stands_for;   // how many rows each row that the node looks at counts for
     const Pupil* pupil;  // the node's model and those rows; or none
-    bool grid_rests;     // whether its grid looks only at rows that are for all
+    bool has_grid;       // whether its grid looks at any rows,
+    bool grid_rests;     // and only at those that are for all
 };
 
 struct Pupil {  // a model that learns in this step

@@ -34,6 +34,7 @@ struct TrialRates {                  // handed in by Python (learn/constants.py)
     double trial_rows = std::numeric_limits<double>::infinity();  // after which a trial that does not earn rests,
     double model_rows = std::numeric_limits<double>::infinity();  // or another model for the node,
     double grid_rows = std::numeric_limits<double>::infinity();   // and of a node after which its grid does
+    bool trials_rest = false;                                     // wholly, with their node, and its grid with them
 };
 
 struct Trial {
@@ -174,6 +175,9 @@ public:
         const bool rests = gain >= record.rest_level && rates.recent_speed * record.recent >= rates.rest_least * gain;
         return rests ? rates.rest_share : 1.0;
     }
+    // Far from any change there is nothing to try.
+    bool trials_rest(const Stop& stop) const { return rates.trials_rest && stop.stands_for != 1.0; }
+    bool trials_rest(int node) const { return rates.trials_rest && stands_for(node) != 1.0; }
     // Which rows those look at who rest.
     void choose_rows(Step& step) const {
         step.is_for_all.resize(step.chunk.n);
@@ -209,6 +213,8 @@ public:
     // The models of a node's trials, after its own.
     void enlist(Step& step, Stop& stop, const Pupil& own) const {
         const int node = stop.node;
+        stop.has_grid = !trials_rest(stop);
+        if (!stop.has_grid) return;
         // The grid only says what to try. In calm times that of an old node looks at some of the rows.
         stop.grid_rests = spares_ && stop.stands_for == 1.0 && tree_.nodes[node].rows > rates.grid_rows;
         for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++) {
@@ -272,6 +278,7 @@ public:
     }
     // All but the grids.
     void accumulate(Step& step, Scratch&, const Stop& stop, const Visit&, const Forward&, Part& part) const {
+        if (trials_rest(stop)) return;
         for (int t = stop.node * rates.per_node; t < (stop.node + 1) * rates.per_node; t++) {
             if (trials[t].is_free()) continue;
             TrialSums& sums = part.trials.emplace_back();
@@ -325,7 +332,7 @@ public:
     void accumulate_grid(const Step& step, const Stop& stop, Part& part) const {
         GridScratch own;
         own.values.resize(step.chunk.n);
-        if (stop.pupil) accumulate_grid(step, stop, {0, tree_.table->n_features()}, own, part.grid);
+        if (stop.has_grid) accumulate_grid(step, stop, {0, tree_.table->n_features()}, own, part.grid);
     }
     void absorb_grid(int node, const Features& some, GridRows& sums) {
         grids[node].absorb(tree_.f, tree_.grid_shape(), sums, some, rates.first_rows);
@@ -370,6 +377,9 @@ public:
         NodeRecord& record = tree_.records[node];
         const double price = rates.split_price * rates.window * (1.0 - fade.keep), below = record.n_splits * price;
         record.subtree_loss += below;
+        for (int t = node * rates.per_node; part.trials.empty() && t < (node + 1) * rates.per_node; t++)
+            for (double* sum : {&trials[t].node_loss, &trials[t].subtree_loss, &trials[t].trial_loss, &trials[t].evidence})
+                *sum *= fade.keep;
         for (const TrialSums& sums : part.trials) {
             Trial& trial = trials[sums.trial];
             trial.node_loss = fade.keep * trial.node_loss + sums.node_loss;
@@ -441,6 +451,7 @@ public:
             if (is_leaf || trial.subtree_loss - trial.trial_loss >= record.replace_level) return true;
         }
         if (!bend_trials[node].is_free() && bend_trials[node].gain() >= bend_trials[node].level) return true;
+        if (trials_rest(node)) return false;
         const Grid& grid = grids[node];
         return grid.is_ready() ? tree_.nodes[node].rows >= record.refresh_at : grid.n_first_rows >= rates.first_rows;
     }

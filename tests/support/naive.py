@@ -485,6 +485,7 @@ class NaiveTree:
         self.price, self.distance = (self.PRICE, self.DISTANCE) if max_bends else (0.0, 0.0)
         never = math.inf, math.inf
         self.trial_rest, self.grid_rest = (self.TRIAL_REST, self.GRID_REST) if max_bends else never
+        self.trials_rest = max_bends > 0  # wholly, with their node
         self.bins, self.n_trials = bins, trials
         self.seed, self.learning_rate = seed, learning_rate
         self.gain_step = learning_rate if gain_step is None else gain_step
@@ -690,6 +691,10 @@ class NaiveTree:
         if self.lately[0] / self.lately[1] > self.ALARM * self.usually[0] / self.usually[1]:
             self.restless_until = self.T + self.RESTLESS * self.window
 
+    def has_no_trials(self, node):
+        """Far from any change there is nothing to try."""
+        return self.trials_rest and self.rests(node)
+
     def rests(self, node):
         """Spec, REST: a branch that earns so much, and goes on earning, is far from any change."""
         if not (self.measured and self.spares) or node.split is None:
@@ -817,6 +822,13 @@ class NaiveTree:
         node.evidence = fade * node.evidence + stands_for * rows.w.sum()
         earned = stands_for * ((rows.w * loss).sum() - (rows.w * leaf_loss).sum())
         node.recent = fade**self.RECENT * node.recent + earned
+        if self.trials_rest and stands_for != 1:
+            for sums in [*node.trials, *([node.bend] if node.bend else [])]:
+                sums.fade(fade)
+            for grid in node.grid or []:
+                grid.count *= fade
+                grid.gradient *= fade
+            return
         for trial in node.trials:
             gain = trial.gain if leaf else trial.replacement_gain
             is_old = node.rows - n_new - trial.born > self.trial_rest
@@ -893,7 +905,7 @@ class NaiveTree:
             node.buffer = []
             self.refresh_bends(node)
             return
-        if not node.grid or node.rows < node.refresh_at:
+        if not node.grid or node.rows < node.refresh_at or self.has_no_trials(node):
             return
         self.refresh_bends(node)
         young, leaf = node.rows <= self.YOUTH or not self.is_calm(), node.split is None
@@ -980,7 +992,7 @@ class NaiveTree:
     def decide_bend(self, node):
         """The model on trial becomes the node's; what was tried beside the old one starts again."""
         trial = node.bend
-        if trial is None or trial.gain < self.bend_level(node):
+        if trial is None or self.has_no_trials(node) or trial.gain < self.bend_level(node):
             return
         second = max((t.gain for t in node.trials), default=None)
         kind = "bend" if trial.added else "unbend" if trial.removed else "memory"

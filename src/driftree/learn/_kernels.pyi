@@ -397,6 +397,8 @@ class NodeState:
     prune_level: float
     replace_level: float
     rest_level: float
+    trials_rest: bool
+    """It rests, and its trials and its grid with it: they look at no rows."""
 
 @final
 class BendTrial:
@@ -601,6 +603,9 @@ class _ModelTreeEngine(_TreeEngine):
 class MeasuredEngine(_ModelTreeEngine):
     """A tree in our setting: blended models, and trials as evidence."""
 
+    passes: int
+    """Passes of Adagrad over the rows of a step."""
+
     def __init__(
         self,
         n_classes: int,
@@ -642,6 +647,7 @@ class MeasuredEngine(_ModelTreeEngine):
         trial_rest_rows: float = ...,
         model_rest_rows: float = ...,
         grid_rest_rows: float = ...,
+        trials_rest: bool = False,
     ) -> None:
         """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
     def accumulate(
@@ -762,6 +768,8 @@ class MeasuredEngine(_ModelTreeEngine):
         """Return the Newton matrix A of a model, [columns, columns]."""
     def sureness_variance(self, model: int) -> float:
         """Return the variance of the logarithm of a model's sureness."""
+    def drop_challenger(self) -> None:
+        """Keep the plain link, and have no model that challenges it."""
     def adopt_challenger(self) -> None:
         """Start again from the challenger's model; the other link challenges it from now on."""
     @property

@@ -92,9 +92,11 @@ class MeasuredConstants:
     rest_least: float = 0.5
     """as long as it gains at least this share of it lately;"""
     rest_share: int = 4
-    """then it looks at one row in so many."""
+    """then it looks at one row in so many,"""
+    trials_rest: bool = True
+    """and its trials and its grid at none."""
     trial_rest_rows: float = 200
-    """So does a trial of more rows that does not earn,"""
+    """A trial of more rows that does not earn looks at one in so many, too,"""
     model_rest_rows: float = 200
     """another model on trial likewise,"""
     grid_rest_rows: float = 2000
@@ -198,6 +200,7 @@ STRAIGHT = replace(
     variance=10,
     sureness_window=0,
     mean_curvature=False,
+    trials_rest=False,
     trial_rest_rows=math.inf,
     grid_rest_rows=math.inf,
 )
@@ -240,6 +243,10 @@ class ForestConstants:
     scale_rows: int = 32
     """Rows after which the numbers are first scaled for them; then whenever there are twice as
     many."""
+    trials: int = 1
+    """Splits that such a tree tries at a time, at most,"""
+    passes: int = 1
+    """and passes of Adagrad over the rows of a step: more of either cost much and bring nothing."""
 
     # What the trees say together
     window: float = 2000

@@ -264,6 +264,7 @@ class MeasuredTrials:
             trial_rest_rows=c.trial_rest_rows,
             model_rest_rows=c.model_rest_rows,
             grid_rest_rows=c.grid_rest_rows,
+            trials_rest=c.trials_rest,
         )
         self.engine.absent_is_zero = p.absent == "zero"
         self.models = ModelTrials(self.engine, c, p)
@@ -362,7 +363,7 @@ class MeasuredTrials:
                 engine.refresh_at(node, own.rows + c.refresh_rows)
                 self.models.refresh(node)
             return
-        if own.rows < own.refresh_at:
+        if own.rows < own.refresh_at or own.trials_rest:
             return
         self.models.refresh(node)
         is_young = own.rows <= c.young_rows or not engine.is_calm

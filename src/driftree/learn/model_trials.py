@@ -104,9 +104,10 @@ class ModelTrials:
 
     def winner(self, node: int) -> ModelCandidate | None:
         """Return the model on trial if it has gained enough."""
-        trial = self.engine.bend_trial(node)
-        is_young = self.engine.node(node).rows - trial.born < self.constants.unbend_rows
-        if trial.model < 0 or (is_young and trial.node_loss - trial.trial_loss < trial.level):
+        trial, own = self.engine.bend_trial(node), self.engine.node(node)
+        is_young = own.rows - trial.born < self.constants.unbend_rows
+        is_behind = trial.node_loss - trial.trial_loss < trial.level
+        if trial.model < 0 or own.trials_rest or (is_young and is_behind):
             return None  # as mostly
         best = self.candidate(node)
         return best if best is not None and best.gain >= best.threshold else None
