@@ -408,6 +408,19 @@ def run(*arguments):
     return CliRunner(env={"COLUMNS": "120"}).invoke(cli.app, ["export", *map(str, arguments)])
 
 
+def test_the_label_of_a_graph_is_that_of_the_threshold():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(2000, 2))
+    y = np.where(rng.normal(X[:, 0] - 2) > 0, "fraud", "fine")
+    model = DynamicModelTreeClassifier(threshold={"recall": 0.9, "positive": "fraud"})
+    for start in range(0, 2000, 100):
+        model.partial_fit(X[start : start + 100], y[start : start + 100])
+    rows = [dict(zip(("x0", "x1"), row, strict=True)) for row in X.tolist()]
+    found = run_onnx(model, rows)["label"].tolist()
+    assert found == model.predict(X).tolist()
+    assert found != model.classes_[model.predict_proba(X).argmax(axis=1)].tolist()
+
+
 def test_the_command_writes_what_the_functions_return(tmp_path):
     model, path, out = learnt({"x": [1.0, 2.0]}), tmp_path / "model.dmt", tmp_path / "out"
     model.save(path)

@@ -17,6 +17,7 @@ from driftree.evaluate import prequential
 from driftree.learn.constants import IMBALANCE
 from driftree.learn.imbalance import EDGES, Cut, Threshold, balanced_weight, decide
 from driftree.learn.storage import models
+from driftree.serve.responses import predict
 
 MODELS = {
     "measured": DynamicModelTreeClassifier,
@@ -220,6 +221,7 @@ def test_both_faces_and_pipelines_predict_by_the_threshold():
     rows = [dict(zip(("x0", "x1", "x2"), row, strict=True)) for row in X.tolist()]
     assert [*map(model.predict_one, rows)] == by_hand.tolist()
     assert model.predict_many(dict(zip(rows[0], X.T, strict=True))).tolist() == by_hand.tolist()
+    assert predict(model, rows)["labels"] == by_hand.tolist()  # of a server
     assert decide(np.array([[0.3, 0.7]]), Cut(0, 0.2)).tolist() == [0]
     chain = preprocessing.StandardScaler() | DynamicModelTreeClassifier(threshold={"recall": 0.9})
     for x, label in zip(dicts(X), y.tolist(), strict=True):
@@ -397,6 +399,7 @@ def test_labels_that_are_not_meant_are_refused():
         model.fit(X, y)
     with pytest.raises(ValueError, match="class_weight has 5, but the labels are 0, 1"):
         model.partial_fit(X, y, classes=[0, 1])
+    DynamicModelTreeClassifier(class_weight={0: 1, 1: 2, 5: 3}).fit(X, y)  # a fold may lack one
     model.partial_fit(X, y)  # it may come later
     model.learn_one({"x0": 1.0}, 5)
     assert 5 in model.classes_

@@ -295,8 +295,12 @@ class ImbalanceConstants:
     """and how far they are from each other."""
     least_rows: float = 10
     """Rows of either label before anything is chosen."""
-    aim_step: float = 0.05
-    """How far a row moves the precision or recall that is aimed at, until what is asked holds."""
+    recall_step: float = 0.05
+    """How far a positive row moves the recall that is aimed at, until what is asked holds,"""
+    precision_step: float = 0.01
+    """and a row that was predicted to be positive the precision."""
+    prior_wrong: float = 5
+    """Rows that each threshold is believed to have got wrong before: a few hits may be luck."""
 
 
 IMBALANCE = ImbalanceConstants()

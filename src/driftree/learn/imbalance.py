@@ -96,14 +96,15 @@ class LabelWeights:
         """
         stated = {} if self.stated is None else self.stated
         unknown = [label for label in stated if label not in labels]
-        texts = {str(label): label for label in labels if label not in stated}
+        others = {str(label): label for label in labels if label not in stated}
         for label in unknown:
-            if str(label) in texts:
+            if str(label) in others:
+                meant = others[str(label)]
                 raise ValueError(
-                    f"class_weight has {label!r}, but the label is {texts[str(label)]!r}, of type "
-                    f"{type(texts[str(label)]).__name__!r}: write it as it is in y"
+                    f"class_weight has {label!r}, but the label is {meant!r}, of type "
+                    f"{type(meant).__name__!r}: write it as it is in y"
                 )
-        if unknown and are_all:
+        if unknown and others and are_all:  # as scikit-learn has it: one may be meant for another
             raise ValueError(
                 f"class_weight has {list_names(unknown)}, but the labels are {list_names(labels)}"
             )
@@ -308,12 +309,13 @@ class Threshold:
         """Aim higher after a mistake, and lower after a success, so that what is asked holds."""
         if "recall" in self.asked and is_positive:
             aim, is_right, most = self.asked["recall"], is_predicted, 1.0
+            step = IMBALANCE.recall_step
         elif "precision" in self.asked and is_predicted:
             aim, is_right = self.asked["precision"], is_positive
-            most = (1.0 + aim) / 2
+            most, step = (1.0 + aim) / 2, IMBALANCE.precision_step
         else:
             return
-        moved = self.aim + IMBALANCE.aim_step * float(weight) * (aim - float(is_right))
+        moved = self.aim + step * float(weight) * (aim - float(is_right))
         self.aim = min(max(moved, aim / 2), most)
 
     def _choose(self) -> None:
@@ -327,7 +329,7 @@ class Threshold:
         elif "recall" in asked:
             best = int(np.flatnonzero(right >= self.aim * right[0])[-1])
         else:
-            precision = right / (wrong + right + 1.0)
+            precision = right / (wrong + right + IMBALANCE.prior_wrong)
             enough = np.flatnonzero(precision >= self.aim)
             best = int(enough[0]) if len(enough) else int(precision.argmax())
         self.probability = EDGES[best]
