@@ -314,10 +314,9 @@ def test_fits_both_widths_and_schemes(page, size, scheme):
 
 
 def test_prints_light_and_without_controls(page, models):
-    opened, model = page("whole", scheme="dark"), models["whole"]
-    trees = {event.step: model.tree_at(event.step) for event in model.events_}
-    largest = max(trees, key=lambda step: len(trees[step].leaves()))
-    opened.execute_script("goToChange(countUntilStep(arguments[0]))", largest)
+    opened, model = page("large", scheme="dark"), models["large"]
+    tree = model._tree.history.at(500)
+    opened.execute_script("goToChange(countUntilStep(500))")
     pdf = base64.b64decode(opened.execute_cdp_cmd("Page.printToPDF", {})["data"])
     assert pdf.startswith(b"%PDF")
     assert len(pdf) > 20_000
@@ -326,8 +325,8 @@ def test_prints_light_and_without_controls(page, models):
     assert visible(opened, "#rules, #reading, #code") == [True] * 3
     # a picture of many leaves cannot be read on paper: lines of text can
     lines = text_of(opened, "#tree .text-tree", spaces=True).split("\n")
-    assert len(trees[largest].leaves()) > 4
-    assert len(lines) == len(trees[largest].nodes)
+    assert len(tree.leaves()) > 4
+    assert len(lines) == len(tree.nodes)
     assert visible(opened, "#tree > svg, #tree > pre") == [False, True]
     ground = opened.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert ground == "rgb(255, 255, 255)"
