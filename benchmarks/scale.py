@@ -29,6 +29,7 @@ from rich.console import Console
 from sharded import BATCH, draw
 
 from driftree import DynamicModelTreeClassifier
+from driftree.learn.constants import MEASURED
 from driftree.learn.storage import models as files
 from driftree.scale import KeyedModels
 from driftree.scale.merging import CHUNKS, STEP_ROWS
@@ -36,6 +37,9 @@ from driftree.scale.ray import RayKeyedModels, _to_columns
 from driftree.streams import hyperplane
 
 MACHINES = (1, 2, 10, 100, 1000)
+SPREAD = (2, 4, 8, 32)  # workers
+ROW_COSTS = (2, 5, 20, 100, 500)  # microseconds
+TREE_ROWS = MEASURED.step_rows  # after which a tree may change
 PART_ROWS = 500  # of a batch that go to one shard: more shards, larger batches
 
 
@@ -155,6 +159,27 @@ def one_model_in_chunks(costs: Costs, have: Machines, n: int) -> float:
     return 1e6 * STEP_ROWS / (step + calls + 1e6 * sending)
 
 
+def spread_gain(row: float, call: float, workers: int) -> float:
+    """Return how many times as fast one model is, at most, whose simple models are spread.
+
+    Parameters
+    ----------
+    row : float
+        Microseconds that a row costs in one process; all of it divides, which is too kind.
+    call : float
+        Microseconds of a call: workers keep their models, and a step is a call of each of them.
+    workers : int
+        How many there are.
+    """
+    step = TREE_ROWS * row
+    return step / (step / workers + workers * call)
+
+
+def spreading_pays_from(have: Machines) -> float:
+    """Return which cost per row makes models spread over 2 workers as fast as one process."""
+    return 2 * have.call / (TREE_ROWS * (1 - 1 / 2))
+
+
 def feeds(costs: Costs, have: Machines) -> float:
     """Return how many shards keep one driver busy."""
     return costs.shard_row / (costs.driver_row + have.call / PART_ROWS)
@@ -208,7 +233,11 @@ def main() -> None:
             ["a key's model on disk", f"{costs.model_bytes:,.0f} bytes"],
             ["to write it", f"{costs.spill:,.0f} µs"],
             ["shards that one driver can feed", f"{feeds(costs, have):,.0f}"],
-            [f"{CHUNKS} workers pay for one model from", pays_from(costs, have)],
+            [
+                "2 workers that share the models of a step pay from, at best",
+                f"{spreading_pays_from(have):.1f} µs per row",
+            ],
+            [f"{CHUNKS} workers that share its rows pay from", pays_from(costs, have)],
         ],
     )
     page.write_table("costs", "### Costs", measured, "scale")
@@ -231,7 +260,13 @@ def main() -> None:
     head = ["rows/s", *(f"{n:,} machine{'s' * (n > 1)}" for n in MACHINES)]
     table = page.markdown([*head, "per 10^9 rows, 10 machines", "1,000 machines"], body)
     page.write_table("curves", "### Curves", table, "scale")
-    console.print(measured, table)
+    gains = [
+        [f"{row} µs", *(f"{spread_gain(row, have.call, n):.2f}" for n in SPREAD)]
+        for row in ROW_COSTS
+    ]
+    spread = page.markdown(["a row costs", *(f"{n} workers" for n in SPREAD)], gains)
+    page.write_table("spread", "### Models of a step spread over machines", spread, "scale")
+    console.print(measured, table, spread)
 
 
 if __name__ == "__main__":

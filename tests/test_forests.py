@@ -17,6 +17,7 @@ from driftree import (
     report,
 )
 from driftree.explain.export import tell_event
+from driftree.learn.constants import FOREST
 from driftree.learn.events import MemberReplaced
 from driftree.learn.storage import models
 from driftree.serve import responses
@@ -410,13 +411,30 @@ def test_the_best_tree_stands_alone(make):
 
 
 # ---------------------------------------------------------------------- the rooms above
+def test_agreement_is_the_share_of_rows_with_the_same_label():
+    frame, y = draw(1500)
+    model = learn(DynamicModelForestClassifier, frame[:500], y[:500])
+    keep = np.exp(-100 / FOREST.window)
+    before, rows = model.looks_[-1].agreement[0], (1 - keep**5) / (1 - keep)
+    expected = before * rows
+    for start in range(500, 1500, 100):
+        part = frame[start : start + 100]
+        together = model.predict(part)
+        same = (model.trees_[0].predict(part) == together).mean()  # the others need the forest
+        expected, rows = keep * expected + same, keep * rows + 1
+        model.learn_many(part, y[start : start + 100])
+    assert model.looks_[-1].agreement[0] == pytest.approx(expected / rows)
+    assert abs(expected / rows - before) > 0.02
+
+
 def test_report_shows_agreement_and_each_tree(tmp_path):
     frame, y = draw(1200)
     model = learn(DynamicModelForestClassifier, frame.rename(columns={"a": "<b>a</b>"}), y)
     text = report(model, path=tmp_path / "new" / "forest.html").read_text(encoding="utf-8")
     assert "<h1>3 trees after 1,200 rows</h1>" in text
-    assert text.count("<svg") == 3
-    assert text.count('<div class="tree"') == 3
+    assert text.count('<div class="frame">') == 3
+    assert text.count("<polyline ") == 3 + 3 + 4  # the loss also of all together
+    assert text.count('<div class="member"') == 3
     assert "<b>a" not in text
     assert "&lt;b&gt;a&lt;/b&gt;" in text
 

@@ -209,6 +209,21 @@ def test_parameters_reach_the_learner(folder, tmp_path):
     assert told == [["max_nodes", 1], ["keep_history", False], ["loss", "student"]]
 
 
+def test_a_threshold_and_weights_hold_from_the_run_to_the_predictions(folder, tmp_path):
+    threshold = {"recall": 0.95, "positive": "yes"}
+    options = ["--param", "class_weight=balanced", "--param", f"threshold={json.dumps(threshold)}"]
+    result = run("run", folder / "loans.csv", "--out", tmp_path, *options)
+    assert result.exit_code == 0, result.output
+    model = driftree.load(tmp_path / "model.dmt")
+    assert (model.class_weight, model.threshold) == ("balanced", threshold)
+    table = table_of(run("predict", tmp_path / "model.dmt", folder / "loans.csv").stdout)
+    labels = [row["prediction"] for row in table]
+    chances = [float(row["P(yes)"]) for row in table]
+    assert labels == ["yes" if chance >= model.threshold_ else "no" for chance in chances]
+    assert "yes" in labels
+    assert model.threshold_ != 0.5
+
+
 def test_a_learner_of_others_leaves_no_model(folder, tmp_path):
     assert run("run", folder / "loans.csv", "--model", "majority", "--out", tmp_path).exit_code == 0
     assert not (tmp_path / "model.dmt").exists()

@@ -188,7 +188,7 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
     class_weight : dict, "balanced" or None, default=None
         What the rows of each label weigh, beside `sample_weight`; 1 if it is not in the dict.
         "balanced": inversely to how often the label was seen up to the row. Only ratios count:
-        weights above 4 are scaled down together. docs/imbalance.md has the details.
+        weights above 6 are scaled down together. docs/imbalance.md has the details.
     threshold : dict or None, default=None
         From which probability on the positive one of two labels is predicted, chosen online:
         ``{"precision": 0.9}``, ``{"recall": 0.8}`` or ``{"fp": 1, "fn": 20}``, the costs of false

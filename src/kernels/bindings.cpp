@@ -569,6 +569,12 @@ void bind_measured(nb::module_& m) {
             "trial_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "model_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "grid_rest_rows"_a = std::numeric_limits<double>::infinity(), "trials_rest"_a = false)
+        .def_prop_rw(
+            "passes", [](const Engine& e) { return e.models.rates.passes; },
+            [](Engine& e, int n) {
+                const Writing lock(e);
+                e.models.rates.passes = n;
+            })
         .def("trials", &trials, "node"_a)
         .def(
             "refresh_at",
@@ -601,6 +607,11 @@ void bind_measured(nb::module_& m) {
              [](Engine& e) {
                  const Writing lock(e);
                  e.adopt_challenger();
+             })
+        .def("drop_challenger",
+             [](Engine& e) {
+                 const Writing lock(e);
+                 e.evidence.drop_challenger();
              })
         .def("curvature_inverse", &curvature_inverse, "model"_a)
         .def("sureness_variance", &sureness_variance, "model"_a)

@@ -115,8 +115,7 @@ public:
                 }
             }
         };
-        const bool is_alone = leader().asks() || n == 1;  // Python answers one at a time
-        Threads::all().run_ranges(is_alone ? 1 : n_threads.load(), n_members, 1, n * learning_work(), study);
+        Threads::all().run_ranges(threads_for(n), n_members, 1, n * learning_work(), study);
         if (has_labels()) {
             stack.learn_labels(said, targets, weights, n, n_classes());
         } else {
@@ -200,6 +199,9 @@ public:
     }
 
 private:
+    static constexpr auto kWait = [](auto&& wait) { wait(); };
+    // A row is not worth a thread, and Python answers one at a time.
+    int threads_for(int n) const { return n == 1 || leader().asks() ? 1 : n_threads.load(); }
     double learning_work() const { return 1000.0 + 50.0 * leader().shape.columns; }  // nanoseconds of a row, roughly
 
     // What a member says of the rows; then it learns them.
@@ -207,7 +209,7 @@ private:
                             std::atomic<bool>* scaled) {
         Member& member = members[place];
         MeasuredTree& engine = *member.engine;
-        const Turn turn(engine.turns, true, [](auto&& wait) { wait(); });
+        const Turn turn(engine.turns, true, kWait);
         const SparseRows held = given.held(place);
         const int wide = width(), m = engine.table->n_features();
         if (member.rows.size() < static_cast<std::size_t>(n) * m) member.rows.resize(static_cast<std::size_t>(n) * m);
@@ -215,11 +217,13 @@ private:
         if (member.said.size() < static_cast<std::size_t>(n) * wide) member.said.resize(static_cast<std::size_t>(n) * wide);
         say(engine, rows, held, n, wide, member.said.data());
         for (int i = 0; i < n && !has_labels(); i++) member.said[i] = member.said[static_cast<long>(i) * wide + wide / 2];
+        engine.n_threads = threads_for(n);         // who has no tree left helps with another's models
         const bool is_given = given.are_sparse();  // the chunk fills in what sparse rows hold
         engine.learn({is_given ? given.X : rows, is_given ? given.width : m, held, targets, weights}, n, scaled);
         return member.said.data();
     }
     static void say(const MeasuredTree& engine, const double* rows, const SparseRows& held, int n, int wide, double* out) {
+        const Turn turn(engine.turns, false, kWait);  // who looks at the forest may copy a tree
         const int outputs = engine.n_outputs(), m = engine.table->n_features();
         std::int32_t leaves[kRowsTogether];
         Room predictors(static_cast<std::size_t>(kRowsTogether) * outputs);

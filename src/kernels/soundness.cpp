@@ -418,8 +418,9 @@ void check_evidence(const Trials& evidence, const LossTree<Blend>& tree, ModelUs
         models.use(evidence.bend_trials[node].model, "bend_trial.model");
     }
     models.check_bends(schema);
-    const bool has_challenger = tree.n_classes == 1 || tree.n_classes == 2;
-    need(has_challenger || evidence.challenger.model == -1, "challenger", "must be -1 but in trees of two classes");
+    const bool has_challenger = evidence.challenger.model != -1;  // a tree with pairs of features has none
+    need(!has_challenger || tree.n_classes == 1 || tree.n_classes == 2, "challenger",
+         "must be -1 but in trees of two classes");
     if (has_challenger) models.use(evidence.challenger.model, "challenger");
     for (const Model& model : tree.models.all) check_loss(model.loss, has_challenger);
     for (std::size_t node = 0; node < n; node++) {

@@ -1,5 +1,6 @@
 """What is exported predicts what the model predicts, or is refused with a reason."""
 
+import functools
 import json
 import math
 import sys
@@ -30,8 +31,10 @@ from driftree.learn.encoding import Encoder
 from exported import (
     COMPILER,
     MAKERS,
+    WITH_INTERVALS,
     make_model,
     predict,
+    predict_interval,
     run_c,
     run_onnx,
     run_python,
@@ -83,10 +86,32 @@ def test_c_says_the_same(tmp_path_factory, case):
     assert_same(run_c(model, rows, tmp_path_factory.mktemp("c")), predict(model, rows))
 
 
+@examples(30)
+@given(
+    st.builds(make_model, st.sampled_from(WITH_INTERVALS), st.integers(0, 10**6)),
+    st.sampled_from([0.5, 0.8, 0.87, 0.99]),
+)
+def test_intervals_are_those_of_the_model(case, level):
+    model, rows = case
+    expected = predict_interval(model, rows, level)
+    assert (expected[:, 2] > expected[:, 1]).all()
+    assert_same(run_python(model, rows, interval=level), expected)
+    assert_same(run_sql(model, rows, interval=level), expected)
+    found = run_onnx(model, rows, interval=level)
+    assert_same(np.column_stack([found[one] for one in ("prediction", "lower", "upper")]), expected)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", WITH_INTERVALS)
+def test_intervals_in_c(kind, tmp_path):
+    model, rows = make_model(kind, 3)
+    assert_same(run_c(model, rows, tmp_path, interval=0.9), predict_interval(model, rows, 0.9))
+
+
 def test_these_models_have_all_that_a_model_can_have():
     found = set()
     for i, kind in enumerate([*MAKERS] * 4):
-        recipe = recipe_of(make_model(kind, i)[0])
+        recipe = recipe_of(make_model(kind, i)[0]).members[-1]
         splits, leaves = recipe.splits.values(), recipe.leaves.values()
         has_codes = any(own.levels for own in recipe.features) and kind.startswith("paper")
         parts = {
@@ -102,6 +127,8 @@ def test_these_models_have_all_that_a_model_can_have():
             "floor": recipe.has_floor,
             "frozen": any(own.frozen is not None for own in recipe.features),
             "levels as numbers": has_codes,
+            "hinge": any(own.feature >= len(recipe.features) for own in recipe.inputs),
+            "split by a hinge": any(split.feature >= len(recipe.features) for split in splits),
         }
         found |= {name for name, is_there in parts.items() if is_there}
         missing = parts.keys() - found
@@ -109,7 +136,9 @@ def test_these_models_have_all_that_a_model_can_have():
     assert not missing | (links - found)
 
 
-@pytest.mark.parametrize("kind", ["measured 3", "paper 2", "gaussian", "poisson"])
+@pytest.mark.parametrize(
+    "kind", ["measured 3", "paper 2", "gaussian", "poisson", "forest 3", "forest gaussian"]
+)
 def test_single_precision(kind):
     model, rows = make_model(kind, 3)
     rows = [
@@ -119,6 +148,40 @@ def test_single_precision(kind):
     found = answer_of(run_onnx(model, rows, "float32"))
     assert found.dtype == np.float32
     assert_same(found, predict(model, rows), digits=1e-5)
+
+
+def test_a_forest_whose_features_came_one_after_the_other(tmp_path):
+    rng, forest = np.random.default_rng(1), DynamicModelForestClassifier(3)
+    rows = []
+    for i in range(600):
+        a, b, c = rng.normal(size=3).tolist()
+        row = {"a": a, "b": b}
+        row |= {"c": c} if i >= 150 else {}
+        row |= {"car": "van" if c > 0 else "bus"} if i >= 300 else {}
+        rows.append(row | {"d": a * c} if i >= 450 else row)
+        forest.learn_one(rows[-1], "yes" if a * b + a * c > 0 else "no")
+    rows = [dict.fromkeys(rows[-1]) | row for row in rows[::10]]
+    expected = predict(forest, rows)
+    hinges = recipe_of(forest).hinges
+    assert {end for hinge in hinges.values() for end in hinge.ends} == {0, 1, 2, 4}
+    assert_same(run_python(forest, rows), expected)
+    assert_same(run_sql(forest, rows), expected)
+    assert_same(run_onnx(forest, rows)["probabilities"], expected)
+    if COMPILER:
+        assert_same(run_c(forest, rows, tmp_path), expected)
+
+
+def test_a_forest_with_a_threshold_predicts_by_it():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(2000, 2))
+    y = np.where(X[:, 0] + rng.normal(size=2000) > 2, "fraud", "fine")
+    wish = {"recall": 0.9, "positive": "fraud"}
+    forest = DynamicModelForestClassifier(2, threshold=wish).partial_fit(X, y)
+    rows = [{"x0": a, "x1": b} for a, b in X[:100].tolist()]
+    found = run_onnx(forest, rows)
+    assert found["label"].tolist() == [forest.predict_one(row) for row in rows]
+    assert "fraud" in found["label"]
+    assert_same(found["probabilities"], predict(forest, rows))
 
 
 def test_a_noise_floor():
@@ -145,8 +208,9 @@ def test_a_loss_of_ones_own(link):
     X = rng.normal(size=(200, 2))
     model = DynamicModelTreeRegressor(square).fit(X, np.exp(X[:, 0] / 2))
     rows = [{"x0": a, "x1": b} for a, b in X[:20].tolist()]
-    assert_same(run_python(model, rows), predict(model, rows))
-    assert_same(run_sql(model, rows), predict(model, rows))
+    expected = predict_interval(model, rows, 0.9)
+    assert_same(run_python(model, rows, interval=0.9), expected)
+    assert_same(run_sql(model, rows, interval=0.9), expected)
     assert_same(run_onnx(model, rows)["prediction"], predict(model, rows))
 
 
@@ -258,7 +322,7 @@ def test_a_graph_says_what_its_columns_are():
 
 
 def test_a_loaded_model_is_exported_as_the_saved_one(tmp_path):
-    for kind in ("measured 2", "gaussian", "FIMT-DD 3"):
+    for kind in ("measured 2", "gaussian", "FIMT-DD 3", "forest 3"):
         model, _ = make_model(kind, 4)
         model.save(tmp_path / "model.dmt")
         again = driftree.load(tmp_path / "model.dmt")
@@ -289,8 +353,8 @@ def test_what_cannot_be_exported_is_refused_with_a_reason():
     refuses(DynamicModelTreeClassifier(), everywhere, "not fitted", NotFittedError)
     refuses(Pipeline(StandardScaler(), learnt({"x": [1.0]})), everywhere, "Pipeline", TypeError)
     refuses(learnt({}), everywhere, "without features")
-    forest = DynamicModelForestClassifier().partial_fit([[0.0, 1.0], [1.0, 0.0]], [0, 1])
-    refuses(forest, everywhere, "a forest cannot be exported")
+    forest = DynamicModelForestClassifier(absent="zero").partial_fit([[0.0, 1.0], [1.0, 0]], [0, 1])
+    refuses(forest, everywhere, "sparse rows")
     mixed = learnt({"x": ["a", 1]}, categorical=["x"])
     refuses(mixed, ("onnx", "c", "sql"), "'x' has the level 1|'x' has the level 'a'")
     assert "{'a': 0, 1: 1}" in to_code(mixed, "python")
@@ -304,6 +368,27 @@ def test_what_cannot_be_exported_is_refused_with_a_reason():
         to_code(learnt({"x": [1.0]}), "java")
     with pytest.raises(ValueError, match="one of float64, float32, got 'int8'"):
         to_onnx(learnt({"x": [1.0]}), dtype="int8")
+
+
+def test_intervals_that_are_not_there_are_refused():
+    for kind, level, words in [
+        ("measured 2", 0.9, "a DynamicModelTreeClassifier has no intervals"),
+        ("FIMT-DD numbers", 0.9, "a FIMTDDRegressor has no intervals"),
+        ("forest 2", 0.9, "a DynamicModelForestClassifier has no intervals"),
+        ("quantile", 0.9, "the quantiles are exported"),
+        ("forest quantile", 0.9, "the quantiles are exported"),
+        ("gaussian", 0.3, "level must be from 0.5 to 0.99"),
+    ]:
+        model, _ = make_model(kind, 1)
+        for export in (to_onnx, functools.partial(to_code, language="c")):
+            with pytest.raises(ValueError, match=words):
+                export(model, interval=level)
+
+
+def test_a_query_that_no_database_takes_is_refused():
+    X = np.random.default_rng(1).normal(size=(300, 10))
+    forest = DynamicModelForestClassifier(30).partial_fit(X, X[:, 0] > 0)
+    refuses(forest, ["sql"], "columns, and databases take about 1,600")
 
 
 def test_a_tree_that_is_too_deep_is_refused(monkeypatch):
@@ -323,6 +408,19 @@ def run(*arguments):
     return CliRunner(env={"COLUMNS": "120"}).invoke(cli.app, ["export", *map(str, arguments)])
 
 
+def test_the_label_of_a_graph_is_that_of_the_threshold():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(2000, 2))
+    y = np.where(rng.normal(X[:, 0] - 2) > 0, "fraud", "fine")
+    model = DynamicModelTreeClassifier(threshold={"recall": 0.9, "positive": "fraud"})
+    for start in range(0, 2000, 100):
+        model.partial_fit(X[start : start + 100], y[start : start + 100])
+    rows = [dict(zip(("x0", "x1"), row, strict=True)) for row in X.tolist()]
+    found = run_onnx(model, rows)["label"].tolist()
+    assert found == model.predict(X).tolist()
+    assert found != model.classes_[model.predict_proba(X).argmax(axis=1)].tolist()
+
+
 def test_the_command_writes_what_the_functions_return(tmp_path):
     model, path, out = learnt({"x": [1.0, 2.0]}), tmp_path / "model.dmt", tmp_path / "out"
     model.save(path)
@@ -334,4 +432,5 @@ def test_the_command_writes_what_the_functions_return(tmp_path):
     expected = to_onnx(model, dtype="float32").SerializeToString()
     assert (tmp_path / "m.onnx").read_bytes() == expected
     assert "name a file" in run(path, "--to", "onnx").output
+    assert "has no intervals" in run(path, "--to", "c", "--interval", 0.9).output
     assert "--overwrite" in run(path, "--to", "c", "-o", out).output

@@ -546,7 +546,7 @@ HOSTILE = {
     "no challenger": (
         MEASURED,
         put("challenger", 0, -1),
-        "'challenger' names a model that is not there",
+        "'model.has_floor' has a noise floor out of place",
     ),
     "a trial's model": (MEASURED, used_trial("trial.left_model", 99), "'trial.left_model' names"),
     "a trial's slot": (MEASURED, used_trial("trial.slot", 10**6), "'trial.slot' names a slot"),

@@ -94,6 +94,18 @@ def test_predictions_are_those_of_the_model(served, model):
         assert shares == list(model.predict_proba_one(row).values())
 
 
+def test_labels_are_predicted_by_the_threshold():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(3000, 2))
+    y = np.where(X[:, 0] + rng.normal(size=3000) > 2, "fraud", "fine")
+    wish = {"recall": 0.9, "positive": "fraud"}
+    model = DynamicModelTreeClassifier(threshold=wish).partial_fit(X, y)
+    rows = [{"x0": a, "x1": b} for a, b in X[:200].tolist()]
+    found = ask(make_app(keep(model, max_rows=200)), "POST", "/predict", {"rows": rows}).json
+    most = [found["classes"][int(np.argmax(row))] for row in found["probabilities"]]
+    assert found["labels"] == [model.predict_one(row) for row in rows] != most
+
+
 def test_explanations_are_those_of_the_model(served, model):
     row = {"a": 0.5, "b": -1, "car": "van", "x": 1}
     answer, why = ask(served[0], "POST", "/explain", {"row": row}).json, model.explain_one(row)

@@ -2,9 +2,11 @@
 
 import re
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from driftree import DynamicModelForestClassifier
 from driftree.cli import app
 
 
@@ -40,3 +42,15 @@ def test_demo_makes_the_folder_that_it_writes_to(tmp_path):
     result = CliRunner().invoke(app, ["demo", "--rows", "1000", "--out", str(out)])
     assert result.exit_code == 0, result.output
     assert "driftree demo --rows 1000" in out.read_text(encoding="utf-8")
+
+
+def test_a_forest_that_is_there_has_a_page(tmp_path):
+    model = DynamicModelForestClassifier(n_trees=2)
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 2))
+    model.partial_fit(X, X[:, 0] > 0)
+    model.save(tmp_path / "forest.dmt")
+    out = tmp_path / "page.html"
+    result = CliRunner().invoke(app, ["report", str(tmp_path / "forest.dmt"), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "Dynamic Model Forest" in out.read_text(encoding="utf-8")

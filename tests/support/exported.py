@@ -11,6 +11,8 @@ import numpy as np
 import onnxruntime
 
 from driftree import (
+    DynamicModelForestClassifier,
+    DynamicModelForestRegressor,
     DynamicModelTreeClassifier,
     DynamicModelTreeRegressor,
     FIMTDDClassifier,
@@ -31,6 +33,7 @@ NUMBERS = {
     "quantile": {"quantiles": (0.05, 0.3, 0.5, 0.9)},
 }
 
+QUICK = {name: one for name, one in of_setting("measured").items() if name != "setting"}
 MAKERS = {
     **{
         f"measured {n}": functools.partial(DynamicModelTreeClassifier, **of_setting("measured"))
@@ -53,7 +56,26 @@ MAKERS = {
         DynamicModelTreeRegressor, **of_setting("measured"), follow_target=False
     ),
     "FIMT-DD numbers": functools.partial(FIMTDDRegressor, grace_period=50, delta=0.5),
+    **{
+        f"forest {n}": functools.partial(DynamicModelForestClassifier, 3, **QUICK)
+        for n in (1, 2, 3)
+    },
+    **{
+        f"forest {loss}": functools.partial(
+            DynamicModelForestRegressor, 3, loss=loss, **QUICK, **NUMBERS[loss]
+        )
+        for loss in ("gaussian", "poisson", "quantile")
+    },
 }
+WITH_INTERVALS = (
+    "gaussian",
+    "student",
+    "poisson",
+    "paper numbers",
+    "no target",
+    "forest gaussian",
+    "forest poisson",
+)
 
 
 def make_columns(rng, n_rows):
@@ -95,7 +117,7 @@ def make_target(rng, kind, columns):
     score = make_score(rng, columns)
     n_labels = kind.split()[-1]
     if not n_labels.isdigit():
-        return np.exp(np.clip(score, -3, 3)).round(3) * (1 if kind == "poisson" else 1000)
+        return np.exp(np.clip(score, -3, 3)).round(3) * (1 if "poisson" in kind else 1000)
     labels = LABELS[int(n_labels)]
     places = np.digitize(score, np.quantile(score, np.arange(1, len(labels)) / len(labels)))
     is_noise = rng.random(len(score)) < rng.choice([0.0, 0.3])
@@ -141,10 +163,15 @@ def predict(model, rows):
     return np.array([[model.predict_one(row)] for row in rows])
 
 
+def predict_interval(model, rows, level):
+    """Numbers and the ends of their intervals."""
+    return np.array([[model.predict_one(x), *model.predict_interval_one(x, level)] for x in rows])
+
+
 # ---------------------------------------------------------------------- what was exported
-def run_python(model, rows):
+def run_python(model, rows, **options):
     space = {}
-    exec(to_code(model, "python"), space)
+    exec(to_code(model, "python", **options), space)
     found = [space["predict"](row) for row in rows]
     if isinstance(found[0], dict):
         assert list(found[0]) == model.classes_.tolist()
@@ -156,9 +183,9 @@ def is_gone(value):
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def run_c(model, rows, folder):
+def run_c(model, rows, folder, **options):
     source, library = folder / "predict.c", folder / "predict.so"
-    source.write_text(to_code(model, "c"), encoding="utf-8")
+    source.write_text(to_code(model, "c", **options), encoding="utf-8")
     strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror"]
     shared = ["-ffp-contract=off", "-shared", "-fPIC", "-o", library, source, "-lm"]
     subprocess.run([COMPILER, *strict, *shared], check=True)
@@ -181,14 +208,14 @@ def run_c(model, rows, folder):
     return np.array(found)
 
 
-def run_sql(model, rows):
+def run_sql(model, rows, **options):
     database = sqlite3.connect(":memory:")
     names = ", ".join('"{}"'.format(name.replace('"', '""')) for name in rows[0])
     database.execute(f"CREATE TABLE data ({names})")
     places = ", ".join("?" * len(rows[0]))
     cells = [[None if is_gone(cell) else cell for cell in row.values()] for row in rows]
     database.executemany(f"INSERT INTO data VALUES ({places})", cells)
-    answer = database.execute(to_code(model, "sql"))
+    answer = database.execute(to_code(model, "sql", **options))
     shown = [name for name, *_ in answer.description]
     first = next(
         i
@@ -198,10 +225,10 @@ def run_sql(model, rows):
     return np.array([row[first:] for row in answer.fetchall()], dtype=float)
 
 
-def run_onnx(model, rows, dtype="float64", **levels):
+def run_onnx(model, rows, dtype="float64", *, interval=None, **levels):
     quiet = onnxruntime.SessionOptions()
     quiet.log_severity_level = 3  # it warns that inputs with a default are no constants
-    graph = to_onnx(model, dtype=dtype).SerializeToString()
+    graph = to_onnx(model, dtype=dtype, interval=interval).SerializeToString()
     session = onnxruntime.InferenceSession(graph, quiet)
     given = {}
     features = recipe_of(model).features

@@ -297,6 +297,10 @@ def export(
     dtype: Annotated[
         Literal["float64", "float32"], typer.Option(help="ONNX: of the numbers in and out.")
     ] = "float64",
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Of numbers: also the ends of an interval for this share of rows."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
 ) -> None:
     """Write a model as ONNX, or as a function in Python, C or SQL.
@@ -315,9 +319,9 @@ def export(
             raise ValueError(f"{out} exists: add --overwrite to replace it, or another --out")
         found = load(model)
         if to == "onnx":
-            data = to_onnx(found, dtype=dtype).SerializeToString()
+            data = to_onnx(found, dtype=dtype, interval=interval).SerializeToString()
         else:
-            data = to_code(found, to, name=name).encode()
+            data = to_code(found, to, name=name, interval=interval).encode()
         if out is None:
             typer.echo(data.decode(), nl=False)
         else:

@@ -111,12 +111,14 @@ def report(
 def _write_of_model(path: Path, out: Path, title: str | None, command: str) -> None:
     """Write the page of a model that is there."""
     import driftree
+    from driftree.estimators import DynamicModelTree
+    from driftree.forests import DynamicModelForest
 
     model = driftree.load(path)
-    if not isinstance(
-        model, driftree.DynamicModelTreeClassifier | driftree.DynamicModelTreeRegressor
-    ):
-        raise ValueError(f"{path} holds a {type(model).__name__}: the report is about a tree")
+    if not isinstance(model, DynamicModelTree | DynamicModelForest):
+        raise ValueError(
+            f"{path} holds a {type(model).__name__}: the report is about a tree or a forest"
+        )
     if not model.__sklearn_is_fitted__():
         raise ValueError(f"{path} has learnt nothing yet")
     driftree.report(

@@ -119,7 +119,7 @@ def label_blocks(records: Sequence[Record], most: int = MOST_BLOCKS) -> list[Lab
     size = max(1, math.ceil(len(records) / most))
     starts = [0, *(record.n_rows for record in records)]
     if records and records[0].confusion is not None:
-        starts[0] = records[0].n_rows - _n_rows(records[0].confusion)
+        starts[0] = max(0, records[0].n_rows - _n_rows(records[0].confusion))
     blocks = []
     for place in range(0, len(records), size):
         known = [one.confusion for one in records[place : place + size] if one.confusion]

@@ -368,7 +368,7 @@ class Evaluation:
         )
 
     def _beside_scores(self, name: str, test: _Test) -> dict[str, Any]:
-        """Return what tells whether scores mislead: of labels a baseline, and which were found."""
+        """Take the batch into the quality; return what tells whether its scores mislead."""
         truth = np.concatenate(test.truth)
         predicted = np.concatenate([answer.predicted for answer in test.answers])
         if not isinstance(self.grader, LabelGrader):

@@ -1,4 +1,4 @@
-"""Export: a fitted tree for where there is no driftree, as ONNX, or as code in Python, C or SQL.
+"""Export: a fitted model for where there is no driftree, as ONNX, or as code in Python, C or SQL.
 
 >>> from driftree import DynamicModelTreeClassifier
 >>> from driftree.export import to_code
@@ -10,4 +10,4 @@ def predict(row):
 """
 
 from driftree.export.code import to_code as to_code
-from driftree.export.onnx_graph import to_onnx as to_onnx
+from driftree.export.onnx_model import to_onnx as to_onnx

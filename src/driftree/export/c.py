@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from driftree.export.dialect import Dialect, check_levels, indented, used_features
-from driftree.export.recipe import MOST_LOG, OTHER_LEVEL
+from driftree.export.dialect import Dialect, check_levels, indented, used_values
+from driftree.export.recipe import OTHER_LEVEL, ForestRecipe
 
 if TYPE_CHECKING:
-    from driftree.export.recipe import Feature, Recipe
+    from driftree.export.recipe import AnyRecipe, Feature, Recipe
 
 
 class C(Dialect):
@@ -34,6 +34,10 @@ class C(Dialect):
         """Return a value that is moved between two limits."""
         return f"fmin(fmax({value}, {self.number(low)}), {self.number(high)})"
 
+    def positive(self, value: str) -> str:
+        """Return a value, or 0 if that is more."""
+        return f"fmax(0.0, {value})"
+
     def assign(self, name: str, text: str) -> str:
         """Return a statement that gives a value to a name."""
         return f"{name} = {text};"
@@ -48,7 +52,7 @@ class C(Dialect):
         return [begin, *indented(left), "} else {", *indented(right), "}"]
 
 
-def c_code(recipe: Recipe, name: str) -> str:
+def c_code(recipe: AnyRecipe, name: str) -> str:
     """Return a file with one function, which needs nothing but the standard library."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError(f"a function of C cannot be named {name!r}: give an identifier")
@@ -60,12 +64,13 @@ def c_code(recipe: Recipe, name: str) -> str:
     parameters += ["const char *const *texts"] if texts else []
     body = [
         dialect.declare(dialect.value(j), _value(recipe.features[j], numbers, texts))
-        for j in sorted(used_features(recipe))
+        for j in used_values(recipe)[0]
     ]
-    body.append(f"double t[{recipe.n_outputs}];")
-    if recipe.has_floor:
-        body.append("double floor, rest;")
-    body += [*dialect.statements(recipe), *_result(recipe, dialect)]
+    body += dialect.hinge_statements(recipe)
+    if isinstance(recipe, ForestRecipe):
+        body += _forest(recipe, dialect)
+    else:
+        body += _tree(recipe, dialect, "out")
     return "\n".join(
         [
             dialect.remark(recipe.title),
@@ -82,7 +87,57 @@ def c_code(recipe: Recipe, name: str) -> str:
     )
 
 
-def _guide(recipe: Recipe, numbers: list[Feature], texts: list[Feature]) -> list[str]:
+def _tree(recipe: Recipe, dialect: C, out: str) -> list[str]:
+    """Return the statements from the values to what a tree says, in an array."""
+    lines = [f"double t[{recipe.n_outputs}];"]
+    if recipe.has_floor:
+        lines.append("double floor, rest;")
+    if recipe.power is not None:
+        lines.append("double half;")
+    return [*lines, *dialect.statements(recipe), *_result(recipe, dialect, out)]
+
+
+def _forest(recipe: ForestRecipe, dialect: C) -> list[str]:
+    """Return the statements from the values to what all trees say together."""
+    n_members, n = len(recipe.members), _n_out(recipe)
+    weights = ", ".join(map(dialect.number, recipe.weights))
+    lines = [f"const double weights[] = {{{weights}}};", f"double said[{n_members}][{n}];"]
+    for m, member in enumerate(recipe.members):
+        own = indented(_tree(member, dialect, f"said[{m}]"))
+        lines += [f"{{  {dialect.remark(member.title)}", *own, "}"]
+    each_member, each = f"for (int m = 0; m < {n_members}; m++)", f"for (int k = 0; k < {n}; k++)"
+    if recipe.labels:
+        return [
+            *lines,
+            f"double t[{n}] = {{0.0}};",
+            f"{each_member} {{",
+            "    double mean = 0.0;",
+            f"    {each} mean += said[m][k] = log({dialect.mixed_text(recipe, 'said[m][k]')});",
+            f"    {each} t[k] += weights[m] * (said[m][k] - mean / {n});",
+            "}",
+            *_softmax(n, "out"),
+        ]
+    lines += [
+        f"{each} out[k] = 0.0;",
+        f"{each_member} {each} out[k] += weights[m] * said[m][k];",
+    ]
+    if recipe.leader.link == "log":  # of numbers the logarithms are added up
+        lines += [
+            "out[0] = 0.0;",
+            f"{each_member} out[0] += weights[m] * log(fmax(said[m][0], 1e-300));",
+            "out[0] = exp(out[0]);",
+        ]
+    if recipe.quantiles:
+        lines.append(f"for (int k = 1; k < {n}; k++) out[k] = fmax(out[k], out[k - 1]);")
+    return lines
+
+
+def _n_out(recipe: AnyRecipe) -> int:
+    has_ends = recipe.members[0].power is not None
+    return len(recipe.labels) or len(recipe.quantiles) or (3 if has_ends else 1)
+
+
+def _guide(recipe: AnyRecipe, numbers: list[Feature], texts: list[Feature]) -> list[str]:
     """Say what goes in and out."""
     lines = []
     for i, feature in enumerate(numbers):
@@ -90,7 +145,8 @@ def _guide(recipe: Recipe, numbers: list[Feature], texts: list[Feature]) -> list
         lines.append(f"numbers[{i}]: {feature.text}, {missing}")
     lines += [f"texts[{i}]: {feature.text}, NULL if missing" for i, feature in enumerate(texts)]
     outs = [f"probability of {label!r}" for label in recipe.labels]
-    outs = outs or [f"quantile {one:g}" for one in recipe.quantiles] or ["the predicted number"]
+    outs = outs or [f"quantile {one:g}" for one in recipe.quantiles]
+    outs = outs or ["the predicted number", "lower end", "upper end"][: _n_out(recipe)]
     return lines + [f"out[{k}]: {what}" for k, what in enumerate(outs)]
 
 
@@ -120,22 +176,17 @@ def _quoted(text: str) -> str:
     return f'"{plain}"'
 
 
-def _result(recipe: Recipe, dialect: C) -> list[str]:
+def _result(recipe: Recipe, dialect: C, out: str) -> list[str]:
+    """Return the statements from the sums to what a tree says."""
     n = recipe.n_outputs
-    shift, scale = dialect.number(recipe.shift), dialect.number(recipe.scale)
     if recipe.link == "certain":
-        return ["(void)t;", "out[0] = 1.0;"]
+        return ["(void)t;", f"{out}[0] = 1.0;"]
     if recipe.link == "logistic":
         p = dialect.logistic("t[0]")
         p = f"floor + rest * ({p})" if recipe.has_floor else p
-        return [f"out[1] = {p};", "out[0] = 1.0 - out[1];"]
+        return [f"{out}[1] = {p};", f"{out}[0] = 1.0 - {out}[1];"]
     if recipe.link == "softmax":
-        return [
-            "double top = t[0], sum = 0.0;",
-            f"for (int k = 1; k < {n}; k++) top = fmax(top, t[k]);",
-            f"for (int k = 0; k < {n}; k++) sum += out[k] = exp(t[k] - top);",
-            f"for (int k = 0; k < {n}; k++) out[k] /= sum;",
-        ]
+        return _softmax(n, out)
     if recipe.link == "quantiles":
         offsets = ", ".join(map(dialect.number, recipe.offsets))
         return [
@@ -143,12 +194,18 @@ def _result(recipe: Recipe, dialect: C) -> list[str]:
             f"for (int k = 0; k < {n}; k++) {{  // in order",
             "    const double own = t[k] + offsets[k];",
             "    int i = k;",
-            "    for (; i > 0 && out[i - 1] > own; i--) out[i] = out[i - 1];",
-            "    out[i] = own;",
+            f"    for (; i > 0 && {out}[i - 1] > own; i--) {out}[i] = {out}[i - 1];",
+            f"    {out}[i] = own;",
             "}",
-            f"for (int k = 0; k < {n}; k++) out[k] = {shift} + {scale} * out[k];",
+            f"for (int k = 0; k < {n}; k++) {out}[k] = {dialect.in_units(recipe, f'{out}[k]')};",
         ]
-    number = "t[0]"
-    if recipe.link == "log":
-        number = f"exp({dialect.clip(number, -MOST_LOG, MOST_LOG)})"
-    return [f"out[0] = {shift} + {scale} * {number};"]
+    return [f"{out}[{k}] = {text};" for k, text in enumerate(dialect.number_texts(recipe))]
+
+
+def _softmax(n: int, out: str) -> list[str]:
+    return [
+        "double top = t[0], sum = 0.0;",
+        f"for (int k = 1; k < {n}; k++) top = fmax(top, t[k]);",
+        f"for (int k = 0; k < {n}; k++) sum += {out}[k] = exp(t[k] - top);",
+        f"for (int k = 0; k < {n}; k++) {out}[k] /= sum;",
+    ]

@@ -1,4 +1,4 @@
-"""Code: `to_code`, which writes a tree in one of several languages."""
+"""Code: `to_code`, which writes a tree or a forest in one of several languages."""
 
 from __future__ import annotations
 
@@ -19,8 +19,14 @@ LANGUAGES = {
 }
 
 
-def to_code(model: StreamEstimator, language: str, *, name: str | None = None) -> str:
-    """Return a fitted tree as a function that needs no library, in the source of a language.
+def to_code(
+    model: StreamEstimator,
+    language: str,
+    *,
+    name: str | None = None,
+    interval: float | None = None,
+) -> str:
+    """Return a fitted model as a function that needs no library, in the source of a language.
 
     It predicts what the model predicts now, to about 15 digits, and learns nothing. In Python the
     function takes a dict and returns a dict of labels to probabilities, or a number. In C it takes
@@ -35,6 +41,9 @@ def to_code(model: StreamEstimator, language: str, *, name: str | None = None) -
         C is C99, and SQL is what SQLite, DuckDB and PostgreSQL have in common.
     name : str, optional
         Name of the function, "predict" by default; of SQL that of the table, "data" by default.
+    interval : float, optional
+        Of a regressor: a share of rows, from 0.5 to 0.99. The ends of an interval that holds as
+        many come with the number, as `predict_interval` has them now.
 
     Returns
     -------
@@ -53,4 +62,4 @@ def to_code(model: StreamEstimator, language: str, *, name: str | None = None) -
     if language not in LANGUAGES:
         raise ValueError(f"language must be one of {', '.join(LANGUAGES)}, got {language!r}")
     write, usual_name = LANGUAGES[language]
-    return write(recipe_of(model), usual_name if name is None else name)
+    return write(recipe_of(model, interval), usual_name if name is None else name)

@@ -11,27 +11,34 @@ import keyword
 import math
 from typing import TYPE_CHECKING, Any
 
-from driftree.export.recipe import MOST_LOG, OTHER_LEVEL, Leaf, Missing, Number
+from driftree.export.recipe import (
+    MOST_LOG,
+    OTHER_LEVEL,
+    ForestRecipe,
+    Leaf,
+    Missing,
+    Number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from driftree.export.recipe import Bend, Feature, Input, Recipe, Split
+    from driftree.export.recipe import (
+        AnyRecipe,
+        Bend,
+        Feature,
+        Hinge,
+        Input,
+        Recipe,
+        Scale,
+        Split,
+    )
 
 MOST_EXPONENT = 700.0
 """Exponentials of more than that have no room in a double; of two labels one is then certain."""
 
 LARGEST_WHOLE = 2**53
 """Up to which a double holds all whole numbers."""
-
-RETURNS = {
-    "certain": "the probability of each label",
-    "logistic": "the probability of each label",
-    "softmax": "the probability of each label",
-    "identity": "the predicted number",
-    "log": "the predicted number",
-    "quantiles": "the predicted quantiles",
-}
 
 
 class Dialect:
@@ -62,6 +69,14 @@ class Dialect:
         """Return the name of what a leaf adds up."""
         return f"t{output}"
 
+    def scaled(self, feature: int) -> str:
+        """Return the name of a number as hinges read it."""
+        return f"s{feature}"
+
+    def own(self, word: str) -> str:
+        """Return the name of what else a leaf has."""
+        return word
+
     def is_missing(self, value: str) -> str:
         """Return a test whether a value is missing."""
         return f"{value} != {value}"
@@ -74,7 +89,48 @@ class Dialect:
         """Return a value that is moved between two limits."""
         return f"min(max({value}, {self.number(low)}), {self.number(high)})"
 
+    def positive(self, value: str) -> str:
+        """Return a value, or 0 if that is more."""
+        return f"max(0.0, {value})"
+
     # ------------------------------------------------------------------ formulas
+    def scaled_text(self, feature: int, scale: Scale) -> str:
+        """Return a number as hinges read it."""
+        value = self.value(feature)
+        away = f"({value} - {self.number(scale.shift)}) * {self.number(scale.factor)}"
+        return self.choose(
+            self.is_missing(value), self.number(0.0), self.clip(away, -scale.most, scale.most)
+        )
+
+    def hinge_text(self, hinge: Hinge) -> str:
+        """Return the formula of a hinge."""
+        first, second, constant = map(self.number, hinge.slopes)
+        p, q = map(self.scaled, hinge.ends)
+        return self.positive(f"{first} * {p} + {second} * {q} + {constant}")
+
+    def number_texts(self, recipe: Recipe) -> list[str]:
+        """Return the predicted number, and if they are wanted the ends of its interval."""
+        number, half = self.sum(0), self.own("half")
+        if recipe.link == "log":
+            clipped = self.clip(number, -MOST_LOG, MOST_LOG)
+            number = f"{self.exp}({clipped})"
+            root = self.number((recipe.power or 0.0) / 2)
+            half = f"{half} * {self.exp}({root} * ({clipped}))"
+        found = [number]
+        if recipe.power is not None:
+            low = f"({number} - {half})"
+            found += [self.positive(low) if recipe.link == "log" else low, f"({number} + {half})"]
+        return [self.in_units(recipe, text) for text in found]
+
+    def in_units(self, recipe: Recipe, text: str) -> str:
+        """Return a number in the target's unit."""
+        return f"{self.number(recipe.shift)} + {self.number(recipe.scale)} * {text}"
+
+    def mixed_text(self, recipe: ForestRecipe, probability: str) -> str:
+        """Return a probability with its share of equal ones."""
+        equal = self.number(recipe.mixed / len(recipe.labels))
+        return f"{self.number(1.0 - recipe.mixed)} * {probability} + {equal}"
+
     def fill(self, feature: int, shift: float) -> str:
         """Return a number, or what it counts as if it is missing."""
         value = self.value(feature)
@@ -151,8 +207,7 @@ class Dialect:
         ]
         lines += [
             f"{self.declare(self.input(i), self.input_text(own))}  {self.remark(recipe.words[i])}"
-            for i, own in enumerate(recipe.inputs)
-            if is_used(recipe, i)
+            for i, own in recipe.used_inputs.items()
         ]
         return lines + self._statements_at(recipe, 0)
 
@@ -166,7 +221,18 @@ class Dialect:
         if recipe.has_floor:
             pair = zip(("floor", "rest"), self.floor_text(own), strict=True)
             lines += [self.assign(name, text) for name, text in pair]
+        if recipe.power is not None:
+            lines.append(self.assign(self.own("half"), self.number(own.half)))
         return lines
+
+    def hinge_statements(self, recipe: AnyRecipe) -> list[str]:
+        """Return what is done between the features' values and the trees of a forest."""
+        _, ends, hinges = used_values(recipe)
+        if not isinstance(recipe, ForestRecipe):
+            return []
+        texts = {self.scaled(j): self.scaled_text(j, recipe.scales[j]) for j in ends}
+        texts |= {self.value(j): self.hinge_text(recipe.hinges[j]) for j in hinges}
+        return [self.declare(name, text) for name, text in texts.items()]
 
 
 def indented(lines: Iterable[str]) -> list[str]:
@@ -174,18 +240,18 @@ def indented(lines: Iterable[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def is_used(recipe: Recipe, place: int) -> bool:
-    """Tell whether a leaf weighs an input."""
-    leaves = recipe.leaves.values()
-    return any(row[place] != 0 for leaf in leaves for row in leaf.weights)
-
-
 def used_features(recipe: Recipe) -> set[int]:
     """Return the features that a prediction depends on."""
-    inputs = [own for i, own in enumerate(recipe.inputs) if is_used(recipe, i)]
     bends = [bend for leaf in recipe.leaves.values() for bend, _ in leaf.bends]
-    parts = (*inputs, *bends, *recipe.splits.values())
-    return {own.feature for own in parts} | recipe.shifts.keys()
+    return {own.feature for own in (*recipe.used_inputs.values(), *bends, *recipe.splits.values())}
+
+
+def used_values(recipe: AnyRecipe) -> tuple[list[int], list[int], list[int]]:
+    """Return the features that are read, those that hinges look at, and the hinges."""
+    used = {j for member in recipe.members for j in used_features(member)}
+    hinges = used & recipe.hinges.keys()
+    ends = {end for j in hinges for end in recipe.hinges[j].ends}
+    return sorted((used - hinges) | ends), sorted(ends), sorted(hinges)
 
 
 def check_levels(features: Iterable[Feature]) -> None:
@@ -202,26 +268,26 @@ def check_levels(features: Iterable[Feature]) -> None:
 
 
 # ---------------------------------------------------------------------- Python
-def python_code(recipe: Recipe, name: str) -> str:
+def python_code(recipe: AnyRecipe, name: str) -> str:
     """Return a module with one function, which needs nothing but Python."""
     if not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"a function of Python cannot be named {name!r}: give an identifier")
     dialect = Dialect()
     values = [
         line
-        for j in sorted(used_features(recipe))
+        for j in used_values(recipe)[0]
         for line in _value(dialect.value(j), recipe.features[j])
     ]
-    body = [*values, *dialect.statements(recipe), *_result(recipe, dialect)]
+    body = [*values, *dialect.hinge_statements(recipe), *_python_body(recipe, dialect)]
     return "\n".join(
         [
             f'"""{recipe.title}."""',
             "",
-            "from math import exp, nan",
+            "from math import exp, log, nan",
             "",
             "",
             f"def {name}(row):",
-            f'    """Return {RETURNS[recipe.link]} for a dict of feature names to values.',
+            f'    """Return {_returned(recipe)} for a dict of feature names to values.',
             "",
             "    What is absent, None or NaN is missing.",
             '    """',
@@ -245,33 +311,81 @@ def _value(value: str, feature: Feature) -> list[str]:
     ]
 
 
-def _result(recipe: Recipe, dialect: Dialect) -> list[str]:
-    labels = [literal(label) for label in recipe.labels]
-    sums = ", ".join(dialect.sum(k) for k in range(recipe.n_outputs))
-    shift, scale = dialect.number(recipe.shift), dialect.number(recipe.scale)
+def _returned(recipe: AnyRecipe) -> str:
+    if recipe.labels:
+        return "the probability of each label"
+    if recipe.quantiles:
+        return "the predicted quantiles"
+    has_ends = recipe.members[0].power is not None
+    return "the number and the ends of its interval" if has_ends else "the predicted number"
+
+
+def _python_body(recipe: AnyRecipe, dialect: Dialect) -> list[str]:
+    """Return what is done with the values, and what is returned."""
+    if isinstance(recipe, ForestRecipe):
+        lines, found = _python_forest(recipe, dialect)
+    else:
+        lines, found = _python_tree(recipe, dialect)
+    if recipe.labels:
+        pairs = zip(map(literal, recipe.labels), found, strict=True)
+        return [*lines, f"return {{{', '.join(f'{label}: {text}' for label, text in pairs)}}}"]
+    listed = ", ".join(found)
+    if recipe.quantiles:
+        return [*lines, f"return [{listed}]"]
+    return [*lines, f"return {listed}"]
+
+
+def _python_tree(recipe: Recipe, dialect: Dialect) -> tuple[list[str], list[str]]:
+    """Return the statements of a tree, and the formulas of what it says."""
     if recipe.link == "certain":
-        return [f"return {{{labels[0]}: 1.0}}"]
+        return [], ["1.0"]
+    lines = dialect.statements(recipe)
+    sums = ", ".join(dialect.sum(k) for k in range(recipe.n_outputs))
     if recipe.link == "logistic":
         p = dialect.logistic(dialect.sum(0))
         p = f"floor + rest * ({p})" if recipe.has_floor else p
-        return [f"p = {p}", f"return {{{labels[0]}: 1.0 - p, {labels[1]}: p}}"]
+        return [*lines, f"p = {p}"], ["1.0 - p", "p"]
     if recipe.link == "softmax":
-        return [
-            f"top = max({sums})",
-            f"parts = [exp(t - top) for t in ({sums})]",
-            "whole = sum(parts)",
-            f"labels = ({', '.join(labels)})",
-            "return {label: part / whole for label, part in zip(labels, parts)}",
-        ]
+        return [*lines, *_python_softmax(f"({sums})")], _parts(recipe)
     if recipe.link == "quantiles":
-        return [
-            f"found = sorted(t + offset for t, offset in zip(({sums},), {recipe.offsets!r}))",
-            f"return [{shift} + {scale} * t for t in found]",
+        moved = f"zip(({sums},), {recipe.offsets!r})"
+        lines = [*lines, f"found = sorted(t + offset for t, offset in {moved})"]
+        return lines, [dialect.in_units(recipe, f"found[{k}]") for k in range(recipe.n_outputs)]
+    return lines, dialect.number_texts(recipe)
+
+
+def _python_softmax(sums: str) -> list[str]:
+    return [f"top = max({sums})", f"parts = [exp(t - top) for t in {sums}]", "whole = sum(parts)"]
+
+
+def _parts(recipe: AnyRecipe) -> list[str]:
+    return [f"parts[{k}] / whole" for k in range(len(recipe.labels))]
+
+
+def _python_forest(recipe: ForestRecipe, dialect: Dialect) -> tuple[list[str], list[str]]:
+    """Return the statements of all trees, and the formulas of what they say together."""
+    lines = ["said = []"]
+    for member in recipe.members:
+        own, found = _python_tree(member, dialect)
+        lines += [dialect.remark(member.title), *own, f"said.append(({', '.join(found)},))"]
+    lines.append(f"weights = {tuple(recipe.weights)!r}")
+    if recipe.labels:
+        lines += [
+            "total = [0.0] * len(said[0])",
+            "for weight, one in zip(weights, said):",
+            f"    logs = [log({dialect.mixed_text(recipe, 'p')}) for p in one]",
+            "    mean = sum(logs) / len(logs)",
+            "    total = [t + weight * (own - mean) for t, own in zip(total, logs)]",
         ]
-    number = dialect.sum(0)
-    if recipe.link == "log":
-        number = f"exp({dialect.clip(number, -MOST_LOG, MOST_LOG)})"
-    return [f"return {shift} + {scale} * {number}"]
+        return [*lines, *_python_softmax("total")], _parts(recipe)
+    lines.append("found = [sum(w * t for w, t in zip(weights, one)) for one in zip(*said)]")
+    if recipe.leader.link == "log":  # of numbers the logarithms are added up
+        logs = "log(max(one[0], 1e-300))"
+        lines.append(f"found[0] = exp(sum(w * {logs} for w, one in zip(weights, said)))")
+    n = len(recipe.quantiles) or (1 if recipe.leader.power is None else 3)
+    if recipe.quantiles:
+        return lines, [f"max(found[: {k + 1}])" for k in range(n)]
+    return lines, [f"found[{k}]" for k in range(n)]
 
 
 def literal(value: Any) -> str:

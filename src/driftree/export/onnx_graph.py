@@ -1,21 +1,17 @@
-"""ONNX: a recipe as a graph of plain operators of opset 18.
+"""The parts of an ONNX model: a graph that grows, and one tree in it.
 
 Conditions are compared for all rows at once, and a matrix of paths says which leaf's are all met.
-The leaf's weights are gathered, and multiplied by the inputs. Text becomes the place of its level
-by a LabelEncoder, which is the one operator of the domain `ai.onnx.ml`.
+The leaf's weights are gathered, and multiplied by the inputs.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.export.dialect import check_levels
-from driftree.export.recipe import MOST_LOG, OTHER_LEVEL, Level, Missing, Number, recipe_of
-from driftree.learn.words import distinct_texts
+from driftree.export.recipe import MOST_LOG, Level, Missing, Number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,65 +19,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from onnx import ModelProto
 
-    from driftree.export.recipe import Bend, Feature, Recipe
-    from driftree.learn.estimator import StreamEstimator
+    from driftree.export.recipe import AnyRecipe, Bend, Recipe
 
 OPSET, ML_OPSET = 18, 3
 IR_VERSION = 8  # the one that came with opset 18
-KINDS = ("float64", "float32")
-RESERVED = ("X", "label", "probabilities", "prediction", "quantiles")
-"""Names that no feature of text may have in the graph."""
-
-
-def to_onnx(model: StreamEstimator, *, dtype: str = "float64") -> ModelProto:
-    """Return a fitted tree as an ONNX model; it needs the extra `onnx`.
-
-    The graph has an input "X" for the numbers and booleans, [rows, columns], NaN where missing; a
-    feature of text is an input of its name, [rows, 1], empty where missing. What a regressor knows
-    of its recent targets ("last y" and the like) are optional inputs, [rows, 1] or [1, 1], whose
-    default is what they are now. The order of the columns is in the model's metadata.
-
-    Its outputs are "label" and "probabilities", or of a regressor "prediction", and "quantiles"
-    with `loss="quantile"`. They are what the model predicts now, to about 15 digits.
-
-    Parameters
-    ----------
-    model : estimator of this library
-        A model that has learnt something. One of sparse rows cannot be exported.
-    dtype : {"float64", "float32"}, default="float64"
-        Of "X" and the outputs. Between them it computes in float64: numbers far from 0 would lose
-        their digits otherwise.
-
-    Returns
-    -------
-    onnx.ModelProto
-        `onnx.save(to_onnx(model), path)` writes it.
-
-    Examples
-    --------
-    >>> from driftree import DynamicModelTreeClassifier, to_onnx
-    >>> model = DynamicModelTreeClassifier()
-    >>> for age in range(20, 60):
-    ...     model.learn_one({"age": age}, "old" if age > 40 else "young")
-    >>> graph = to_onnx(model).graph
-    >>> [one.name for one in graph.input], [one.name for one in graph.output]
-    (['X'], ['label', 'probabilities'])
-    """
-    if dtype not in KINDS:
-        raise ValueError(f"dtype must be one of {', '.join(KINDS)}, got {dtype!r}")
-    try:
-        import onnx  # noqa: F401
-    except ModuleNotFoundError:
-        raise ImportError(
-            "to_onnx needs the package onnx, which is not installed: pip install onnx"
-        ) from None
-    recipe = recipe_of(model)
-    check_levels(recipe.features)
-    graph = Graph(dtype)
-    values, places = _values(recipe, graph)
-    sums, leaf = _sums(recipe, graph, values, places)
-    _result(recipe, graph, sums, leaf)
-    return graph.finish(recipe)
 
 
 class Graph:
@@ -153,7 +94,7 @@ class Graph:
         most = self.add("Min", values, self.constant(high))
         return self.add("Max", most, self.constant(low))
 
-    def finish(self, recipe: Recipe) -> ModelProto:
+    def finish(self, recipe: AnyRecipe) -> ModelProto:
         """Return the model."""
         from onnx import checker, helper
 
@@ -173,87 +114,6 @@ class Graph:
         helper.set_model_props(model, {name: json.dumps(own) for name, own in told.items() if own})
         checker.check_model(model, full_check=True)
         return model
-
-
-# ---------------------------------------------------------------------- from rows to values
-def _values(recipe: Recipe, graph: Graph) -> tuple[str, list[int]]:
-    """Return the values of all features as one matrix, and the column of each."""
-    from onnx import TensorProto
-
-    features = recipe.features
-    names = distinct_texts([*RESERVED, *(own.text for own in features)], _longer_names(recipe))
-    in_table = [j for j, own in enumerate(features) if not own.has_text and own.frozen is None]
-    graph.columns = [features[j].text for j in in_table]
-    given = {
-        j: graph.input(names[len(RESERVED) + j], TensorProto.STRING, ["rows", 1])
-        for j, own in enumerate(features)
-        if own.has_text
-    }
-    parts = []
-    if in_table:
-        parts.append(graph.to_double(graph.input("X", graph.dtype, ["rows", len(in_table)])))
-    first = [*parts, *given.values()][0]
-    places = []
-    for j, own in enumerate(features):
-        if own.levels is None and own.frozen is None:
-            places.append(in_table.index(j))
-            continue
-        places.append(len(in_table) + len(parts) - bool(in_table))
-        if own.frozen is not None:
-            parts.append(_frozen(graph, names[len(RESERVED) + j], own.frozen, first))
-        elif j in given:
-            parts.append(_text_value(graph, own, given[j]))
-        else:
-            column = graph.take(parts[0], [in_table.index(j)])
-            parts.append(_number_value(graph, own, column))
-    return graph.add("Concat", *parts, axis=1), places
-
-
-def _longer_names(recipe: Recipe) -> list[str]:
-    """Name the inputs so that none is taken for another of the graph's names."""
-    return [*RESERVED, *(f"feature {own.text}" for own in recipe.features)]
-
-
-def _frozen(graph: Graph, name: str, value: float, first: str) -> str:
-    """Return what is known of recent targets: an input whose default is a constant.
-
-    It is repeated for as many rows as the first of the other inputs has.
-    """
-    n_rows = graph.add("Shape", first, start=0, end=1)
-    rows = graph.add("Concat", n_rows, graph.constant([1], np.int64), axis=0)
-    kind = np.float32 if graph.is_single else np.float64
-    graph.constant([[value]], kind, name=name)
-    own = graph.input(name, graph.dtype, ["rows or 1", 1])
-    return graph.add("Expand", graph.to_double(own), rows)
-
-
-def _text_value(graph: Graph, feature: Feature, given: str) -> str:
-    """Return the place of a text among the levels."""
-    if "" in (feature.levels or ()):
-        raise ValueError(
-            f"the empty text is a level of feature {feature.text!r}, but in ONNX it means that the "
-            "value is missing: learn None, or another text, in its place"
-        )
-    code = graph.add(
-        "LabelEncoder",
-        given,
-        domain="ai.onnx.ml",
-        keys_strings=[*(str(level) for level in feature.levels or ()), ""],
-        values_floats=[*map(float, range(len(feature.levels or ()))), math.nan],
-        default_float=float(OTHER_LEVEL),
-    )
-    return graph.to_double(code)
-
-
-def _number_value(graph: Graph, feature: Feature, column: str) -> str:
-    """Return the place of a number among the levels."""
-    levels: Any = feature.levels
-    place = graph.constant(float(OTHER_LEVEL))
-    if levels:
-        is_level = graph.add("Equal", column, graph.constant([[float(one) for one in levels]]))
-        steps = graph.constant([[i - float(OTHER_LEVEL)] for i in range(len(levels))])
-        place = graph.add("Add", graph.add("MatMul", graph.to_double(is_level), steps), place)
-    return graph.add("Where", graph.add("IsNaN", column), graph.constant(math.nan), place)
 
 
 # ---------------------------------------------------------------------- from values to sums
@@ -358,33 +218,29 @@ def _inputs(recipe: Recipe, graph: Graph, values: str, places: list[int], bends:
 
 
 # ---------------------------------------------------------------------- from sums to predictions
-def _result(recipe: Recipe, graph: Graph, sums: str, leaf: str) -> None:
+def add_tree(recipe: Recipe, graph: Graph, values: str, places: list[int]) -> str:
+    """Return probabilities, or numbers with the ends of their intervals, [rows, answers]."""
+    sums, leaf = _sums(recipe, graph, values, places)
     if recipe.labels:
-        chances = _probabilities(recipe, graph, sums, leaf)
-        leads = chances
-        if recipe.cut is not None:  # what each label has above its own threshold
-            least = [1.0 - recipe.cut.probability] * 2
-            least[recipe.cut.code] = recipe.cut.probability
-            leads = graph.add("Sub", chances, graph.constant([least]))
-        best = graph.add("ArgMax", leads, axis=1, keepdims=0)
-        labels, kind = _labels(recipe)
-        graph.output(
-            "label", kind, ["rows"], graph.add("Gather", graph.constant(labels, labels.dtype), best)
-        )
-        graph.numbers("probabilities", ["rows", len(recipe.labels)], chances)
-        return
+        return _probabilities(recipe, graph, sums, leaf)
     found = sums
     if recipe.link == "log":
-        found = graph.add("Exp", graph.clip(sums, -MOST_LOG, MOST_LOG))
+        sums = graph.clip(sums, -MOST_LOG, MOST_LOG)
+        found = graph.add("Exp", sums)
     if recipe.link == "quantiles":
         found = _quantiles(recipe, graph, sums)
+    if recipe.power is not None:
+        halves = graph.constant([[own.half] for own in recipe.leaves.values()])
+        half = graph.add("Gather", halves, leaf, axis=0)
+        if recipe.link == "log":
+            root = graph.add("Exp", graph.add("Mul", sums, graph.constant(recipe.power / 2)))
+            half = graph.add("Mul", half, root)
+        low, high = graph.add("Sub", found, half), graph.add("Add", found, half)
+        if recipe.link == "log":
+            low = graph.add("Max", low, graph.constant(0.0))
+        found = graph.add("Concat", found, low, high, axis=1)
     scaled = graph.add("Mul", found, graph.constant(recipe.scale))
-    numbers = graph.add("Add", scaled, graph.constant(recipe.shift))
-    middle = graph.take(numbers, [recipe.n_outputs // 2])
-    axis = graph.constant([1], np.int64)
-    graph.numbers("prediction", ["rows"], graph.add("Squeeze", middle, axis))
-    if recipe.quantiles:
-        graph.numbers("quantiles", ["rows", recipe.n_outputs], numbers)
+    return graph.add("Add", scaled, graph.constant(recipe.shift))
 
 
 def _probabilities(recipe: Recipe, graph: Graph, sums: str, leaf: str) -> str:
@@ -410,21 +266,7 @@ def _quantiles(recipe: Recipe, graph: Graph, sums: str) -> str:
 
     n = graph.constant([recipe.n_outputs], np.int64)
     moved = graph.add("Add", sums, graph.constant([recipe.offsets]))
-    node = helper.make_node("TopK", [moved, n], [":sorted", ":places"], axis=1, largest=0, sorted=1)
+    names = [f":{name}{len(graph.nodes)}" for name in ("sorted", "places")]
+    node = helper.make_node("TopK", [moved, n], names, axis=1, largest=0, sorted=1)
     graph.nodes.append(node)
-    return ":sorted"
-
-
-def _labels(recipe: Recipe) -> tuple[NDArray[Any], int]:
-    """Return the labels as ONNX has them: whole numbers, booleans, or text."""
-    from onnx import TensorProto
-
-    labels = recipe.labels
-    for kind, dtype, own in (
-        (bool, np.bool_, TensorProto.BOOL),
-        (int, np.int64, TensorProto.INT64),
-    ):
-        if all(type(label) is kind and abs(label) < 2**63 for label in labels):
-            return np.array(labels, dtype=dtype), own
-    texts = distinct_texts(map(str, labels), map(repr, labels))
-    return np.array(texts, dtype=object), TensorProto.STRING
+    return names[0]

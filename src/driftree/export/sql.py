@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from driftree.export.dialect import (
     MOST_EXPONENT,
     Dialect,
     check_levels,
     indented,
-    is_used,
-    used_features,
+    used_values,
 )
-from driftree.export.recipe import MOST_LOG, OTHER_LEVEL, Leaf
+from driftree.export.recipe import OTHER_LEVEL, ForestRecipe, Leaf
 from driftree.learn.words import distinct_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable, Sequence, Sized
 
-    from driftree.export.recipe import Feature, Recipe
+    from driftree.export.recipe import AnyRecipe, Feature, Recipe
+
+MOST_COLUMNS = 1600
+"""PostgreSQL's limit, about; SQLite's is 2,000."""
 
 
 class SQL(Dialect):
@@ -28,6 +30,9 @@ class SQL(Dialect):
     either = "OR"
     comment = "--"
     exp = "EXP"
+
+    def __init__(self, prefix: str = "_") -> None:
+        self.prefix = prefix  # of what is a tree's own
 
     def number(self, value: float) -> str:
         """Return a double: without an exponent it would be a decimal number."""
@@ -40,15 +45,27 @@ class SQL(Dialect):
 
     def filled(self, feature: int) -> str:
         """Return the name of a number that counts as its mean if it is missing."""
-        return f"_f{feature}"
+        return f"{self.prefix}f{feature}"
 
     def input(self, place: int) -> str:
         """Return the name of an input."""
-        return f"_z{place}"
+        return f"{self.prefix}z{place}"
 
     def sum(self, output: int) -> str:
         """Return the name of what a leaf adds up."""
-        return f"_t{output}"
+        return f"{self.prefix}t{output}"
+
+    def scaled(self, feature: int) -> str:
+        """Return the name of a number as hinges read it."""
+        return f"_s{feature}"
+
+    def own(self, word: str) -> str:
+        """Return the name of what else a leaf has."""
+        return f"{self.prefix}{word}"
+
+    def positive(self, value: str) -> str:
+        """Return a value, or 0 if that is more."""
+        return f"CASE WHEN {value} > 0.0e0 THEN {value} ELSE 0.0e0 END"
 
     def is_missing(self, value: str) -> str:
         """Return a test whether a value is missing."""
@@ -67,35 +84,98 @@ class SQL(Dialect):
         )
 
 
-def sql_code(recipe: Recipe, name: str) -> str:
+def sql_code(recipe: AnyRecipe, name: str) -> str:
     """Return a query that adds predictions to the columns of a table."""
     check_levels(recipe.features)
     dialect = SQL()
-    values = {
-        dialect.value(j): _value(recipe.features[j], dialect) for j in sorted(used_features(recipe))
-    }
-    filled = {dialect.filled(j): dialect.fill(j, shift) for j, shift in recipe.shifts.items()}
-    inputs = {
-        dialect.input(i): dialect.input_text(own)
-        for i, own in enumerate(recipe.inputs)
-        if is_used(recipe, i)
-    }
-    stages = [
-        values,
-        filled | {"_leaf": _leaf_text(recipe, dialect, 0)},
-        inputs,
-        _sums(recipe, dialect),
-    ]
-    *links, result = _links(recipe, dialect)
+    features, ends, hinges = used_values(recipe)
+    stages = [{dialect.value(j): _value(recipe.features[j], dialect) for j in features}]
+    if isinstance(recipe, ForestRecipe):
+        stages.append({dialect.scaled(j): dialect.scaled_text(j, recipe.scales[j]) for j in ends})
+        stages.append({dialect.value(j): dialect.hinge_text(recipe.hinges[j]) for j in hinges})
+        stages += _forest(recipe, dialect)
+    else:
+        stages += _tree(recipe, dialect)
+    *steps, result = stages
+    _check_width(recipe, stages)
     text = [dialect.remark(recipe.title)]
     text += [dialect.remark(line) for line in _guide(recipe, name)]
     source = _quoted_name(name)
-    for i, columns in enumerate(stage for stage in (*stages, *links) if stage):
+    for i, columns in enumerate(stage for stage in steps if stage):
         text.append(f"{', ' if i else 'WITH '}_{i + 1} AS MATERIALIZED (")
         text += [*_select(columns, source), ")"]
         source = f"_{i + 1}"
-    shown = {_quoted_name(key): value for key, value in result.items()}
-    return "\n".join([*text, *_select(shown, source), ""])
+    names = map(_quoted_name, _names(recipe))
+    return "\n".join([*text, *_select(dict(zip(names, result, strict=True)), source), ""])
+
+
+def _check_width(recipe: AnyRecipe, stages: Sequence[Sized]) -> None:
+    n_columns = sum(map(len, stages)) + len(recipe.features)
+    if n_columns > MOST_COLUMNS:
+        raise ValueError(
+            f"the query would have {n_columns:,} columns, and databases take about "
+            f"{MOST_COLUMNS:,}: learn fewer trees or features, or export to C or ONNX"
+        )
+
+
+def _names(recipe: AnyRecipe) -> list[str]:
+    """Return the names of the columns with the predictions."""
+    if recipe.labels:
+        return distinct_texts(
+            (f"probability of {label}" for label in recipe.labels),
+            (f"probability of {label!r}" for label in recipe.labels),
+        )
+    if recipe.quantiles:
+        return [f"quantile {one:g}" for one in recipe.quantiles]
+    has_ends = recipe.members[0].power is not None
+    return ["prediction", "lower", "upper"] if has_ends else ["prediction"]
+
+
+def _tree(recipe: Recipe, dialect: SQL) -> list[Any]:
+    """Return the columns from the values to what a tree says; the last are a list of formulas."""
+    filled = {dialect.filled(j): dialect.fill(j, shift) for j, shift in recipe.shifts.items()}
+    inputs = {dialect.input(i): dialect.input_text(own) for i, own in recipe.used_inputs.items()}
+    leaf = {dialect.own("leaf"): _leaf_text(recipe, dialect, 0)}
+    return [filled | leaf, inputs, _sums(recipe, dialect), *_links(recipe, dialect)]
+
+
+def _forest(recipe: ForestRecipe, dialect: SQL) -> list[Any]:
+    """Return the columns from the values to what all trees say together, in the same way."""
+    if recipe.leader.link == "certain":
+        return _links(recipe.leader, dialect)
+    said: list[list[str]] = []
+    stages: list[Any] = []
+    for m, member in enumerate(recipe.members):
+        *steps, found = _tree(member, SQL(f"_{m}_"))
+        said.append([f"_{m}_p{k}" for k in range(len(found))])
+        stages += [*steps, dict(zip(said[m], found, strict=True))]
+
+    def add(texts: Iterable[str]) -> str:
+        weights = map(dialect.number, recipe.weights)
+        return " + ".join(f"{weight} * {text}" for weight, text in zip(weights, texts, strict=True))
+
+    if recipe.labels:
+        n = len(recipe.labels)
+        logs = {f"{p}l": f"LN({dialect.mixed_text(recipe, p)})" for one in said for p in one}
+        means = {
+            f"_{m}_mean": f"({' + '.join(f'{p}l' for p in one)}) / {dialect.number(n)}"
+            for m, one in enumerate(said)
+        }
+        sums = {
+            dialect.sum(k): add(f"({one[k]}l - _{m}_mean)" for m, one in enumerate(said))
+            for k in range(n)
+        }
+        return [*stages, logs, means, sums, *_softmax(list(sums), dialect)]
+    found = [add(one) for one in zip(*said, strict=True)]
+    if recipe.leader.link == "log":  # of numbers the logarithms are added up
+        least = dialect.number(1e-300)
+        logs = {f"{p}l": f"LN(CASE WHEN {p} > {least} THEN {p} ELSE {least} END)" for p, *_ in said}
+        return [*stages, logs, [f"EXP({add(logs)})", *found[1:]]]
+    for k in range(1, len(recipe.quantiles)):  # each is at least the one before
+        stages.append({f"_q{k - 1}": found[k - 1]})
+        higher = f"({found[k]}) > _q{k - 1}"
+        found[k - 1 : k + 1] = [f"_q{k - 1}", dialect.choose(higher, found[k], f"_q{k - 1}")]
+    return [*stages, found]
 
 
 def _select(columns: dict[str, str], source: str) -> list[str]:
@@ -103,7 +183,7 @@ def _select(columns: dict[str, str], source: str) -> list[str]:
     return ["SELECT *", *indented(lines), f"FROM {source}"]
 
 
-def _guide(recipe: Recipe, name: str) -> list[str]:
+def _guide(recipe: AnyRecipe, name: str) -> list[str]:
     columns = [feature.text for feature in recipe.features if feature.frozen is None]
     lines = [f"reads {name}: a column for each of {', '.join(columns)}; NULL is missing"]
     lines += [
@@ -152,69 +232,65 @@ def _leaf_text(recipe: Recipe, dialect: SQL, node: int) -> str:
     return dialect.choose(dialect.condition_text(own), left, right)
 
 
-def _by_leaf(texts: dict[int, str]) -> str:
+def _by_leaf(leaf_name: str, texts: dict[int, str]) -> str:
     """Return what each leaf says."""
     if len(texts) == 1:
         return next(iter(texts.values()))
     return " ".join(
-        ["CASE _leaf", *(f"WHEN {leaf} THEN {text}" for leaf, text in texts.items()), "END"]
+        [f"CASE {leaf_name}", *(f"WHEN {leaf} THEN {text}" for leaf, text in texts.items()), "END"]
     )
 
 
 def _sums(recipe: Recipe, dialect: SQL) -> dict[str, str]:
-    leaves = recipe.leaves
-    columns = {
-        dialect.sum(k): _by_leaf({leaf: dialect.sum_text(own, k) for leaf, own in leaves.items()})
+    leaves, name = recipe.leaves, dialect.own("leaf")
+    texts = {
+        dialect.sum(k): {leaf: dialect.sum_text(own, k) for leaf, own in leaves.items()}
         for k in range(recipe.n_outputs)
     }
     if recipe.has_floor:
         floors = {leaf: dialect.floor_text(own) for leaf, own in leaves.items()}
-        columns["_floor"] = _by_leaf({leaf: floor for leaf, (floor, _) in floors.items()})
-        columns["_rest"] = _by_leaf({leaf: rest for leaf, (_, rest) in floors.items()})
-    return columns
+        texts[dialect.own("floor")] = {leaf: floor for leaf, (floor, _) in floors.items()}
+        texts[dialect.own("rest")] = {leaf: rest for leaf, (_, rest) in floors.items()}
+    if recipe.power is not None:
+        texts[dialect.own("half")] = {
+            leaf: dialect.number(own.half) for leaf, own in leaves.items()
+        }
+    return {column: _by_leaf(name, own) for column, own in texts.items()}
 
 
-def _links(recipe: Recipe, dialect: SQL) -> list[dict[str, str]]:
-    """Return the columns from the sums to the predictions, which come last."""
+def _links(recipe: Recipe, dialect: SQL) -> list[Any]:
+    """Return the columns from the sums to what a tree says, which is a list of formulas."""
     sums = [dialect.sum(k) for k in range(recipe.n_outputs)]
-    names = distinct_texts(
-        (f"probability of {label}" for label in recipe.labels),
-        (f"probability of {label!r}" for label in recipe.labels),
-    )
     if recipe.link == "certain":
-        return [{names[0]: "1.0e0"}]
+        return [["1.0e0"]]
     if recipe.link == "logistic":
-        p = dialect.logistic(sums[0])
-        p = f"_floor + _rest * ({p})" if recipe.has_floor else p
-        return [{"_p": p}, {names[0]: "1.0 - _p", names[1]: "_p"}]
+        p, name = dialect.logistic(sums[0]), dialect.own("p")
+        if recipe.has_floor:
+            p = f"{dialect.own('floor')} + {dialect.own('rest')} * ({p})"
+        return [{name: p}, [f"1.0 - {name}", name]]
     if recipe.link == "softmax":
-        return _softmax(sums, names, dialect)
-    shift, scale = dialect.number(recipe.shift), dialect.number(recipe.scale)
+        return _softmax(sums, dialect)
     if recipe.link == "quantiles":
         steps, found = _in_order(recipe, sums, dialect)
-        ends = [f"quantile {one:g}" for one in recipe.quantiles]
-        numbers = {end: f"{shift} + {scale} * {own}" for end, own in zip(ends, found, strict=True)}
-        return [*steps, numbers]
-    number = sums[0]
-    if recipe.link == "log":
-        number = f"EXP({dialect.clip(number, -MOST_LOG, MOST_LOG)})"
-    return [{"prediction": f"{shift} + {scale} * {number}"}]
+        return [*steps, [dialect.in_units(recipe, own) for own in found]]
+    return [dialect.number_texts(recipe)]
 
 
-def _softmax(sums: list[str], names: list[str], dialect: SQL) -> list[dict[str, str]]:
+def _softmax(sums: list[str], dialect: SQL) -> list[Any]:
     top = [" AND ".join(f"{own} >= {other}" for other in sums if other != own) for own in sums]
     highest = " ".join(
         ["CASE", *(f"WHEN {test} THEN {own}" for own, test in zip(sums, top, strict=True)), "END"]
     )
+    top_name, whole = dialect.own("top"), dialect.own("whole")
     parts = {
-        f"_p{k}": f"EXP({dialect.clip(f'{own} - _top', -MOST_EXPONENT, 0.0)})"
+        dialect.own(f"e{k}"): f"EXP({dialect.clip(f'{own} - {top_name}', -MOST_EXPONENT, 0.0)})"
         for k, own in enumerate(sums)
     }
     return [
-        {"_top": highest},
+        {top_name: highest},
         parts,
-        {"_whole": " + ".join(parts)},
-        {name: f"{part} / _whole" for name, part in zip(names, parts, strict=True)},
+        {whole: " + ".join(parts)},
+        [f"{part} / {whole}" for part in parts],
     ]
 
 
@@ -223,10 +299,10 @@ def _in_order(
 ) -> tuple[list[dict[str, str]], list[str]]:
     """Return the columns that put the quantiles in order, and the names of the last ones."""
     moved = [f"{own} + {dialect.number(o)}" for own, o in zip(sums, recipe.offsets, strict=True)]
-    steps, n = [{f"_q{k}": text for k, text in enumerate(moved)}], len(sums)
+    steps, n = [{dialect.own(f"q{k}"): text for k, text in enumerate(moved)}], len(sums)
     sums = list(steps[0])
     for turn in range(n):  # neighbours change places
-        names, columns = [f"_s{turn}_{k}" for k in range(n)], list(sums)
+        names, columns = [dialect.own(f"o{turn}_{k}") for k in range(n)], list(sums)
         for k in range(turn % 2, n - 1, 2):
             first, second = sums[k], sums[k + 1]
             columns[k] = dialect.choose(f"{first} <= {second}", first, second)

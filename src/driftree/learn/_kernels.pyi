@@ -603,6 +603,9 @@ class _ModelTreeEngine(_TreeEngine):
 class MeasuredEngine(_ModelTreeEngine):
     """A tree in our setting: blended models, and trials as evidence."""
 
+    passes: int
+    """Passes of Adagrad over the rows of a step."""
+
     def __init__(
         self,
         n_classes: int,
@@ -765,6 +768,8 @@ class MeasuredEngine(_ModelTreeEngine):
         """Return the Newton matrix A of a model, [columns, columns]."""
     def sureness_variance(self, model: int) -> float:
         """Return the variance of the logarithm of a model's sureness."""
+    def drop_challenger(self) -> None:
+        """Keep the plain link, and have no model that challenges it."""
     def adopt_challenger(self) -> None:
         """Start again from the challenger's model; the other link challenges it from now on."""
     @property

@@ -241,6 +241,10 @@ class ForestConstants:
     scale_rows: int = 32
     """Rows after which the numbers are first scaled for them; then whenever there are twice as
     many."""
+    trials: int = 1
+    """Splits that such a tree tries at a time, at most,"""
+    passes: int = 1
+    """and passes of Adagrad over the rows of a step: more of either cost much and bring nothing."""
 
     # What the trees say together
     window: float = 2000
@@ -274,9 +278,9 @@ class ImbalanceConstants:
     """Rows that both remember in the paper's setting, which has no window of its own."""
 
     # Weights
-    most: float = 4
-    """What a row of any label weighs at most: the ratios count, and larger weights let noise look
-    like evidence. The models take no step for more than the 8 copies of a row, either,"""
+    most: float = 6
+    """What a row of any label weighs at most: the ratios count, larger weights let noise look like
+    evidence, and models take no more than eight steps for a row,"""
     least_mean: float = 0.02
     """and what a row weighs in the mean at least: what weighs little is learnt slowly."""
     prior_rows: float = 5
@@ -289,6 +293,12 @@ class ImbalanceConstants:
     """and how far they are from each other."""
     least_rows: float = 10
     """Rows of either label before anything is chosen."""
+    recall_step: float = 0.05
+    """How far a positive row moves the recall that is aimed at, until what is asked holds,"""
+    precision_step: float = 0.01
+    """and a row that was predicted to be positive the precision."""
+    prior_wrong: float = 5
+    """Rows that each threshold is believed to have got wrong before: a few hits may be luck."""
 
 
 IMBALANCE = ImbalanceConstants()

@@ -334,17 +334,14 @@ class StreamEstimator(LearntState):
         while start < len(X):
             with tree.engine.writing():  # nobody looks between the sums and the decisions
                 if fresh is not None:
-                    growth.commit(tree, fresh.news, fresh.answers.new)
-                    tree.finish()
-                    if tree.target.imbalance is not None:
-                        tree.target.imbalance.keep_counts(fresh.counts)
+                    commit(tree, fresh)
                 size = tree.step_rows if most is None else min(most, tree.step_rows)
                 if begin is not None and tree.encoder.sparse is not None:
                     size = tree.encoder.sparse.step_rows(begin, start, size)
                 rows = slice(start, start + size)
                 own = X[rows], None if sparse is None else sparse[rows]
                 if lesson is not None and lesson.judged is not None:
-                    _judge(tree, *own, y[rows], lesson.judged[rows])
+                    judge(tree, *own, y[rows], lesson.judged[rows])
                 tree.learn(own[0], y[rows], w[rows], own[1])
                 if fresh is not None:
                     self._keep(tree, fresh.seen)
@@ -451,7 +448,15 @@ def _learn_weighed(tree: LearningTree, x: Mapping[Hashable, Any], y: Hashable) -
     return True
 
 
-def _judge(
+def commit(tree: LearningTree, lesson: Lesson) -> None:
+    """Let a tree know what is new in a lesson; who calls has the engine's turn."""
+    growth.commit(tree, lesson.news, lesson.answers.new)
+    tree.finish()
+    if tree.target.imbalance is not None:
+        tree.target.imbalance.keep_counts(lesson.counts)
+
+
+def judge(
     tree: LearningTree,
     X: NDArray[np.float64],
     sparse: SparseRows | None,

@@ -89,6 +89,9 @@ class ForestEngine:
     def seat(self, place: int) -> None:
         """Tell the kernels who a member is, and what it sees: after each change of either."""
         member = self.members[place]
+        if place > 0 and self.parameters.absent != "zero":
+            member.engine.passes = FOREST.passes
+            member.engine.drop_challenger()
         self.kernel.set_member(place, member.engine, *member.seen(self.leader))
 
     def follow(self) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from driftree.learn.constants import IMBALANCE
-from driftree.learn.validation import plain
 from driftree.learn.words import list_names, shown
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 BALANCED = "balanced"
 POSITIVE = 1  # which is also True
+MOST_ROWS = 1e300  # that are believed to have been counted
 GOALS = (
     '{"precision": 0.9}, {"recall": 0.8} or {"fp": 1, "fn": 20} (what a false positive and a false '
     'negative cost), each with "positive", the label it is about, unless that is 1 or True'
@@ -59,7 +59,7 @@ def check_class_weight(class_weight: Any) -> str | dict[Hashable, float] | None:
                 f"class_weight must hold numbers above 0, got {shown(weight)} for {label!r}: to "
                 "leave rows out, give them the sample weight 0"
             )
-        found[plain(label)] = float(weight)
+        found[label] = float(weight)
     return found
 
 
@@ -96,14 +96,15 @@ class LabelWeights:
         """
         stated = {} if self.stated is None else self.stated
         unknown = [label for label in stated if label not in labels]
-        texts = {str(label): label for label in labels if label not in stated}
+        others = {str(label): label for label in labels if label not in stated}
         for label in unknown:
-            if str(label) in texts:
+            if str(label) in others:
+                meant = others[str(label)]
                 raise ValueError(
-                    f"class_weight has {label!r}, but the label is {texts[str(label)]!r}, of type "
-                    f"{type(texts[str(label)]).__name__!r}: write it as it is in y"
+                    f"class_weight has {label!r}, but the label is {meant!r}, of type "
+                    f"{type(meant).__name__!r}: write it as it is in y"
                 )
-        if unknown and are_all:
+        if unknown and others and are_all:  # as scikit-learn has it: one may be meant for another
             raise ValueError(
                 f"class_weight has {list_names(unknown)}, but the labels are {list_names(labels)}"
             )
@@ -157,7 +158,7 @@ def balanced_weight(counts: Sequence[float], code: int) -> float:
     >>> balanced_weight([600, 200], 0), balanced_weight([600, 200], 1)
     (0.6694214876033058, 1.975609756097561)
     >>> [round(balanced_weight([19900, 100], code), 3) for code in (0, 1)]  # in all, not 200 times
-    [0.021, 4.0]
+    [0.032, 6.0]
     """
     known = [count + IMBALANCE.prior_rows for count in counts if count >= 1.0]
     if len(known) < 2:
@@ -230,7 +231,7 @@ def check_threshold(threshold: Any) -> dict[str, Any] | None:
             )
         found[name] = float(value)
     if "positive" in given:
-        found["positive"] = plain(given["positive"])
+        found["positive"] = given["positive"]
     return found
 
 
@@ -240,6 +241,7 @@ class Threshold:
     Every row is predicted before it is learnt. A histogram of the log-odds, one for either label,
     says what each threshold would have brought lately. The one that is taken has the stated
     precision at the largest recall, the stated recall at the largest precision, or the least cost.
+    Where precision or recall turn out otherwise, as in a drift, the threshold aims higher or lower.
 
     Parameters
     ----------
@@ -256,6 +258,8 @@ class Threshold:
         self.scores: Doubles = np.zeros((2, IMBALANCE.bins))
         """Rows of the other label and of the positive one by log-odds, faded."""
         self.probability = self._first()
+        self.aim = float(asked.get("precision", asked.get("recall", 0.0)))
+        """The precision or recall by which the threshold is chosen, so that the asked one holds."""
 
     def _first(self) -> float:
         """Return what is right where probabilities are: it holds until enough rows were seen."""
@@ -283,15 +287,36 @@ class Threshold:
         bins = np.searchsorted(EDGES, probabilities, side="right") - 1
         self.scores *= self.keep ** len(bins)
         np.add.at(self.scores, (is_positive.astype(np.intp), bins), w)
-        if is_positive.any() or (probabilities >= self.probability).any():
+        is_predicted = probabilities >= self.probability
+        matters = is_positive | is_predicted
+        for right, found, weight in zip(
+            is_positive[matters], is_predicted[matters], w[matters], strict=True
+        ):
+            self._move_aim(weight, is_positive=right, is_predicted=found)
+        if matters.any():
             self._choose()
 
     def note_one(self, probability: float, *, is_positive: bool) -> None:
         """Do the same for one row, faster."""
         self.scores *= self.keep
         self.scores[int(is_positive), bisect_right(EDGES, probability) - 1] += 1.0
-        if is_positive or probability >= self.probability:
+        is_predicted = probability >= self.probability
+        if is_positive or is_predicted:
+            self._move_aim(1.0, is_positive=is_positive, is_predicted=is_predicted)
             self._choose()
+
+    def _move_aim(self, weight: float, *, is_positive: bool, is_predicted: bool) -> None:
+        """Aim higher after a mistake, and lower after a success, so that what is asked holds."""
+        if "recall" in self.asked and is_positive:
+            aim, is_right, most = self.asked["recall"], is_predicted, 1.0
+            step = IMBALANCE.recall_step
+        elif "precision" in self.asked and is_predicted:
+            aim, is_right = self.asked["precision"], is_positive
+            most, step = (1.0 + aim) / 2, IMBALANCE.precision_step
+        else:
+            return
+        moved = self.aim + step * float(weight) * (aim - float(is_right))
+        self.aim = min(max(moved, aim / 2), most)
 
     def _choose(self) -> None:
         """Look at what each threshold would have brought."""
@@ -302,10 +327,10 @@ class Threshold:
         if "fp" in asked:
             best = int(np.argmin(asked["fp"] * wrong + asked["fn"] * (right[0] - right)))
         elif "recall" in asked:
-            best = int(np.flatnonzero(right >= asked["recall"] * right[0])[-1])
+            best = int(np.flatnonzero(right >= self.aim * right[0])[-1])
         else:
-            precision = right / np.maximum(wrong + right, 1e-300)
-            enough = np.flatnonzero(precision >= asked["precision"])
+            precision = right / (wrong + right + IMBALANCE.prior_wrong)
+            enough = np.flatnonzero(precision >= self.aim)
             best = int(enough[0]) if len(enough) else int(precision.argmax())
         self.probability = EDGES[best]
 
@@ -383,27 +408,29 @@ class Imbalance:
             found["counts"] = np.array(self.weights.counts)
         if self.threshold is not None and self.threshold.scores.any():
             found["scores"] = self.threshold.scores.flatten()
-            found["threshold"] = np.array([self.threshold.probability])
+            found["threshold"] = np.array([self.threshold.probability, self.threshold.aim])
         return found
 
-    def restore(self, seen: Mapping[str, NDArray[Any]], n_labels: int) -> None:
+    def restore(self, seen: Mapping[str, NDArray[Any]], labels: Sequence[Hashable]) -> None:
         """Take such a copy over; raise if it is not sound."""
+        self.check(labels, are_all=False)
         lengths: dict[str, range] = {}
         if self.weights is not None and self.weights.stated is None:
-            lengths["counts"] = range(n_labels + 1)
+            lengths["counts"] = range(len(labels) + 1)
         if self.threshold is not None:
             size = self.threshold.scores.size
-            lengths |= {"scores": range(size, size + 1), "threshold": range(1, 2)}
+            lengths |= {"scores": range(size, size + 1), "threshold": range(2, 3)}
         for name, array in seen.items():
             is_sound = array.dtype == np.float64 and array.ndim == 1
             is_sound = is_sound and len(array) in lengths.get(name, ())
-            if not is_sound or not bool((np.isfinite(array) & (array >= 0)).all()):
+            most = 1.0 if name == "threshold" else MOST_ROWS
+            if not is_sound or not bool(((array >= 0) & (array <= most)).all()):
                 raise ValueError(f"what was seen of the labels has wrong {name!r}")
         if self.weights is not None and "counts" in seen:
             self.weights.counts = seen["counts"].tolist()
         if self.threshold is not None and "scores" in seen and "threshold" in seen:
             self.threshold.scores = seen["scores"].reshape(2, -1).copy()
-            self.threshold.probability = float(seen["threshold"][0])
+            self.threshold.probability, self.threshold.aim = seen["threshold"].tolist()
 
 
 def _is_number(value: object) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import joblib  # type: ignore[import-untyped]
 import numpy as np
 
+from driftree.learn.constants import FOREST
 from driftree.learn.imbalance import check_class_weight, check_threshold
 from driftree.learn.losses import Loss, check_name
 
@@ -312,11 +313,13 @@ class OfForest:
     _of_all: ClassVar[tuple[str, ...]] = ()  # what only the forest as a whole knows
 
     def of_member(self, place: int, seed: int | None = None) -> MeasuredParameters:
-        """Return the parameters of a tree: all are alike but for the seed."""
-        seed = (int(self.seed) + place) % 2**64 if seed is None else seed
-        names = self._tree.__dataclass_fields__
-        own = {name: getattr(self, name) for name in names} | dict.fromkeys(self._of_all)
-        return self._tree(**own | {"seed": seed})
+        """Return the parameters of a tree: those that see pairs are lighter, see `FOREST`."""
+        own = {name: getattr(self, name) for name in self._tree.__dataclass_fields__}
+        own |= dict.fromkeys(self._of_all)
+        own["seed"] = (int(self.seed) + place) % 2**64 if seed is None else seed
+        if place > 0 and own["absent"] != "zero":
+            own["trials"] = min(own["trials"], FOREST.trials)
+        return self._tree(**own)
 
     @property
     def of_all(self) -> dict[str, Any]:

@@ -223,7 +223,7 @@ def take_over(tree: LearningTree, learnt: dict[str, Any]) -> None:
 def restore_seen(tree: LearningTree, seen: Mapping[str, NDArray[Any]]) -> None:
     """Let a tree know what another one has seen of the labels, if that is sound."""
     if tree.target.imbalance is not None:
-        tree.target.imbalance.restore(seen, len(tree.target.labels))
+        tree.target.imbalance.restore(seen, tree.target.label_list)
     elif seen:
         raise ValueError("only labels that are weighed, or have a threshold, are counted")
 

@@ -31,8 +31,8 @@ import numpy as np
 from scipy import linalg
 
 from driftree.estimators import DynamicModelTreeClassifier
-from driftree.learn import growth
 from driftree.learn._kernels import MeasuredSums
+from driftree.learn.estimator import commit, judge
 from driftree.learn.storage import models as files
 from driftree.learn.words import shown
 from driftree.streams.rows import cut
@@ -448,8 +448,9 @@ def _step(
         if lesson is None:
             return
         with tree.engine.writing():
-            growth.commit(tree, lesson.news, lesson.answers.new)
-            tree.finish()
+            commit(tree, lesson)
+            if lesson.judged is not None:
+                judge(tree, lesson.X, None, lesson.answers.codes, lesson.judged)
             codes = lesson.answers.codes.astype(np.float64)
             places = [slice(i, None, n_chunks) for i in range(min(n_chunks, len(codes)))]
             cuts = [Chunk(lesson.X[rows], codes[rows], lesson.w[rows]) for rows in places]

@@ -45,7 +45,11 @@ def forest_body(model: DynamicModelForest) -> tuple[str, str]:
         )
     )
     parts = (
-        ("How they went", HOW_WORDS, f'{_legend(names)}<div class="charts">{charts}</div>'),
+        (
+            "How they went",
+            _how_words(has_labels=has_labels),
+            f'{_legend(names)}<div class="charts">{charts}</div>',
+        ),
         ("At the end", "", _members(model, looks[-1], trees)),
         ("What matters", IMPORTANCE_WORDS, _importance(model)),
         ("One tree at a time", "", _one_at_a_time(trees)),
@@ -59,11 +63,20 @@ def forest_body(model: DynamicModelForest) -> tuple[str, str]:
     return f"<main>{sections}</main>", style
 
 
-HOW_WORDS = (
-    "Each line is a tree; tree 0 is the plain one, the others also see pairs of features. "
-    "Agreement is the share of the last rows (about 2,000) in which a tree predicted what all "
-    "together did. The weights say what each tree counts."
-)
+def _how_words(*, has_labels: bool) -> str:
+    """Say what the lines are."""
+    same = (
+        "a tree predicted what all together did"
+        if has_labels
+        else "a tree predicted about what all together did: within their usual error"
+    )
+    return (
+        "Each line is a tree; tree 0 is the plain one, the others also see pairs of features. "
+        f"Agreement is the share of the last rows (about 2,000) in which {same}. The weights say "
+        "what each tree counts."
+    )
+
+
 IMPORTANCE_WORDS = (
     "Earned: nats per 1,000 rows that its splits save. Weight: how far it moves the prediction "
     "inside the leaves, on the average."

@@ -116,13 +116,10 @@ def report_page(
 
 
 def _page(data: dict[str, Any], title: str) -> str:
-    style = _read("page.css")
     script = '"use strict";\n' + "\n".join(_read(f"{name}.js") for name in SCRIPTS)
     return _fill(
         "page.html",
-        title=html.escape(visible(title)),
-        policy=POLICY.format(script=f"'{_fingerprint(script)}'", style=_fingerprint(style)),
-        style=style,
+        **_head(title, f"'{_fingerprint(script)}'"),
         script=script,
         data=to_json(data),
     )
@@ -132,15 +129,16 @@ def _forest_page(model: DynamicModelForest, title: str | None) -> str:
     """Return the page of a forest, which has no script."""
     n_trees, n_rows = len(model.trees_), model.n_rows_seen_
     heading = f"{n_trees} trees after {n_rows:,} rows" if title is None else str(title)
-    body, own_style = forest_body(model)
-    style = f"{_read('page.css')}{own_style}\n"
-    return _fill(
-        "forest.html",
-        title=html.escape(visible(heading)),
-        policy=POLICY.format(script="'none'", style=_fingerprint(style)),
-        style=style,
-        body=body,
-    )
+    body, style = forest_body(model)
+    return _fill("forest.html", **_head(heading, "'none'", style), body=body)
+
+
+def _head(title: str, script: str, more_style: str = "") -> dict[str, str]:
+    """Return the title and the head of a page; `script` says which may run."""
+    style = _read("page.css") + more_style
+    policy = POLICY.format(script=script, style=_fingerprint(style))
+    name = html.escape(visible(title))
+    return {"title": name, "head": _fill("head.html", title=name, policy=policy, style=style)}
 
 
 def _read(name: str) -> str:

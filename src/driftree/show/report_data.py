@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 MAX_POINTS = 400  # of a metric's curve
 MAX_FEATURES = 15  # whose importance is told
 CARD_NAME = 13  # characters of an input's name
-CARD_LABEL = 9  # and of a label's
+CARD_LABEL = 7  # and of a label's
 NATS_DIGITS = 9  # as many as the sentences have, also in losses of many rows
 MARK = "\x7f"  # in no name: `printable` writes it in another way
 MAX_NAME = 1000  # characters

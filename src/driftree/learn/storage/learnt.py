@@ -333,7 +333,7 @@ def unpack_forest(item: Any, histories: Any, arrays: Arrays, kind: Any) -> dict[
         member = json_values.members(one, LEARNT_KEYS, "what a tree has learnt")
         check_lists(member, own)
         read = unpack_learnt(read_told(member, kind._member), history, own)
-        if read["parameters"] != parameters.of_member(0, seed=read["parameters"].seed):
+        if read["parameters"] != parameters.of_member(i, seed=read["parameters"].seed):
             raise ModelFileError(f"tree {i} has other parameters than the forest")
         members.append(read)
     common = arrays_of(FOREST_PREFIX, arrays)

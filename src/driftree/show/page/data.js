@@ -131,15 +131,15 @@ function cardNames(pairs, room) {
   const long = new Map(pairs.map((pair) => [weightName(pair), pair]));
   const cut = (text) => fitText(text, room, FONTS.small, shortenMiddle);
   const areTold = new Set([...long.keys()].map(cut)).size === long.size;
+  const short = ([label, column]) =>
+    (isBinary ? "" : `${DATA.short_labels[label]}: `) + DATA.short_inputs[column];
   return (pair) =>
-    areTold
-      ? cut(weightName(pair))
-      : (isBinary ? "" : `${DATA.short_labels[pair[0]]}: `) + DATA.short_inputs[pair[1]];
+    areTold ? cut(weightName(pair)) : fitText(short(pair), room, FONTS.small, shorten);
 }
 const cardLabel = (name, label, room) =>
   textWidth(name, FONTS.plain) <= room || isBinary
     ? fitText(name, room, FONTS.plain, shortenMiddle)
-    : DATA.short_labels[label];
+    : fitText(DATA.short_labels[label], room, FONTS.plain, shorten);
 function weightWords() {
   const most = isNumber ? `${DATA.number} gains or loses` : "they gain or lose";
   const bent = LEAVES.some((leaf) => leaf.curves.length)

@@ -21,7 +21,8 @@ function draw(row, count, node) {
   moveCursor(view.row, stands === null ? count - 1 : null);
   tellPlace(nodes);
   drawConfusion(view.row);
-  if (stands !== null) (nodes.get(stands).left < 0 ? readLeaf : readSplit)(nodes, stands, view.row, count);
+  if (stands !== null && nodes.get(stands).left < 0) readLeaf(nodes, stands, view.row, count);
+  else if (stands !== null) readSplit(nodes, stands, view.row, count);
   else if (count > 0) readEvent(count - 1);
   else
     readNothing(

@@ -55,8 +55,8 @@ function drawLabels() {
       [
         { name: "label" },
         { name: "share", number: true },
-        { name: "recall", number: true, title: "share of its rows that were predicted to be of it" },
-        { name: "precision", number: true, title: "share of those predicted to be of it that were" },
+        { name: "recall", number: true, title: "share of its rows that were found" },
+        { name: "precision", number: true, title: "share of those predicted that were right" },
         { name: "F1", number: true },
       ],
       MIX.found.map(([name, share, ...figures]) => [
@@ -95,9 +95,21 @@ function rowsChart(room, words, low, high, draw, ticks = niceTicks(low, high, 4)
   const bottom = STREAM.top + STREAM.height;
   return svg(
     "svg",
-    { class: "rows-chart", viewBox: `0 0 ${width} ${total}`, width: "100%", role: "img", "aria-label": words },
+    {
+      class: "rows-chart",
+      viewBox: `0 0 ${width} ${total}`,
+      width: "100%",
+      role: "img",
+      "aria-label": words,
+    },
     ticks.map((tick) => [
-      svg("line", { class: "grid", x1: STREAM.left, x2: width - STREAM.right, y1: y(tick), y2: y(tick) }),
+      svg("line", {
+        class: "grid",
+        x1: STREAM.left,
+        x2: width - STREAM.right,
+        y1: y(tick),
+        y2: y(tick),
+      }),
       svg("text", { x: STREAM.left - 6, y: y(tick) + 4, "text-anchor": "end" }, figure(tick)),
     ]),
     draw(x, y),
@@ -105,7 +117,11 @@ function rowsChart(room, words, low, high, draw, ticks = niceTicks(low, high, 4)
       svg("line", { class: "drift", x1: x(first), x2: x(first), y1: STREAM.top, y2: bottom }),
     ),
     DATA.alarms.map(([row, sentence]) =>
-      svg("path", { class: "alarm", d: alarmShape(x(row), STREAM.top + 4) }, svg("title", {}, sentence)),
+      svg(
+        "path",
+        { class: "alarm", d: alarmShape(x(row), STREAM.top + 4) },
+        svg("title", {}, sentence),
+      ),
     ),
     niceTicks(0, lastRow(), Math.max(2, width / 150)).map((row) =>
       svg(
@@ -129,8 +145,8 @@ function areaChart(mix) {
         mix.map((shares) => y(shares.slice(0, n).reduce((a, b) => a + b, 0)).toFixed(1));
       const [below, above] = [edge(number), edge(number + 1)];
       const spans = MIX.blocks.map(([from, to]) => [x(from).toFixed(1), x(to).toFixed(1)]);
-      const there = spans.map(([from, to], place) => `${from},${above[place]} ${to},${above[place]}`);
-      const back = spans.map(([from, to], place) => `${to},${below[place]} ${from},${below[place]}`);
+      const there = spans.map(([from, to], at) => `${from},${above[at]} ${to},${above[at]}`);
+      const back = spans.map(([from, to], at) => `${to},${below[at]} ${from},${below[at]}`);
       return svg(
         "polygon",
         {
@@ -216,7 +232,7 @@ function drawConfusion(row) {
     el(
       "table",
       { class: isMany ? "confusion many" : "confusion" },
-      el("caption", { class: "unseen" }, "Rows by true label, below each other, and predicted label"),
+      el("caption", { class: "unseen" }, "Rows by true label, and by predicted label"),
       el(
         "thead",
         {},
@@ -225,7 +241,11 @@ function drawConfusion(row) {
           {},
           el("th", { scope: "col" }, el("small", {}, "came \\ predicted")),
           heads.map((name, number) =>
-            el("th", { scope: "col", class: "number", title: name }, named(headOf(name, number), 14)),
+            el(
+              "th",
+              { scope: "col", class: "number", title: name },
+              named(headOf(name, number), 14),
+            ),
           ),
         ),
       ),
@@ -252,7 +272,9 @@ function drawConfusion(row) {
     el(
       "p",
       { class: "quiet" },
-      isMany ? "Rows, the darker the larger their share of the label's." : "Rows, and their share of the label's.",
+      isMany
+        ? "Rows, the darker the larger their share of the label's."
+        : "Rows, and their share of the label's.",
       el("span", { class: "unprinted" }, " Move the slider for another time."),
     ),
   );
@@ -264,7 +286,7 @@ const confusionCell = (count, all, isRight, isMany) =>
     { class: "number", title: all ? percent(count / all) : null },
     svg(
       "svg",
-      { class: "heat", width: "100%", height: "100%", preserveAspectRatio: "none", "aria-hidden": "true" },
+      { class: "heat", width: "100%", height: "100%", "aria-hidden": "true" },
       svg("rect", {
         class: isRight ? "for" : "against",
         width: "100%",
@@ -283,7 +305,9 @@ const confusionCell = (count, all, isRight, isMany) =>
 // -------------------------------------------------------------------- importance
 function drawImportance() {
   const { features, n_features } = DATA.importance;
-  const largest = [1, 2].map((place) => Math.max(...features.map((one) => Math.abs(one[place])), 1e-300));
+  const largest = [1, 2].map((place) =>
+    Math.max(...features.map((one) => Math.abs(one[place])), 1e-300),
+  );
   $("importance").replaceChildren(
     table(
       "Features by what they contribute",
@@ -320,8 +344,8 @@ function drawAlarmList() {
           { type: "button", class: "change alarm-item", onclick: () => goToRow(row) },
           svg(
             "svg",
-            { class: "shape", width: 16, height: 16, viewBox: "-8 -8 16 16", "aria-hidden": "true" },
-            svg("path", { class: "alarm", d: alarmShape(0, 5) }),
+            { class: "shape", width: 16, height: 16, viewBox: "-8 -8 16 16" },
+            svg("path", { class: "alarm", d: alarmShape(0, 5), "aria-hidden": "true" }),
           ),
           el("span", { class: "when" }, `row ${whole(row)}`),
           el("span", { class: "told" }, sentence),

@@ -1,7 +1,8 @@
 // The tree as a picture: splits above, a card for each leaf, edges as wide as their share of rows.
 
 const CARD = { gap: 10, head: 26, line: 17, weights: 3, level: 78, bar: 40, band: 6 };
-const WIDTHS = [232, 204, 180, 160, 144, 132]; // of a card: what the room allows
+// Of a card, what the room allows; where inputs stand with a label each, narrow ones say too little.
+const WIDTHS = [232, 204, 180, 160, 144, 132].filter((width) => isBinary || width >= 180);
 const MAX_SPLIT = 190; // pixels of a condition
 const LEAST_SCALE = 0.88; // at which all is still read
 const MAX_DRAWN = 4; // leaves that can be read in a picture on paper; more are printed as text
@@ -123,13 +124,17 @@ function layOut(nodes, card, cardHeight, level) {
 }
 
 // The widest cards that have room, narrow ones also a little smaller; else with levels so far apart
-// that cards stand above each other. Of many leaves the picture scrolls.
+// that cards stand above each other. Of many leaves the picture scrolls, and nothing is tried.
 function layOutInRoom(nodes, cardHeight, room) {
+  const narrowest = WIDTHS.at(-1);
+  if (leavesOf(nodes).length * narrowest > 3 * room)
+    return layOut(nodes, narrowest, cardHeight, CARD.level);
   let first = null;
   for (const level of [CARD.level, cardHeight + 28])
     for (const card of WIDTHS) {
       const laidOut = layOut(nodes, card, cardHeight, level);
-      if (laidOut.width * (card >= 160 ? 1 : LEAST_SCALE) <= room) return laidOut;
+      const scale = card < 160 || card === WIDTHS.at(-1) ? LEAST_SCALE : 1;
+      if (laidOut.width * scale <= room) return laidOut;
       if (level === CARD.level) first = laidOut;
     }
   return first;
