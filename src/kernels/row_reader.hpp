@@ -243,13 +243,21 @@ private:
             out = PyFloat_AS_DOUBLE(value);
         } else if (value == Py_None) {
             return true;
+        } else if (PyLong_CheckExact(value)) {  // mostly small: needs no float object
+            int overflow = 0;
+            const long long whole = PyLong_AsLongLongAndOverflow(value, &overflow);
+            if (overflow != 0) return read_any_number(value, out);
+            out = static_cast<double>(whole);
         } else {
-            if (PyUnicode_Check(value) || PyBytes_Check(value)) return false;
-            out = PyFloat_AsDouble(value);
-            if (out == -1.0 && PyErr_Occurred()) {
-                PyErr_Clear();
-                return false;
-            }
+            return !PyUnicode_Check(value) && !PyBytes_Check(value) && read_any_number(value, out);
+        }
+        return !std::isinf(out);
+    }
+    static bool read_any_number(PyObject* value, double& out) {
+        out = PyFloat_AsDouble(value);
+        if (out == -1.0 && PyErr_Occurred()) {
+            PyErr_Clear();
+            return false;
         }
         return !std::isinf(out);
     }

@@ -38,8 +38,8 @@ def draw_rows(rng, n_rows):
 
 @pytest.fixture(autouse=True)
 def calm(monkeypatch, quick_pace):
-    """Trees that are calm from the start, and stay so."""
-    set_pace(monkeypatch, alarm_factor=math.inf, restless_share=0.0)
+    """Trees that are calm from the start, and stay so; trials look at rows while nodes rest."""
+    set_pace(monkeypatch, alarm_factor=math.inf, restless_share=0.0, trials_rest=False)
 
 
 def make_branch(**parameters):
@@ -115,6 +115,25 @@ def test_who_rests_looks_at_a_random_quarter_and_counts_it_four_times(size, seed
         near(engine.class_rows(0), keep * others[0] + np.bincount(y, w, minlength=2))
         assert np.array_equal(weights, engine.weights(0)) == (not seen.any())
     assert 0 < n_seen < engine.n_rows / 2
+
+
+def test_trials_that_rest_with_their_node_only_fade(monkeypatch):
+    set_pace(monkeypatch, alarm_factor=math.inf, restless_share=0.0, trials_rest=True)
+    engine, rng = make_branch(), np.random.default_rng(1)
+    figures = ("trial node_loss", "trial subtree_loss", "trial trial_loss", "trial evidence")
+    engine.set_levels(
+        0, split=math.inf, prune=math.inf, replace=math.inf, rest=math.inf, n_splits=0
+    )
+    engine.learn(*draw_rows(rng, 50))  # awake
+    engine.set_levels(
+        0, split=math.inf, prune=math.inf, replace=math.inf, rest=-math.inf, n_splits=0
+    )
+    assert engine.node(0).trials_rest
+    before = [figure(engine, name) for name in figures]
+    assert min(before) > 0
+    X, y, w = draw_rows(rng, 50)
+    engine.learn(X, y, w)
+    near([figure(engine, name) for name in figures], np.exp(-w.sum() / WINDOW) * np.array(before))
 
 
 def rows_at(engine, X):

@@ -93,8 +93,8 @@ class MeasuredConstants:
     """as long as it gains at least this share of it lately;"""
     rest_share: int = 4
     """then it looks at one row in so many,"""
-    trials_rest: bool = True
-    """and its trials and its grid at none."""
+    trials_rest: bool = False
+    """and, if this is set, its trials and its grid at none."""
     trial_rest_rows: float = 200
     """A trial of more rows that does not earn looks at one in so many, too,"""
     model_rest_rows: float = 200
@@ -200,7 +200,6 @@ STRAIGHT = replace(
     variance=10,
     sureness_window=0,
     mean_curvature=False,
-    trials_rest=False,
     trial_rest_rows=math.inf,
     grid_rest_rows=math.inf,
 )
@@ -218,13 +217,12 @@ def _for_numbers(constants: MeasuredConstants) -> MeasuredConstants:
         step=0.1,
         variance=4,
         input_limit=3,
-        model_rest_rows=math.inf,
         restless_share=0.1,
         young_rows=2000,
     )
 
 
-MEASURED_NUMBERS = _for_numbers(MEASURED)
+MEASURED_NUMBERS = replace(_for_numbers(MEASURED), rest_factor=4, trials_rest=True)
 STRAIGHT_NUMBERS = _for_numbers(STRAIGHT)
 PAPER = PaperConstants()
 

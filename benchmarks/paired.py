@@ -1,0 +1,221 @@
+"""Does another constant cost quality? Many synthetic streams, each learnt with both.
+
+One stream says little: a split that comes a row later may change all that follows. So here are
+many, and the mean difference with its standard error. Numbers are judged by the logarithm of the
+mean absolute error, labels by the share of errors. Streams of 40,000 rows, in batches of 100;
+those of drifts.py have 20,000, row by row.
+
+    python benchmarks/paired.py --set trials_rest=False
+    python benchmarks/paired.py --set rest_factor=16 --kinds numbers --seeds 48
+"""
+
+import argparse
+import ast
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import drifts
+import numpy as np
+from numpy.typing import NDArray
+from options import names
+from rich.console import Console
+from rich.table import Table
+
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, streams
+from driftree.learn import constants
+
+N_ROWS = 40_000
+BATCH_ROWS = 100
+CHANGED = ("MEASURED", "MEASURED_NUMBERS")
+Stream = tuple[NDArray[np.float64], NDArray[Any]]
+
+
+# ---------------------------------------------------------------------- streams
+def friedman(rng: np.random.Generator) -> Stream:
+    """Draw Friedman's number, of other inputs from some row on."""
+    X = rng.random((N_ROWS, 10))
+    change = int(N_ROWS * rng.uniform(0.4, 0.7))
+
+    def number(rows: slice, order: NDArray[np.intp]) -> NDArray[np.float64]:
+        a, b, c, d, e = X[rows][:, order[:5]].T
+        return 10 * np.sin(np.pi * a * b) + 20 * (c - 0.5) ** 2 + 10 * d + 5 * e
+
+    y = np.concatenate(
+        [number(rows, rng.permutation(10)) for rows in (slice(change), slice(change, None))]
+    )
+    return X, y + rng.normal(size=N_ROWS)
+
+
+def regions(rng: np.random.Generator) -> Stream:
+    """Draw a line for each of four regions, and four others later."""
+    n_features = int(rng.integers(4, 14))
+    X = rng.uniform(-1, 1, (N_ROWS, n_features))
+    slopes = 10 * rng.normal(size=(2, 4, n_features))
+    region = 2 * (X[:, 0] > 0) + (X[:, 1] > 0.2)
+    concept = (np.arange(N_ROWS) >= 0.6 * N_ROWS).astype(int)
+    y = np.einsum("ij,ij->i", slopes[concept, region], X) + 5 * region
+    return X, y + rng.normal(size=N_ROWS)
+
+
+def walk(rng: np.random.Generator) -> Stream:
+    """Draw a line whose slopes walk, and a corner."""
+    X = rng.normal(size=(N_ROWS, 8))
+    slopes = 5 * rng.normal(size=8) + np.cumsum(0.02 * rng.normal(size=X.shape), axis=0)
+    return X, (slopes * X).sum(axis=1) + 3 * np.abs(X[:, 0]) + rng.normal(size=N_ROWS)
+
+
+def skewed(rng: np.random.Generator) -> Stream:
+    """Draw curves of log-normal inputs, one of which counts in a region only."""
+    X = rng.lognormal(size=(N_ROWS, 6))
+    y = 5 * np.log1p(X[:, 0]) * (X[:, 1] > 1) + 3 * np.sqrt(X[:, 2]) - 2 * np.minimum(X[:, 3], 2)
+    return X, y + 0.5 * rng.normal(size=N_ROWS)
+
+
+def border(rng: np.random.Generator) -> Stream:
+    """Draw two lines on either side of a border that moves, with heavy tails."""
+    X = rng.random((N_ROWS, 7))
+    edge = 0.3 + 0.4 * np.arange(N_ROWS) / N_ROWS
+    y = 10 * np.where(X[:, 0] < edge, X[:, 1], 1 - X[:, 2]) + 5 * np.abs(X[:, 3] - 0.5)
+    return X, y + 4 * (X[:, 4] > 0.5) * X[:, 5] + 0.5 * rng.standard_t(4, size=N_ROWS)
+
+
+NUMBERS = (friedman, regions, walk, skewed, border)
+LABELS: tuple[Callable[[int], Any], ...] = (
+    lambda seed: streams.drifting_agrawal(N_ROWS, seed=seed, width=N_ROWS // 10, perturbation=0.1),
+    lambda seed: streams.sea(N_ROWS, seed=seed),
+    lambda seed: streams.hyperplane(
+        N_ROWS, seed=seed, n_features=10, n_drifting=5, magnitude=0.5, noise=0.1
+    ),
+    lambda seed: streams.random_rbf(N_ROWS, seed=seed, n_classes=4),
+    lambda seed: streams.agrawal(N_ROWS, seed=seed, function=seed % 10, perturbation=0.05),
+    lambda seed: streams.random_rbf(N_ROWS, seed=seed, n_classes=3, speed=0.0005),
+)
+
+
+# ---------------------------------------------------------------------- runs
+def run(model: Any, X: NDArray[np.float64], y: NDArray[Any]) -> NDArray[Any]:
+    """Return what the model says of each batch before it learns it; the first is only learnt."""
+    said = []
+    for start in range(0, len(y), BATCH_ROWS):
+        batch = slice(start, start + BATCH_ROWS)
+        if start:
+            said.append(model.predict(X[batch]))
+        model.partial_fit(X[batch], y[batch])
+    return np.concatenate(said)
+
+
+def draw_numbers(seed: int) -> Stream:
+    """Draw a stream of numbers."""
+    return NUMBERS[seed % len(NUMBERS)](np.random.default_rng(seed))
+
+
+def draw_labels(seed: int) -> Stream:
+    """Draw a stream of labels."""
+    features, labels = zip(*LABELS[seed % len(LABELS)](seed), strict=True)
+    return np.concatenate(features), np.concatenate(labels)
+
+
+def draw_drifts(seed: int) -> Stream:
+    """Draw a stream of drifts.py."""
+    number, kind = divmod(seed, len(drifts.STREAMS))
+    return drifts.load(drifts.STREAMS[kind], 20_000, number + 1)
+
+
+def judge_numbers(X: NDArray[np.float64], y: NDArray[Any]) -> float:
+    """Return the logarithm of the mean absolute error."""
+    error = np.abs(run(DynamicModelTreeRegressor(), X, y) - y[BATCH_ROWS:])
+    return float(np.log(error.mean()))
+
+
+def judge_labels(X: NDArray[np.float64], y: NDArray[Any]) -> float:
+    """Return the share of errors."""
+    return float((run(DynamicModelTreeClassifier(), X, y) != y[BATCH_ROWS:]).mean())
+
+
+def judge_drifts(X: NDArray[np.float64], y: NDArray[Any]) -> float:
+    """Return the share of errors, row by row."""
+    return float(drifts.run("tree", X, y).mean())
+
+
+KINDS: dict[str, tuple[Callable[[int], Stream], Callable[..., float]]] = {
+    "numbers": (draw_numbers, judge_numbers),
+    "labels": (draw_labels, judge_labels),
+    "drifts": (draw_drifts, judge_drifts),
+}
+
+
+class Pair(NamedTuple):
+    """What a stream cost with the present constants and with the others."""
+
+    score: tuple[float, float]
+    seconds: tuple[float, float]
+
+
+@contextmanager
+def replaced(given: dict[str, Any]) -> Any:
+    """Let trees be made with other constants."""
+    present = {name: getattr(constants, name) for name in CHANGED}
+    try:
+        for name, setting in present.items():
+            setattr(constants, name, replace(setting, **given))
+        yield
+    finally:
+        for name, setting in present.items():
+            setattr(constants, name, setting)
+
+
+def compare(kind: str, seed: int, given: dict[str, Any]) -> Pair:
+    """Run a stream with both."""
+    draw, judge = KINDS[kind]
+    rows, scores, seconds = draw(seed), [], []
+    for changes in ({}, given):
+        with replaced(changes):
+            start = time.process_time()
+            scores.append(judge(*rows))
+            seconds.append(time.process_time() - start)
+    return Pair((scores[0], scores[1]), (seconds[0], seconds[1]))
+
+
+def assignment(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or not hasattr(constants.MEASURED, name):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=VALUE with a name of MeasuredConstants (learn/constants.py)"
+        )
+    return name, float(value) if value == "inf" else ast.literal_eval(value)
+
+
+def main() -> None:
+    """Run what the command line says, and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--set", type=assignment, nargs="+", required=True, metavar="NAME=VALUE", dest="given"
+    )
+    parser.add_argument("--kinds", type=names(KINDS), default=list(KINDS))
+    parser.add_argument("--seeds", type=int, default=42, help="streams of each kind")
+    options = parser.parse_args()
+    given = dict(options.given)
+    table = Table("streams", "number", "difference", "standard error", "worst", "time")
+    for kind in options.kinds:
+        pairs = [compare(kind, seed, given) for seed in range(options.seeds)]
+        scores, seconds = (np.array(column) for column in zip(*pairs, strict=True))
+        difference = scores[:, 1] - scores[:, 0]
+        table.add_row(
+            kind,
+            str(len(pairs)),
+            f"{difference.mean():+.4f}",
+            f"{difference.std() / np.sqrt(len(pairs)):.4f}",
+            f"{difference.max():+.4f}",
+            f"{seconds[:, 1].sum() / seconds[:, 0].sum():.2f}",
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
