@@ -42,6 +42,8 @@ RIVER, CAPYMOA, SKLEARN = "#5f9e8f", "#b98bb0", "#8c8c8c"  # muted, beside drift
 LOOKS = {
     "driftree default": Look("#0072B2", "o", SOLID, 2.4),
     "driftree paper": Look("#0072B2", "s", DASHED, 2.0),
+    "driftree forest(5)": Look("#0072B2", "p", DOTTED, 1.6),
+    "driftree forest(10)": Look("#0072B2", "H", BROKEN, 1.6),
     "River HT nba": Look(RIVER, "D"),
     "River HT mc": Look(RIVER, "v", DASHED),
     "River HAT": Look(RIVER, "P", DOTTED),

@@ -53,4 +53,5 @@ from driftree.learn.events import Spot as Spot
 from driftree.learn.events import Unbend as Unbend
 from driftree.learn.forest_engine import Look as Look
 from driftree.learn.history import Structure as Structure
+from driftree.learn.imbalance import Cut as Cut
 from driftree.learn.units import Unit as Unit
