@@ -17,6 +17,8 @@ BASE = ("River HT nba", "rows")
 MODES = {
     "driftree default": ["dict", "batch1000"],
     "driftree paper": ["dict", "batch1000"],
+    "driftree forest(5)": ["dict", "batch1000"],
+    "driftree forest(10)": ["dict", "batch1000"],
     "River HT nba": ["rows"],
     "River HT mc": ["rows"],
     "River HAT": ["rows"],
