@@ -309,7 +309,7 @@ def run(table, *more):
 def test_a_damaged_checkpoint_is_told_of_and_the_run_ends_as_it_should(table):
     assert run(table, "--checkpoint-every", "100").exit_code == 0
     out = table.parent / "out"
-    names = ("model.dmt", "records.csv", "report.html", "summary.json")
+    names = ("model.dmt", "records.csv", "labels.csv", "report.html", "summary.json")
     before = {name: (out / name).read_bytes() for name in names}
     newest = sorted((out / "checkpoints").glob("*.dmt"))[-1]
     damage(newest, "torn")
