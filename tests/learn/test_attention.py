@@ -38,8 +38,8 @@ def draw_rows(rng, n_rows):
 
 @pytest.fixture(autouse=True)
 def calm(monkeypatch, quick_pace):
-    """Trees that are calm from the start, and stay so; trials look at rows while nodes rest."""
-    set_pace(monkeypatch, alarm_factor=math.inf, restless_share=0.0, trials_rest=False)
+    """Trees that are calm from the start, and stay so."""
+    set_pace(monkeypatch, alarm_factor=math.inf, restless_share=0.0)
 
 
 def make_branch(**parameters):

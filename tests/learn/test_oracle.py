@@ -1,12 +1,14 @@
 """The kernels and the decisions equal the naive oracle, step by step, on made streams."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from driftree.learn import constants
 from driftree.learn.events import LinkChange
 from quick import (
     N_ROWS,
@@ -154,11 +156,21 @@ def check_nodes(model, oracle):
     order_seed=st.integers(0, 9),
     weighted=st.booleans(),
     max_bends=st.sampled_from([0, 3, 8]),
+    trials_rest=st.booleans(),
 )
-def test_tree_equals_oracle(setting, stream, mood, batch_rows, order_seed, weighted, max_bends):
+def test_tree_equals_oracle(setting, stream, mood, order_seed, max_bends, trials_rest, **how):
+    model, oracle = make_pair(setting, stream, seed=order_seed, max_bends=max_bends, **mood)
+    oracle.trials_rest = trials_rest and max_bends > 0
+    with pytest.MonkeyPatch.context() as patch:
+        bent = replace(constants.MEASURED, trials_rest=trials_rest)
+        patch.setattr(constants, "MEASURED", bent)
+        check_course(model, oracle, stream, **how)
+
+
+def check_course(model, oracle, stream, batch_rows, weighted):
+    """Both learn the stream, and are the same after each batch."""
     X, y = make_stream(**stream)
     weights = make_weights(stream["seed"], N_ROWS) if weighted else np.ones(N_ROWS)
-    model, oracle = make_pair(setting, stream, seed=order_seed, max_bends=max_bends, **mood)
     classes = np.arange(stream["n_classes"])
     for start in range(0, N_ROWS, batch_rows):
         rows = slice(start, start + batch_rows)

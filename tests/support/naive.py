@@ -470,7 +470,7 @@ class NaiveTree:
     RECENT, ALARM, RESTLESS = 16, 1.2, 0.5
     PIECES, UNBEND, MOST_BARS, SURENESS = 4, 5000, 5, 500
     PRICE, SHORT_MEMORY, DISTANCE = 0.001, 1 / 3, 0.03
-    TRIAL_REST, GRID_REST, TRIALS_REST = 200, 2000, False
+    TRIAL_REST, GRID_REST = 200, 2000
 
     def __init__(self, n_features, n_classes=2, setting="measured", *, epsilon=None,
                  evidence_window=20000, model_window=1000, bins=64, trials=3, max_bends=64, seed=1,
@@ -485,7 +485,7 @@ class NaiveTree:
         self.price, self.distance = (self.PRICE, self.DISTANCE) if max_bends else (0.0, 0.0)
         never = math.inf, math.inf
         self.trial_rest, self.grid_rest = (self.TRIAL_REST, self.GRID_REST) if max_bends else never
-        self.trials_rest = self.TRIALS_REST and max_bends > 0  # wholly, with their node
+        self.trials_rest = False  # wholly, with their node
         self.bins, self.n_trials = bins, trials
         self.seed, self.learning_rate = seed, learning_rate
         self.gain_step = learning_rate if gain_step is None else gain_step

@@ -36,7 +36,7 @@ class QuickNaiveTree(NaiveTree):
     ALARM, RESTLESS = 1.2, 0.1
     PIECES, UNBEND, MOST_BARS, SURENESS = 3, 50, 2, 60
     PRICE = 0.003
-    TRIAL_REST, GRID_REST, TRIALS_REST = 15, 70, True
+    TRIAL_REST, GRID_REST = 15, 70
     too_close, best_scores = False, ()
 
     def proposals(self, node):
@@ -105,7 +105,6 @@ def set_pace(patch, **numbers):
         trial_rest_rows=quick.TRIAL_REST,
         model_rest_rows=quick.TRIAL_REST,
         grid_rest_rows=quick.GRID_REST,
-        trials_rest=quick.TRIALS_REST,
     )
     for name, setting in {"MEASURED": bent, "STRAIGHT": constants.STRAIGHT}.items():
         patch.setattr(constants, name, replace(setting, **QUICK | numbers))
