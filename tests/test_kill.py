@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 DRIVER = Path(__file__).parent / "support" / "killing.py"
-PROMISED = {"model.dmt", "records.csv", "labels.csv", "summary.json"}  # byte by byte; and the report, the plot
+# byte by byte; and the report, the plot
+PROMISED = {"model.dmt", "records.csv", "labels.csv", "summary.json"}
 BY_NATURE = "costs.csv"  # seconds and bytes of a process
 OFTEN = ["--batch", "50", "--checkpoint-every", "300", "--on-bad-row", "skip"]
 

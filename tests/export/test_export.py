@@ -66,7 +66,11 @@ def answer_of(found):
 @examples(60)
 @given(models)
 def test_python_and_sql_and_onnx_say_the_same(case):
-    model, rows = case
+    assert_all_say_the_same(*case)
+
+
+def assert_all_say_the_same(model, rows):
+    """Python, SQL and ONNX predict what the model does."""
     expected = predict(model, rows)
     assert_same(run_python(model, rows), expected)
     assert_same(run_sql(model, rows), expected)
@@ -76,6 +80,17 @@ def test_python_and_sql_and_onnx_say_the_same(case):
         assert found["label"].tolist() == [model.predict_one(row) for row in rows]
     else:
         assert_same(found["prediction"], np.array([[model.predict_one(row)] for row in rows]))
+
+
+def test_a_split_by_a_hinge():
+    model, rows = make_model("forest gaussian", 107)
+    is_by_hinge = [
+        split.feature >= len(member.features)
+        for member in recipe_of(model).members
+        for split in member.splits.values()
+    ]
+    assert any(is_by_hinge)
+    assert_all_say_the_same(model, rows)
 
 
 @needs_compiler
@@ -110,7 +125,7 @@ def test_intervals_in_c(kind, tmp_path):
 
 def test_these_models_have_all_that_a_model_can_have():
     found = set()
-    for i, kind in enumerate([*MAKERS] * 4):
+    for i, kind in enumerate([*MAKERS] * 5):
         recipe = recipe_of(make_model(kind, i)[0]).members[-1]
         splits, leaves = recipe.splits.values(), recipe.leaves.values()
         has_codes = any(own.levels for own in recipe.features) and kind.startswith("paper")
