@@ -463,7 +463,7 @@ def test_paper_prints_and_writes_tables_and_figures(monkeypatch, tmp_path):
     names = {path.name for path in out.iterdir()}
     for number, name in zip(
         ("I", "II", "III", "IV", "V", "VI"),
-        ("data_sets", "f1", "n_splits", "n_parameters", "seconds", "summary"),
+        ("data_sets", "f1", "n_paper_splits", "n_parameters", "seconds", "summary"),
         strict=True,
     ):
         assert {f"table{number}_{name}.{suffix}" for suffix in ("md", "tex", "csv")} <= names

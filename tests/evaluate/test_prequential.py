@@ -198,7 +198,7 @@ def test_learners_of_both_libraries():
     last = {r.learner: r for r in prequential(models, stream, classes=[0, 1])}
     assert all(record.accuracy > 0.75 for record in last.values())
     assert np.isnan(last["hinge"].log_loss)  # it gives no probabilities
-    assert last["linear"].n_splits == 1
+    assert (last["linear"].n_splits, last["linear"].n_paper_splits) == (0, 1)
     assert last["bayes"].n_splits is None
 
 

@@ -105,7 +105,7 @@ class Race:
         return sum(scores) / len(scores) if scores else math.nan
 
     def n_splits(self, learner: str) -> int:
-        """Return the splits at present, as the paper counts them."""
+        """Return the splits at present."""
         records = self.records[learner]
         return (records[-1].n_splits or 0) if records else 0
 
@@ -218,9 +218,8 @@ def _conclude(console: Console, race: Race) -> None:
     console.print(_table(race))
     console.print(
         f"\nF1: harmonic mean of weighted precision and recall, mean over batches of "
-        f"{race.batch_rows:,} rows, under all rules and under each. Splits: inner nodes plus "
-        "one per leaf model, at the end. Rows/s: predicting and learning dicts one by one, "
-        "processor time, one thread.\n",
+        f"{race.batch_rows:,} rows, under all rules and under each. Splits: inner nodes, at "
+        "the end. Rows/s: predicting and learning dicts one by one, processor time, one thread.\n",
         style="dim",
     )
     console.print("The tree that driftree ends with:\n", style="bold")

@@ -57,9 +57,9 @@ def conclude(
     console.print(
         f"\nMeans over {n_batches:,} batch{'es' if n_batches > 1 else ''} of up to "
         f"{first.batch_rows:,} rows, ± the spread over batches, predicted before learnt; "
-        f"{SAID[settings.task]} Splits and "
-        "parameters: after each batch, counted as in the paper. Rows/s: processor time, one "
-        "thread. MB: at the end.",
+        f"{SAID[settings.task]} Splits (inner "
+        "nodes) and parameters: after each batch. Rows/s: processor time, one thread. MB: at the "
+        "end.",
         style="dim",
     )
     tell_quality(console, results, records)

@@ -154,7 +154,8 @@ class ResumableEvaluation:
         if metrics["names"] is not None:
             face.names = metrics["names"]
         self._waiting = metrics["waiting"]
-        self.records = _records(self._name, metrics["records"], metrics.get("confusions"))
+        columns = _with_both_counts(metrics["records"], getattr(self._model, "n_trees", 1))
+        self.records = _records(self._name, columns, metrics.get("confusions"))
         self.noted = metrics["noted"]
 
     def _compare(self, then: dict[str, Any]) -> None:
@@ -235,6 +236,16 @@ def _columns(records: list[Record], task: Task) -> dict[str, NDArray[np.float64]
         name: np.array([getattr(record, name) for record in records], dtype=np.float64)
         for name in figures_of(task)
     }
+
+
+def _with_both_counts(
+    columns: dict[str, NDArray[np.float64]], n_trees: int
+) -> dict[str, NDArray[np.float64]]:
+    """Return the records of a checkpoint; in older ones, `n_splits` is what the paper counts."""
+    if "n_paper_splits" in columns:
+        return columns
+    n_inner = np.maximum(0.0, (columns["n_nodes"] - n_trees) / 2)
+    return columns | {"n_paper_splits": columns["n_splits"], "n_splits": n_inner}
 
 
 def _records(

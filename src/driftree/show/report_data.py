@@ -484,7 +484,7 @@ def say_headline(
     rows = [
         ("rows learnt", f"{model.n_rows_seen_:,}", f"in {_plural(tree.engine.n_steps, 'step')}"),
         ("leaves", f"{model.n_leaves_:,}", f"depth {model.depth_}, {nodes}"),
-        ("splits", f"{model.n_leaves_ - 1:,}", _plural(model.n_parameters_, "parameter")),
+        ("splits", f"{model.n_splits_:,}", _plural(model.n_parameters_, "parameter")),
         ("changes", n_changes, changes),
         *_scores(records, metrics_of(model)),
         ("labels", f"{len(labels):,}", ", ".join(labels))
