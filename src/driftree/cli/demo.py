@@ -57,7 +57,7 @@ class Race:
             binary_split=True,
             nominal_attributes=list(DEMO_CATEGORIES),
         )
-        learners = {"driftree": self.ours} | ({} if alone else {"River VFDT-NBA": theirs})
+        learners = {"dmt": self.ours} | ({} if alone else {"vfdt-nba": theirs})
         self.evaluation = Evaluation(learners, step_rows=1)
         self.records: dict[str, list[Record]] = {name: [] for name in learners}
 
@@ -173,6 +173,8 @@ def _show_live(console: Console, race: Race) -> None:
 
 def _show_lines(console: Console, race: Race) -> None:
     """Print a line for every tenth of the stream: for files, pipes and simple terminals."""
+    from driftree.evaluate.learners import title_of
+
     shown = 0
     for done in race.run():
         part = done * PLAIN_LINES // race.n_rows
@@ -180,7 +182,7 @@ def _show_lines(console: Console, race: Race) -> None:
             continue
         shown = part
         words = "; ".join(
-            f"{name} F1 {_score(race.f1(name))}, {race.n_splits(name)} splits, "
+            f"{title_of(name)} F1 {_score(race.f1(name))}, {race.n_splits(name)} splits, "
             f"{race.rows_per_second(name):,.0f} rows/s"
             for name in race.records
         )
@@ -196,6 +198,8 @@ def _table(race: Race) -> Table:
     from rich import box
     from rich.table import Table
 
+    from driftree.evaluate.learners import title_of
+
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("")
     n_rules = len(DEMO_RULES)
@@ -206,7 +210,7 @@ def _table(race: Race) -> Table:
     for name in race.records:
         scores = [race.f1(name), *(race.f1(name, start, stop) for start, stop in pairwise(edges))]
         table.add_row(
-            name,
+            title_of(name),
             *map(_score, scores),
             f"{race.n_splits(name):,}",
             f"{race.rows_per_second(name):,.0f}",

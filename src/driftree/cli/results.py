@@ -206,6 +206,7 @@ def _tabulate(
     from rich import box
     from rich.table import Table
 
+    from driftree.evaluate.learners import title_of
     from driftree.evaluate.records import by_learner, summarise
 
     rows = []
@@ -219,7 +220,7 @@ def _tabulate(
         seconds = sum(record.seconds for record in group)
         n_bytes = memory.get(learner)
         rows.append(
-            {"learner": learner}
+            {"learner": title_of(learner)}
             | _first_scores(figures)
             | {
                 "splits": _show(figures["n_splits"].mean, 1),

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from driftree.evaluate.learners import check_takes_text, learners_for, make_learner
+from driftree.evaluate.learners import check_takes_text, learners_for, make_learner, title_of
 from driftree.evaluate.prequential import (
     BATCH_SHARE,
     SMALLEST_BATCH,
@@ -360,7 +360,8 @@ def _tell_scores(recent: dict[str, deque[float]], task: Task) -> str:
     means = {name: sum(scores) / len(scores) for name, scores in recent.items() if scores}
     is_share = task == "classification"
     words = ", ".join(
-        f"{name} {f'{mean:.3f}' if is_share else show_number(mean)}" for name, mean in means.items()
+        f"{title_of(name)} {f'{mean:.3f}' if is_share else show_number(mean)}"
+        for name, mean in means.items()
     )
     return f"recent {SCORES[task][0].upper()}: {words}" if words else "training"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from driftree.evaluate.learners import LEARNERS
+from driftree.evaluate.learners import title_of
 from driftree.evaluate.records import SCORES, by_learner, columns, slide, summarise
 from driftree.explain.describe import inside
 from driftree.show.style import FONT_SIZE, PLAIN, axes_or_new, cut, page
@@ -182,8 +182,7 @@ def learner_handles(styles: Mapping[str, Style], *, has_lines: bool = True) -> l
     handles: list[Artist] = []
     for name, style in styles.items():
         settings = line_settings(style) | ({} if has_lines else {"linestyle": "", "markersize": 6})
-        title = LEARNERS[name].title if name in LEARNERS else name
-        handles.append(Line2D([], [], label=title, **settings))
+        handles.append(Line2D([], [], label=title_of(name), **settings))
     if has_lines:
         handles.append(Patch(label="spread over batches", color="0.5", alpha=0.3, linewidth=0))
     return handles
