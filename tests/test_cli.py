@@ -227,6 +227,13 @@ def test_the_report_is_about_the_tree_also_where_others_come_first(loans, tmp_pa
     assert not (alone / "report.html").exists()
 
 
+def test_report_is_also_of_a_forest(loans, tmp_path):
+    out = tmp_path / "page.html"
+    result = run("report", str(loans), "--models", "forest,majority", "--out", str(out))
+    assert result.exit_code == 0, result.output
+    assert "One tree at a time" in out.read_text(encoding="utf-8")
+
+
 def test_report_writes_a_page_once(loans, tmp_path):
     out = tmp_path / "new" / "page.html"
     arguments = ["report", str(loans), "--models", "dmt,majority", "--out", str(out)]
@@ -391,7 +398,7 @@ def test_malformed_rows_are_reported_at_the_end(loans, tmp_path):
         (["run", "sea", "--categorical", "x9"], "no feature 'x9'"),
         (["compare", "{loans}", "--models", ","], "at least one learner"),
         (["compare", "-", "--models", "dmt,majority", "--jobs", "2"], "one process only"),
-        (["report", "{loans}", "--models", "majority"], "name dmt or dmt-paper first"),
+        (["report", "{loans}", "--models", "majority"], "name dmt, forest or dmt-paper first"),
         (["report", "nowhere.csv"], "no file 'nowhere.csv'"),
         (["paper", "--data", "electricty"], "did you mean electricity?"),
         (["data", "get", "poke"], "did you mean poker?"),

@@ -105,7 +105,7 @@ def _report(
     """Write the story of the first Dynamic Model Tree among the learners; False if none is."""
     from driftree.show.provenance import tell_run
 
-    trees = [name for name in settings.learners if _is_tree(learners[name])]
+    trees = [name for name in settings.learners if has_report(learners[name])]
     if not trees:
         return False
     driftree.report(
@@ -121,7 +121,7 @@ def _report(
 
 def _tell_tree(console: Console, model: Any) -> None:
     """Print what a Dynamic Model Tree knows at the end, and what it changed last."""
-    if not _is_tree(model):
+    if not has_report(model):
         return
     tree = model.best_tree().tree if hasattr(model, "best_tree") else model
     console.print(
@@ -267,8 +267,8 @@ def _show(figure: float, digits: int) -> str:
     return "-" if figure != figure else f"{figure:,.{digits}f}"  # noqa: PLR0124 (not a number)
 
 
-def _is_tree(model: Any) -> bool:
-    """Tell whether a learner can be reported on."""
+def has_report(model: Any) -> bool:
+    """Tell whether a learner is a tree or a forest, of which there is a report."""
     from driftree.estimators import DynamicModelTree
     from driftree.forests import DynamicModelForest
 
