@@ -258,6 +258,22 @@ def test_another_evaluation_is_not_gone_on_with(tmp_path, change, words):
             list(prequential(**given | change, checkpointer=checkpointer))
 
 
+def test_a_parameter_that_a_checkpoint_does_not_know_had_its_default(tmp_path):
+    def evaluate(**parameters):
+        model, stream = DynamicModelTreeClassifier(**parameters), sea(300, batch_rows=100)
+        with Checkpointer(tmp_path) as checkpointer:
+            return list(prequential(model, stream, checkpointer=checkpointer))
+
+    evaluate()
+    with Checkpointer(tmp_path) as checkpointer:
+        found = checkpointer.resume()
+        del found.metrics["facts"]["threshold of the learner"]
+        checkpointer.commit(*found)
+    assert len(evaluate()) == 2
+    with pytest.raises(ValueError, match=r"another run \(threshold of the learner was 'None', is"):
+        evaluate(threshold={"recall": 0.8})
+
+
 def test_another_version_is_told_of(tmp_path, monkeypatch):
     def evaluate():
         stream = sea(300, batch_rows=100)

@@ -80,12 +80,10 @@ class ResumableEvaluation:
 
     def _describe(self) -> dict[str, Any]:
         evaluation = self.evaluation
-        inside = models.pack(self._model)[0]
-        parameters = {f"{name} of the learner": v for name, v in inside["parameters"].items()}
         return {
             "name": self._name,
-            "learner": inside["class"],
-            **{name: repr(value) for name, value in parameters.items()},
+            "learner": type(self._model).__name__,
+            **_parameters_of(self._model),
             "delay": evaluation.delay,
             "step_rows": evaluation.step_rows,
             "pretrain": evaluation.pretrain,
@@ -161,6 +159,7 @@ class ResumableEvaluation:
     def _compare(self, then: dict[str, Any]) -> None:
         """Refuse to resume something else; for another version, only warn."""
         now = self._facts
+        then = {**_parameters_of(type(self._model)()), **then}  # of later versions: the default
         changes = ", ".join(
             f"{name} was {then.get(name)!r}, is {now.get(name)!r}"
             for name in dict.fromkeys([*then, *now])
@@ -189,6 +188,11 @@ class ResumableEvaluation:
             start = stop
         if start != len(rows):
             raise ValueError(_not_the_same(evaluation.n_rows))
+
+
+def _parameters_of(model: Any) -> dict[str, str]:
+    told = models.pack(model)[0]["parameters"]
+    return {f"{name} of the learner": repr(value) for name, value in told.items()}
 
 
 def _take_over(model: Any, other: Any) -> None:
