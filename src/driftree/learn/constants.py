@@ -291,6 +291,8 @@ class ImbalanceConstants:
     """Log-odds that are told apart,"""
     step: float = 0.125
     """and how far they are from each other."""
+    least_scale: float = 1e-6
+    """To what histograms fade as a whole, before their bins do."""
     least_rows: float = 10
     """Rows of either label before anything is chosen."""
     recall_step: float = 0.05
