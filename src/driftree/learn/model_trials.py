@@ -215,6 +215,7 @@ class ModelTrials:
         """Return the present bends with those of the most promising features, if there are any.
 
         The first time all features that find room; after a failure the better half, and so on.
+        Room that is left goes to features of few values, for a knot at each of them.
         """
         engine, present = self.engine, self.bends(node)
         room = self.max_bends - len(present)
@@ -232,14 +233,21 @@ class ModelTrials:
                 scores[feature] = score
         ranked = sorted(edges, key=lambda j: (-scores[j], j))[: max(1, len(edges) >> n_halvings)]
         for n_pieces in range(self.constants.curve_pieces, 1, -1):  # the finest that has room
-            pieces = [curve_pieces(j, edges[j], n_pieces) for j in ranked]
-            if sum(map(len, pieces)) <= room:
+            pieces = {j: curve_pieces(j, edges[j], n_pieces) for j in ranked}
+            spare = room - sum(map(len, pieces.values()))
+            if spare >= 0:
                 break
         else:
             if not any(scores.values()):
                 return None  # who comes first is not known yet
+        for j in ranked:  # what has few values may be a code: any of them may count otherwise
+            finest = curve_pieces(j, edges[j], len(edges[j]) - 1)
+            n_more = len(finest) - len(pieces[j])
+            if len(edges[j]) < self.constants.most_levels and 0 < n_more <= spare:
+                pieces[j] = finest
+                spare -= n_more
         added: list[BendInput] = []
-        for own in pieces:
+        for own in pieces.values():
             added += own if len(added) + len(own) <= room else []
         return Wanted(present + added, self._memory(node)) if added else None
 
@@ -275,15 +283,15 @@ def without(bends: list[BendInput], others: list[BendInput]) -> list[BendInput]:
 def curve_pieces(feature: int, edges: Sequence[float], n_pieces: int) -> list[BendInput]:
     """Return the pieces of a feature's curve, with knots at quantiles.
 
-    There are none where values are too few, or differences of them are infinite, or so small that
-    a slope is.
+    There are none where values are too few (the largest is no edge: two edges are three values), or
+    differences of them are infinite, or so small that a slope is.
 
     Examples
     --------
     >>> curve_pieces(0, [1.0, 2.0, 3.0, 5.0, 8.0], 2)
     [(0, 1.0, 3.0), (0, 3.0, 8.0)]
     """
-    if len(edges) < 3 or not math.isfinite(edges[-1] - edges[0]):
+    if len(edges) < 2 or not math.isfinite(edges[-1] - edges[0]):
         return []
     last = len(edges) - 1
     n_pieces = min(n_pieces, last)
