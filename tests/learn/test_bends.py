@@ -83,7 +83,7 @@ def test_a_feature_that_can_have_no_curve_is_in_nobodys_way():
     y = ((X[:, 0] == 1) ^ (rng.random(2000) < 0.05)).astype(int)
     model = DynamicModelTreeClassifier(max_nodes=1).partial_fit(X, y)
     models, engine = model._tree.evidence.models, engine_of(model)
-    scores = {feature: score for score, feature, _ in engine.bend_proposals(0)}
+    scores = {j: score for score, j in zip(*engine.bend_scores(0), strict=True)}
     assert scores[0] > scores[1]
     assert curve_pieces(0, engine.edges(0)[0], 4) == []
     taken = {feature for feature, _, _ in bends_of(model)}
