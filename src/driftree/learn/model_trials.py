@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -230,16 +230,14 @@ class ModelTrials:
         scores, features = engine.bend_scores(node)
         np.fmax.at(best, features, scores)
         order = sorted(edges, key=lambda j: (-best[j], j))[: max(1, len(edges) >> n_halvings)]
-        curves = {j: edges[j] for j in order}
         for n_pieces in range(self.constants.curve_pieces, 1, -1):  # the finest that has room
-            added = curves_within(room, curves, n_pieces)
-            if added is not None:
+            if sum(min(n_pieces, len(edges[j]) - 1) for j in order) <= room:
                 break
         else:
             if not best[list(edges)].any():
                 return None  # who comes first is not known yet
-            first = islice(curves.items(), room // 2)
-            added = [bend for j, own in first for bend in curve_pieces(j, own, 2)]
+            order = order[: room // n_pieces]
+        added = [bend for j in order for bend in curve_pieces(j, edges[j], n_pieces)]
         return Wanted(present + added, self._memory(node)) if added else None
 
     def _fewer_bends(self, node: int) -> Wanted | None:
@@ -290,24 +288,6 @@ def curve_pieces(feature: int, edges: Sequence[float], n_pieces: int) -> list[Be
     if not min(map(operator.sub, knots[1:], knots)) > LEAST_WIDTH:
         return []
     return [(feature, low, high) for low, high in pairwise(knots)]
-
-
-def curves_within(
-    room: int, edges: dict[int, list[float]], n_pieces: int
-) -> list[BendInput] | None:
-    """Return the pieces of all features' curves; None if they are more than there is room for.
-
-    Examples
-    --------
-    >>> curves_within(2, {0: [1.0, 2.0, 3.0, 5.0, 8.0]}, 2)
-    [(0, 1.0, 3.0), (0, 3.0, 8.0)]
-    """
-    pieces: list[BendInput] = []
-    for feature, own in edges.items():
-        pieces += curve_pieces(feature, own, n_pieces)
-        if len(pieces) > room:
-            return None
-    return pieces
 
 
 def curves_of(bends: Iterable[BendInput]) -> dict[int, list[float]]:
