@@ -227,28 +227,26 @@ class ModelTrials:
             for j, own in enumerate(map(np.ndarray.tolist, engine.edges(node)))
             if j not in taken and curve_pieces(j, own, 2)
         }
-        scores = dict.fromkeys(edges, 0.0)
-        for score, feature, _ in engine.bend_proposals(node):
-            if score > scores.get(feature, math.inf):
-                scores[feature] = score
-        ranked = sorted(edges, key=lambda j: (-scores[j], j))[: max(1, len(edges) >> n_halvings)]
+        best = np.zeros(engine.n_features)
+        scores, features = engine.bend_scores(node)
+        np.fmax.at(best, features, scores)
+        order = sorted(edges, key=lambda j: (-best[j], j))[: max(1, len(edges) >> n_halvings)]
         for n_pieces in range(self.constants.curve_pieces, 1, -1):  # the finest that has room
-            pieces = {j: curve_pieces(j, edges[j], n_pieces) for j in ranked}
-            spare = room - sum(map(len, pieces.values()))
+            sizes = {j: min(n_pieces, len(edges[j]) - 1) for j in order}
+            spare = room - sum(sizes.values())
             if spare >= 0:
                 break
         else:
-            if not any(scores.values()):
+            if not best[list(edges)].any():
                 return None  # who comes first is not known yet
-        for j in ranked:  # what has few values may be a code: any of them may count otherwise
-            finest = curve_pieces(j, edges[j], len(edges[j]) - 1)
-            n_more = len(finest) - len(pieces[j])
-            if len(edges[j]) < self.constants.most_levels and 0 < n_more <= spare:
-                pieces[j] = finest
+        for j in order:  # what has few values may be a code: any of them may count otherwise
+            n_more = len(edges[j]) - 1 - sizes[j]
+            if len(edges[j]) < self.constants.most_levels and n_more <= spare:
+                sizes[j] += n_more
                 spare -= n_more
         added: list[BendInput] = []
-        for own in pieces.values():
-            added += own if len(added) + len(own) <= room else []
+        for j, size in sizes.items():
+            added += curve_pieces(j, edges[j], size) if len(added) + size <= room else []
         return Wanted(present + added, self._memory(node)) if added else None
 
     def _fewer_bends(self, node: int) -> Wanted | None:
