@@ -206,10 +206,10 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         The last 1,000 changes of the tree, oldest first; `str(event)` says why.
     threshold_ : float or None
         The probability from which on the positive label is predicted now, with `threshold`.
-    n_splits_, n_parameters_ : int
+    n_paper_splits_, n_parameters_ : int
         Size as the paper counts it: inner nodes plus one (two classes) or c per leaf; inner nodes
         plus the weights.
-    n_nodes_, n_leaves_, depth_, n_rows_seen_ : int
+    n_nodes_, n_splits_, n_leaves_, depth_, n_rows_seen_ : int
         Nodes, leaves, longest path, rows learnt.
 
     See Also
@@ -404,7 +404,7 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
 
     Attributes
     ----------
-    events_, n_splits_, n_parameters_, n_nodes_, n_leaves_, depth_, n_rows_seen_
+    events_, n_splits_, n_paper_splits_, n_parameters_, n_nodes_, n_leaves_, depth_, n_rows_seen_
         As for `DynamicModelTreeClassifier`; one output counts like two classes.
 
     See Also
