@@ -97,8 +97,8 @@ class StoredArrays:
     def __len__(self) -> int: ...
     def __contains__(self, name: object) -> bool: ...
     def __getitem__(self, name: str) -> NDArray[Any]: ...
-    def without(self, start: str) -> StoredArrays:
-        """Return those whose names do not begin so."""
+    def without(self, starts: list[str]) -> StoredArrays:
+        """Return those whose names do not begin with any of these: itself, if that is all."""
     def names(self) -> list[str]:
         """Return the names in order."""
     def length(self, name: str) -> int:
