@@ -208,8 +208,8 @@ class Tree(TreeNodes):
     def _decide_model(self, node: int) -> None:
         """Let the model on trial take over if its gain reaches its threshold."""
         models = self.evidence.models
-        best = None if models is None else models.winner(node)
-        if models is None or best is None:
+        best = None if models is None else models.ahead(node)
+        if models is None or best is None or best.gain < best.threshold:
             return
         changed = best.added or best.removed
         ranked = sorted(self.evidence.candidates(node), key=lambda c: -c.gain)
