@@ -231,8 +231,8 @@ def _of_engine(arrays: Arrays) -> dict[str, NDArray[Any]] | StoredArrays:
         starts.append(histories.PREFIX)
     own = arrays.stored.without(starts)
     if len(own) < len(arrays):
-        others = {*arrays} - {*own.names()} - histories.ARRAY_NAMES - {SPARSE_NAMES}
-        need_no_arrays({name for name in others if not name.startswith(SEEN_PREFIX)})
+        left_out = {*arrays} - {*own.names()} - histories.ARRAY_NAMES - {SPARSE_NAMES}
+        need_no_arrays({name for name in left_out if not name.startswith(SEEN_PREFIX)})
     return own
 
 
