@@ -1,9 +1,9 @@
 """Constants: the numbers of the two settings that are not parameters, in one place.
 
 Each was chosen once, over many streams; `docs/algorithm.md` says what they do, and `make ablations`
-what some of them bring. They are handed to the kernels, which have no such numbers of their
-own. Tests replace `MEASURED` or `PAPER` by a `dataclasses.replace` of it; a tree keeps those
-that it was made with.
+what some of them bring. They are handed to the kernels, which have only numbers of their own that
+belong to a formula (how a reach moves, how bets are weighed). Tests replace `MEASURED` or `PAPER`
+by a `dataclasses.replace` of it; a tree keeps those that it was made with.
 """
 
 from __future__ import annotations

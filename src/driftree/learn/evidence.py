@@ -310,7 +310,7 @@ class MeasuredTrials:
         """Return how many bins of each numeric feature memory allows."""
         c = self.constants
         room = c.grid_bytes // slot_bytes - (MAX_LEVELS + 2) * n_categorical
-        return int(np.clip(room // max(1, n_numeric) - 1, c.least_bins, self.bins))
+        return min(self.bins, max(c.least_bins, room // max(1, n_numeric) - 1))
 
     def candidates(self, node: int) -> list[Candidate]:
         """Return the trials: all losses are of the same rows."""

@@ -102,15 +102,14 @@ class ModelTrials:
             rows=trial.evidence,
         )
 
-    def winner(self, node: int) -> ModelCandidate | None:
-        """Return the model on trial if it has gained enough."""
+    def ahead(self, node: int) -> ModelCandidate | None:
+        """Return the model on trial, unless it is clear that it has not gained enough."""
         trial, own = self.engine.bend_trial(node), self.engine.node(node)
         is_young = own.rows - trial.born < self.constants.unbend_rows
         is_behind = trial.node_loss - trial.trial_loss < trial.level
         if trial.model < 0 or own.trials_rest or (is_young and is_behind):
             return None  # as mostly
-        best = self.candidate(node)
-        return best if best is not None and best.gain >= best.threshold else None
+        return self.candidate(node)
 
     def _level(self, before: list[BendInput], after: list[BendInput]) -> float:
         """Return what another model must gain to take over at any time."""
