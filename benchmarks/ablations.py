@@ -52,6 +52,8 @@ ABLATIONS = (
         Edit("driftree/learn/model_trials.py", "if self.max_bends == 0 or", "if self.max_bends >= 0 or"),)),
     Ablation("two-pieces", "default", (
         Edit("driftree/learn/constants.py", "curve_pieces: int = 4", "curve_pieces: int = 2"),)),
+    Ablation("four-pieces", "default", (
+        Edit("driftree/learn/constants.py", "most_levels: int = 16", "most_levels: int = 0"),)),
     Ablation("no-sureness", "default", (
         Edit("driftree/learn/constants.py", "sureness_window: float = 500", "sureness_window: float = 0"),)),
     Ablation("half-curvature", "default", (

@@ -1,14 +1,15 @@
 """Does a refactoring change anything? A hash of all predictions, test-then-train, bit by bit.
 
-Both settings of the Dynamic Model Tree and FIMT-DD, on real and synthetic streams, row by row and
-in batches: probabilities of every row before it is learnt, and the tree's events. Run it before and
-after a change that must not change behaviour, on one machine, and compare.
+The default with and without curves, the paper's setting and FIMT-DD, on real and synthetic streams,
+row by row and in batches: probabilities of every row before it is learnt, and the tree's events.
+Run it before and after a change that must not change behaviour, on one machine, and compare.
 
     DRIFTREE_DATA=folder python benchmarks/hashes.py --json before.json
     DRIFTREE_DATA=folder python benchmarks/hashes.py --compare before.json
 """
 
 import argparse
+import functools
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ STREAMS = {
 }
 MODELS = {
     "default": driftree.DynamicModelTreeClassifier,
+    "straight": functools.partial(driftree.DynamicModelTreeClassifier, max_bends=0),
     "paper": driftree.DynamicModelTreeClassifier.paper,
     "fimtdd": driftree.FIMTDDClassifier,
 }
@@ -58,7 +60,7 @@ def hash_run(model: Any, columns: dict[str, Any], y: Sequence[Any], size: int) -
     return digest.hexdigest()[:16]
 
 
-def run(streams: Sequence[str], n_rows: int) -> Iterator[tuple[str, str]]:
+def run(streams: Sequence[str], models: Sequence[str], n_rows: int) -> Iterator[tuple[str, str]]:
     """Yield the names of all runs with their hashes."""
     for stream in streams:
         data = load_data_set(STREAMS[stream], preprocess="none", max_rows=n_rows)
@@ -69,12 +71,12 @@ def run(streams: Sequence[str], n_rows: int) -> Iterator[tuple[str, str]]:
         )
         columns = {name: np.asarray(column).tolist() for name, column in X.items()}
         arrays = {name: np.asarray(column) for name, column in X.items()}
-        for setting, make in MODELS.items():
+        for model in models:
             for mode, size in MODES.items():
                 given = columns if size == 1 else arrays
                 yield (
-                    f"{stream} {setting} {mode}",
-                    hash_run(make(), given, np.asarray(data.y), size),
+                    f"{stream} {model} {mode}",
+                    hash_run(MODELS[model](), given, np.asarray(data.y), size),
                 )
 
 
@@ -84,13 +86,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--streams", type=names(STREAMS), default=list(STREAMS))
+    parser.add_argument("--models", type=names(MODELS), default=list(MODELS))
     parser.add_argument("--rows", type=int, default=50_000, help="of each stream, at most")
     parser.add_argument("--json", type=Path, help="write the hashes to this file")
     parser.add_argument("--compare", type=Path, help="exit with 1 if they are not those in it")
     given = parser.parse_args()
     before = json.loads(given.compare.read_text()) if given.compare else {}
     found, n_changed = {}, 0
-    for name, digest in run(given.streams, given.rows):
+    for name, digest in run(given.streams, given.models, given.rows):
         found[name] = digest
         has_changed = name in before and before[name] != digest
         n_changed += has_changed

@@ -57,6 +57,21 @@ def test_public_names_exist(document):
         pkgutil.resolve_name(name)  # raises, and says what is missing
 
 
+def test_the_tour_shows_every_module_in_its_room():
+    rooms, room = {"driftree": ""}, "driftree"
+    for line in (ROOT / "docs/tour.md").read_text().split("```")[1].splitlines():
+        heading = re.match(r"(?:  |src/)(?!driftree/)(\w+)/", line)
+        room = heading[1] if heading else room
+        rooms[room] = rooms.get(room, "") + line + "\n"
+    source = ROOT / "src"
+    kernels = [path for path in (source / "kernels").iterdir() if path.suffix in (".hpp", ".cpp")]
+    for path in [*(source / "driftree").rglob("*.py"), *kernels]:
+        folders = path.relative_to(source).parts[:-1]
+        names = rf"(?<!\w){path.stem}\.({path.suffix[1:]}\b|\*)"
+        is_shown = path.name == "__init__.py" or re.search(names, rooms[folders[:2][-1]])
+        assert is_shown, f"docs/tour.md does not show {path.name} in {folders[:2][-1]}"
+
+
 def test_the_readme_is_one_page_and_a_half():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 

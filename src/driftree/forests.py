@@ -261,7 +261,7 @@ class DynamicModelForestClassifier(DynamicModelForest, StreamClassifier):
 
     Examples
     --------
-    A circle is no sum of two curves, but hinges of both features come near it:
+    A product is no sum of two curves, but hinges of both features come near it:
 
     >>> import numpy as np
     >>> from driftree import DynamicModelForestClassifier

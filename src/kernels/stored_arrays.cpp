@@ -322,11 +322,14 @@ bool StoredArrays::unpack(nb::bytes packed) {
     return numbers_at == packed.size() && index();
 }
 
-void StoredArrays::take_without(const StoredArrays& others, std::string_view start, nb::object owner) {
+bool StoredArrays::take_without(const StoredArrays& others, const nb::list& starts, nb::object owner) {
+    const auto is_left_out = [&](const Entry& entry) {
+        return std::ranges::any_of(starts, [&](nb::handle start) { return entry.name.starts_with(text_of(start.ptr())); });
+    };
+    if (std::ranges::none_of(others.entries_, is_left_out)) return false;
     owner_ = std::move(owner);
-    const auto is_own = [&](const Entry& entry) { return !entry.name.starts_with(start); };
-    std::ranges::copy_if(others.entries_, std::back_inserter(entries_), is_own);
-    index();
+    std::ranges::remove_copy_if(others.entries_, std::back_inserter(entries_), is_left_out);
+    return index();
 }
 
 bool StoredArrays::read_tensors(std::string_view header, std::string_view body) {
@@ -406,13 +409,12 @@ void bind_stored_arrays(nb::module_& m) {
         .def("__getitem__", &array_of, "name"_a)
         .def(
             "without",
-            [](nb::handle_t<StoredArrays> self, nb::handle start) {
-                nb::object made = nb::cast(new StoredArrays(), nb::rv_policy::take_ownership);
-                nb::cast<StoredArrays&>(made).take_without(nb::cast<const StoredArrays&>(self), text_of(start.ptr()),
-                                                           nb::borrow(self));
-                return made;
+            [](nb::handle_t<StoredArrays> self, const nb::list& starts) -> nb::object {
+                nb::object all = nb::borrow(self), made = nb::cast(new StoredArrays(), nb::rv_policy::take_ownership);
+                const auto& others = nb::cast<const StoredArrays&>(self);
+                return nb::cast<StoredArrays&>(made).take_without(others, starts, all) ? made : all;
             },
-            "start"_a)
+            "starts"_a)
         .def("names", &StoredArrays::names)
         .def(
             "length",

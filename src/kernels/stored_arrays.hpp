@@ -80,8 +80,8 @@ public:
     // Reads what `pack_arrays` returned; says whether these are such bytes.
     bool unpack(nb::bytes packed);
 
-    // Becomes those of others whose names do not begin so; `owner` keeps the others.
-    void take_without(const StoredArrays& others, std::string_view start, nb::object owner);
+    // Becomes those of others whose names do not begin with any of these; `owner` keeps the others. Says whether some do.
+    bool take_without(const StoredArrays& others, const nb::list& starts, nb::object owner);
 
     const Entry* find(std::string_view name) const;
     std::size_t size() const { return entries_.size(); }

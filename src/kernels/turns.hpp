@@ -1,5 +1,5 @@
-// Turns: one learns, or many look. Nobody waits for ever: whoever has learnt lets those in who came to look meanwhile, and
-// whoever comes to look later waits for those who want to learn.
+// Turns: a fair readers-writer lock. One learns, or many look. A writer that has finished admits the readers that wait;
+// readers that come later queue behind the writers that wait.
 #pragma once
 #include <atomic>
 #include <condition_variable>

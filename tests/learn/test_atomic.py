@@ -2,14 +2,17 @@
 
 import errno
 import os
+import re
 import stat
 import struct
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
+import driftree
 from driftree.learn.storage import atomic, locks
 
 OTHER = 12345  # a user and a group that nobody is
@@ -20,6 +23,13 @@ ACL = struct.pack("<I", 2) + b"".join(
     struct.pack("<HHI", *entry)
     for entry in [(1, 6, NO_ID), (2, 4, OTHER), (4, 0, NO_ID), (16, 4, NO_ID), (32, 0, NO_ID)]
 )
+
+
+def test_nobody_else_gives_files_their_names_or_locks_them():
+    rename, lock = re.compile(r"os\.(replace|rename)\b|\.rename\("), re.compile(r"\bflock\b")
+    texts = [(path.name, path.read_text()) for path in Path(driftree.__file__).parent.rglob("*.py")]
+    assert [name for name, text in texts if rename.search(text)] == ["atomic.py"]
+    assert [name for name, text in texts if lock.search(text)] == ["locks.py"]
 
 
 def make(tmp_path, mode=0o640, owner=-1, group=-1):

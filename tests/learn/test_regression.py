@@ -249,6 +249,11 @@ def test_quantiles_are_in_order_and_hold_as_many_rows_as_they_say():
         learnt(X[:9], y[:9]).predict_quantiles(pd.DataFrame(X[:9]))
 
 
+def test_quantiles_of_another_loss_are_refused():
+    with pytest.raises(ValueError, match="belongs to loss='quantile', but the loss is 'gaussian'"):
+        DynamicModelTreeRegressor(quantiles=[0.5]).learn_one({"a": 1.0}, 1.0)
+
+
 def test_offsets_that_cross_learn_from_their_own_quantiles():
     """Put in order, the first would be the lowest, and each would push the others apart."""
     X, y = draw(200)

@@ -5,6 +5,7 @@ import gc
 import importlib.util
 import json
 import math
+import sys
 import weakref
 from pathlib import Path
 
@@ -29,15 +30,32 @@ def reload(model, path):
 
 
 # ---------------------------------------------------------------------- one model per customer
-def test_a_small_model_holds_and_saves_little(tmp_path):
+def small_model():
     model = DynamicModelTreeClassifier()
     for x in np.random.default_rng(1).normal(size=(50, 3)).tolist():
         model.learn_one(dict(zip(("age", "income", "debt"), x, strict=True)), x[0] > x[1])
-    path = tmp_path / "model.dmt"
+    return model
+
+
+def test_a_small_model_holds_and_saves_little(tmp_path):
+    model, path = small_model(), tmp_path / "model.dmt"
     loaded = reload(model, path)
     assert path.stat().st_size <= 32_000
     assert model.memory_usage() <= 24_000
     assert loaded.memory_usage() <= 24_000
+
+
+def test_to_load_a_small_model_takes_few_calls(tmp_path):
+    """A few hundred, of which each takes a fraction of a microsecond: no loop over all arrays."""
+    path, calls = tmp_path / "model.dmt", []
+    small_model().save(path)
+    driftree.load(path)  # what others of its kind share is read now
+    sys.setprofile(lambda frame, event, argument: calls.append(event))
+    try:
+        driftree.load(path)
+    finally:
+        sys.setprofile(None)
+    assert 0 < sum(event in ("call", "c_call") for event in calls) <= 250
 
 
 @pytest.mark.parametrize("kind", [DynamicModelTreeClassifier, FIMTDDClassifier])
@@ -595,6 +613,16 @@ HOSTILE = {
         MEASURED,
         lambda c, a: a.update({"history.more": np.zeros(3)}),
         "'history.more' is not part of such a model",
+    ),
+    "names more": (
+        MEASURED,
+        lambda c, a: a.update({"names.sparser": np.zeros(3)}),
+        "'names.sparser' is not part of such a model",
+    ),
+    "labels counted": (
+        MEASURED,
+        lambda c, a: a.update({"seen.more": np.zeros(3)}),
+        "only labels that are weighed",
     ),
     "a table less": (MEASURED, drop("history.mark.loss"), "'history.mark.loss' must be there"),
     "no samples": (MEASURED, drop("history.sample.step"), "that this engine does not know"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import sys
 import warnings
 from contextlib import contextmanager
@@ -272,13 +271,10 @@ def _writing(out: Path | None) -> Iterator[TextIO]:
     if out is None:
         yield sys.stdout
         return
-    part = out.with_name(f"{out.name}.part")
-    try:
-        with part.open("w", encoding="utf-8", newline="") as file:
-            yield file
-        os.replace(part, out)
-    finally:
-        part.unlink(missing_ok=True)
+    from driftree.learn.storage.atomic import whole_text
+
+    with whole_text(out) as file:
+        yield file
 
 
 # ---------------------------------------------------------------------- export

@@ -70,6 +70,49 @@ class LearnerChoice:
     is_told_of_text_only: bool = False
 
 
+# ---------------------------------------------------------------------- driftree's own
+def _ours(tree: Any, forest: Any, fimtdd: Any) -> tuple[LearnerChoice, ...]:
+    """Return driftree's own learners, which have the same names whatever they predict."""
+    return (
+        LearnerChoice(
+            "dmt",
+            "DMT (driftree)",
+            "Dynamic Model Tree, driftree's own setting",
+            lambda categorical, seed: tree(categorical=categorical, seed=seed),
+            cost=3,
+            is_ours=True,
+            takes_text=True,
+            is_told_of_text_only=True,
+        ),
+        LearnerChoice(
+            "forest",
+            "DMT forest (driftree)",
+            "five Dynamic Model Trees together, driftree's own setting",
+            lambda categorical, seed: forest(categorical=categorical, seed=seed),
+            cost=15,
+            is_ensemble=True,
+            is_ours=True,
+            takes_text=True,
+            is_told_of_text_only=True,
+        ),
+        LearnerChoice(
+            "dmt-paper",
+            "DMT (paper's setting)",
+            "Dynamic Model Tree as published",
+            lambda categorical, seed: tree.paper(categorical=categorical, seed=seed),
+            is_ours=True,
+        ),
+        LearnerChoice(
+            "fimtdd",
+            "FIMT-DD",
+            "fast incremental model tree with drift detection",
+            lambda categorical, _: fimtdd(categorical=categorical),
+            cost=2,
+            is_ours=True,
+        ),
+    )
+
+
 # ---------------------------------------------------------------------- of numbers
 class PreparedRows(base.Transformer):
     """Scales numbers online, keeps them within some deviations, and makes categories 0 or 1.
@@ -220,42 +263,7 @@ def _rules(_: int) -> Any:
 
 
 _OF_NUMBERS = (
-    LearnerChoice(
-        "dmt",
-        "DMT (driftree)",
-        "Dynamic Model Tree, driftree's own setting",
-        lambda categorical, seed: DynamicModelTreeRegressor(categorical=categorical, seed=seed),
-        cost=3,
-        is_ours=True,
-        takes_text=True,
-    ),
-    LearnerChoice(
-        "forest",
-        "DMT forest (driftree)",
-        "five Dynamic Model Trees together, driftree's own setting",
-        lambda categorical, seed: DynamicModelForestRegressor(categorical=categorical, seed=seed),
-        cost=15,
-        is_ensemble=True,
-        is_ours=True,
-        takes_text=True,
-    ),
-    LearnerChoice(
-        "dmt-paper",
-        "DMT (paper's setting)",
-        "Dynamic Model Tree as published, for numbers",
-        lambda categorical, seed: DynamicModelTreeRegressor.paper(
-            categorical=categorical, seed=seed
-        ),
-        is_ours=True,
-    ),
-    LearnerChoice(
-        "fimtdd",
-        "FIMT-DD",
-        "fast incremental model tree with drift detection",
-        lambda categorical, _: FIMTDDRegressor(categorical=categorical),
-        cost=2,
-        is_ours=True,
-    ),
+    *_ours(DynamicModelTreeRegressor, DynamicModelForestRegressor, FIMTDDRegressor),
     LearnerChoice(
         "linear",
         "linear regression",
@@ -331,44 +339,7 @@ def _dummy(name: str) -> Any:
 
 
 _CHOICES = (
-    LearnerChoice(
-        "dmt",
-        "DMT (driftree)",
-        "Dynamic Model Tree, driftree's own setting",
-        lambda categorical, seed: DynamicModelTreeClassifier(categorical=categorical, seed=seed),
-        cost=3,
-        is_ours=True,
-        takes_text=True,
-        is_told_of_text_only=True,
-    ),
-    LearnerChoice(
-        "forest",
-        "DMT forest (driftree)",
-        "five Dynamic Model Trees together, driftree's own setting",
-        lambda categorical, seed: DynamicModelForestClassifier(categorical=categorical, seed=seed),
-        cost=15,
-        is_ensemble=True,
-        is_ours=True,
-        takes_text=True,
-        is_told_of_text_only=True,
-    ),
-    LearnerChoice(
-        "dmt-paper",
-        "DMT (paper's setting)",
-        "Dynamic Model Tree as published",
-        lambda categorical, seed: DynamicModelTreeClassifier.paper(
-            categorical=categorical, seed=seed
-        ),
-        is_ours=True,
-    ),
-    LearnerChoice(
-        "fimtdd",
-        "FIMT-DD",
-        "fast incremental model tree with drift detection, as a classifier",
-        lambda categorical, _: FIMTDDClassifier(categorical=categorical),
-        cost=2,
-        is_ours=True,
-    ),
+    *_ours(DynamicModelTreeClassifier, DynamicModelForestClassifier, FIMTDDClassifier),
     LearnerChoice(
         "vfdt-mc",
         "VFDT (MC)",

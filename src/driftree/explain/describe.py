@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from driftree.explain.curves import leaf_curves
 from driftree.explain.sparse import merge, node_words
 from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine
-from driftree.learn.units import input_limit, node_effects, ways_through
+from driftree.learn.units import node_effects, ways_through
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -426,7 +426,7 @@ def _mean_inputs(tree: Tree, encoder: Encoder, node: int) -> NDArray[np.float64]
         matrix = engine.curvature_inverse(int(engine.model[node]))
         sums = np.linalg.lstsq(matrix, np.eye(len(matrix))[0], rcond=None)[0]
         if sums[0] > 0 and np.isfinite(sums).all():
-            most = input_limit(engine)
+            most = engine.input_limit
             means: NDArray[np.float64] = np.clip(sums / sums[0], -most, most)
             return means
     return average_inputs(tree, encoder, node, within=True)

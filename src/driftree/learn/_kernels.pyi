@@ -97,8 +97,8 @@ class StoredArrays:
     def __len__(self) -> int: ...
     def __contains__(self, name: object) -> bool: ...
     def __getitem__(self, name: str) -> NDArray[Any]: ...
-    def without(self, start: str) -> StoredArrays:
-        """Return those whose names do not begin so."""
+    def without(self, starts: list[str]) -> StoredArrays:
+        """Return those whose names do not begin with any of these: itself, if that is all."""
     def names(self) -> list[str]:
         """Return the names in order."""
     def length(self, name: str) -> int:
@@ -547,7 +547,10 @@ class _ModelTreeEngine(_TreeEngine):
         """Whether the target is one of several labels; if not, it is a number."""
     @property
     def input_limit(self) -> float:
-        """The most that a scaled number is."""
+        """The most that a scaled number is: further out it counts as that.
+
+        A half is a standard deviation; the paper's setting has no limit that matters.
+        """
     @property
     def variance_power(self) -> float:
         """With a log link: the power of the mean that variances grow with; 1 for counts."""
@@ -736,8 +739,8 @@ class MeasuredEngine(_ModelTreeEngine):
         """Return the edges of each feature in the node's grid; of categories there are none."""
     def span(self, node: int, feature: int) -> float:
         """Return the last edge of a feature minus its first, or 0 where there are none."""
-    def bend_proposals(self, node: int) -> list[tuple[float, int, float]]:
-        """Return (score, feature, edge): what a bend there promises, from the node's grid."""
+    def bend_scores(self, node: int) -> tuple[_Doubles, NDArray[np.int32]]:
+        """Return what a bend at each edge of the node's grid promises, and the edges' features."""
     def bend_worth(self, model: int) -> list[float]:
         """Return the nats that a model would lose without each of its bends, about."""
     def memory(self, model: int) -> float:

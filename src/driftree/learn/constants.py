@@ -1,9 +1,9 @@
 """Constants: the numbers of the two settings that are not parameters, in one place.
 
 Each was chosen once, over many streams; `docs/algorithm.md` says what they do, and `make ablations`
-what some of them bring. They are handed to the kernels, which have no such numbers of their
-own. Tests replace `MEASURED` or `PAPER` by a `dataclasses.replace` of it; a tree keeps those
-that it was made with.
+what some of them bring. They are handed to the kernels, which have only numbers of their own that
+belong to a formula (how a reach moves, how bets are weighed). Tests replace `MEASURED` or `PAPER`
+by a `dataclasses.replace` of it; a tree keeps those that it was made with.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class MeasuredConstants:
 
     # Trying other models
     curve_pieces: int = 4
-    """Pieces of the curve that takes the place of a feature's line."""
+    """Pieces of the curve that takes the place of a feature's line,"""
+    most_levels: int = 16
+    """and values of a feature that may all be knots of it: they may be codes."""
     short_memory: float = 1 / 3
     """Of the usual memory: what a model may have instead, if that loses less."""
     unbend_rows: int = 5000

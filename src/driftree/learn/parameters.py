@@ -163,6 +163,7 @@ class PaperLabelParameters(OfLabels, PaperParameters):
         PaperParameters.__post_init__(self)
 
 
+QUANTILES = (0.1, 0.5, 0.9)
 MOST_QUANTILES = 100
 PAPER_LOSSES = ("gaussian", "student")
 
@@ -172,7 +173,7 @@ class MeasuredNumberParameters(MeasuredParameters):
     """The same for a target that is a number; of a user's own loss, its name."""
 
     loss: str = "gaussian"
-    quantiles: tuple[float, ...] = (0.1, 0.5, 0.9)
+    quantiles: tuple[float, ...] = QUANTILES
     follow_target: bool = True
 
     def __post_init__(self) -> None:
@@ -180,6 +181,11 @@ class MeasuredNumberParameters(MeasuredParameters):
             object.__setattr__(self, "loss", self.loss.name)
         check_name(self.loss)
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
+        if self.loss != "quantile" and self.quantiles != QUANTILES:
+            raise ValueError(
+                f"quantiles={self.quantiles!r} belongs to loss='quantile', but the loss is "
+                f"{self.loss!r}: leave it None, or change the loss"
+            )
         if not isinstance(self.follow_target, (bool, np.bool_)):
             raise TypeError(
                 f"follow_target must be True, False or None, got {self.follow_target!r}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import heapq
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.learn._kernels import MeasuredEngine, PaperEngine, SparseRows, _RowFace
+    from driftree.learn.constants import WatchConstants
     from driftree.learn.memory import Size
     from driftree.learn.parameters import Parameters
     from driftree.learn.target import Codes
@@ -81,6 +82,7 @@ class Tree(TreeNodes):
         self.history: History | None = None
         if parameters.keep_history:
             self._keep(History(self.evidence.sample_rows))
+            self._watch(WATCH)
 
     def sparse_features(self, row_face: _RowFace) -> SparseFeatures | None:
         """Return what reads the rows, if what these do not hold is 0."""
@@ -206,8 +208,8 @@ class Tree(TreeNodes):
     def _decide_model(self, node: int) -> None:
         """Let the model on trial take over if its gain reaches its threshold."""
         models = self.evidence.models
-        best = None if models is None else models.winner(node)
-        if models is None or best is None:
+        best = None if models is None else models.ahead(node)
+        if models is None or best is None or best.gain < best.threshold:
             return
         changed = best.added or best.removed
         ranked = sorted(self.evidence.candidates(node), key=lambda c: -c.gain)
@@ -364,9 +366,18 @@ class Tree(TreeNodes):
     def _keep(self, history: History) -> None:
         self.history = history
         self.engine.wake_at = history.next_row
-        watch = asdict(WATCH) | {"level": WATCH.level}
-        del watch["alarms_per_million"]
-        self.engine.watch(**watch)
+
+    def _watch(self, c: WatchConstants) -> None:
+        self.engine.watch(
+            keep_one_in=c.keep_one_in,
+            check_rows=c.check_rows,
+            checks_later=c.checks_later,
+            most_earlier=c.most_earlier,
+            least_excess=c.least_excess,
+            most_excess=c.most_excess,
+            most_values=c.most_values,
+            level=c.level,
+        )
 
     @property
     def _sampler(self) -> Sampler:

@@ -78,14 +78,6 @@ def unit_of(engine: _ModelTreeEngine) -> Unit:
 
 
 # ---------------------------------------------------------------------- curves
-def input_limit(engine: MeasuredEngine | PaperEngine) -> float:
-    """Return the most that a scaled number is: further out it counts as that.
-
-    A half is a standard deviation; the paper's setting has no limit that matters.
-    """
-    return engine.input_limit
-
-
 class NodeCurve(NamedTuple):
     """A feature's curve in the model of a node: between two knots it is straight, outside flat.
 
@@ -148,7 +140,7 @@ def _limits(
 ) -> dict[int, tuple[float, float]]:
     """Return the values from which on a number counts as if it lay there."""
     shifts, factors = engine.scale_shift.tolist(), engine.scale_factor.tolist()
-    limit = input_limit(engine)
+    limit = engine.input_limit
     reach = {j: limit / factors[j] if factors[j] > 0 else 0.0 for j in features}
     return {j: (shifts[j] - own, shifts[j] + own) for j, own in reach.items()}
 

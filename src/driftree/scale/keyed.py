@@ -71,7 +71,7 @@ class KeyedModels(Closing):
     memory : int, default=2**28
         Bytes of models to keep in memory, as their `memory_usage` counts them.
     path : path or None, default=None
-        A folder for the models on disk. If it holds some, these are gone on with; one process at a
+        A folder for the models on disk. If it holds some, these go on learning; one process at a
         time may use it. None: a temporary folder, and nothing can be committed.
 
     Attributes

@@ -17,7 +17,6 @@ import numpy as np
 
 from driftree.explain.counterfactual.solver import LeafTask, Search
 from driftree.explain.counterfactual.sparse_space import SparseSpace
-from driftree.learn.units import input_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +70,7 @@ class Start:
         has_unit = ~has_levels & (factor > 0) & has_column
         with np.errstate(divide="ignore"):
             self.units = np.where(has_unit, (1.0 if self.is_paper else 0.5) / factor, math.nan)
-        self.limit = 1e6 if self.is_paper else input_limit(engine)  # kernels/table.hpp, Scaler
+        self.limit = engine.input_limit
         self._check_reach(encoder, limits)
         self.options: dict[int, tuple[Doubles, Doubles]] = {}
         for j in np.flatnonzero(has_levels & ~np.isnan(values)).tolist():

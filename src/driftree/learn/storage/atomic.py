@@ -223,7 +223,7 @@ def _look_at(target: str) -> _Old | None:
         words = "this is a directory, give the name of a file in it"
         raise IsADirectoryError(errno.EISDIR, words, target)
     if not stat.S_ISREG(found.st_mode):
-        raise FileExistsError(errno.EEXIST, "this is no file, and is not replaced by one", target)
+        raise FileExistsError(errno.EEXIST, "not a regular file: it is not replaced by one", target)
     return _Old(target, found)
 
 

@@ -160,7 +160,7 @@ def read_file(
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise ModelFileError("this is no file")
+            raise ModelFileError("this is not a regular file")
         data = _read_all(fd, found.st_size, kind, look)
     finally:
         os.close(fd)

@@ -515,7 +515,8 @@ def unpack(contents: Any, arrays: Arrays, limits: Limits) -> History:
         contents["first_step"], "the first step", 0, limits.n_steps
     )
     history.first_row = json_values.whole(contents["first_row"], "the first row", 0, limits.n_rows)
-    history.drifts = _decode_drifts(contents.get(DRIFTS, []), limits)
+    if DRIFTS in contents:
+        history.drifts = _decode_drifts(contents[DRIFTS], limits)
     items = json_values.items(contents["events"], "the events")
     if not items and contents["first"] is None and not has_samples(arrays):
         return history  # of a young tree: all else is as in a new one

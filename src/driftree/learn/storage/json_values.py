@@ -72,7 +72,7 @@ def decode(item: Any, depth: int = 0) -> Any:
                 pass
         if kind == "tuple" and type(inner) is list and depth < MAX_DEPTH:
             return tuple(decode(part, depth + 1) for part in inner)
-    raise ModelFileError(f"{quoted(item)} is no value")
+    raise ModelFileError(f"unsupported value: {quoted(item)}")
 
 
 # ---------------------------------------------------------------------- values as keys

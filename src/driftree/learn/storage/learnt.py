@@ -214,12 +214,12 @@ def unpack_learnt(told: dict[str, Any], history: Any, arrays: Arrays) -> dict[st
             _single(arrays, "n_rows"),
         )
         history = histories.unpack(history, arrays, limits)
-    seen = arrays_of(SEEN_PREFIX, arrays)
+    seen = arrays_of(SEEN_PREFIX, arrays) if len(own) < len(arrays) else {}
     return {**told, "arrays": own, "history": history, "sparse_names": sparse_names, "seen": seen}
 
 
 def _of_engine(arrays: Arrays) -> dict[str, NDArray[Any]] | StoredArrays:
-    """Return all arrays but those of the history."""
+    """Return all arrays but those of the history, of sparse names and of what was seen."""
     if not isinstance(arrays, FileArrays):
         others = histories.ARRAY_NAMES | {SPARSE_NAMES}
         return {
@@ -227,14 +227,13 @@ def _of_engine(arrays: Arrays) -> dict[str, NDArray[Any]] | StoredArrays:
             for name, array in arrays.items()
             if name not in others and not name.startswith(SEEN_PREFIX)
         }
-    own = (
-        arrays.stored.without(histories.PREFIX) if histories.has_samples(arrays) else arrays.stored
-    )
-    if len(arrays) - len(own) > len(histories.ARRAY_NAMES):
-        need_no_arrays({*arrays} - {*own.names()} - histories.ARRAY_NAMES)
-    for start in (SPARSE_NAMES, SEEN_PREFIX):
-        if any(name.startswith(start) for name in own.names()):
-            own = own.without(start)
+    starts = [SPARSE_NAMES, SEEN_PREFIX]
+    if histories.has_samples(arrays):
+        starts.append(histories.PREFIX)
+    own = arrays.stored.without(starts)
+    if len(own) < len(arrays):
+        left_out = {*arrays} - {*own.names()} - histories.ARRAY_NAMES - {SPARSE_NAMES}
+        need_no_arrays({name for name in left_out if not name.startswith(SEEN_PREFIX)})
     return own
 
 
