@@ -158,7 +158,10 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str) ->
     )
     body = "".join(
         f'<tr><th scope="row">{row[0]}</th>'
-        + "".join(f'<td class="number">{cell}</td>' for cell in row[1:])
+        + "".join(
+            f'<td class="number" data-head="{name}">{cell}</td>'
+            for name, cell in zip(heads[1:], row[1:], strict=True)
+        )
         + "</tr>"
         for row in rows
     )
