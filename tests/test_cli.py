@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from driftree import __version__, cli
-from driftree.evaluate import LEARNERS, learners_for, read_records
+from driftree.evaluate import LEARNERS, learners_for, read_records, title_of
 from driftree.learn._kernels import instruction_set
 from driftree.streams import DATA_SETS, agrawal
 from repeatable import figures
@@ -39,10 +39,8 @@ def demo(page):
 def test_demo_shows_progress_a_table_the_tree_and_its_changes(demo):
     assert demo.exit_code == 0
     out = demo.output
-    assert f"{int(FEW_ROWS):,} rows: driftree F1 0." in out
-    assert [line.split()[:2] for line in out.splitlines() if line.startswith("River")] == [
-        ["River", "VFDT-NBA"]
-    ]
+    assert f"{int(FEW_ROWS):,} rows: DMT (driftree) F1 0." in out
+    assert sum(line.startswith("VFDT (NBA)") for line in out.splitlines()) == 1
     assert "|--- age <= " in out
     assert "log-odds of " in out
     assert "all rows are split by age <= " in out
@@ -53,7 +51,7 @@ def test_demo_ends_with_the_report(demo, page):
     text = page.read_text(encoding="utf-8")
     assert "<h1>4,000 loan applications, and a rule that changes</h1>" in text
     assert "all rows are split by age" in text
-    assert "River VFDT-NBA" in text
+    assert "VFDT (NBA)" in text
 
 
 def test_demo_is_plain_text_when_nobody_watches(demo):
@@ -229,6 +227,13 @@ def test_the_report_is_about_the_tree_also_where_others_come_first(loans, tmp_pa
     assert not (alone / "report.html").exists()
 
 
+def test_report_is_also_of_a_forest(loans, tmp_path):
+    out = tmp_path / "page.html"
+    result = run("report", str(loans), "--models", "forest,majority", "--out", str(out))
+    assert result.exit_code == 0, result.output
+    assert "One tree at a time" in out.read_text(encoding="utf-8")
+
+
 def test_report_writes_a_page_once(loans, tmp_path):
     out = tmp_path / "new" / "page.html"
     arguments = ["report", str(loans), "--models", "dmt,majority", "--out", str(out)]
@@ -341,9 +346,9 @@ def test_compare_tells_who_did_how_well_with_any_number_of_jobs(loans, tmp_path)
         arguments = ["--models", ",".join(models), "--jobs", jobs, "--out", str(out)]
         result = run("compare", str(loans), *arguments)
         assert result.exit_code == 0, result.output
-        starts = [line.split()[0] for line in result.output.splitlines() if line.strip()]
-        table = [word for word in starts if word in models]
-        assert table[-3:] == models
+        starts = [line.split("  ")[0] for line in result.output.splitlines()]
+        titles = [title_of(name) for name in models]
+        assert [start for start in starts if start in titles] == titles
         found.append(read_records(out / "records.csv"))
     records, in_processes = found
     assert [record.learner for record in records[:3]] == models
@@ -393,7 +398,7 @@ def test_malformed_rows_are_reported_at_the_end(loans, tmp_path):
         (["run", "sea", "--categorical", "x9"], "no feature 'x9'"),
         (["compare", "{loans}", "--models", ","], "at least one learner"),
         (["compare", "-", "--models", "dmt,majority", "--jobs", "2"], "one process only"),
-        (["report", "{loans}", "--models", "majority"], "name dmt or dmt-paper first"),
+        (["report", "{loans}", "--models", "majority"], "name dmt, forest or dmt-paper first"),
         (["report", "nowhere.csv"], "no file 'nowhere.csv'"),
         (["paper", "--data", "electricty"], "did you mean electricity?"),
         (["data", "get", "poke"], "did you mean poker?"),
@@ -463,7 +468,7 @@ def test_paper_prints_and_writes_tables_and_figures(monkeypatch, tmp_path):
     names = {path.name for path in out.iterdir()}
     for number, name in zip(
         ("I", "II", "III", "IV", "V", "VI"),
-        ("data_sets", "f1", "n_splits", "n_parameters", "seconds", "summary"),
+        ("data_sets", "f1", "n_paper_splits", "n_parameters", "seconds", "summary"),
         strict=True,
     ):
         assert {f"table{number}_{name}.{suffix}" for suffix in ("md", "tex", "csv")} <= names

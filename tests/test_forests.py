@@ -205,7 +205,7 @@ def test_sparse_rows():
 
 
 # ---------------------------------------------------------------------- members
-def test_a_useless_member_is_replaced():
+def test_a_useless_member_is_replaced(tmp_path):
     frame, y = draw(600)
     model = learn(DynamicModelForestClassifier, frame, y)
     core = model._tree.core
@@ -221,8 +221,9 @@ def test_a_useless_member_is_replaced():
     [event] = [event for event in model.events_ if event.kind == "member"]
     assert "a new tree begins in the place of tree 1. Its weight had fallen to -0.50" in str(event)
     model.learn_many(frame, y)
-    copy = pickle.loads(pickle.dumps(model))
-    assert [str(event) for event in copy.events_] == [str(event) for event in model.events_]
+    model.save(tmp_path / "model.dmt")
+    for copy in (pickle.loads(pickle.dumps(model)), load(tmp_path / "model.dmt")):
+        assert [str(event) for event in copy.events_] == [str(event) for event in model.events_]
     learnt = [event for event in model.events_ if event.kind != "member" and event.member == 1]
     assert all("Tree 1 (since row 600), row " in str(event) for event in learnt)
 

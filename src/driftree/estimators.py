@@ -164,8 +164,8 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         finds splits later. None is 3.
     max_bends : int or None, default=None
         Measured setting: pieces of curves that a leaf's model may have, all features together. A
-        feature whose line is worth bending gets a curve of up to four pieces. 0: only lines. None
-        is 64.
+        feature whose line is worth bending gets a curve of up to four pieces; one of at most 16
+        values, which may be codes, a knot at each. 0: only lines. None is 64.
     absent : {"missing", "zero"} or None, default=None
         Measured setting: what a feature is in a row that does not hold it. "missing": not known.
         "zero": 0, as for words of a text; then a row costs what it holds, and there may be very
@@ -206,10 +206,10 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         The last 1,000 changes of the tree, oldest first; `str(event)` says why.
     threshold_ : float or None
         The probability from which on the positive label is predicted now, with `threshold`.
-    n_splits_, n_parameters_ : int
+    n_paper_splits_, n_parameters_ : int
         Size as the paper counts it: inner nodes plus one (two classes) or c per leaf; inner nodes
         plus the weights.
-    n_nodes_, n_leaves_, depth_, n_rows_seen_ : int
+    n_nodes_, n_splits_, n_leaves_, depth_, n_rows_seen_ : int
         Nodes, leaves, longest path, rows learnt.
 
     See Also
@@ -404,7 +404,7 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
 
     Attributes
     ----------
-    events_, n_splits_, n_parameters_, n_nodes_, n_leaves_, depth_, n_rows_seen_
+    events_, n_splits_, n_paper_splits_, n_parameters_, n_nodes_, n_leaves_, depth_, n_rows_seen_
         As for `DynamicModelTreeClassifier`; one output counts like two classes.
 
     See Also

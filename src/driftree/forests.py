@@ -20,8 +20,8 @@ from driftree.learn.forest import Forest
 from driftree.learn.memory import bytes_of
 from driftree.learn.parameters import FOREST_NUMBER_SETTINGS, FOREST_SETTINGS
 from driftree.learn.state import (
+    count_paper_splits,
     count_parameters,
-    count_splits,
     learnt_of,
     restore_seen,
     take_over,
@@ -144,8 +144,14 @@ class DynamicModelForest(ReadableForest, Configured):
     @property
     @undisturbed
     def n_splits_(self) -> int:
-        """Splits of all trees, each counted as that of a single tree."""
-        return sum(map(count_splits, self._fitted.trees))
+        """Splits of all trees, which are their inner nodes."""
+        return sum(tree.n_nodes // 2 for tree in self._fitted.trees)
+
+    @property
+    @undisturbed
+    def n_paper_splits_(self) -> int:
+        """Splits of all trees as the paper counts them, see those of a single tree."""
+        return sum(map(count_paper_splits, self._fitted.trees))
 
     @property
     @undisturbed
@@ -241,7 +247,7 @@ class DynamicModelForestClassifier(DynamicModelForest, StreamClassifier):
         Agreement, weights and losses of the trees over time.
     threshold_ : float or None
         The probability from which on the positive label is predicted now, with `threshold`.
-    n_nodes_, n_leaves_, n_splits_, n_parameters_, depth_, n_rows_seen_ : int
+    n_nodes_, n_leaves_, n_splits_, n_paper_splits_, n_parameters_, depth_, n_rows_seen_ : int
         As of a single tree; sums over the trees, but for depth and rows.
 
     See Also
@@ -339,7 +345,7 @@ class DynamicModelForestRegressor(DynamicModelForest, StreamRegressor):
     trees_, weights_, events_, looks_
         As for `DynamicModelForestClassifier`; weights are shares of the mean, losses are absolute
         errors.
-    n_nodes_, n_leaves_, n_splits_, n_parameters_, depth_, n_rows_seen_ : int
+    n_nodes_, n_leaves_, n_splits_, n_paper_splits_, n_parameters_, depth_, n_rows_seen_ : int
         As of a single tree; sums over the trees, but for depth and rows.
 
     Examples

@@ -368,13 +368,14 @@ nb::list bend_worth(const MeasuredTree& engine, int model) {
     return out;
 }
 
-nb::list bend_proposals(const MeasuredTree& engine, int node) {
+nb::tuple bend_scores(const MeasuredTree& engine, int node) {
     const Reading lock(engine);
-    nb::list out;
     checked_grid(engine, node);
     const auto found = found_without_gil([&] { return engine.evidence.bend_proposals(node); });
-    for (const BendProposal& p : found) out.append(nb::make_tuple(p.score, p.feature, p.knot));
-    return out;
+    std::vector<double> scores;
+    std::vector<std::int32_t> features;
+    for (const BendProposal& p : found) scores.push_back(p.score), features.push_back(p.feature);
+    return nb::make_tuple(new_array(std::move(scores), {found.size()}), new_array(std::move(features), {found.size()}));
 }
 
 double memory(const MeasuredTree& engine, int model) {
@@ -616,7 +617,7 @@ void bind_measured(nb::module_& m) {
         .def("curvature_inverse", &curvature_inverse, "model"_a)
         .def("sureness_variance", &sureness_variance, "model"_a)
         .def("bend_worth", &bend_worth, "model"_a)
-        .def("bend_proposals", &bend_proposals, "node"_a)
+        .def("bend_scores", &bend_scores, "node"_a)
         .def("bend_trial", &bend_trial, "node"_a)
         .def("start_bend_trial", &start_bend_trial, "node"_a, "features"_a, "low"_a, "high"_a, "memory"_a, "level"_a)
         .def("memory", &memory, "model"_a)

@@ -17,37 +17,42 @@
 namespace driftree {
 
 // Where the columns of a member's rows come from: feature `source`, or where that is negative the hinge -1 - source.
-struct Hinges {
-    std::vector<std::int32_t> sources, ends;  // of each hinge two ends,
-    std::vector<double> slopes;               // and three slopes
-    int n_features = 0, n_ends = 0;           // that rows, and the scale, must have at least
-
-    int n() const { return static_cast<int>(ends.size() / 2); }
-    int width() const { return static_cast<int>(sources.size()); }
-    // Throws unless all is there that these speak of.
-    void check() {
+class Hinges {
+public:
+    Hinges() = default;
+    // `ends` has two features of each hinge, `slopes` three numbers. Throws unless all is there that these speak of.
+    Hinges(std::vector<std::int32_t> given, const std::vector<std::int32_t>& ends, const std::vector<double>& slopes)
+        : sources(std::move(given)) {
         if (ends.size() % 2 || slopes.size() != 3 * ends.size() / 2)
             throw std::invalid_argument("a hinge has two ends and three slopes");
-        for (const int end : ends) {
-            if (end < 0) throw std::invalid_argument("there is no such end of a hinge");
-            n_ends = std::max(n_ends, end + 1);
+        for (std::size_t h = 0; h < ends.size() / 2; h++) {
+            if (ends[2 * h] < 0 || ends[2 * h + 1] < 0) throw std::invalid_argument("there is no such end of a hinge");
+            first_.push_back(ends[2 * h]), second_.push_back(ends[2 * h + 1]);
+            a_.push_back(slopes[3 * h]), b_.push_back(slopes[3 * h + 1]), c_.push_back(slopes[3 * h + 2]);
         }
+        for (const int end : ends) n_ends = std::max(n_ends, end + 1);
         n_features = n_ends;
         for (const int source : sources) {
             if (source < -n()) throw std::invalid_argument("there is no such hinge");
             n_features = std::max(n_features, source + 1);
         }
     }
+    std::vector<std::int32_t> sources;
+    int n_features = 0, n_ends = 0;  // that rows, and the scale, must have at least
+
+    int n() const { return static_cast<int>(first_.size()); }
+    int width() const { return static_cast<int>(sources.size()); }
     // A row as the member sees it; `scaled` are the features in deviations from their means.
-    void extend(const double* x, const double* scaled, double* out) const {
+    void extend(const Functions& f, const double* x, const double* scaled, double* out) const {
         Room room(n());
         double* found = room.data();
-        for (int h = 0; h < n(); h++) {
-            const double* slope = &slopes[3 * static_cast<std::size_t>(h)];
-            found[h] = std::max(0.0, slope[0] * scaled[ends[2 * h]] + slope[1] * scaled[ends[2 * h + 1]] + slope[2]);
-        }
+        f.hinges({first_.data(), second_.data(), a_.data(), b_.data(), c_.data()}, scaled, n(), found);
         for (int c = 0; c < width(); c++) out[c] = sources[c] >= 0 ? x[sources[c]] : found[-1 - sources[c]];
     }
+
+private:
+    std::vector<std::int32_t> first_, second_;  // ends of each
+    std::vector<double> a_, b_, c_;
 };
 
 // Rows as they are given to a forest: of sparse features each member has its own.
@@ -71,8 +76,7 @@ public:
     }
     Stack stack;
     std::vector<Member> members;
-    std::vector<double> scale;  // of the features that are ends: shift and factor of each
-    double most_deviations;     // that count
+    double most_deviations;                                           // that count
     std::int64_t wake_at = std::numeric_limits<std::int64_t>::max();  // rows at which Python wants to look; set by it
     std::atomic<int> n_threads = 1;
     mutable Turns turns;
@@ -83,8 +87,23 @@ public:
     // Numbers that a member says of a row, and all together.
     int width() const { return has_labels() ? n_classes() : leader().n_outputs(); }
 
+    // Shift and factor of each feature that may be an end.
+    void set_scale(const double* given, std::size_t n) {
+        scale_ = {};
+        for (std::size_t j = 0; j < n; j++) {
+            scale_.shift.push_back(given[2 * j]), scale_.factor.push_back(given[2 * j + 1]);
+            scale_.limit.push_back(most_deviations);
+        }
+    }
+    std::vector<double> scale() const {
+        std::vector<double> all;
+        for (std::size_t j = 0; j < scale_.shift.size(); j++)
+            all.push_back(scale_.shift[j]), all.push_back(scale_.factor[j]);
+        return all;
+    }
+    int n_scaled() const { return static_cast<int>(scale_.shift.size()); }
+
     void set_member(int place, MeasuredTree& engine, Hinges hinges) {
-        hinges.check();
         std::vector<std::int32_t> sources = hinges.sources;
         for (std::int32_t& source : sources) source = std::max(source, -1);
         members[place].hinges = std::move(hinges);
@@ -100,13 +119,11 @@ public:
         const int n_members = stack.n_members;
         std::atomic<bool> is_scaled = false, has_failed = false;
         std::vector<const double*> said(n_members);
+        const Shared shared = share(given, 0, n, fit(whole_, n * n_features()), fit(scaled_, n * n_ends()));
         const auto study = [&](std::size_t begin, std::size_t end, int) {
-            for (std::size_t i = begin; i < end; i++) {
-                const int place = static_cast<int>(i);
-                if (place > 0) is_scaled.wait(false);
-                if (has_failed) return;
+            for (std::size_t i = begin; i < end && !has_failed; i++) {
                 try {
-                    said[i] = study_one(place, given, targets, weights, n, place == 0 ? &is_scaled : nullptr);
+                    said[i] = study_one(static_cast<int>(i), given, shared, targets, weights, n, is_scaled, has_failed);
                 } catch (...) {
                     has_failed = true;
                     is_scaled = true;
@@ -139,14 +156,15 @@ public:
         std::size_t most = 0;
         for (const Member& member : members) most = std::max<std::size_t>(most, member.engine->table->n_features());
         Room rows(block * most), said(n_members * block * wide), links(static_cast<std::size_t>(n_members) * wide);
+        Room whole(block * n_features()), scaled(block * n_ends());
         std::vector<double> shares;
         if (kind == Kind::numbers) shares = stack.shares();
         for (std::size_t i = begin; i < end; i += block) {
             const int n = static_cast<int>(std::min(block, end - i));
+            const Shared shared = share(given, i, n, whole.data(), scaled.data());
             for (int m = 0; m < n_members; m++) {
                 const SparseRows held = given.held(m).from(i);
-                const double* seen =
-                    see(m, given.X + i * given.width, given.width, given.are_sparse(), held, n, rows.data());
+                const double* seen = see(m, shared, held, n, rows.data());
                 say(*members[m].engine, seen, held, n, wide, said.data() + m * block * wide);
             }
             for (int r = 0; r < n; r++, out += wide) {
@@ -164,38 +182,48 @@ public:
     double predicting_work() const {
         return static_cast<double>(stack.n_members) * members.back().engine->predicting_work();
     }
-    // Rows X [n, width] as a member sees them: [n, features of its tree], as they are, or in `room`, which is large enough.
-    // Features that have come since the rows were read are what they are in a row that does not say.
-    const double* see(int place, const double* X, int width, bool are_sparse, const SparseRows& held, int n,
-                      double* room) const {
+    // What members see alike of rows. Features that have come since the rows were read are what they are in a row that does
+    // not say; of sparse rows each member has its own.
+    struct Shared {
+        const double* X;
+        int width;
+        bool are_sparse;
+        const double* scaled;  // [n, n_ends()] in deviations from their means
+    };
+    int n_features() const { return leader().table->n_features(); }
+    // Features of which some may be ends of hinges.
+    int n_ends() const {
+        int n = 0;
+        for (const Member& member : members) n = std::max(n, member.hinges.n_ends);
+        return n;
+    }
+    // That of n rows from `begin` on, in `whole` [n, n_features()] and `scaled` [n, n_ends()] as far as it is needed.
+    Shared share(const ForestRows& given, std::size_t begin, int n, double* whole, double* scaled) const {
+        Shared shared = {given.X + begin * given.width, given.width, given.are_sparse(), scaled};
+        if (given.are_sparse()) return shared;
+        const int m = n_features(), ends = n_ends();
+        shared.X = fill(*leader().table, shared.X, shared.width, {}, n, whole);
+        shared.width = m;
+        for (int i = 0; i < n && ends > 0; i++)
+            leader().f.scale_row(scale_.parts(), shared.X + static_cast<long>(i) * m, ends,
+                                 scaled + static_cast<long>(i) * ends);
+        return shared;
+    }
+    // Rows as a member sees them: [n, features of its tree], as they are, or in `room`, which is large enough.
+    const double* see(int place, const Shared& shared, const SparseRows& held, int n, double* room) const {
         const Member& member = members[place];
-        const Table &own = *member.engine->table, &common = are_sparse ? own : *leader().table;
-        const int m = common.n_features();
-        const bool is_whole = width == m, is_plain = are_sparse || member.hinges.n() == 0;
-        if (is_whole && is_plain) return X;
-        const int wide = is_plain ? m : own.n_features();
-        Room whole(is_plain ? 0 : m), scaled(is_plain ? 0 : m);
-        for (int i = 0; i < n; i++) {
-            const double* x = X + static_cast<long>(i) * width;
-            double* to = room + static_cast<long>(i) * wide;
-            if (!is_whole) {
-                double* filled = is_plain ? to : whole.data();
-                common.fill_raw(x, width, held.from(i), filled);
-                x = filled;
-            }
-            if (is_plain) continue;
-            for (int j = 0; j < member.hinges.n_ends; j++) {
-                const double z = (x[j] - scale[2 * j]) * scale[2 * j + 1];
-                scaled.data()[j] = std::isnan(z) ? 0.0 : std::clamp(z, -most_deviations, most_deviations);
-            }
-            member.hinges.extend(x, scaled.data(), to);
-        }
+        const int m = member.engine->table->n_features(), ends = n_ends();
+        if (shared.are_sparse) return fill(*member.engine->table, shared.X, shared.width, held, n, room);
+        if (member.hinges.n() == 0) return shared.X;
+        for (int i = 0; i < n; i++)
+            member.hinges.extend(leader().f, shared.X + static_cast<long>(i) * shared.width,
+                                 shared.scaled + static_cast<long>(i) * ends, room + static_cast<long>(i) * m);
         return room;
     }
     std::size_t scratch_bytes() const {
-        std::size_t n = 0;
-        for (const Member& member : members) n += 8 * (member.rows.capacity() + member.said.capacity());
-        return n;
+        std::size_t n = whole_.capacity() + scaled_.capacity();
+        for (const Member& member : members) n += member.rows.capacity() + member.said.capacity();
+        return sizeof(double) * n;
     }
 
 private:
@@ -204,23 +232,38 @@ private:
     int threads_for(int n) const { return n == 1 || leader().asks() ? 1 : n_threads.load(); }
     double learning_work() const { return 1000.0 + 50.0 * leader().shape.columns; }  // nanoseconds of a row, roughly
 
-    // What a member says of the rows; then it learns them.
-    const double* study_one(int place, const ForestRows& given, const double* targets, const double* weights, int n,
-                            std::atomic<bool>* scaled) {
+    // Rows of which the first `width` values are given, and what they hold of sparse features: whole.
+    static const double* fill(const Table& table, const double* X, int width, const SparseRows& held, int n, double* room) {
+        const int m = table.n_features();
+        if (width == m) return X;
+        for (int i = 0; i < n; i++)
+            table.fill_raw(X + static_cast<long>(i) * width, width, held.from(i), room + static_cast<long>(i) * m);
+        return room;
+    }
+    static double* fit(Lines<double>& values, std::size_t n) {
+        if (values.size() < n) values.resize(n);
+        return values.data();
+    }
+    // What a member says of the rows; then it learns them, once the first one's table knows them.
+    const double* study_one(int place, const ForestRows& given, const Shared& shared, const double* targets,
+                            const double* weights, int n, std::atomic<bool>& is_scaled,
+                            const std::atomic<bool>& has_failed) {
         Member& member = members[place];
         MeasuredTree& engine = *member.engine;
         const Turn turn(engine.turns, true, kWait);
         const SparseRows held = given.held(place);
         const int wide = width(), m = engine.table->n_features();
-        if (member.rows.size() < static_cast<std::size_t>(n) * m) member.rows.resize(static_cast<std::size_t>(n) * m);
-        const double* rows = see(place, given.X, given.width, given.are_sparse(), held, n, member.rows.data());
-        if (member.said.size() < static_cast<std::size_t>(n) * wide) member.said.resize(static_cast<std::size_t>(n) * wide);
-        say(engine, rows, held, n, wide, member.said.data());
-        for (int i = 0; i < n && !has_labels(); i++) member.said[i] = member.said[static_cast<long>(i) * wide + wide / 2];
+        const double* rows = see(place, shared, held, n, fit(member.rows, static_cast<std::size_t>(n) * m));
+        double* said = fit(member.said, static_cast<std::size_t>(n) * wide);
+        say(engine, rows, held, n, wide, said);
+        for (int i = 0; i < n && !has_labels(); i++) said[i] = said[static_cast<long>(i) * wide + wide / 2];
+        if (place > 0) is_scaled.wait(false);
+        if (has_failed) return said;
         engine.n_threads = threads_for(n);         // who has no tree left helps with another's models
         const bool is_given = given.are_sparse();  // the chunk fills in what sparse rows hold
-        engine.learn({is_given ? given.X : rows, is_given ? given.width : m, held, targets, weights}, n, scaled);
-        return member.said.data();
+        engine.learn({is_given ? given.X : rows, is_given ? given.width : m, held, targets, weights}, n,
+                     place == 0 ? &is_scaled : nullptr);
+        return said;
     }
     static void say(const MeasuredTree& engine, const double* rows, const SparseRows& held, int n, int wide, double* out) {
         const Turn turn(engine.turns, false, kWait);  // who looks at the forest may copy a tree
@@ -240,6 +283,17 @@ private:
             }
         }
     }
+
+    Lines<double> whole_, scaled_;  // of a step: what all see, kept for the memory
+    struct {
+        std::vector<double> shift, factor, limit;
+        Scale parts() const {
+            const auto of = [](const std::vector<double>& values) { return const_cast<double*>(values.data()); };
+            Scale scale = {};
+            scale.shift = of(shift), scale.factor = of(factor), scale.limit = of(limit);
+            return scale;
+        }
+    } scale_;  // of features that may be ends
 };
 
 }  // namespace driftree

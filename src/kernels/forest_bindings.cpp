@@ -25,9 +25,8 @@ void set_member(BoundForest& forest, int place, nb::handle_t<MeasuredTree> engin
                 Doubles slopes) {
     forest.checked(place);
     if (place > 0 && !forest.members[0].engine) throw nb::value_error("the first member must come first");
-    Hinges hinges = {{sources.data(), sources.data() + sources.size()},
-                     {ends.data(), ends.data() + ends.size()},
-                     {slopes.data(), slopes.data() + slopes.size()}};
+    Hinges hinges({sources.data(), sources.data() + sources.size()}, {ends.data(), ends.data() + ends.size()},
+                  {slopes.data(), slopes.data() + slopes.size()});
     MeasuredTree& own = *nb::inst_ptr<MeasuredTree>(engine);
     const bool fits = sources.size() == 0 || hinges.width() == own.table->n_features();
     if (!fits) throw nb::value_error("each feature of the tree must have a source");
@@ -54,7 +53,7 @@ ForestRows checked_rows(const BoundForest& forest, const Matrix& X, const std::v
             throw nb::value_error("the members must know the same labels");
         if (!sparse.empty()) continue;
         const Hinges& hinges = member.hinges;
-        if (hinges.n_features > n_features || std::ssize(forest.scale) < 2 * hinges.n_ends)
+        if (hinges.n_features > n_features || forest.n_scaled() < hinges.n_ends)
             throw nb::value_error("an end of a hinge has no feature, or no scale");
         if ((hinges.n() > 0 ? hinges.width() : n_features) != member.engine->table->n_features())
             throw nb::value_error("a member must know the features of the first one");
@@ -103,8 +102,9 @@ nb::object rows_of(const BoundForest& forest, int place, Matrix X) {
     forest.checked(place);
     const ForestRows rows = checked_rows(forest, X, {});
     const std::size_t n = X.shape(0), m = forest.members[place].engine->table->n_features();
-    std::vector<double> room(n * m);
-    const double* seen = forest.see(place, rows.X, rows.width, false, {}, static_cast<int>(n), room.data());
+    std::vector<double> room(n * m), whole(n * forest.n_features()), scaled(n * forest.n_ends());
+    const Forest::Shared shared = forest.share(rows, 0, static_cast<int>(n), whole.data(), scaled.data());
+    const double* seen = forest.see(place, shared, {}, static_cast<int>(n), room.data());
     if (seen != room.data()) std::copy_n(seen, n * m, room.data());
     return new_array(std::move(room), {n, m});
 }
@@ -221,10 +221,15 @@ void bind_forest(nb::module_& m) {
             "stack", [](BoundForest& f) -> Stack& { return f.stack; }, nb::rv_policy::reference_internal)
         .def_prop_ro("has_due", reading<BoundForest>([](const BoundForest& f) { return f.has_due(); }))
         .def_prop_rw(
-            "scale", [](const BoundForest& f) { return copied_array(f.scale.data(), f.scale.size()); },
+            "scale",
+            [](const BoundForest& f) {
+                std::vector<double> scale = f.scale();
+                const std::size_t n = scale.size();
+                return new_array(std::move(scale), {n});
+            },
             [](BoundForest& f, Doubles scale) {
                 const Writing turn(f);
-                f.scale.assign(scale.data(), scale.data() + scale.size());
+                f.set_scale(scale.data(), scale.size() / 2);
             })
         .def_rw("wake_at", &BoundForest::wake_at)
         .def_prop_rw(

@@ -111,5 +111,12 @@ void bend_inputs(const double* __restrict low, const double* __restrict high, in
     }
 }
 
+void hinges(const HingeColumns& hinge, const double* z, int n, double* __restrict out) {
+    for (int i = 0; i < n; i++) {
+        const double sum = hinge.a[i] * z[hinge.first[i]] + hinge.b[i] * z[hinge.second[i]] + hinge.c[i];
+        out[i] = sum > 0.0 ? sum : 0.0;
+    }
+}
+
 }  // namespace
 }  // namespace driftree

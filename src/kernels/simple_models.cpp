@@ -86,6 +86,7 @@ extern const Functions DRIFTREE_JOIN(DRIFTREE_ISA, _functions) = {
     update_scale,
     scale_row,
     bend_inputs,
+    hinges,
 };
 
 }  // namespace driftree

@@ -228,6 +228,12 @@ struct Scale {
     double most;  // limit of numbers that are scaled by mean and deviation
 };
 
+// Hinges: max(0, a z[first] + b z[second] + c) each; see forest.hpp.
+struct HingeColumns {
+    const std::int32_t *first, *second;
+    const double *a, *b, *c;
+};
+
 // What all models say of their rows before they learn them; and how they learn them. Longest lesson first.
 struct SgdFunctions {
     void (*forward)(const Shape&, const Rows&, const Lesson* lessons, int n);
@@ -282,6 +288,8 @@ struct Functions {
     void (*scale_row)(const Scale&, const double* x, int m, double* out);
     // values[i] = how far it is on the way from low[i] to high[i], from 0 to 1
     void (*bend_inputs)(const double* low, const double* high, int n, double* values);
+    // What n hinges make of one row.
+    void (*hinges)(const HingeColumns&, const double* z, int n, double* out);
 };
 
 extern const Functions baseline_functions;

@@ -3,6 +3,7 @@
 import errno
 import os
 import warnings
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from driftree.evaluate import CheckpointWarning, prequential
 from driftree.evaluate.checkpoints import KIND
 from driftree.evaluate.runs import CheckpointedTask, RunSettings, run_with_checkpoints
 from driftree.learn.storage import atomic, container
-from driftree.streams import open_stream, sea
+from driftree.streams import drifting_agrawal, open_stream, sea
 from repeatable import figures
 
 
@@ -257,6 +258,22 @@ def test_another_evaluation_is_not_gone_on_with(tmp_path, change, words):
             list(prequential(**given | change, checkpointer=checkpointer))
 
 
+def test_a_parameter_that_a_checkpoint_does_not_know_had_its_default(tmp_path):
+    def evaluate(**parameters):
+        model, stream = DynamicModelTreeClassifier(**parameters), sea(300, batch_rows=100)
+        with Checkpointer(tmp_path) as checkpointer:
+            return list(prequential(model, stream, checkpointer=checkpointer))
+
+    evaluate()
+    with Checkpointer(tmp_path) as checkpointer:
+        found = checkpointer.resume()
+        del found.metrics["facts"]["threshold of the learner"]
+        checkpointer.commit(*found)
+    assert len(evaluate()) == 2
+    with pytest.raises(ValueError, match=r"another run \(threshold of the learner was 'None', is"):
+        evaluate(threshold={"recall": 0.8})
+
+
 def test_another_version_is_told_of(tmp_path, monkeypatch):
     def evaluate():
         stream = sea(300, batch_rows=100)
@@ -267,6 +284,29 @@ def test_another_version_is_told_of(tmp_path, monkeypatch):
     monkeypatch.setattr("driftree.evaluate.resuming.__version__", "99.0")
     with pytest.warns(CheckpointWarning, match=r"begun by driftree 0.* resumed by 99\.0"):
         evaluate()
+
+
+@pytest.mark.parametrize(
+    "kind", [DynamicModelTreeClassifier, DynamicModelForestClassifier, FIMTDDClassifier]
+)
+def test_checkpoints_from_before_splits_were_inner_nodes_are_gone_on_with(tmp_path, kind):
+    """What is now `n_paper_splits` was then called `n_splits`."""
+
+    def evaluate(n_records=None):
+        stream = drifting_agrawal(4000, batch_rows=400)
+        with Checkpointer(tmp_path, every=400) as checkpointer:
+            return list(islice(prequential(kind(), stream, checkpointer=checkpointer), n_records))
+
+    before = evaluate(6)
+    with Checkpointer(tmp_path) as checkpointer:
+        found = checkpointer.resume()
+        columns = found.metrics["records"]
+        columns["n_splits"] = columns.pop("n_paper_splits")
+        checkpointer.commit(*found)
+    records = evaluate()
+    assert len(records) == 9
+    assert figures(records[: len(before)]) == figures(before)
+    assert before[-1].n_splits > 0
 
 
 # ---------------------------------------------------------------------- the command

@@ -1,6 +1,7 @@
 """Test, then train."""
 
 import pickle
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -18,10 +19,12 @@ from driftree.evaluate import (
     prequential,
     score,
     score_numbers,
+    title_of,
 )
 from driftree.evaluate.scores import Calibration
 from driftree.streams import agrawal, open_stream, sea
 from driftree.streams.rows import Rows
+from driftree.streams.stream import Task
 from repeatable import figures
 
 
@@ -198,8 +201,17 @@ def test_learners_of_both_libraries():
     last = {r.learner: r for r in prequential(models, stream, classes=[0, 1])}
     assert all(record.accuracy > 0.75 for record in last.values())
     assert np.isnan(last["hinge"].log_loss)  # it gives no probabilities
-    assert last["linear"].n_splits == 1
+    assert (last["linear"].n_splits, last["linear"].n_paper_splits) == (0, 1)
     assert last["bayes"].n_splits is None
+
+
+def test_a_learner_has_one_title():
+    titles = [
+        {name: one.title for name, one in learners_for(task).items()} for task in get_args(Task)
+    ]
+    for own in titles:
+        assert len(set(own.values())) == len(own)
+        assert {name: title_of(name) for name in own} == own
 
 
 def test_an_untaught_learner_says_nothing():

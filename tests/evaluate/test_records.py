@@ -29,6 +29,7 @@ def make_record(step=1, **changes):
         kappa=math.nan,
         log_loss=1e-17,
         n_splits=3,
+        n_paper_splits=7,
         n_parameters=None,
         n_nodes=7,
         depth=2,
@@ -70,6 +71,17 @@ def test_files_from_before_labels_were_counted_are_read(tmp_path):
     assert (record.f1, record.confusion) == (0.5, None)
     assert math.isnan(record.macro_f1)
     assert label_blocks([record]) == []
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_splits_in_files_from_before_they_were_inner_nodes_are_the_papers(tmp_path, suffix):
+    path = tmp_path / f"records.{suffix}"
+    write_records(path, [make_record()])
+    old = path.read_text().replace("n_splits", "n_inner").replace("n_paper_splits", "n_splits")
+    path.write_text(old)
+    [record] = read_records(path)
+    assert (record.n_splits, record.n_paper_splits) == (None, 7)
+    assert np.isnan(summarise([record])[record.learner]["n_splits"].mean)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])

@@ -236,6 +236,8 @@ def test_rows_say_when_as_well_as_steps():
         (lambda model: model.why(row=1.5), "row must be a whole number"),
         (lambda model: model.diff(row=(40, 10)), "the first row must not be later"),
         (lambda model: model.diff(row=(1, 2, 3)), "row must be two rows"),
+        (lambda model: model.diff(row=1000), r"row must be two rows, such as row=\(1000, 2000\)"),
+        (lambda model: model.diff(row=("1", 2)), "row must be a whole number"),
     ],
 )
 def test_a_row_that_is_none_is_refused(call, words):

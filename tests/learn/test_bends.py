@@ -5,6 +5,7 @@ The numbers themselves are compared with the oracle (test_oracle.py).
 
 import copy
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import stored
 from driftree import DynamicModelTreeClassifier, ModelFileError
 from driftree.learn import constants
 from driftree.learn.events import Bend, Unbend
-from driftree.learn.model_trials import curve_pieces
+from driftree.learn.model_trials import curve_pieces, curves_of
 from driftree.learn.storage import container, models
 from quick import engine_of, examples, make_stream, make_tree, make_weights, of_setting, streams
 
@@ -76,19 +77,43 @@ def test_no_more_bends_than_allowed():
             assert trial.model < 0 or len(engine.bends(trial.model)) <= most
 
 
-def test_a_feature_that_can_have_no_curve_is_in_nobodys_way():
-    """One of three values promises the most, but too little is known of it for a curve."""
-    rng = np.random.default_rng(1)
-    X = np.column_stack([rng.integers(0, 3, 2000), rng.normal(size=2000)])
-    y = ((X[:, 0] == 1) ^ (rng.random(2000) < 0.05)).astype(int)
+def make_codes(n_rows, n_levels, seed=1):
+    """Labels by two codes, whose values mean what they like, and a line."""
+    rng = np.random.default_rng(seed)
+    codes, z = rng.integers(0, n_levels, size=(n_rows, 2)), rng.normal(size=n_rows)
+    worth = rng.normal(scale=2, size=(2, n_levels))
+    log_odds = worth[0, codes[:, 0]] + worth[1, codes[:, 1]] + z
+    y = rng.random(n_rows) < 1 / (1 + np.exp(-2 * log_odds))
+    return np.column_stack([codes, z]).astype(float), y.astype(int)
+
+
+@pytest.mark.parametrize("n_levels", [3, 9])
+def test_a_feature_of_few_values_gets_a_knot_at_each(n_levels):
+    X, y = make_codes(6000, n_levels)
     model = DynamicModelTreeClassifier(max_nodes=1).partial_fit(X, y)
-    models, engine = model._tree.evidence.models, engine_of(model)
-    scores = {feature: score for score, feature, _ in engine.bend_proposals(0)}
-    assert scores[0] > scores[1]
-    assert curve_pieces(0, engine.edges(0)[0], 4) == []
-    taken = {feature for feature, _, _ in bends_of(model)}
-    found = models._more_bends(0, 20)
-    assert taken or {feature for feature, _, _ in found.bends} == {1}
+    curves = curves_of(bends_of(model))
+    assert curves[0] == curves[1] == list(range(n_levels - 1))
+    as_categories = DynamicModelTreeClassifier(max_nodes=1, categorical=[0, 1]).partial_fit(X, y)
+    assert model.score(X, y) > as_categories.score(X, y) - 0.02
+
+
+def test_knots_at_each_value_take_only_the_room_that_is_left(monkeypatch):
+    X, y = make_codes(6000, 9)
+    model = DynamicModelTreeClassifier(max_nodes=1, max_bends=14).partial_fit(X, y)
+    sizes = [len(knots) - 1 for knots in curves_of(bends_of(model)).values()]
+    assert sorted(sizes) == [4, 4, 4]  # one more of seven would need three more
+    monkeypatch.setattr(constants, "MEASURED", replace(constants.MEASURED, most_levels=8))
+    model = DynamicModelTreeClassifier(max_nodes=1).partial_fit(X, y)
+    assert {len(knots) - 1 for knots in curves_of(bends_of(model)).values()} == {4}
+
+
+def test_a_feature_that_can_have_no_curve_is_in_nobodys_way():
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.integers(1, 3, 2000), rng.normal(size=2000)])
+    y = ((abs(X[:, 1]) < 1) ^ (rng.random(2000) < 0.05)).astype(int)
+    model = DynamicModelTreeClassifier(max_nodes=1).partial_fit(X, y)
+    assert curve_pieces(0, engine_of(model).edges(0)[0], 4) == []
+    assert set(curves_of(bends_of(model))) == {1}
 
 
 # ---------------------------------------------------------------------- promises

@@ -175,7 +175,8 @@ def check_size(model, engine):
     assert len(nodes) == model.n_nodes_ == int(engine.alive.sum()) <= model.max_nodes
     assert n_leaves == model.n_leaves_
     assert max(engine.depth[nodes]) == model.depth_ <= model.max_depth
-    assert model.n_splits_ == n_leaves - 1 + n_leaves * (c if c > 2 else 1)
+    assert model.n_splits_ == n_leaves - 1
+    assert model.n_paper_splits_ == n_leaves - 1 + n_leaves * (c if c > 2 else 1)
     bends = sum(n_bends(engine, node) for node in nodes if engine.left[node] < 0)
     n_inputs = n_leaves * (p - 1) + bends
     assert model.n_parameters_ == n_leaves - 1 + n_inputs * max(1, c - 1)

@@ -82,7 +82,7 @@ def check_bends(engine, oracle, node, twin):
     near(engine.bend_worth(int(engine.model[node])), twin.model.worth(), rel=1e-5)
     if twin.grid:
         scores = {j: [] for j, scale in oracle.scales.items() if not scale.only_bits}
-        for score, j, _ in engine.bend_proposals(node):
+        for score, j in zip(*engine.bend_scores(node), strict=True):
             scores[j].append(score)
         for j, found in scores.items():
             if len(twin.grid[j].edges) >= 2:

@@ -178,7 +178,8 @@ def test_sizes():
         one.partial_fit(X, y)
         inner = one.n_leaves_ - 1
         assert inner >= 1
-        assert one.n_splits_ == inner + one.n_leaves_
+        assert one.n_splits_ == inner
+        assert one.n_paper_splits_ == inner + one.n_leaves_
         engine = one._tree.engine
         bends = sum(len(engine.bends(int(engine.model[leaf]))) for leaf in one._tree.leaves())
         assert one.n_parameters_ == inner + 3 * one.n_leaves_ + bends

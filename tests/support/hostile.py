@@ -66,6 +66,7 @@ def make_records(*learners, n_batches=600, labels=LABELS):
             f1=math.nan if step == 0 else 0.9 - place / 10 - step / 10000,
             accuracy=0.75,
             n_splits=None if place else 4,
+            n_paper_splits=None if place else 9,
             n_parameters=10,
             majority=0.6,
             macro_f1=0.55,
@@ -81,7 +82,14 @@ def make_records(*learners, n_batches=600, labels=LABELS):
 
 def make_number_records(n_batches=90):
     """Numbers that rise, and are predicted to be a little less."""
-    figures = {"n_splits": 1, "n_parameters": 4, "n_nodes": 3, "depth": 1, "memory": None}
+    figures = {
+        "n_splits": 1,
+        "n_paper_splits": 3,
+        "n_parameters": 4,
+        "n_nodes": 3,
+        "depth": 1,
+        "memory": None,
+    }
     seconds = {"predict_seconds": 0.01, "learn_seconds": 0.02}
     return [
         Record(

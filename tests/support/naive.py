@@ -468,7 +468,7 @@ class NaiveTree:
     MIN_SIDE, LEVELS, INNER_TRIALS, FLOOR_GATE = 20, 32, 1, 4
     YOUTH, OLD_REFRESH, REST = 10_000, 1000, 16
     RECENT, ALARM, RESTLESS = 16, 1.2, 0.5
-    PIECES, UNBEND, MOST_BARS, SURENESS = 4, 5000, 5, 500
+    PIECES, CODES, UNBEND, MOST_BARS, SURENESS = 4, 16, 5000, 5, 500
     PRICE, SHORT_MEMORY, DISTANCE = 0.001, 1 / 3, 0.03
     TRIAL_REST, GRID_REST = 200, 2000
 
@@ -1047,13 +1047,14 @@ class NaiveTree:
         """Curves for the best features: all, after each second failure half as many.
 
         As fine as all have room for; where not even two pieces each have room, first come, first
-        served, once there are scores.
+        served, once there are scores. What is left goes to features of few values, for a knot at
+        each.
         """
         bent = {feature for feature, _, _ in node.model.bends}
         able = [
             j
             for j, scale in self.scales.items()
-            if j not in bent and not scale.only_bits and len(node.grid[j].edges) >= 3
+            if j not in bent and not scale.only_bits and len(node.grid[j].edges) >= 2
         ]
         scores = {j: max(self.bend_scores(node, j), default=0.0) for j in able}
         ranked = sorted(able, key=lambda j: (-scores[j], j))
@@ -1066,6 +1067,11 @@ class NaiveTree:
         else:
             if not any(scores.values()):
                 return None
+        for i, j in enumerate(ranked):
+            n_edges = len(node.grid[j].edges)
+            finest = [*curves[:i], self.curve(j, node.grid[j].edges, n_edges), *curves[i + 1 :]]
+            if n_edges < self.CODES and sum(len(curve) for curve in finest) <= room:
+                curves = finest
         for curve in curves:
             added += curve if len(added) + len(curve) <= room else []
         return node.model.bends + added if added else None

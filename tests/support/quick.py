@@ -34,7 +34,7 @@ class QuickNaiveTree(NaiveTree):
     MIN_SIDE, FLOOR_GATE = 4, 1
     YOUTH, OLD_REFRESH, REST = 60, 30, 2
     ALARM, RESTLESS = 1.2, 0.1
-    PIECES, UNBEND, MOST_BARS, SURENESS = 3, 50, 2, 60
+    PIECES, CODES, UNBEND, MOST_BARS, SURENESS = 3, 6, 50, 2, 60
     PRICE = 0.003
     TRIAL_REST, GRID_REST = 15, 70
     too_close, best_scores = False, ()
@@ -90,6 +90,7 @@ QUICK = {
     "step_rows": QuickNaiveTree.CHUNK,
     "link_factor": QuickNaiveTree.FLOOR_GATE,
     "curve_pieces": QuickNaiveTree.PIECES,
+    "most_levels": QuickNaiveTree.CODES,
     "unbend_rows": QuickNaiveTree.UNBEND,
     "most_bars": QuickNaiveTree.MOST_BARS,
 }

@@ -253,10 +253,10 @@ class FIMTDDClassifier(FIMTDD, StreamClassifier):
     ----------
     classes_ : ndarray
         Labels, in the order of the columns of `predict_proba`.
-    n_splits_, n_parameters_ : int
+    n_paper_splits_, n_parameters_ : int
         Size as the Dynamic Model Tree's paper counts it: inner nodes plus one (two classes) or c
         per leaf; inner nodes plus the weights.
-    n_nodes_, n_leaves_, depth_, n_rows_seen_ : int
+    n_nodes_, n_splits_, n_leaves_, depth_, n_rows_seen_ : int
         Nodes, leaves, longest path, rows learnt.
 
     See Also
@@ -327,7 +327,7 @@ class FIMTDDRegressor(FIMTDD, StreamRegressor):
 
     Attributes
     ----------
-    n_splits_, n_parameters_, n_nodes_, n_leaves_, depth_, n_rows_seen_ : int
+    n_paper_splits_, n_parameters_, n_nodes_, n_splits_, n_leaves_, depth_, n_rows_seen_ : int
         As for `FIMTDDClassifier`.
 
     See Also

@@ -57,7 +57,7 @@ class Race:
             binary_split=True,
             nominal_attributes=list(DEMO_CATEGORIES),
         )
-        learners = {"driftree": self.ours} | ({} if alone else {"River VFDT-NBA": theirs})
+        learners = {"dmt": self.ours} | ({} if alone else {"vfdt-nba": theirs})
         self.evaluation = Evaluation(learners, step_rows=1)
         self.records: dict[str, list[Record]] = {name: [] for name in learners}
 
@@ -105,7 +105,7 @@ class Race:
         return sum(scores) / len(scores) if scores else math.nan
 
     def n_splits(self, learner: str) -> int:
-        """Return the splits at present, as the paper counts them."""
+        """Return the splits at present."""
         records = self.records[learner]
         return (records[-1].n_splits or 0) if records else 0
 
@@ -173,6 +173,8 @@ def _show_live(console: Console, race: Race) -> None:
 
 def _show_lines(console: Console, race: Race) -> None:
     """Print a line for every tenth of the stream: for files, pipes and simple terminals."""
+    from driftree.evaluate.learners import title_of
+
     shown = 0
     for done in race.run():
         part = done * PLAIN_LINES // race.n_rows
@@ -180,7 +182,7 @@ def _show_lines(console: Console, race: Race) -> None:
             continue
         shown = part
         words = "; ".join(
-            f"{name} F1 {_score(race.f1(name))}, {race.n_splits(name)} splits, "
+            f"{title_of(name)} F1 {_score(race.f1(name))}, {race.n_splits(name)} splits, "
             f"{race.rows_per_second(name):,.0f} rows/s"
             for name in race.records
         )
@@ -196,6 +198,8 @@ def _table(race: Race) -> Table:
     from rich import box
     from rich.table import Table
 
+    from driftree.evaluate.learners import title_of
+
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("")
     n_rules = len(DEMO_RULES)
@@ -206,7 +210,7 @@ def _table(race: Race) -> Table:
     for name in race.records:
         scores = [race.f1(name), *(race.f1(name, start, stop) for start, stop in pairwise(edges))]
         table.add_row(
-            name,
+            title_of(name),
             *map(_score, scores),
             f"{race.n_splits(name):,}",
             f"{race.rows_per_second(name):,.0f}",
@@ -218,9 +222,8 @@ def _conclude(console: Console, race: Race) -> None:
     console.print(_table(race))
     console.print(
         f"\nF1: harmonic mean of weighted precision and recall, mean over batches of "
-        f"{race.batch_rows:,} rows, under all rules and under each. Splits: inner nodes plus "
-        "one per leaf model, at the end. Rows/s: predicting and learning dicts one by one, "
-        "processor time, one thread.\n",
+        f"{race.batch_rows:,} rows, under all rules and under each. Splits: inner nodes, at "
+        "the end. Rows/s: predicting and learning dicts one by one, processor time, one thread.\n",
         style="dim",
     )
     console.print("The tree that driftree ends with:\n", style="bold")

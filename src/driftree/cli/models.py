@@ -120,8 +120,8 @@ def learn(
         events = _events(own)[n_changes:]
         console.print(
             f"{out or model}: {n_new:,} rows learnt, {own.n_rows_seen_:,} in all; "
-            f"{own.n_leaves_} lea{'f' if own.n_leaves_ == 1 else 'ves'}, {len(events)} "
-            f"change{'' if len(events) == 1 else 's'}",
+            f"{len(events)} change{'' if len(events) == 1 else 's'}, now "
+            f"{own.n_leaves_} lea{'f' if own.n_leaves_ == 1 else 'ves'}",
             soft_wrap=True,
         )
         for event in events[-3:]:

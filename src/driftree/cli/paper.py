@@ -93,6 +93,7 @@ def _run(
     jobs: int,
 ) -> Results:
     """Run all experiments, or find their results again."""
+    from driftree.evaluate.learners import title_of
     from driftree.evaluate.parallel import run_tasks
     from driftree.evaluate.records import summarise
     from driftree.paper.experiments import (
@@ -109,7 +110,7 @@ def _run(
         for data_set in data_sets
         for learner in learners
     ]
-    titles = [f"{task.experiment.data_set} {task.experiment.learner}" for task in tasks]
+    titles = [f"{task.experiment.data_set} {title_of(task.experiment.learner)}" for task in tasks]
     costs = [estimate_cost(task.experiment) for task in tasks]
     results = {}
 

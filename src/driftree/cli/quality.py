@@ -19,6 +19,7 @@ MOST_PARTS = 5  # of the stream, to say how the labels' shares went
 
 def tell_quality(console: Console, results: list[RunResult], records: list[Record]) -> None:
     """Print the label mix, who always says one label, and how well each label was found."""
+    from driftree.evaluate.learners import title_of
     from driftree.evaluate.records import by_learner
 
     quality = {name: own for result in results for name, own in result.quality.items()}
@@ -38,7 +39,7 @@ def tell_quality(console: Console, results: list[RunResult], records: list[Recor
         console.print(over_time, highlight=False)
     for name, own in quality.items():
         ece = groups[name][-1].ece
-        words = f"- {name}: {say_quality(own, names)}; calibration error {_show(ece)}"
+        words = f"- {title_of(name)}: {say_quality(own, names)}; calibration error {_show(ece)}"
         console.print(words, highlight=False, soft_wrap=True)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from driftree.cli.results import known_drifts, stem_of
+from driftree.cli.results import has_report, known_drifts, stem_of
 from driftree.cli.run import (
     BatchSize,
     Categorical,
@@ -47,8 +47,8 @@ def report(
     models: Annotated[
         str,
         typer.Option(
-            help="The tree (dmt or dmt-paper), then learners to compare it with, separated by "
-            "commas; driftree compare --help has all."
+            help="The tree or forest (dmt, dmt-paper or forest), then learners to compare it with, "
+            "separated by commas; driftree compare --help has all."
         ),
     ] = "dmt",
     batch: BatchSize = None,
@@ -100,22 +100,27 @@ def report(
             seed=seed,
             parameters=param or [],
         )
-        if not settings.learners[0].startswith("dmt"):
-            raise ValueError(
-                "the report is about a tree: name dmt or dmt-paper first, not "
-                f"{settings.learners[0]}"
-            )
+        _check_first(settings)
         _write(settings, out, title or stem_of(source), command_line(context))
+
+
+def _check_first(settings: RunSettings) -> None:
+    from driftree.evaluate import make_learner
+
+    first = settings.learners[0]
+    if not has_report(make_learner(first, task=settings.task)):
+        raise ValueError(
+            "the report is about a tree or a forest: name dmt, forest or dmt-paper first, not "
+            f"{first}"
+        )
 
 
 def _write_of_model(path: Path, out: Path, title: str | None, command: str) -> None:
     """Write the page of a model that is there."""
     import driftree
-    from driftree.estimators import DynamicModelTree
-    from driftree.forests import DynamicModelForest
 
     model = driftree.load(path)
-    if not isinstance(model, DynamicModelTree | DynamicModelForest):
+    if not has_report(model):
         raise ValueError(
             f"{path} holds a {type(model).__name__}: the report is about a tree or a forest"
         )

@@ -57,9 +57,9 @@ def conclude(
     console.print(
         f"\nMeans over {n_batches:,} batch{'es' if n_batches > 1 else ''} of up to "
         f"{first.batch_rows:,} rows, ± the spread over batches, predicted before learnt; "
-        f"{SAID[settings.task]} Splits and "
-        "parameters: after each batch, counted as in the paper. Rows/s: processor time, one "
-        "thread. MB: at the end.",
+        f"{SAID[settings.task]} Splits (inner "
+        "nodes) and parameters: after each batch. Rows/s: processor time, one thread. MB: at the "
+        "end.",
         style="dim",
     )
     tell_quality(console, results, records)
@@ -105,7 +105,7 @@ def _report(
     """Write the story of the first Dynamic Model Tree among the learners; False if none is."""
     from driftree.show.provenance import tell_run
 
-    trees = [name for name in settings.learners if _is_tree(learners[name])]
+    trees = [name for name in settings.learners if has_report(learners[name])]
     if not trees:
         return False
     driftree.report(
@@ -121,7 +121,7 @@ def _report(
 
 def _tell_tree(console: Console, model: Any) -> None:
     """Print what a Dynamic Model Tree knows at the end, and what it changed last."""
-    if not _is_tree(model):
+    if not has_report(model):
         return
     tree = model.best_tree().tree if hasattr(model, "best_tree") else model
     console.print(
@@ -206,6 +206,7 @@ def _tabulate(
     from rich import box
     from rich.table import Table
 
+    from driftree.evaluate.learners import title_of
     from driftree.evaluate.records import by_learner, summarise
 
     rows = []
@@ -219,7 +220,7 @@ def _tabulate(
         seconds = sum(record.seconds for record in group)
         n_bytes = memory.get(learner)
         rows.append(
-            {"learner": learner}
+            {"learner": title_of(learner)}
             | _first_scores(figures)
             | {
                 "splits": _show(figures["n_splits"].mean, 1),
@@ -266,8 +267,8 @@ def _show(figure: float, digits: int) -> str:
     return "-" if figure != figure else f"{figure:,.{digits}f}"  # noqa: PLR0124 (not a number)
 
 
-def _is_tree(model: Any) -> bool:
-    """Tell whether a learner can be reported on."""
+def has_report(model: Any) -> bool:
+    """Tell whether a learner is a tree or a forest, of which there is a report."""
     from driftree.estimators import DynamicModelTree
     from driftree.forests import DynamicModelForest
 

@@ -396,7 +396,7 @@ def _prepare(
 
 def _run(settings: RunSettings, folder: Path, *, jobs: int, on_drift: str | None = None) -> None:
     """Run the learners, side by side or in processes of their own, and show what came out."""
-    from driftree.evaluate import learners_for
+    from driftree.evaluate.learners import learners_for, title_of
     from driftree.evaluate.parallel import run_tasks
     from driftree.evaluate.records import read_records
     from driftree.evaluate.runs import RunTask, merge_records, run_stream
@@ -409,9 +409,9 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int, on_drift: str | None
         _tell, error_console, settings, None if on_drift is None else run_for_drift(on_drift)
     )
     tasks, costs = [RunTask(settings, whole, tell, hear)], None
-    titles = [names[0] if len(names) == 1 else f"{len(names)} learners"]
+    titles = [title_of(names[0]) if len(names) == 1 else f"{len(names)} learners"]
     if jobs > 1:
-        titles = list(names)
+        titles = [title_of(name) for name in names]
         tasks = [
             RunTask(replace(settings, learners=(name,)), folder / f"records-{name}.csv")
             for name in names
@@ -500,13 +500,15 @@ def _run_with_checkpoints(
 
 
 def _run_checkpointed(task: CheckpointedTask) -> None:
+    from driftree.evaluate.learners import title_of
     from driftree.evaluate.parallel import run_tasks
     from driftree.evaluate.runs import run_with_checkpoints
 
     console, error_console = consoles()
 
     try:
-        with _warnings_on(error_console), Progress(error_console, task.settings.learners) as bars:
+        titles = [title_of(name) for name in task.settings.learners]
+        with _warnings_on(error_console), Progress(error_console, titles) as bars:
             [(_, result)] = run_tasks(
                 run_with_checkpoints,
                 [task],

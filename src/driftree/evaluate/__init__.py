@@ -12,6 +12,7 @@ from driftree.evaluate.learners import LEARNERS as LEARNERS
 from driftree.evaluate.learners import LearnerChoice as LearnerChoice
 from driftree.evaluate.learners import learners_for as learners_for
 from driftree.evaluate.learners import make_learner as make_learner
+from driftree.evaluate.learners import title_of as title_of
 from driftree.evaluate.prequential import Evaluation as Evaluation
 from driftree.evaluate.prequential import prequential as prequential
 from driftree.evaluate.quality import LabelQuality as LabelQuality

@@ -41,7 +41,7 @@ class LearnerChoice:
     Attributes
     ----------
     name, title : str
-        What to type, and how the paper's tables call it.
+        What to type, and what people read, see `title_of`.
     words : str
         What it is.
     make : callable
@@ -287,7 +287,7 @@ _OF_NUMBERS = (
     ),
     LearnerChoice(
         "htr",
-        "HTR (adaptive)",
+        "HTR",
         "Hoeffding tree, the better of mean and linear model in the leaves (River)",
         _prepared(lambda _: _river_tree("HoeffdingTreeRegressor", leaf_prediction="adaptive")),
         cost=40,
@@ -376,7 +376,7 @@ _CHOICES = (
     ),
     LearnerChoice(
         "arf3",
-        "Forest Ens.",
+        "ARF(3)",
         "adaptive random forest of 3 Hoeffding trees (River)",
         lambda _, seed: _adaptive_forest(seed),
         cost=90,
@@ -385,7 +385,7 @@ _CHOICES = (
     ),
     LearnerChoice(
         "levbag3",
-        "Bagging Ens.",
+        "LevBag(3)",
         "leveraging bagging of 3 Hoeffding trees (River)",
         lambda _, seed: _leveraging_bagging(seed),
         cost=190,
@@ -428,6 +428,20 @@ def learners_for(task: Task) -> dict[str, LearnerChoice]:
     (True, False)
     """
     return LEARNERS if check_task(task) == "classification" else REGRESSORS
+
+
+def title_of(learner: str) -> str:
+    """Return what a learner is called on the screen, in pictures, reports and tables.
+
+    Files and options have names to type instead.
+
+    Examples
+    --------
+    >>> title_of("dmt"), title_of("htr"), title_of("one of my own")
+    ('DMT (driftree)', 'HTR', 'one of my own')
+    """
+    choice = LEARNERS.get(learner) or REGRESSORS.get(learner)
+    return learner if choice is None else choice.title
 
 
 def make_learner(

@@ -24,7 +24,7 @@ from driftree.evaluate.labels import count_confusion, name_labels
 from driftree.evaluate.learners import make_learner
 from driftree.evaluate.quality import Quality
 from driftree.evaluate.records import Record
-from driftree.evaluate.scores import measure_memory, measure_size
+from driftree.evaluate.scores import Size, measure_memory, measure_size
 from driftree.explain.changes import Listener, can_tell
 from driftree.streams.rows import Rows
 from driftree.streams.stream import Stream, open_stream
@@ -109,9 +109,9 @@ def prequential(
     >>> from driftree.streams import sea
     >>> for record in prequential("dmt", sea(4000)):
     ...     print(record.n_rows, round(record.f1, 2), record.n_splits)
-    2000 0.87 1
-    3000 0.89 1
-    4000 0.87 1
+    2000 0.87 0
+    3000 0.89 0
+    4000 0.87 0
 
     Where the target is a number, records have other scores:
 
@@ -358,10 +358,7 @@ class Evaluation:
             n_rows=self.n_rows,
             **scores._asdict(),
             **self._beside_scores(name, test),
-            n_splits=size and size.n_splits,
-            n_parameters=size and size.n_parameters,
-            n_nodes=size and size.n_nodes,
-            depth=size and size.depth,
+            **(dict.fromkeys(Size._fields) if size is None else size._asdict()),
             predict_seconds=test.predict_seconds,
             learn_seconds=test.learn_seconds,
             memory=measure_memory(model) if is_due or hasattr(model, "memory_usage") else None,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from driftree.evaluate.learners import title_of
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
@@ -254,15 +256,15 @@ class Paired(NamedTuple):
     p_value: float
 
     def __str__(self) -> str:
-        n = self.n_better + self.n_worse
+        n, first, second = self.n_better + self.n_worse, title_of(self.first), title_of(self.second)
         chance = "p < 0.0001" if self.p_value < 1e-4 else f"p = {self.p_value:.2g}"
         if self.p_value >= LEVEL:
             return (
-                f"{self.first} and {self.second} cannot be told apart: better in {self.n_better} "
+                f"{first} and {second} cannot be told apart: better in {self.n_better} "
                 f"and worse in {self.n_worse} of {n} batches (sign test, {chance})"
             )
         is_first = self.n_better > self.n_worse
-        best, other = (self.first, self.second) if is_first else (self.second, self.first)
+        best, other = (first, second) if is_first else (second, first)
         most = max(self.n_better, self.n_worse)
         return f"{best} is better than {other}, in {most} of {n} batches (sign test, {chance})"
 
@@ -285,7 +287,7 @@ def compare_paired(
     Examples
     --------
     >>> print(compare_paired(("dmt", [0.9] * 12), ("efdt", [0.8] * 11 + [0.95])))
-    dmt is better than efdt, in 11 of 12 batches (sign test, p = 0.0063)
+    DMT (driftree) is better than EFDT, in 11 of 12 batches (sign test, p = 0.0063)
     """
     (one, scores), (other, others) = first, second
     sign = 1 if higher_is_better else -1

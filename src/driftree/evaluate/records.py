@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from driftree.evaluate.scores import NumberScores, Scores
+from driftree.evaluate.scores import NumberScores, Scores, Size
 from driftree.learn.storage.atomic import Closing, whole_text
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class Record:
         See `NumberScores`; NaN for labels.
     target_mean, predicted_mean : float
         Means over the batch of the targets, and of what was predicted; NaN for labels.
-    n_splits, n_parameters, n_nodes, depth : int or None
-        Size after the batch was learnt, see `measure_size`; None where unknown.
+    n_splits, n_paper_splits, n_parameters, n_nodes, depth : int or None
+        Size after the batch was learnt, see `Size`; None where unknown.
     predict_seconds, learn_seconds : float
         Processor time of this thread.
     memory : int or None
@@ -77,6 +77,7 @@ class Record:
     target_mean: float = math.nan
     predicted_mean: float = math.nan
     n_splits: int | None
+    n_paper_splits: int | None
     n_parameters: int | None
     n_nodes: int | None
     depth: int | None
@@ -107,9 +108,7 @@ SCORES: dict[str, tuple[str, ...]] = {
     "regression": (*NumberScores._fields, "target_mean", "predicted_mean"),
 }
 SO_FAR = frozenset(("ece", "macro_f1", "auc"))  # of all rows so far, not of the batch
-WHOLE_NUMBERS = frozenset(
-    ("step", "n_rows", "n_splits", "n_parameters", "n_nodes", "depth", "memory")
-)
+WHOLE_NUMBERS = frozenset(("step", "n_rows", *Size._fields, "memory"))
 
 
 def fields_of(task: Task) -> tuple[str, ...]:
@@ -235,13 +234,27 @@ def _for_json(value: Any) -> Any:
 
 
 def read_records(path: str | Path) -> list[Record]:
-    """Read records from a file; half a line at the end, left by a killed process, is ignored."""
+    """Read records from a file; half a line at the end, left by a killed process, is ignored.
+
+    In files from before there was `n_paper_splits`, the column `n_splits` held that count: it is
+    read as such, and `n_splits` is None, since the inner nodes of all trees of an ensemble are not
+    known from it.
+    """
     path = Path(path)
     with open(path, encoding="utf-8", newline="") as file:
         lines = [line for line in file if line.endswith("\n")]
     is_json = path.suffix == ".jsonl"
     rows: Iterable[dict[str, Any]] = map(json.loads, lines) if is_json else csv.DictReader(lines)
-    return [Record(**{name: _parse(name, row.get(name)) for name in FIELDS}) for row in rows]
+    return [
+        Record(**{name: _parse(name, row.get(name)) for name in FIELDS})
+        for row in map(_with_both_counts, rows)
+    ]
+
+
+def _with_both_counts(row: dict[str, Any]) -> dict[str, Any]:
+    if "n_paper_splits" in row:
+        return row
+    return {**row, "n_paper_splits": row.get("n_splits"), "n_splits": None}
 
 
 def _parse(name: str, value: Any) -> Any:

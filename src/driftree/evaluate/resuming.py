@@ -80,12 +80,10 @@ class ResumableEvaluation:
 
     def _describe(self) -> dict[str, Any]:
         evaluation = self.evaluation
-        inside = models.pack(self._model)[0]
-        parameters = {f"{name} of the learner": v for name, v in inside["parameters"].items()}
         return {
             "name": self._name,
-            "learner": inside["class"],
-            **{name: repr(value) for name, value in parameters.items()},
+            "learner": type(self._model).__name__,
+            **_parameters_of(self._model),
             "delay": evaluation.delay,
             "step_rows": evaluation.step_rows,
             "pretrain": evaluation.pretrain,
@@ -154,12 +152,14 @@ class ResumableEvaluation:
         if metrics["names"] is not None:
             face.names = metrics["names"]
         self._waiting = metrics["waiting"]
-        self.records = _records(self._name, metrics["records"], metrics.get("confusions"))
+        columns = _with_both_counts(metrics["records"], getattr(self._model, "n_trees", 1))
+        self.records = _records(self._name, columns, metrics.get("confusions"))
         self.noted = metrics["noted"]
 
     def _compare(self, then: dict[str, Any]) -> None:
         """Refuse to resume something else; for another version, only warn."""
         now = self._facts
+        then = {**_parameters_of(type(self._model)()), **then}  # of later versions: the default
         changes = ", ".join(
             f"{name} was {then.get(name)!r}, is {now.get(name)!r}"
             for name in dict.fromkeys([*then, *now])
@@ -188,6 +188,11 @@ class ResumableEvaluation:
             start = stop
         if start != len(rows):
             raise ValueError(_not_the_same(evaluation.n_rows))
+
+
+def _parameters_of(model: Any) -> dict[str, str]:
+    told = models.pack(model)[0]["parameters"]
+    return {f"{name} of the learner": repr(value) for name, value in told.items()}
 
 
 def _take_over(model: Any, other: Any) -> None:
@@ -235,6 +240,16 @@ def _columns(records: list[Record], task: Task) -> dict[str, NDArray[np.float64]
         name: np.array([getattr(record, name) for record in records], dtype=np.float64)
         for name in figures_of(task)
     }
+
+
+def _with_both_counts(
+    columns: dict[str, NDArray[np.float64]], n_trees: int
+) -> dict[str, NDArray[np.float64]]:
+    """Return the records of a checkpoint; in older ones, `n_splits` is what the paper counts."""
+    if "n_paper_splits" in columns:
+        return columns
+    n_inner = np.maximum(0.0, (columns["n_nodes"] - n_trees) / 2)
+    return columns | {"n_paper_splits": columns["n_splits"], "n_splits": n_inner}
 
 
 def _records(

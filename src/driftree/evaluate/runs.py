@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from driftree.evaluate.learners import check_takes_text, learners_for, make_learner
+from driftree.evaluate.learners import check_takes_text, learners_for, make_learner, title_of
 from driftree.evaluate.prequential import (
     BATCH_SHARE,
     SMALLEST_BATCH,
@@ -359,10 +359,14 @@ def _tell_scores(recent: dict[str, deque[float]], task: Task) -> str:
     """Return the recent scores of the learners, as text for a line of progress."""
     means = {name: sum(scores) / len(scores) for name, scores in recent.items() if scores}
     is_share = task == "classification"
-    words = ", ".join(
-        f"{name} {f'{mean:.3f}' if is_share else show_number(mean)}" for name, mean in means.items()
-    )
-    return f"recent {SCORES[task][0].upper()}: {words}" if words else "training"
+    shown = {name: f"{mean:.3f}" if is_share else show_number(mean) for name, mean in means.items()}
+    if not shown:
+        return "training"
+    recent_score = f"recent {SCORES[task][0].upper()}"
+    if len(recent) == 1:  # whose line it is
+        return f"{recent_score} {shown.popitem()[1]}"
+    words = ", ".join(f"{title_of(name)} {score}" for name, score in shown.items())
+    return f"{recent_score}: {words}"
 
 
 def merge_records(paths: list[Path], into: Path) -> None:

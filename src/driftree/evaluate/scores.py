@@ -1,8 +1,9 @@
 """Scores of a batch: how good predicted labels, or numbers, were, and how large the learner is.
 
-Size is counted as the paper counts, by walking the real tree. Each inner node is one split and one
-parameter. A leaf that predicts the majority, or a mean, is no split and one parameter. A leaf with
-a model of its own splits its rows once more: one split for two classes or a number, c for c
+Size is counted by walking the real tree: its splits are its inner nodes. The paper counts more, so
+that trees with and without models in their leaves can be compared: an inner node is one split and
+one parameter. A leaf that predicts the majority, or a mean, is no split and one parameter. A leaf
+with a model of its own splits its rows once more: one split for two classes or a number, c for c
 classes; its parameters are m (two classes or a number) or m (c - 1), m the number of features.
 """
 
@@ -181,9 +182,22 @@ def _check_rows(truth: NDArray[np.generic]) -> None:
 
 # ---------------------------------------------------------------------- size
 class Size(NamedTuple):
-    """Splits and parameters as the paper counts them, nodes, and conditions on the longest path."""
+    """How large a learner is.
+
+    Attributes
+    ----------
+    n_splits : int
+        Inner nodes; of rules, their conditions.
+    n_paper_splits, n_parameters : int
+        Splits and parameters as the paper counts them.
+    n_nodes : int
+        Inner nodes and leaves.
+    depth : int
+        Conditions on the longest path.
+    """
 
     n_splits: int
+    n_paper_splits: int
     n_parameters: int
     n_nodes: int
     depth: int
@@ -214,12 +228,12 @@ def measure_size(  # noqa: PLR0911 (a return for each kind of learner)
     >>> for i in range(200):
     ...     model.learn_one({"age": 40 * (i % 2), "height": 1}, i % 2)
     >>> measure_size(model, n_features=2, n_classes=2)
-    Size(n_splits=3, n_parameters=5, n_nodes=3, depth=1)
+    Size(n_splits=1, n_paper_splits=3, n_parameters=5, n_nodes=3, depth=1)
     """
     if hasattr(type(model), "n_splits_"):
         if not hasattr(model, "n_splits_"):  # it has learnt nothing yet
-            return Size(n_splits=1, n_parameters=0, n_nodes=1, depth=0)
-        return Size(model.n_splits_, model.n_parameters_, model.n_nodes_, model.depth_)
+            return Size(n_splits=0, n_paper_splits=1, n_parameters=0, n_nodes=1, depth=0)
+        return Size(*(getattr(model, f"{name}_") for name in Size._fields))
     inner = unwrapped(model)
     if inner is not model:
         return measure_size(inner, n_features, n_classes)
@@ -229,13 +243,13 @@ def measure_size(  # noqa: PLR0911 (a return for each kind of learner)
         n_rules = len(model._rules)
         leaves = _measure_leaves(n_rules + 1, n_features, n_classes, has_models=True)
         n_tests = sum(len(rule.literals) for rule in model._rules.values())
-        return Size(n_tests + leaves.n_splits, n_tests + leaves.n_parameters, n_rules + 1, depth=0)
+        return _with_splits(n_tests, leaves)
     if hasattr(model, "models") and not isinstance(model, dict):
         return _sum_of_sizes(measure_size(part, n_features, n_classes) for part in model.models)
     if type(model).__module__.startswith("river.dummy") or isinstance(
         model, (NoChange, RunningMean)
     ):
-        return Size(n_splits=0, n_parameters=1, n_nodes=1, depth=0)
+        return _measure_leaves(1, n_features, n_classes, has_models=False)
     if hasattr(model, "coef_") or type(model).__module__.startswith("river.linear_model"):
         return _measure_leaves(1, n_features, n_classes, has_models=True)
     return None
@@ -274,20 +288,30 @@ def _measure_tree(model: Any, n_features: int, n_classes: int) -> Size:
             n_leaves += 1
     has_models = getattr(model, "leaf_prediction", "mc") not in ("mc", "mean")
     leaves = _measure_leaves(n_leaves, n_features, n_classes, has_models=has_models)
-    return Size(
-        n_splits=n_inner + leaves.n_splits,
-        n_parameters=n_inner + leaves.n_parameters,
-        n_nodes=n_inner + n_leaves,
-        depth=depth,
-    )
+    tree = _with_splits(n_inner, leaves)
+    return tree._replace(n_nodes=n_inner + n_leaves, depth=depth)
 
 
 def _measure_leaves(n_leaves: int, n_features: int, n_classes: int, *, has_models: bool) -> Size:
-    if not has_models:
-        return Size(n_splits=0, n_parameters=n_leaves, n_nodes=n_leaves, depth=0)
-    n_splits = n_classes if n_classes > 2 else 1
-    n_parameters = n_features * max(1, n_classes - 1)
-    return Size(n_leaves * n_splits, n_leaves * n_parameters, n_leaves, depth=0)
+    """Return the size of leaves by themselves."""
+    n_more_splits = (n_classes if n_classes > 2 else 1) if has_models else 0
+    n_parameters = n_features * max(1, n_classes - 1) if has_models else 1
+    return Size(
+        n_splits=0,
+        n_paper_splits=n_leaves * n_more_splits,
+        n_parameters=n_leaves * n_parameters,
+        n_nodes=n_leaves,
+        depth=0,
+    )
+
+
+def _with_splits(n_splits: int, leaves: Size) -> Size:
+    """Return the size of leaves and of the splits above them, each one parameter."""
+    return leaves._replace(
+        n_splits=n_splits,
+        n_paper_splits=n_splits + leaves.n_paper_splits,
+        n_parameters=n_splits + leaves.n_parameters,
+    )
 
 
 def _sum_of_sizes(sizes: Iterable[Size | None]) -> Size | None:
@@ -295,12 +319,8 @@ def _sum_of_sizes(sizes: Iterable[Size | None]) -> Size | None:
     if None in known:
         return None
     parts = [size for size in known if size is not None]
-    return Size(
-        n_splits=sum(size.n_splits for size in parts),
-        n_parameters=sum(size.n_parameters for size in parts),
-        n_nodes=sum(size.n_nodes for size in parts),
-        depth=max((size.depth for size in parts), default=0),
-    )
+    sums = {name: sum(getattr(size, name) for size in parts) for name in Size._fields}
+    return Size(**sums)._replace(depth=max((size.depth for size in parts), default=0))
 
 
 def measure_memory(model: Any) -> int | None:

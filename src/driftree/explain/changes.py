@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import narwhals.stable.v2 as nw
+import numpy as np
 
 from driftree.explain.describe import inside
 from driftree.explain.text import join_words
@@ -138,12 +139,12 @@ def diff(
 ) -> Diff:
     """Return what changed from one step or row to another: see `Readable.diff`."""
     tree, _ = inside(model)
-    if row is not None and len(row) != 2:
-        raise ValueError(f"row must be two rows, such as (1000, 2000), got {row!r}")
-    if row is not None and row[0] > row[1]:
-        raise ValueError(f"the first row must not be later than the second: {row[0]} > {row[1]}")
+    if row is not None and np.shape(row) != (2,):
+        raise ValueError(f"row must be two rows, such as row=(1000, 2000), got {row!r}")
     rows = (None, None) if row is None else row
     first, second = _step_at(tree, first, rows[0]), _step_at(tree, second, rows[1])
+    if row is not None and row[0] > row[1]:
+        raise ValueError(f"the first row must not be later than the second: {row[0]} > {row[1]}")
     before, after = tree_at(model, first), tree_at(model, second)
     if first > second:
         raise ValueError(f"the first step must not be later than the second: {first} > {second}")

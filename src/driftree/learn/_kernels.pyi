@@ -741,8 +741,8 @@ class MeasuredEngine(_ModelTreeEngine):
         """Return the edges of each feature in the node's grid; of categories there are none."""
     def span(self, node: int, feature: int) -> float:
         """Return the last edge of a feature minus its first, or 0 where there are none."""
-    def bend_proposals(self, node: int) -> list[tuple[float, int, float]]:
-        """Return (score, feature, edge): what a bend there promises, from the node's grid."""
+    def bend_scores(self, node: int) -> tuple[_Doubles, NDArray[np.int32]]:
+        """Return what a bend at each edge of the node's grid promises, and the edges' features."""
     def bend_worth(self, model: int) -> list[float]:
         """Return the nats that a model would lose without each of its bends, about."""
     def memory(self, model: int) -> float:

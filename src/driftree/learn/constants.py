@@ -50,7 +50,9 @@ class MeasuredConstants:
 
     # Trying other models
     curve_pieces: int = 4
-    """Pieces of the curve that takes the place of a feature's line."""
+    """Pieces of the curve that takes the place of a feature's line,"""
+    most_levels: int = 16
+    """and values of a feature that may all be knots of it: they may be codes."""
     short_memory: float = 1 / 3
     """Of the usual memory: what a model may have instead, if that loses less."""
     unbend_rows: int = 5000

@@ -295,7 +295,8 @@ class MeasuredTrials:
         slots of the grid.
         """
         n_numeric = size.n_features - size.n_categorical
-        n_bends = min(self.max_bends, self.constants.curve_pieces * n_numeric)
+        most_pieces = max(self.constants.curve_pieces, self.constants.most_levels - 2)
+        n_bends = min(self.max_bends, most_pieces * n_numeric)
         n_models = 1 + (size.n_classes <= 2) + 2 * self.trials * may_split + (n_bends > 0)
         bent = replace(size, n_columns=size.n_columns + n_bends)
         n_slots = (MAX_LEVELS + 2) * size.n_categorical + n_numeric * (
@@ -430,12 +431,11 @@ class MeasuredTrials:
         slot_bytes = 4 * engine.n_outputs * engine.stride
         bins = self._bins(slot_bytes, n_categorical, len(categorical) - n_categorical)
         absent = engine.absent
-        ordered = np.sort(first_rows, axis=0)  # missing values last
-        n_present = len(ordered) - np.isnan(ordered).sum(axis=0)
         slots: list[int] = []
         edges = [np.empty(0)]
-        for j, is_category in enumerate(categorical):
-            own = np.empty(0) if is_category else quantile_edges(ordered[: n_present[j], j], bins)
+        columns = zip(categorical.tolist(), quantile_edges(first_rows, bins), strict=True)
+        for j, (is_category, quantiles) in enumerate(columns):
+            own = np.empty(0) if is_category else quantiles
             if absent[j] == 0 and 0 not in own:  # whether a row holds it
                 own = np.sort(np.append(own, 0.0))
             slots.append(MAX_LEVELS + 2 if is_category else len(own) + 2)
@@ -443,19 +443,21 @@ class MeasuredTrials:
         engine.choose_grid(node, np.array(slots, dtype=np.int32), np.concatenate(edges))
 
 
-def quantile_edges(ordered: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
-    """Return distinct values at the quantiles i / bins of ascending ones, the largest left out.
+def quantile_edges(rows: NDArray[np.float64], bins: int) -> list[NDArray[np.float64]]:
+    """Return of each column distinct values at the quantiles i / bins, the largest left out.
 
     Examples
     --------
-    >>> quantile_edges(np.array([1.0, 2.0, 3.0, 4.0]), bins=2)
-    array([2.])
+    >>> quantile_edges(np.array([[1.0], [3.0], [2.0], [4.0], [np.nan]]), bins=2)
+    [array([2.])]
     """
-    if ordered.size == 0:
-        return ordered
-    edges = ordered[-(-np.arange(1, bins) * ordered.size // bins) - 1]
-    is_new = np.append(True, edges[1:] > edges[:-1])
-    return np.asarray(edges[is_new & (edges < ordered[-1])])
+    ordered = np.sort(rows, axis=0)  # missing values last
+    n_present = len(ordered) - np.isnan(ordered).sum(axis=0)
+    places = -(-np.arange(1, bins)[:, None] * n_present // bins) - 1
+    edges = np.take_along_axis(ordered, places, axis=0)
+    is_edge = edges < ordered[n_present - 1, np.arange(len(n_present))]  # not where all is missing
+    is_edge[1:] &= edges[1:] > edges[:-1]
+    return [own[is_own] for own, is_own in zip(edges.T, is_edge.T, strict=True)]
 
 
 def free_parameters(engine: MeasuredEngine | PaperEngine) -> int:

@@ -214,6 +214,7 @@ class ModelTrials:
         """Return the present bends with those of the most promising features, if there are any.
 
         The first time all features that find room; after a failure the better half, and so on.
+        Room that is left goes to features of few values, for a knot at each of them.
         """
         engine, present = self.engine, self.bends(node)
         room = self.max_bends - len(present)
@@ -225,21 +226,26 @@ class ModelTrials:
             for j, own in enumerate(map(np.ndarray.tolist, engine.edges(node)))
             if j not in taken and curve_pieces(j, own, 2)
         }
-        scores = dict.fromkeys(edges, 0.0)
-        for score, feature, _ in engine.bend_proposals(node):
-            if score > scores.get(feature, math.inf):
-                scores[feature] = score
-        ranked = sorted(edges, key=lambda j: (-scores[j], j))[: max(1, len(edges) >> n_halvings)]
+        best = np.zeros(engine.n_features)
+        scores, features = engine.bend_scores(node)
+        np.fmax.at(best, features, scores)
+        order = sorted(edges, key=lambda j: (-best[j], j))[: max(1, len(edges) >> n_halvings)]
         for n_pieces in range(self.constants.curve_pieces, 1, -1):  # the finest that has room
-            pieces = [curve_pieces(j, edges[j], n_pieces) for j in ranked]
-            if sum(map(len, pieces)) <= room:
+            sizes = {j: min(n_pieces, len(edges[j]) - 1) for j in order}
+            spare = room - sum(sizes.values())
+            if spare >= 0:
                 break
         else:
-            if not any(scores.values()):
+            if not best[list(edges)].any():
                 return None  # who comes first is not known yet
+        for j in order:  # what has few values may be a code: any of them may count otherwise
+            n_more = len(edges[j]) - 1 - sizes[j]
+            if len(edges[j]) < self.constants.most_levels and n_more <= spare:
+                sizes[j] += n_more
+                spare -= n_more
         added: list[BendInput] = []
-        for own in pieces:
-            added += own if len(added) + len(own) <= room else []
+        for j, size in sizes.items():
+            added += curve_pieces(j, edges[j], size) if len(added) + size <= room else []
         return Wanted(present + added, self._memory(node)) if added else None
 
     def _fewer_bends(self, node: int) -> Wanted | None:
@@ -274,15 +280,15 @@ def without(bends: list[BendInput], others: list[BendInput]) -> list[BendInput]:
 def curve_pieces(feature: int, edges: Sequence[float], n_pieces: int) -> list[BendInput]:
     """Return the pieces of a feature's curve, with knots at quantiles.
 
-    There are none where values are too few, or differences of them are infinite, or so small that
-    a slope is.
+    There are none where values are too few (the largest is no edge: two edges are three values), or
+    differences of them are infinite, or so small that a slope is.
 
     Examples
     --------
     >>> curve_pieces(0, [1.0, 2.0, 3.0, 5.0, 8.0], 2)
     [(0, 1.0, 3.0), (0, 3.0, 8.0)]
     """
-    if len(edges) < 3 or not math.isfinite(edges[-1] - edges[0]):
+    if len(edges) < 2 or not math.isfinite(edges[-1] - edges[0]):
         return []
     last = len(edges) - 1
     n_pieces = min(n_pieces, last)

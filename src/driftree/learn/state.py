@@ -184,7 +184,7 @@ def unpickle_arrays(packed: bytes) -> StoredArrays:
     return StoredArrays.unpack(packed)
 
 
-def count_splits(tree: LearningTree) -> int:
+def count_paper_splits(tree: LearningTree) -> int:
     """Return the inner nodes of a tree, plus 1 (two classes) or c per leaf."""
     n_classes, n_leaves = tree.engine.n_classes, (tree.n_nodes + 1) // 2
     return n_leaves - 1 + n_leaves * (n_classes if n_classes > 2 else 1)
@@ -280,10 +280,15 @@ class LearntState(Unsaved):
         return max(int(tree.engine.depth[leaf]) for leaf in tree.leaves())
 
     @property
-    @undisturbed
     def n_splits_(self) -> int:
+        """Number of splits, which are the inner nodes."""
+        return self.n_leaves_ - 1
+
+    @property
+    @undisturbed
+    def n_paper_splits_(self) -> int:
         """Splits as the paper counts them: inner nodes, plus 1 (two classes) or c per leaf."""
-        return count_splits(self._fitted)
+        return count_paper_splits(self._fitted)
 
     @property
     @undisturbed

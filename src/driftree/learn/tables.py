@@ -52,8 +52,8 @@ class Columns:
         if array.ndim != 1:
             raise TypeError(
                 f"column {name!r} of a dict of columns must hold one cell per row, got "
-                f"{shown(cells)}: give a list or a 1d array; a single row goes to learn_one and "
-                "predict_one"
+                f"{shown(cells)}: give a list or a 1d array; a single row goes to learn_one, "
+                "predict_one and explain_one"
             )
         return array
 

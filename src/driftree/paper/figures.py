@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TREES = ("dmt", *dict.fromkeys(learner for _, learner in SPLITS))
+COUNT = "n_paper_splits"
 # Panels from top to bottom: the paper's four, then the others with known drift.
 DRIFT_ORDER = ("hyperplane", "sea", "insects_incremental", "tueyeq", "agrawal", "insects_abrupt")
 
@@ -95,7 +96,7 @@ def figure_drift(
     figure, panels = page(len(courses), 2, height=0.6 + 1.6 * len(courses))
     for (name, course), (left, right) in zip(courses.items(), panels, strict=True):
         places = drifts.get(name, ())
-        draw_course(left, right, course, styles, drifts=places, window=window)
+        draw_course(left, right, course, styles, drifts=places, window=window, splits=COUNT)
         left.set_title(f"{TITLES[name]}{_name_kind(places)}", fontsize=FONT_SIZE + 1, loc="left")
     for panel in panels[-1]:
         panel.set_xlabel("rows", fontsize=FONT_SIZE)
@@ -126,13 +127,13 @@ def figure_tradeoff(results: Results, *, learners: Sequence[str] = TREES) -> Fig
     >>> from driftree.streams import sea
     >>> results = {("sea", "vfdt-mc"): list(prequential("vfdt-mc", sea(5000)))}
     >>> figure_tradeoff(results).axes[0].get_xlabel()
-    'number of splits (log scale)'
+    'number of splits as the paper counts (log scale)'
     """
     points: dict[str, dict[str, tuple[float, float]]] = {}
     for (data_set, learner), records in results.items():
         if learner in learners and records:
             summary = summarise(records)[learner]
-            point = (summary["n_splits"].mean, summary["f1"].mean)
+            point = (summary[COUNT].mean, summary["f1"].mean)
             points.setdefault(learner, {})[data_set] = point
     if not points:
         raise ValueError(f"there are no results of any of {', '.join(learners)}")
@@ -146,7 +147,7 @@ def figure_tradeoff(results: Results, *, learners: Sequence[str] = TREES) -> Fig
         if shared:
             mean = np.mean([cloud[data_set] for data_set in shared], axis=0)
             panel.scatter(*mean, s=100, edgecolors="white", zorder=3, **mark)
-    set_tradeoff_axes(panel)
+    set_tradeoff_axes(panel, COUNT)
     add_legend(figure, styles, [], has_lines=False)
     return figure
 

@@ -171,7 +171,7 @@ SUMMARY = _parse(
           dmt-paper  fimtdd  vfdt-mc  vfdt-nba  ht-ada  efdt
 f1               ++       +        -         +      --     -
 f1_drift         ++       -       --         +       -     +
-n_splits         ++       +        -        --       -     +
+n_paper_splits   ++       +        -        --       -     +
 seconds           -       -       ++         +       +    --
     """,
     str,

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from driftree.evaluate.learners import LEARNERS
+from driftree.evaluate.learners import title_of
 from driftree.evaluate.records import by_learner, columns, slide, summarise
 from driftree.explain.changes import KINDS
 from driftree.explain.describe import (
@@ -243,7 +243,7 @@ def _curves(records: list[Record], metric: Metric) -> list[dict[str, Any]]:
         places = thin(len(group), MAX_POINTS)
         curves.append(
             {
-                "title": _title(learner),
+                "title": title_of(learner),
                 "rows": [int(figures["n_rows"][place]) for place in places],
                 "values": [round_number(float(mean[place])) for place in places],
             }
@@ -261,7 +261,7 @@ def _comparison(records: list[Record], metrics: tuple[Metric, Metric]) -> list[d
     for learner, figures in summarise(records).items():
         rows.append(
             {
-                "title": _title(learner),
+                "title": title_of(learner),
                 first.field: [round_number(part) for part in first.of(figures)],
                 second.field: round_number(second.of(figures).mean),
                 **{one.field: round_number(one.of(figures).mean) for one in more},
@@ -271,10 +271,6 @@ def _comparison(records: list[Record], metrics: tuple[Metric, Metric]) -> list[d
             }
         )
     return rows
-
-
-def _title(learner: str) -> str:
-    return LEARNERS[learner].title if learner in LEARNERS else learner
 
 
 # ---------------------------------------------------------------------- names that are sent once
@@ -484,7 +480,7 @@ def say_headline(
     rows = [
         ("rows learnt", f"{model.n_rows_seen_:,}", f"in {_plural(tree.engine.n_steps, 'step')}"),
         ("leaves", f"{model.n_leaves_:,}", f"depth {model.depth_}, {nodes}"),
-        ("splits", f"{model.n_leaves_ - 1:,}", _plural(model.n_parameters_, "parameter")),
+        ("splits", f"{model.n_splits_:,}", _plural(model.n_parameters_, "parameter")),
         ("changes", n_changes, changes),
         *_scores(records, metrics_of(model)),
         ("labels", f"{len(labels):,}", ", ".join(labels))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from driftree.evaluate.learners import LEARNERS
+from driftree.evaluate.learners import title_of
 from driftree.evaluate.records import SCORES, by_learner, columns, slide, summarise
 from driftree.explain.describe import inside
 from driftree.show.style import FONT_SIZE, PLAIN, axes_or_new, cut, page
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Drifts = Sequence[float | Sequence[float]]
 
+SPLITS = {"n_splits": "splits", "n_paper_splits": "splits as the paper counts"}
 ENDLESS = 2**62  # rows of a stream that no drift lies beyond
 WINDOW = 20  # batches, as in the paper's figure 3
 MAX_POINTS = 250  # of a curve; more cannot be told apart in print, and swell vector files
@@ -164,12 +165,12 @@ def line_settings(style: Style) -> dict[str, Any]:
     }
 
 
-def set_tradeoff_axes(panel: Axes) -> None:
-    """Make the axes F1 against the number of splits."""
+def set_tradeoff_axes(panel: Axes, splits: str = "n_splits") -> None:
+    """Make the axes F1 against the number of splits, by one of two counts."""
     panel.set_xscale("symlog", linthresh=1)  # a tree may have none
     panel.set_xlim(left=BELOW_ZERO)
     panel.xaxis.set_major_formatter(write_count)
-    panel.set_xlabel("number of splits (log scale)", fontsize=FONT_SIZE)
+    panel.set_xlabel(f"number of {SPLITS[splits]} (log scale)", fontsize=FONT_SIZE)
     panel.set_ylabel("F1", fontsize=FONT_SIZE)
 
 
@@ -181,8 +182,7 @@ def learner_handles(styles: Mapping[str, Style], *, has_lines: bool = True) -> l
     handles: list[Artist] = []
     for name, style in styles.items():
         settings = line_settings(style) | ({} if has_lines else {"linestyle": "", "markersize": 6})
-        title = LEARNERS[name].title if name in LEARNERS else name
-        handles.append(Line2D([], [], label=title, **settings))
+        handles.append(Line2D([], [], label=title_of(name), **settings))
     if has_lines:
         handles.append(Patch(label="spread over batches", color="0.5", alpha=0.3, linewidth=0))
     return handles
@@ -343,6 +343,7 @@ def draw_course(
     *,
     drifts: Drifts,
     window: int,
+    splits: str = "n_splits",
 ) -> None:
     """Draw F1, or MAE of numbers, into one panel and the number of splits into another."""
     mark_drifts((above, below), drifts)
@@ -352,7 +353,7 @@ def draw_course(
         values = columns(records)
         draw_curve(above, values["n_rows"], values[score], styles[learner], window=window, number=i)
         draw_curve(
-            below, values["n_rows"], values["n_splits"], styles[learner], window=window, number=i
+            below, values["n_rows"], values[splits], styles[learner], window=window, number=i
         )
     last_row = max(records[-1].n_rows for records in courses.values())
     for panel in (above, below):
@@ -362,7 +363,7 @@ def draw_course(
     is_share = task == "classification"
     above.set_ylim(max(low, -0.02 if is_share else 0), min(high, 1.02) if is_share else high)
     above.set_ylabel(score.upper(), fontsize=FONT_SIZE)  # shades may go beyond what is possible
-    below.set_ylabel("splits (log scale)", fontsize=FONT_SIZE)
+    below.set_ylabel(f"{SPLITS[splits]} (log scale)", fontsize=FONT_SIZE)
     below.set_yscale("symlog", linthresh=1)  # a tree may have none
     below.set_ylim(bottom=BELOW_ZERO)
     below.yaxis.set_major_formatter(write_count)

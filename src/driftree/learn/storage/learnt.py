@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 NOT_STORED = {"n_jobs"}  # parameters that say nothing of a model, but how to work on it here
 LEARNT_KEYS = {"parameters", "categorical", "names", "levels", "labels"}
 FOREST_KEYS = {"parameters", "categorical", TREES, "replaced"}
-REPLACED = tuple(MemberReplaced.__dataclass_fields__)
+REPLACED = tuple(own.name for own in fields(MemberReplaced))
 
 
 # ---------------------------------------------------------------------- out
