@@ -99,6 +99,8 @@ class StoredArrays:
     def __getitem__(self, name: str) -> NDArray[Any]: ...
     def without(self, starts: list[str]) -> StoredArrays:
         """Return those whose names do not begin with any of these: itself, if that is all."""
+    def under(self, start: str) -> StoredArrays:
+        """Return those whose names begin so, by the rest of their names."""
     def names(self) -> list[str]:
         """Return the names in order."""
     def length(self, name: str) -> int:
