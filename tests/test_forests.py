@@ -1,5 +1,6 @@
 """Forests: both faces' own checks, what trees share, and what they say together."""
 
+import math
 import pickle
 
 import numpy as np
@@ -218,8 +219,13 @@ def test_a_useless_member_is_replaced():
     assert core.members[1] is not gone
     assert core.members[1].seed not in {gone.seed, *(member.seed for member in core.members[2:])}
     assert core.stack.weights[1] > 0
+    now = core.look()
+    assert [i for i, share in enumerate(now.agreement) if math.isnan(share)] == [1]
+    assert math.isnan(now.losses[1])
     [event] = [event for event in model.events_ if event.kind == "member"]
     assert "a new tree begins in the place of tree 1. Its weight had fallen to -0.50" in str(event)
+    model.learn_many(frame[:1], y[:1])
+    assert core.look().agreement[1] in (0, 1)  # only that row counts
     model.learn_many(frame, y)
     copy = pickle.loads(pickle.dumps(model))
     assert [str(event) for event in copy.events_] == [str(event) for event in model.events_]
