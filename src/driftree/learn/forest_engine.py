@@ -91,8 +91,7 @@ class ForestEngine:
         """Tell the kernels who a member is, and what it sees: after each change of either."""
         member = self.members[place]
         if place > 0 and self.parameters.absent != "zero":
-            member.engine.passes = FOREST.passes
-            member.engine.drop_challenger()
+            member.lighten()
         self.kernel.set_member(place, member.engine, *member.seen(self.leader))
 
     def follow(self) -> None:
