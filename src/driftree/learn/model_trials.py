@@ -64,6 +64,7 @@ class ModelTrials:
         self.max_bends = parameters.max_bends
         self.model_window = parameters.model_window
         self.margin = -math.log(parameters.epsilon)
+        self.few_edges = min(constants.most_levels, parameters.bins - 1)  # not quantiles
 
     def required(self, n_inputs: int) -> float:
         """Return the nats that a change must prove which gives a model so many more inputs."""
@@ -240,7 +241,7 @@ class ModelTrials:
                 return None  # who comes first is not known yet
         for j in order:  # what has few values may be a code: any of them may count otherwise
             n_more = len(edges[j]) - 1 - sizes[j]
-            if len(edges[j]) < self.constants.most_levels and n_more <= spare:
+            if len(edges[j]) < self.few_edges and n_more <= spare:
                 sizes[j] += n_more
                 spare -= n_more
         added: list[BendInput] = []
@@ -278,17 +279,18 @@ def without(bends: list[BendInput], others: list[BendInput]) -> list[BendInput]:
 
 
 def has_curve(edges: Sequence[float]) -> bool:
-    """Tell whether a curve can be drawn: whether `curve_pieces` has two pieces at least.
+    """Tell whether a curve can be drawn: whether `curve_pieces` has one or two pieces.
 
     Examples
     --------
-    >>> has_curve([1.0, 2.0, 3.0]), has_curve([1.0, 2.0])
-    (True, False)
+    >>> has_curve([1.0, 2.0, 3.0]), has_curve([1.0, 2.0]), has_curve([1.0])
+    (True, True, False)
     """
-    if len(edges) < 3:
+    if len(edges) < 2:
         return False
     low, middle, high = edges[0], edges[round((len(edges) - 1) / 2)], edges[-1]
-    return math.isfinite(high - low) and min(middle - low, high - middle) > LEAST_WIDTH
+    width = min(middle - low, high - middle) if len(edges) > 2 else high - low
+    return math.isfinite(high - low) and width > LEAST_WIDTH
 
 
 def curve_pieces(feature: int, edges: Sequence[float], n_pieces: int) -> list[BendInput]:
