@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,14 +31,14 @@ from driftree.learn.tree import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
-    from driftree.learn.estimator import Lesson
     from driftree.learn.events import Event
     from driftree.learn.losses import Loss
     from driftree.learn.state import LearningTree
-    from driftree.learn.target import Codes, Target
+    from driftree.learn.target import Target
 
 
 class Configured(StreamEstimator):
@@ -486,32 +487,16 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
     _settings = NUMBER_SETTINGS
     _target = Numbers
 
-    def _take_steps(
-        self,
-        tree: LearningTree,
-        X: NDArray[np.float64],
-        y: Codes,
-        w: NDArray[np.float64],
-        lesson: Lesson | None = None,
-    ) -> None:
-        """Learn all rows or none, as a loss of the user's own may fail at any step.
+    def _whole(self, tree: LearningTree, n_rows: int, news: News) -> AbstractContextManager[None]:
+        """Let all rows be learnt or none, as a loss of the user's own may fail at any step.
 
         A step that fails undoes itself; this undoes those before it, and what was new.
         """
         if tree.parameters.loss in BUILT_IN:
-            super()._take_steps(tree, X, y, w, lesson)
-            return
-        news = News() if lesson is None else lesson.news
-        has_more = len(X) > tree.step_rows or news.brings_columns or news.brings_words
-        before = self.__getstate__() if has_more and tree is self._tree else dict(self.__dict__)
-        try:
-            super()._take_steps(tree, X, y, w, lesson)
-        except BaseException:
-            if "_stamp" in before:
-                self.__setstate__(before)
-            else:
-                self.__dict__ = before
-            raise
+            return nullcontext()
+        has_more = n_rows > tree.step_rows or news.brings_columns or news.brings_words
+        has_learnt = has_more and tree is self._tree
+        return self._all_or_nothing(self.__getstate__() if has_learnt else None)
 
     # ------------------------------------------------------------------ more than one number
     @undisturbed

@@ -16,7 +16,7 @@ namespace {
 
 using namespace nb::literals;
 
-constexpr std::size_t kMostArrays = 1'000;  // of a file as we write it: even if all names share a slot, that takes no time
+constexpr std::size_t kMostArrays = 4'000;  // of a file as we write it: if all names share a slot, that takes milliseconds
 constexpr std::size_t kLongestName = 100;   // as in learn/storage/container.py
 constexpr std::size_t kMostDigits = 15;     // of lengths and places: no sum or product overflows
 struct NamedType {
@@ -332,6 +332,16 @@ bool StoredArrays::take_without(const StoredArrays& others, const nb::list& star
     return index();
 }
 
+void StoredArrays::take_under(const StoredArrays& others, std::string_view start, nb::object owner) {
+    owner_ = std::move(owner);
+    for (Entry entry : others.entries_) {
+        if (!entry.name.starts_with(start)) continue;
+        entry.name.remove_prefix(start.size());
+        entries_.push_back(entry);
+    }
+    index();
+}
+
 bool StoredArrays::read_tensors(std::string_view header, std::string_view body) {
     Scanner scanner(header);
     entries_.reserve(128);
@@ -415,6 +425,15 @@ void bind_stored_arrays(nb::module_& m) {
                 return nb::cast<StoredArrays&>(made).take_without(others, starts, all) ? made : all;
             },
             "starts"_a)
+        .def(
+            "under",
+            [](nb::handle_t<StoredArrays> self, nb::handle start) {
+                nb::object made = nb::cast(new StoredArrays(), nb::rv_policy::take_ownership);
+                const auto& others = nb::cast<const StoredArrays&>(self);
+                nb::cast<StoredArrays&>(made).take_under(others, text_of(start.ptr()), nb::borrow(self));
+                return made;
+            },
+            "start"_a)
         .def("names", &StoredArrays::names)
         .def(
             "length",

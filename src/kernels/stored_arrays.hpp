@@ -83,6 +83,9 @@ public:
     // Becomes those of others whose names do not begin with any of these; `owner` keeps the others. Says whether some do.
     bool take_without(const StoredArrays& others, const nb::list& starts, nb::object owner);
 
+    // Becomes those of others whose names begin so, by the rest of their names.
+    void take_under(const StoredArrays& others, std::string_view start, nb::object owner);
+
     const Entry* find(std::string_view name) const;
     std::size_t size() const { return entries_.size(); }
     std::size_t n_bytes() const;

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import driftree
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.learn import growth
 from driftree.learn.tree import Tree
 from states import MODELS, state_hash
@@ -75,11 +75,13 @@ def batch(part):
     return X, rng.choice(["no", "yes", f"label {part}"], N_ROWS), w
 
 
+@pytest.mark.parametrize("kind", [DynamicModelTreeClassifier, DynamicModelTreeRegressor])
 @pytest.mark.parametrize("setting", ["measured", "paper"])
-def test_a_frame_reaches_the_kernels_in_eight_hops_and_enters_each_module_once(setting):
-    model = DynamicModelTreeClassifier(setting=setting)
+def test_a_frame_reaches_the_kernels_in_eight_hops_and_enters_each_module_once(kind, setting):
+    model = kind(setting=setting)
     for part in range(3):  # the first batch; then new levels and labels; then nothing is new
         X, y, w = batch(min(part, 1))
+        y = y if kind is DynamicModelTreeClassifier else np.arange(float(N_ROWS))
         with Hops() as hops:
             model.partial_fit(X, y, sample_weight=w)
         assert hops.is_over

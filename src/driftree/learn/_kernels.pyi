@@ -99,6 +99,8 @@ class StoredArrays:
     def __getitem__(self, name: str) -> NDArray[Any]: ...
     def without(self, starts: list[str]) -> StoredArrays:
         """Return those whose names do not begin with any of these: itself, if that is all."""
+    def under(self, start: str) -> StoredArrays:
+        """Return those whose names begin so, by the rest of their names."""
     def names(self) -> list[str]:
         """Return the names in order."""
     def length(self, name: str) -> int:
@@ -922,8 +924,8 @@ class Stack:
     def agreement(self) -> _Doubles:
         """Rows, faded, in which each member said what all together did."""
     @property
-    def rows(self) -> float:
-        """Rows behind both, faded."""
+    def rows(self) -> _Doubles:
+        """Rows behind both, faded: since each member came, and all."""
 
 @final
 class Forest:

@@ -315,8 +315,16 @@ class StreamEstimator(LearntState):
     # ------------------------------------------------------------------ then commit, then steps
     def _learn(self, lesson: Lesson | None) -> None:
         """Learn what has been read and checked."""
-        if lesson is not None:
+        if lesson is None:
+            return
+        with self._whole(lesson.tree, len(lesson.X), lesson.news):
             self._take_steps(lesson.tree, lesson.X, lesson.answers.codes, lesson.w, lesson)
+
+    def _whole(
+        self, tree: LearningTree, n_rows: int, news: News
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return what undoes the steps of a call if one of them fails; mostly none can."""
+        return contextlib.nullcontext()
 
     def _take_steps(
         self,
@@ -363,13 +371,19 @@ class StreamEstimator(LearntState):
             self.__dict__ = kept | vars(seen) | {"_tree": tree}  # works or does nothing
 
     @contextlib.contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Let the model be what it was if its first rows are not all learnt."""
+    def _all_or_nothing(self, learnt: dict[str, Any] | None = None) -> Iterator[None]:
+        """Let the model be what it was if not all rows are learnt.
+
+        `learnt` is its state if its tree learns some of them meanwhile, or else a new tree does.
+        """
         before = dict(self.__dict__)
         try:
             yield
         except BaseException:
-            self.__dict__ = before
+            if learnt is None:
+                self.__dict__ = before
+            else:
+                self.__setstate__(learnt)
             raise
 
     # ------------------------------------------------------------------ known arrays
@@ -400,7 +414,8 @@ class StreamEstimator(LearntState):
         codes = tree.target.known_codes(y, len(X))
         if codes is None:
             return False
-        self._take_steps(tree, matrix, codes, np.ones(len(X)))
+        with self._whole(tree, len(X), News()):
+            self._take_steps(tree, matrix, codes, np.ones(len(X)))
         return True
 
     # ------------------------------------------------------------------ rows to leaves

@@ -224,7 +224,7 @@ class ModelTrials:
         edges = {
             j: own
             for j, own in enumerate(map(np.ndarray.tolist, engine.edges(node)))
-            if j not in taken and curve_pieces(j, own, 2)
+            if j not in taken and has_curve(own)
         }
         best = np.zeros(engine.n_features)
         scores, features = engine.bend_scores(node)
@@ -275,6 +275,20 @@ def without(bends: list[BendInput], others: list[BendInput]) -> list[BendInput]:
         return []
     there = set(others)
     return [bend for bend in bends if bend not in there]
+
+
+def has_curve(edges: Sequence[float]) -> bool:
+    """Tell whether a curve can be drawn: whether `curve_pieces` has two pieces at least.
+
+    Examples
+    --------
+    >>> has_curve([1.0, 2.0, 3.0]), has_curve([1.0, 2.0])
+    (True, False)
+    """
+    if len(edges) < 3:
+        return False
+    low, middle, high = edges[0], edges[round((len(edges) - 1) / 2)], edges[-1]
+    return math.isfinite(high - low) and min(middle - low, high - middle) > LEAST_WIDTH
 
 
 def curve_pieces(feature: int, edges: Sequence[float], n_pieces: int) -> list[BendInput]:

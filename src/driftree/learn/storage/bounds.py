@@ -21,6 +21,7 @@ from driftree.learn.history import MAX_BYTES, MAX_ENTRANTS, MAX_NODES, MAX_SAMPL
 from driftree.learn.memory import MOST_BYTES
 from driftree.learn.parameters import RANGES
 from driftree.learn.storage import ModelFileError, json_values
+from driftree.learn.storage.container import FileArrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -89,8 +90,7 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
         if entries:
             raise ModelFileError(f"array {min(entries)!r} is not part of such a model")
         return
-    n_bytes = getattr(entries, "nbytes", None)
-    if (sum(entry.nbytes for entry in entries.values()) if n_bytes is None else n_bytes) <= LITTLE:
+    if _count_bytes(entries) <= LITTLE:
         return
     shapes = {name: entry.shape for name, entry in entries.items()}
     lengths = {name: shape[0] for name, shape in shapes.items() if len(shape) == 1}
@@ -124,9 +124,15 @@ def _check_forest(learnt: dict[str, Any], entries: Mapping[str, Sized], read: Re
     for i, tree in enumerate(json_values.items(learnt[TREES], "the trees")):
         own = arrays_of(tree_prefix(i), entries)
         check({"learnt": tree}, own, _reader_of(tree_prefix(i), read))
-    n_bytes = sum(entry.nbytes for entry in arrays_of(FOREST_PREFIX, entries).values())
+    n_bytes = _count_bytes(arrays_of(FOREST_PREFIX, entries))
     if n_bytes > MOST_FOREST:
         raise ModelFileError(f"what the trees are to each other takes {n_bytes:,} bytes")
+
+
+def _count_bytes(entries: Mapping[str, Sized]) -> int:
+    if isinstance(entries, FileArrays):
+        return entries.nbytes
+    return sum(entry.nbytes for entry in entries.values())
 
 
 def _reader_of(prefix: str, read: Read) -> Read:
@@ -138,8 +144,10 @@ def tree_prefix(i: int) -> str:
     return f"tree{i}."
 
 
-def arrays_of(prefix: str, arrays: Mapping[str, Item]) -> dict[str, Item]:
+def arrays_of(prefix: str, arrays: Mapping[str, Item]) -> Mapping[str, Item]:
     """Return the arrays whose names begin so, by the rest of their names."""
+    if isinstance(arrays, FileArrays):
+        return FileArrays(arrays.stored.under(prefix))
     return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
 
 

@@ -318,35 +318,58 @@ def pack_forest(forest: Forest) -> tuple[dict[str, Any], Any, dict[str, NDArray[
     return contents, [history for _, history, _ in packed], arrays
 
 
-def unpack_forest(item: Any, histories: Any, arrays: Arrays, kind: Any) -> dict[str, Any]:
-    """Return what a pickle of a forest holds, too; `kind` is its class."""
+def unpack_forest(
+    item: Any, histories: Any, arrays: Arrays, kind: Any, known: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what a pickle of a forest holds, too.
+
+    Parameters
+    ----------
+    item, histories, arrays : object
+        What was packed.
+    kind : type
+        The class of the forest.
+    known : dict
+        What was made of the same `item` before is there, and what is made now is put there.
+    """
     told = json_values.members(item, FOREST_KEYS, "what was learnt")
     trees = json_values.items(told[TREES], "the trees")
+    own = [arrays_of(tree_prefix(i), arrays) for i in range(len(trees))]
+    if "trees" not in known:
+        known["parameters"], known["trees"] = _read_trees(told["parameters"], trees, own, kind)
     logs = json_values.items(histories, "the histories")
-    parameters = kind(**decode_parameters(told["parameters"], kind))._read_parameters()
-    if not len(trees) == len(logs) == parameters.n_trees:
-        raise ModelFileError(f"there must be {parameters.n_trees} trees, each with its history")
-    members, n_used = [], 0
-    for i, (one, history) in enumerate(zip(trees, logs, strict=True)):
-        own = arrays_of(tree_prefix(i), arrays)
-        n_used += len(own)
-        member = json_values.members(one, LEARNT_KEYS, "what a tree has learnt")
-        check_lists(member, own)
-        read = unpack_learnt(read_told(member, kind._member), history, own)
-        if read["parameters"] != parameters.of_member(i, seed=read["parameters"].seed):
-            raise ModelFileError(f"tree {i} has other parameters than the forest")
-        members.append(read)
+    if len(logs) != len(trees):
+        raise ModelFileError(f"there must be a history of each of {len(trees)} trees")
+    members = [unpack_learnt(*one) for one in zip(known["trees"], logs, own, strict=True)]
     common = arrays_of(FOREST_PREFIX, arrays)
-    if n_used + len(common) < len(arrays):
+    if sum(map(len, own)) + len(common) < len(arrays):
         raise ModelFileError("there are arrays that are not part of such a model")
     return {
-        "parameters": parameters,
+        "parameters": known["parameters"],
         "categorical": read_categorical(told["categorical"]),
         "members": members,
         "arrays": {name: common[name] for name in common if not name.startswith(SEEN_PREFIX)},
         "seen": arrays_of(SEEN_PREFIX, common),
         "replaced": [_replaced(one) for one in json_values.items(told["replaced"], "replaced")],
     }
+
+
+def _read_trees(
+    item: Any, trees: list[Any], arrays: list[Arrays], kind: Any
+) -> tuple[Any, list[dict[str, Any]]]:
+    """Return the parameters of a forest, and of each tree what `read_told` returns."""
+    parameters = kind(**decode_parameters(item, kind))._read_parameters()
+    if len(trees) != parameters.n_trees:
+        raise ModelFileError(f"there must be {parameters.n_trees} trees")
+    found = []
+    for i, (one, own) in enumerate(zip(trees, arrays, strict=True)):
+        member = json_values.members(one, LEARNT_KEYS, "what a tree has learnt")
+        check_lists(member, own)
+        told = read_told(member, kind._member)
+        if told["parameters"] != parameters.of_member(i, seed=told["parameters"].seed):
+            raise ModelFileError(f"tree {i} has other parameters than the forest")
+        found.append(told)
+    return parameters, found
 
 
 def _replaced(item: Any) -> MemberReplaced:

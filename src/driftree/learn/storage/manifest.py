@@ -28,7 +28,7 @@ KEYS = {"format", "format_version", "library_version", "contents", "empty", "sho
 LATE = ("history", "served")  # of the contents: different in every file, and so behind the rest
 LATE_KEYS = frozenset(LATE)
 COMMON_ENDS = rf",\"{LATE[0]}\":".encode("ascii")  # so does what models share, quoted in a header
-MAX_COMMON = 2**13  # bytes of it that are kept
+MAX_COMMON = 2**14  # bytes of it that are kept
 MAX_LATE = 2**17  # bytes of the rest if it is read apart: what so few hold takes little memory
 
 

@@ -179,7 +179,9 @@ def read_model(
             need_no_arrays(arrays)
             return model, None
         if is_forest:
-            return model, unpack_forest(contents["learnt"], contents["history"], arrays, kind)
+            return model, unpack_forest(
+                contents["learnt"], contents["history"], arrays, kind, known
+            )
         assert told.learnt is not None
         return model, unpack_learnt(told.learnt, contents["history"], arrays)
 
