@@ -10,7 +10,9 @@ regression (with StandardScaler), which predict the more probable label.
 The table has precision, recall and F1 of fraud, the area under the ROC curve and the average
 precision (which need no threshold), the cost of 1 per false alarm and 50 per missed fraud, and
 for a stated precision or recall in how many of the halves of all streams it was held, within
-`--slack`. The first 2,000 rows do not count.
+`--slack`; in brackets, how many that would be of a threshold that is right, where as many rows are
+flagged, or fraud, as were: few rows differ from their mean by chance. The first 2,000 rows do not
+count.
 
     python benchmarks/imbalance.py --rows 100000 --seeds 5
     python benchmarks/imbalance.py --learners tree,recall --rows 20000 --markdown
@@ -18,6 +20,7 @@ for a stated precision or recall in how many of the halves of all streams it was
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +31,7 @@ from options import names
 from rich.console import Console
 from rich.table import Table
 from river import imblearn, linear_model, preprocessing, tree
+from scipy.stats import binom
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from driftree import DynamicModelTreeClassifier
@@ -163,13 +167,14 @@ def figures(learner: Learner, X: Doubles, y: NDArray[np.int64], slack: float) ->
     is_flagged, chances = predict_then_learn(learner.make(), X, y)
     is_fraud = y == 1
     whole, middle = slice(FIRST_ROWS, None), len(y) // 2
-    held = []
+    held, expected = [], []
     for part in (slice(FIRST_ROWS, middle), slice(middle, None)):
-        precision, recall = _of(is_flagged[part], is_fraud[part])
-        if learner.precision is not None:
-            held.append(precision >= learner.precision - slack)
-        if learner.recall is not None:
-            held.append(recall >= learner.recall - slack)
+        found = _of(is_flagged[part], is_fraud[part])
+        counts = int(is_flagged[part].sum()), int(is_fraud[part].sum())
+        for asked, share, n in zip((learner.precision, learner.recall), found, counts, strict=True):
+            if asked is not None:
+                held.append(share >= asked - slack)
+                expected.append(binom.sf(math.ceil((asked - slack) * n) - 1, n, asked))
     precision, recall = _of(is_flagged[whole], is_fraud[whole])
     n_wrong = np.sum(is_flagged[whole] & ~is_fraud[whole])
     n_missed = np.sum(~is_flagged[whole] & is_fraud[whole])
@@ -182,6 +187,7 @@ def figures(learner: Learner, X: Doubles, y: NDArray[np.int64], slack: float) ->
         "cost": float(COSTS["fp"] * n_wrong + COSTS["fn"] * n_missed),
         "held": float(sum(held)),
         "asked": float(len(held)),
+        "expected": float(sum(expected)),
     }
 
 
@@ -199,9 +205,11 @@ def rows_of(results: dict[str, list[dict[str, float]]]) -> Iterator[list[str]]:
     """Yield a line per learner: means over the streams."""
     for name, found in results.items():
         means = {key: float(np.mean([one[key] for one in found])) for key in found[0]}
-        n_held, n_asked = (int(sum(one[key] for one in found)) for key in ("held", "asked"))
+        n_held, n_asked, expected = (
+            sum(one[key] for one in found) for key in ("held", "asked", "expected")
+        )
         shown = [f"{means[column]:.3f}" for column in COLUMNS[:5]]
-        held = f"{n_held} of {n_asked}" if n_asked else ""
+        held = f"{n_held:.0f} of {n_asked:.0f} ({expected:.1f})" if n_asked else ""
         yield [LEARNERS[name].title, *shown, f"{means['cost']:,.0f}", held]
 
 

@@ -82,10 +82,11 @@ def write_forest(path: Path) -> None:
     labels = np.where(granted, "granted", "refused").astype(object)
     model = driftree.DynamicModelForestClassifier()
     names = ("age", "income", "loan", "years")
+    evaluation, records = Evaluation({"forest": model, "dmt": "dmt"}), []
     for start in range(0, 20_000, 100):
         rows = slice(start, start + 100)
-        model.learn_many(dict(zip(names, X[rows].T, strict=True)), labels[rows])
-    driftree.report(model, path=path, title="Loans, judged by five trees")
+        records += evaluation.take(dict(zip(names, X[rows].T, strict=True)), labels[rows])
+    driftree.report(model, records, path, title="Loans, judged by five trees")
 
 
 def headline(page: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Forests: both faces' own checks, what trees share, and what they say together."""
 
+import math
 import pickle
 
 import numpy as np
@@ -71,11 +72,9 @@ def learn(make, frame, y, **parameters):
 @every_model
 def test_any_number_of_threads_learns_the_same_bits(make):
     frame, y = draw(1500)
-    one, three = (learn(make, frame, y, n_jobs=n_jobs) for n_jobs in (1, 3))
-    arrays = [model._tree.core.members[2].engine.arrays() for model in (one, three)]
-    assert all(arrays[0][name].tobytes() == arrays[1][name].tobytes() for name in arrays[0])
-    np.testing.assert_array_equal(one.weights_, three.weights_)
-    np.testing.assert_array_equal(one.predict_many(frame), three.predict_many(frame))
+    models = [learn(make, frame, y, n_jobs=n_jobs) for n_jobs in (1, 2, 3)]
+    assert len({tuple(model.predict_many(frame)) for model in models}) == 1
+    assert len({pickle.dumps(model.set_params(n_jobs=None)) for model in models}) == 1
 
 
 @every_model
@@ -88,6 +87,22 @@ def test_all_trees_scale_what_they_share_as_the_first_does(make):
         for name in ("shift", "factor", "weight", "mean", "limit", "is_indicator"):
             theirs, own = (getattr(one.engine, f"scale_{name}") for one in (first, member))
             assert own[places].tobytes() == theirs.tobytes()
+
+
+def test_members_see_hinges_of_scaled_pairs():
+    X = np.random.default_rng(1).normal(size=(300, 3))
+    model = DynamicModelForestClassifier(n_trees=2).partial_fit(X, X[:, 0] * X[:, 1] > 0)
+    core, rows = model._tree.core, 10 * X[:40]
+    rows[3, 1] = np.nan
+    pairs = core.members[1].pairs
+    shift, factor = core.scale.reshape(-1, 2).T
+    z = np.nan_to_num(np.clip((rows - shift) * factor, -3, 3))
+    a, b, c = pairs.slopes.T
+    hinges = np.maximum(0, a * z[:, pairs.ends[:, 0]] + b * z[:, pairs.ends[:, 1]] + c)
+    wanted = np.hstack([rows, hinges])[
+        :, np.where(pairs.sources < 0, 2 - pairs.sources, pairs.sources)
+    ]
+    np.testing.assert_array_equal(core.kernel.rows_of(1, rows), wanted)
 
 
 @every_model
@@ -218,8 +233,13 @@ def test_a_useless_member_is_replaced(tmp_path):
     assert core.members[1] is not gone
     assert core.members[1].seed not in {gone.seed, *(member.seed for member in core.members[2:])}
     assert core.stack.weights[1] > 0
+    now = core.look()
+    assert [i for i, share in enumerate(now.agreement) if math.isnan(share)] == [1]
+    assert math.isnan(now.losses[1])
     [event] = [event for event in model.events_ if event.kind == "member"]
     assert "a new tree begins in the place of tree 1. Its weight had fallen to -0.50" in str(event)
+    model.learn_many(frame[:1], y[:1])
+    assert core.look().agreement[1] in (0, 1)  # only that row counts
     model.learn_many(frame, y)
     model.save(tmp_path / "model.dmt")
     for copy in (pickle.loads(pickle.dumps(model)), load(tmp_path / "model.dmt")):

@@ -97,7 +97,7 @@ class DynamicModelForest(ReadableForest, Configured):
         forest = self._fitted
         look = forest.core.look()
         plain = [i for i, member in enumerate(forest.members) if i == 0 or not len(member.pairs)]
-        best = min(plain, key=lambda i: look.losses[i])
+        best = min(plain, key=lambda i: (np.isnan(look.losses[i]), look.losses[i]))
         return BestTree(
             self._copy_of(forest, best), look.losses[best], look.losses[-1], look.agreement[best]
         )

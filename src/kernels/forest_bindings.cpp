@@ -189,7 +189,7 @@ void bind_stack(nb::module_& m) {
                      })
         .def_prop_ro("losses", [](const Stack& s) { return copied_array(s.losses.data(), s.losses.size()); })
         .def_prop_ro("agreement", [](const Stack& s) { return copied_array(s.agreement.data(), s.agreement.size()); })
-        .def_ro("rows", &Stack::rows);
+        .def_prop_ro("rows", [](const Stack& s) { return copied_array(s.rows.data(), s.rows.size()); });
 }
 
 }  // namespace

@@ -22,14 +22,15 @@ public:
     Stack(int n_members, const Rates& given)
         : rates(given), n_members(n_members), weights(n_members, 1.0 / n_members),
           curvature(static_cast<std::size_t>(n_members) * n_members, 0.0), losses(n_members + 1, 0.0),
-          agreement(n_members, 0.0) {}
+          agreement(n_members, 0.0), rows(n_members + 1, 0.0) {}
 
     Rates rates;
     int n_members;
     std::vector<double> weights, curvature;  // [members], [members, members]
     std::vector<double> losses;              // faded, of each member and then of all together
     std::vector<double> agreement;           // faded rows in which a member predicts what all together do
-    double rows = 0.0, square = 0.0;         // faded: weight of rows, squared errors of a number
+    std::vector<double> rows;                // faded weight of the rows since each member came, and of all
+    double square = 0.0;                     // faded: squared errors of a number
 
     // ---------------------------------------------------------------- labels
     // Log-odds, centred over the classes, of a member's probabilities. Returns what was taken from the logarithms.
@@ -116,7 +117,7 @@ public:
     void learn_numbers(const std::vector<const double*>& members, const double* targets, const double* row_weights, int n) {
         Sums& sums = fresh_sums();
         const std::vector<double> share = shares();
-        const double root = rows > 0.0 ? std::sqrt(square / rows) : 0.0;
+        const double root = rows.back() > 0.0 ? std::sqrt(square / rows.back()) : 0.0;
         for (int i = 0; i < n; i++) {
             const double weight = row_weights ? row_weights[i] : 1.0;
             double all = 0.0, mean = 0.0;
@@ -148,8 +149,7 @@ public:
         for (int m = 0; m < n_members; m++) sum += m == member ? 0.0 : weights[m];
         weights[member] = n_members > 1 ? sum / (n_members - 1) : 1.0;
         for (int m = 0; m < n_members; m++) curvature[member * n_members + m] = curvature[m * n_members + member] = 0.0;
-        losses[member] = losses[n_members];
-        agreement[member] = rows;
+        losses[member] = agreement[member] = rows[member] = 0.0;
     }
     template <class Archive>
     void visit(Archive& archive) {
@@ -163,7 +163,8 @@ public:
                    std::all_of(values.begin(), values.end(), [](double value) { return std::abs(value) < 1e250; });
         };
         return fits(weights, n_members) && fits(curvature, n_members * n_members) && fits(losses, n_members + 1) &&
-               fits(agreement, n_members) && rows >= 0.0 && rows < 1e250 && square >= 0.0 && square < 1e250;
+               fits(agreement, n_members) && fits(rows, n_members + 1) &&
+               *std::min_element(rows.begin(), rows.end()) >= 0.0 && square >= 0.0 && square < 1e250;
     }
 
 private:
@@ -190,7 +191,7 @@ private:
             for (std::size_t i = 0; i < values.size(); i++) values[i] = keep * values[i] + more[i];
         };
         fade(curvature, sums.curvature), fade(losses, sums.losses), fade(agreement, sums.agreement);
-        rows = keep * rows + sums.rows;
+        for (double& weight : rows) weight = keep * weight + sums.rows;
         square = keep * square + sums.square;
         std::vector<double>& step = sums.gradient;
         matrix_ = curvature;

@@ -312,6 +312,8 @@ def test_files_pickles_and_copies_go_on_as_the_model(kind, asked, tmp_path):
         ("seen.scores", np.ones(3)),
         ("seen.scores", -np.ones(2 * IMBALANCE.bins)),
         ("seen.threshold", np.array([0.5, 2.0])),
+        ("seen.threshold", np.array([0.5, 0.8, 0.0])),
+        ("seen.threshold", np.array([0.5, 0.8, 1.0, 1.0])),
         ("seen.other", np.ones(1)),
         ("seen.counts", np.ones(2, dtype=np.int64)),
     ],
@@ -325,6 +327,32 @@ def test_what_is_wrong_in_a_file_is_refused(kind, name, wrong):
     changed = {**arrays, ("forest." if kind == "forest" else "") + name: wrong}
     with pytest.raises(driftree.ModelFileError, match="seen of the labels has wrong"):
         models.unpack(contents, changed, {type(model).__name__: type(model)})
+
+
+def test_histograms_of_a_threshold_fade_row_by_row():
+    threshold, faded = Threshold({"recall": 0.8}, window=4.0), np.zeros((2, IMBALANCE.bins))
+    for i in range(200):  # they fade far beyond the least scale
+        probability, is_positive = (i * 0.37) % 1.0, i % 3 == 0
+        threshold.note_one(probability, is_positive=is_positive)
+        faded *= 0.75
+        faded[int(is_positive), np.searchsorted(EDGES, probability, side="right") - 1] += 1.0
+        np.testing.assert_allclose(threshold.scores * threshold.scale, faded, rtol=1e-9, atol=1e-12)
+
+
+def test_a_file_from_before_histograms_had_a_scale_is_read():
+    X, y = draw(300, share=0.2)
+    model = DynamicModelTreeClassifier(**ASKED["threshold"])
+    course(model, X, y)
+    contents, arrays = models.pack(model)
+    before = model._tree.target.imbalance.threshold
+    arrays = {
+        **arrays,
+        "seen.threshold": arrays["seen.threshold"][:2],
+        "seen.scores": arrays["seen.scores"] * before.scale,
+    }
+    again = models.unpack(contents, arrays, {type(model).__name__: type(model)})
+    own = again._tree.target.imbalance.threshold
+    assert (own.probability, own.aim, own.scale) == (before.probability, before.aim, 1.0)
 
 
 def test_a_file_whose_labels_are_not_those_of_its_threshold_is_refused():

@@ -137,12 +137,13 @@ def test_events_say_why_it_changed():
         assert ask(app, "GET", f"/events?{query}").status == 422
 
 
-def test_drifts_are_listed_counted_and_told():
+@pytest.mark.parametrize("kind", [DynamicModelTreeClassifier, DynamicModelForestClassifier])
+def test_drifts_are_listed_counted_and_told(kind):
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, size=(40_000, 2))
     y = X.sum(axis=1) > 0
     y[30_000:] = X[30_000:, 0] - X[30_000:, 1] > 0
-    model = DynamicModelTreeClassifier().partial_fit(X, y)
+    model = kind(**({} if kind is DynamicModelTreeClassifier else {"n_trees": 2})).partial_fit(X, y)
     app = make_app(keep(model))
     [drift] = ask(app, "GET", "/drifts").json["drifts"]
     [own] = model.drifts()
@@ -152,6 +153,7 @@ def test_drifts_are_listed_counted_and_told():
     figures = read_metrics(app)
     assert figures["driftree_drifts_total"] == 1
     assert figures["driftree_last_drift_row"] == own.n_rows
+    assert figures["driftree_changes_total"] == len(model.events_)
     assert 0 < figures["driftree_recent_loss"] < 1
     shares = [figures[f'driftree_label_share{{label="{label}"}}'] for label in (True, False)]
     assert sum(shares) == pytest.approx(1)

@@ -139,6 +139,17 @@ def test_learners_are_compared(reports):
         assert curve["rows"][-1] == 6000
 
 
+def test_a_forest_is_compared_and_tells_how_well_it_found_labels(models, tmp_path):
+    records = make_records("forest", "<b>other</b>", labels=["<i>yes</i>", "no"])
+    page = report(models["forest"], records, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.index("DMT forest (driftree)") < page.index("&lt;b&gt;other&lt;/b&gt;")
+    assert '<th scope="row">&lt;i&gt;yes&lt;/i&gt;</th>' in page
+    assert "<b>other" not in page
+    assert "Who always says the most frequent label so far is right in " in page
+    plain = report(models["forest"], path=tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "How well" not in plain
+
+
 def test_large_run_is_small_file(reports):
     assert len(read_data(reports["large"])["events"]) == 1000
     assert 200_000 < reports["large"].stat().st_size < 3_000_000

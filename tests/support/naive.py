@@ -1070,7 +1070,8 @@ class NaiveTree:
         for i, j in enumerate(ranked):
             n_edges = len(node.grid[j].edges)
             finest = [*curves[:i], self.curve(j, node.grid[j].edges, n_edges), *curves[i + 1 :]]
-            if n_edges < self.CODES and sum(len(curve) for curve in finest) <= room:
+            is_code = n_edges < min(self.CODES, self.bins - 1)
+            if is_code and sum(len(curve) for curve in finest) <= room:
                 curves = finest
         for curve in curves:
             added += curve if len(added) + len(curve) <= room else []

@@ -501,3 +501,22 @@ class Listener:
 def can_tell(model: Any) -> bool:
     """Tell whether a model has a history that one can listen to."""
     return hasattr(model, "drifts") and bool(getattr(model, "keep_history", False))
+
+
+def count_changes(model: Any) -> int:
+    """Return how often the trees of a model have changed, or were replaced; FIMT-DD's are not told.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from driftree import DynamicModelTreeClassifier
+    >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 2))
+    >>> count_changes(DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0)))
+    1
+    """
+    tree = model._tree
+    if tree is None:
+        return 0
+    trees = getattr(tree, "trees", [tree])  # of a forest
+    n_replaced = getattr(tree.engine, "n_replaced", 0)
+    return n_replaced + sum(int(getattr(one.engine, "n_changes", 0)) for one in trees)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from driftree.explain.counterfactual import Counterfactual
     from driftree.explain.explanation import Explanations
+    from driftree.learn.drifts import Drift
     from driftree.learn.events import Condition
     from driftree.learn.forest import Forest
     from driftree.learn.imbalance import Cut
@@ -401,6 +402,27 @@ class ReadableForest:
         True
         """
         return explain_forest(self._fitted, self._encoded(X))
+
+    @undisturbed
+    def drifts(self, *, since: int = 0) -> list[Drift]:
+        """Return when the rule behind the rows changed, as noticed by the first, plain tree.
+
+        See `DynamicModelTreeClassifier.drifts`; branches are those of that tree.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from driftree import DynamicModelForestClassifier
+        >>> rng = np.random.default_rng(1)
+        >>> X = rng.uniform(-1, 1, size=(34_000, 2))
+        >>> y = X.sum(axis=1) + rng.normal(scale=0.3, size=34_000) > 0
+        >>> y[30_000:] = X[30_000:, 0] - X[30_000:, 1] > 0
+        >>> model = DynamicModelForestClassifier(n_trees=2)
+        >>> [drift.n_rows for drift in model.partial_fit(X, y).drifts()]
+        [31200]
+        """
+        leader = self._fitted.core.leader.tree
+        return [drift for drift in changes.history_of(leader).drifts if drift.n_rows > since]
 
     @undisturbed
     def feature_importance(self) -> dict[str, Importance]:

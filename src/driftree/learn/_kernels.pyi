@@ -924,8 +924,8 @@ class Stack:
     def agreement(self) -> _Doubles:
         """Rows, faded, in which each member said what all together did."""
     @property
-    def rows(self) -> float:
-        """Rows behind both, faded."""
+    def rows(self) -> _Doubles:
+        """Rows behind both, faded: since each member came, and all."""
 
 @final
 class Forest:

@@ -43,6 +43,8 @@ class MeasuredConstants:
     """Rows after which a trial that has gained nothing is dropped,"""
     barred_rows: int = 2000
     """and barred for so many."""
+    inner_trials: int = 1
+    """Splits that are tried in the place of a split, at a time."""
     least_distance: float = 0.03
     """Of a feature's range between two of its thresholds on a path."""
     side_rows: int = 20
@@ -243,10 +245,16 @@ class ForestConstants:
     scale_rows: int = 32
     """Rows after which the numbers are first scaled for them; then whenever there are twice as
     many."""
+
+    # What these trees have less of than a tree alone: more costs much, and brings nothing
     trials: int = 1
-    """Splits that such a tree tries at a time, at most,"""
+    """Splits that are tried at a time, at most,"""
+    inner_trials: int = 0
+    """and in the place of one that is there: it must be pruned first;"""
+    bins: int = 8
+    """bins of each number in grids, at most;"""
     passes: int = 1
-    """and passes of Adagrad over the rows of a step: more of either cost much and bring nothing."""
+    """and passes of Adagrad over the rows of a step."""
 
     # What the trees say together
     window: float = 2000
@@ -293,6 +301,8 @@ class ImbalanceConstants:
     """Log-odds that are told apart,"""
     step: float = 0.125
     """and how far they are from each other."""
+    least_scale: float = 1e-6
+    """To what histograms fade as a whole, before their bins do."""
     least_rows: float = 10
     """Rows of either label before anything is chosen."""
     recall_step: float = 0.05

@@ -440,23 +440,22 @@ class StreamEstimator(LearntState):
 def _learn_weighed(tree: LearningTree, x: Mapping[Hashable, Any], y: Hashable) -> bool:
     """Learn a row in which nothing is new, and whose label weighs at most 1, and say so."""
     known, face = tree.target.imbalance, tree.encoder.row_face
-    target = None if known is None else face.read_target(y)
-    if known is None or target is None:
+    code = None if known is None else face.read_target(y)
+    if known is None or code is None:
         return False
-    code = int(target)
-    weight, counts = known.weigh_one(code, y)
+    weight, counts = known.weigh_one(int(code), y)
     if weight > 1.0:
         return False
+    threshold = known.threshold
     with tree.engine.writing():
-        cut = known.cut(tree.target.labels)
-        proba = None if cut is None else face.probabilities(x)
-        is_read = cut is None or proba is not None
-        turn = face.learn(x, y, weight) if is_read else NotImplemented
-        if turn is NotImplemented:
+        before = {} if threshold is None else face.probabilities(x)
+        turn = NotImplemented if before is None else face.learn(x, y, weight)
+        if before is None or turn is NotImplemented:
             return False
         known.keep_counts(counts)
-        if cut is not None and proba is not None:
-            known.note_one(proba, code, cut)
+        if threshold is not None and len(before) == 2:
+            positive = threshold.positive
+            threshold.note_one(before[positive], is_positive=y == positive)
         if turn is not None:
             with turn:
                 tree.decide()

@@ -379,7 +379,7 @@ class MeasuredTrials:
             else:
                 running.append(t)
                 n_earning += earns
-        wanted = 1 if not own.is_leaf else self.trials if may_split else 0
+        wanted = c.inner_trials if not own.is_leaf else self.trials if may_split else 0
         if not is_young:  # one at a time, and another when that one earns
             wanted = min(wanted, n_earning + 1)
         if len(running) < wanted:

@@ -222,7 +222,7 @@ class Forest:
         looks, counts, since = own["looks"], own["counts"], own["since"]
         is_sound = (
             own["scale"].dtype == looks.dtype == np.float64
-            and bool(np.isfinite(own["scale"]).all() and np.isfinite(looks).all())
+            and bool(np.isfinite(own["scale"]).all() and not np.isinf(looks).any())
             and len(looks) % width == 0
             and len(looks) <= width * (FOREST.most_looks + 1)
             and counts.dtype == since.dtype == np.int64

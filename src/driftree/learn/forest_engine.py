@@ -38,7 +38,8 @@ class Look(NamedTuple):
     n_rows : int
         Rows learnt by then.
     agreement : tuple of float
-        Share of the last rows, about 2,000, in which each said what all together did.
+        Share of the last rows, about 2,000, in which each said what all together did; NaN: it has
+        seen none yet.
     weights : tuple of float
         What each counted.
     losses : tuple of float
@@ -90,8 +91,7 @@ class ForestEngine:
         """Tell the kernels who a member is, and what it sees: after each change of either."""
         member = self.members[place]
         if place > 0 and self.parameters.absent != "zero":
-            member.engine.passes = FOREST.passes
-            member.engine.drop_challenger()
+            member.lighten()
         self.kernel.set_member(place, member.engine, *member.seen(self.leader))
 
     def follow(self) -> None:
@@ -251,11 +251,11 @@ class ForestEngine:
     def look(self) -> Look:
         """Return how the members do."""
         stack = self.stack
-        rows = max(stack.rows, 1e-300)
+        rows = np.where(stack.rows > 0, stack.rows, np.nan)
         weights = stack.weights if self.leader.engine.has_labels else stack.shares
         return Look(
             self.leader.engine.n_rows,
-            tuple((stack.agreement / rows).tolist()),
+            tuple((stack.agreement / rows[:-1]).tolist()),
             tuple(weights.tolist()),
             tuple((stack.losses / rows).tolist()),
         )

@@ -256,7 +256,9 @@ class Threshold:
         self.positive: Hashable = asked.get("positive", POSITIVE)
         self.keep = 1.0 - 1.0 / window
         self.scores: Doubles = np.zeros((2, IMBALANCE.bins))
-        """Rows of the other label and of the positive one by log-odds, faded."""
+        """Rows of the other label and of the positive one by log-odds, times `scale` faded:"""
+        self.scale = 1.0
+        """it fades for all of them, which costs less than to let each fade."""
         self.probability = self._first()
         self.aim = float(asked.get("precision", asked.get("recall", 0.0)))
         """The precision or recall by which the threshold is chosen, so that the asked one holds."""
@@ -285,8 +287,8 @@ class Threshold:
     def note(self, probabilities: Doubles, is_positive: NDArray[np.bool_], w: Doubles) -> None:
         """Note what was predicted before the labels were seen, and choose again if that matters."""
         bins = np.searchsorted(EDGES, probabilities, side="right") - 1
-        self.scores *= self.keep ** len(bins)
-        np.add.at(self.scores, (is_positive.astype(np.intp), bins), w)
+        self._fade(len(bins))
+        np.add.at(self.scores, (is_positive.astype(np.intp), bins), w / self.scale)
         is_predicted = probabilities >= self.probability
         matters = is_positive | is_predicted
         for right, found, weight in zip(
@@ -298,12 +300,18 @@ class Threshold:
 
     def note_one(self, probability: float, *, is_positive: bool) -> None:
         """Do the same for one row, faster."""
-        self.scores *= self.keep
-        self.scores[int(is_positive), bisect_right(EDGES, probability) - 1] += 1.0
+        self._fade(1)
+        self.scores[int(is_positive), bisect_right(EDGES, probability) - 1] += 1.0 / self.scale
         is_predicted = probability >= self.probability
         if is_positive or is_predicted:
             self._move_aim(1.0, is_positive=is_positive, is_predicted=is_predicted)
             self._choose()
+
+    def _fade(self, n_rows: int) -> None:
+        self.scale *= self.keep**n_rows
+        if self.scale < IMBALANCE.least_scale:
+            self.scores *= self.scale
+            self.scale = 1.0
 
     def _move_aim(self, weight: float, *, is_positive: bool, is_predicted: bool) -> None:
         """Aim higher after a mistake, and lower after a success, so that what is asked holds."""
@@ -320,9 +328,10 @@ class Threshold:
 
     def _choose(self) -> None:
         """Look at what each threshold would have brought."""
-        if self.scores.sum(axis=1).min() < IMBALANCE.least_rows:
+        scores = self.scores * self.scale
+        if scores.sum(axis=1).min() < IMBALANCE.least_rows:
             return
-        wrong, right = self.scores[:, ::-1].cumsum(axis=1)[:, ::-1]  # at each threshold and above
+        wrong, right = scores[:, ::-1].cumsum(axis=1)[:, ::-1]  # at each threshold and above
         asked = self.asked
         if "fp" in asked:
             best = int(np.argmin(asked["fp"] * wrong + asked["fn"] * (right[0] - right)))
@@ -394,12 +403,6 @@ class Imbalance:
         counts = w > 0
         self.threshold.note(own[counts], is_positive[counts], w[counts])
 
-    def note_one(self, probabilities: Mapping[Any, float], code: int, cut: Cut) -> None:
-        """Do the same for one row."""
-        assert self.threshold is not None
-        own = [*probabilities.values()][cut.code]
-        self.threshold.note_one(own, is_positive=code == cut.code)
-
     # ------------------------------------------------------------------ keeping
     def seen(self) -> dict[str, Doubles]:
         """Return a copy of what was seen, by name; nothing at first."""
@@ -408,7 +411,8 @@ class Imbalance:
             found["counts"] = np.array(self.weights.counts)
         if self.threshold is not None and self.threshold.scores.any():
             found["scores"] = self.threshold.scores.flatten()
-            found["threshold"] = np.array([self.threshold.probability, self.threshold.aim])
+            own = self.threshold
+            found["threshold"] = np.array([own.probability, own.aim, own.scale])
         return found
 
     def restore(self, seen: Mapping[str, NDArray[Any]], labels: Sequence[Hashable]) -> None:
@@ -419,18 +423,23 @@ class Imbalance:
             lengths["counts"] = range(len(labels) + 1)
         if self.threshold is not None:
             size = self.threshold.scores.size
-            lengths |= {"scores": range(size, size + 1), "threshold": range(2, 3)}
+            lengths |= {"scores": range(size, size + 1), "threshold": range(2, 4)}
         for name, array in seen.items():
             is_sound = array.dtype == np.float64 and array.ndim == 1
             is_sound = is_sound and len(array) in lengths.get(name, ())
             most = 1.0 if name == "threshold" else MOST_ROWS
-            if not is_sound or not bool(((array >= 0) & (array <= most)).all()):
+            is_sound = is_sound and bool(((array >= 0) & (array <= most)).all())
+            if name == "threshold":
+                is_sound = is_sound and bool((array[2:] >= IMBALANCE.least_scale).all())
+            if not is_sound:
                 raise ValueError(f"what was seen of the labels has wrong {name!r}")
         if self.weights is not None and "counts" in seen:
             self.weights.counts = seen["counts"].tolist()
         if self.threshold is not None and "scores" in seen and "threshold" in seen:
             self.threshold.scores = seen["scores"].reshape(2, -1).copy()
-            self.threshold.probability, self.threshold.aim = seen["threshold"].tolist()
+            probability, aim, *scale = seen["threshold"].tolist()
+            self.threshold.probability, self.threshold.aim = probability, aim
+            self.threshold.scale = scale[0] if scale else 1.0  # older ones had none
 
 
 def _is_number(value: object) -> bool:

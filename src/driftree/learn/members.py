@@ -8,6 +8,7 @@ their pairs, which is what makes them a forest.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from driftree.learn._kernels import MAX_LEVELS, SparseRows
 from driftree.learn.columns import level_names
 from driftree.learn.constants import FOREST
+from driftree.learn.evidence import MeasuredTrials
 from driftree.learn.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -159,6 +161,14 @@ class Member:
     def engine(self) -> MeasuredEngine:
         """The kernels that hold its tree."""
         return self.tree.engine  # type: ignore[return-value]
+
+    def lighten(self) -> None:
+        """Spare what a tree that sees pairs does not need; `OfForest.of_member` does the rest."""
+        evidence = self.tree.evidence
+        assert isinstance(evidence, MeasuredTrials)
+        evidence.constants = replace(evidence.constants, inner_trials=FOREST.inner_trials)
+        self.engine.passes = FOREST.passes
+        self.engine.drop_challenger()
 
     # ------------------------------------------------------------------ rows
     def seen(self, leader: Member) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

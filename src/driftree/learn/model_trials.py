@@ -64,6 +64,7 @@ class ModelTrials:
         self.max_bends = parameters.max_bends
         self.model_window = parameters.model_window
         self.margin = -math.log(parameters.epsilon)
+        self.few_edges = min(constants.most_levels, parameters.bins - 1)  # not quantiles
 
     def required(self, n_inputs: int) -> float:
         """Return the nats that a change must prove which gives a model so many more inputs."""
@@ -224,7 +225,7 @@ class ModelTrials:
         edges = {
             j: own
             for j, own in enumerate(map(np.ndarray.tolist, engine.edges(node)))
-            if j not in taken and curve_pieces(j, own, 2)
+            if j not in taken and has_curve(own)
         }
         best = np.zeros(engine.n_features)
         scores, features = engine.bend_scores(node)
@@ -240,7 +241,7 @@ class ModelTrials:
                 return None  # who comes first is not known yet
         for j in order:  # what has few values may be a code: any of them may count otherwise
             n_more = len(edges[j]) - 1 - sizes[j]
-            if len(edges[j]) < self.constants.most_levels and n_more <= spare:
+            if len(edges[j]) < self.few_edges and n_more <= spare:
                 sizes[j] += n_more
                 spare -= n_more
         added: list[BendInput] = []
@@ -275,6 +276,21 @@ def without(bends: list[BendInput], others: list[BendInput]) -> list[BendInput]:
         return []
     there = set(others)
     return [bend for bend in bends if bend not in there]
+
+
+def has_curve(edges: Sequence[float]) -> bool:
+    """Tell whether a curve can be drawn: whether `curve_pieces` has one or two pieces.
+
+    Examples
+    --------
+    >>> has_curve([1.0, 2.0, 3.0]), has_curve([1.0, 2.0]), has_curve([1.0])
+    (True, True, False)
+    """
+    if len(edges) < 2:
+        return False
+    low, middle, high = edges[0], edges[round((len(edges) - 1) / 2)], edges[-1]
+    width = min(middle - low, high - middle) if len(edges) > 2 else high - low
+    return math.isfinite(high - low) and width > LEAST_WIDTH
 
 
 def curve_pieces(feature: int, edges: Sequence[float], n_pieces: int) -> list[BendInput]:

@@ -325,6 +325,7 @@ class OfForest:
         own["seed"] = (int(self.seed) + place) % 2**64 if seed is None else seed
         if place > 0 and own["absent"] != "zero":
             own["trials"] = min(own["trials"], FOREST.trials)
+            own["bins"] = min(own["bins"], FOREST.bins)
         return self._tree(**own)
 
     @property

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from sklearn.base import is_regressor
 
+from driftree.explain.changes import count_changes
 from driftree.explain.export import tell_event
 from driftree.learn.imbalance import decide_one
 from driftree.learn.words import list_names, quoted
@@ -284,28 +285,18 @@ class JoinedStream:
         return {"prediction": decide_one(chances, tree.target.cut), **lists, **leaf}
 
     def _learn(self, row: dict[str, Any], prediction: Any, label: Any) -> Iterator[Reply]:
-        before, n_changes = self.version, self._n_changes
+        before, n_changes = self.version, count_changes(self.model)
         self.model.learn_one(row, label)
         self.counts["learnt"] += 1
         if prediction is not None:
             is_right = float(prediction == label)
             self.quality.add(abs(prediction - label) if self.is_number else is_right)
-        if self._n_changes == n_changes:
+        if count_changes(self.model) == n_changes:
             return
         for event in getattr(self.model, "events_", ()):
             if event.n_rows > before:
                 self.counts["changes"] += 1
                 yield Reply("event", None, tell_event(event))
-
-    @property
-    def _n_changes(self) -> int:
-        """Changes of all trees since they were made; of FIMT-DD, which has no events, none."""
-        tree = self.model._tree
-        if tree is None:
-            return 0
-        trees = getattr(tree, "trees", [tree])
-        n_replaced = getattr(tree.engine, "n_replaced", 0)
-        return n_replaced + sum(getattr(one.engine, "n_changes", 0) for one in trees)
 
     # ------------------------------------------------------------------ what does not fit
     def _dead(self, message: Message, reason: str) -> Reply:

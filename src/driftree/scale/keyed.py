@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 from river.utils import dataframe
 
+from driftree.explain.changes import count_changes
 from driftree.learn.storage import json_values, models
 from driftree.learn.storage.atomic import Closing
 from driftree.learn.tables import Columns, read_frame
@@ -25,7 +26,6 @@ from driftree.scale.keys import (
     by_key,
     check_key,
     check_made,
-    count_changes,
     difference,
     label_loss,
     refusal,

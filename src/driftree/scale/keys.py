@@ -352,11 +352,6 @@ def as_parent(model: Any) -> Any:
     return model
 
 
-def count_changes(model: Any) -> int:
-    """Return how often a model's tree has changed; FIMT-DD does not say."""
-    return int(getattr(model._tree.engine, "n_changes", 0))
-
-
 # ---------------------------------------------------------------------- errors
 def refusal(errors: dict[int, ValueError | TypeError], taken: list[Any]) -> ValueError:
     """Return the error that names rows which models have refused."""

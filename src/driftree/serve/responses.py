@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel, Field
 
-from driftree.explain.changes import can_tell
+from driftree.explain.changes import can_tell, count_changes
 from driftree.explain.counterfactual.solver import patience
 from driftree.explain.export import finite
 from driftree.explain.forest import ForestExplanation
@@ -382,8 +382,9 @@ def watch_figures(model: Any) -> dict[str, float | dict[str, float]]:
     """Return what is to be watched of a model, for Prometheus; it must not learn meanwhile."""
     found = drifts_of(model)
     engine: Any = None if model._tree is None else model._tree.engine
+    engine = engine.leader.engine if hasattr(engine, "leader") else engine  # of a forest
     figures: dict[str, float | dict[str, float]] = {
-        "driftree_changes_total": getattr(engine, "n_changes", 0),
+        "driftree_changes_total": count_changes(model),
         "driftree_drifts_total": len(found),
         "driftree_last_drift_row": found[-1].n_rows if found else 0,
     }

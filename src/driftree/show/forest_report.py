@@ -9,12 +9,17 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any
 
+from driftree.evaluate.records import show_number
+from driftree.explain.changes import can_tell
 from driftree.explain.text import export_text
-from driftree.show.report_data import visible
+from driftree.show.report_data import compare_learners, visible
+from driftree.show.report_stream import over_stream
+from driftree.show.scores import OF_LABELS, OF_NUMBERS, more_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from driftree.evaluate.records import Record
     from driftree.forests import DynamicModelForest
     from driftree.learn.forest_engine import Look
 
@@ -26,7 +31,7 @@ MOST_NAMES = 15
 TOGETHER = "all together"
 
 
-def forest_body(model: DynamicModelForest) -> tuple[str, str]:
+def forest_body(model: DynamicModelForest, records: list[Record]) -> tuple[str, str]:
     """Return what stands between the body's tags, and the rules of style that only it needs."""
     forest = model._fitted
     looks, trees = model.looks_, model.trees_
@@ -44,7 +49,7 @@ def forest_body(model: DynamicModelForest) -> tuple[str, str]:
             (loss, [look.losses for look in looks], [*names, TOGETHER]),
         )
     )
-    parts = (
+    parts = [
         (
             "How they went",
             _how_words(has_labels=has_labels),
@@ -53,8 +58,11 @@ def forest_body(model: DynamicModelForest) -> tuple[str, str]:
         ("At the end", "", _members(model, looks[-1], trees)),
         ("What matters", IMPORTANCE_WORDS, _importance(model)),
         ("One tree at a time", "", _one_at_a_time(trees)),
-        ("Changes", _changes_words(model.events_), _changes(model.events_)),
-    )
+        ("Changes", _changes_words(model.events_), _sentences(model.events_)),
+    ]
+    if found := model.drifts() if can_tell(model) else []:
+        parts.insert(1, ("Drifts", DRIFTS_WORDS, _sentences(found)))
+    parts = [*_how_well(records, has_labels=has_labels), *parts] if records else parts
     sections = "\n".join(
         f'<section><div class="heading"><h2>{title}</h2><p class="quiet">{words}</p></div>'
         f"{inside}</section>"
@@ -80,6 +88,13 @@ def _how_words(*, has_labels: bool) -> str:
 IMPORTANCE_WORDS = (
     "Earned: nats per 1,000 rows that its splits save. Weight: how far it moves the prediction "
     "inside the leaves, on the average."
+)
+
+
+DRIFTS_WORDS = "When the rule behind the rows changed, as tree 0 noticed it; the latest first."
+SCORES_WORDS = (
+    "Each row was predicted before it was learnt. Means over batches, ± their spread. Splits: "
+    "inner nodes of all trees."
 )
 
 
@@ -143,14 +158,45 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str) ->
     )
     body = "".join(
         f'<tr><th scope="row">{row[0]}</th>'
-        + "".join(f'<td class="number">{cell}</td>' for cell in row[1:])
+        + "".join(
+            f'<td class="number" data-head="{name}">{cell}</td>'
+            for name, cell in zip(heads[1:], row[1:], strict=True)
+        )
         + "</tr>"
         for row in rows
     )
     return (
-        f'<table><caption class="unseen">{caption}</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table>"
+        f'<div class="wide"><table><caption class="unseen">{caption}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _how_well(records: list[Record], *, has_labels: bool) -> list[tuple[str, str, str]]:
+    """Return how well the learners did, and of labels how well the first found each."""
+    metrics = OF_LABELS if has_labels else OF_NUMBERS
+    shown = (*metrics, *more_metrics(metrics))
+    rows = [
+        (
+            _text(row["title"]),
+            " ± ".join(map(_figure, row[shown[0].field])),
+            *(_figure(row[metric.field]) for metric in shown[1:]),
+            *(_figure(row[name]) for name in ("splits", "parameters", "seconds")),
+        )
+        for row in compare_learners(records, metrics)
+    ]
+    heads = ("learner", *(one.title for one in shown), "splits", "parameters", "seconds")
+    scores = "How well", SCORES_WORDS, _table(heads, rows, "Learners on the same rows")
+    mix = over_stream(records)["label_mix"]
+    if mix is None:
+        return [scores]
+    labels = [(_text(name), *map(_figure, figures)) for name, *figures in mix["found"]]
+    found = _table(("label", "share", "recall", "precision", "F1"), labels, "Labels of all rows")
+    words = f"Who always says the most frequent label so far is right in {mix['majority']:.1%}."
+    return [scores, ("Labels", words, found)]
+
+
+def _figure(number: float | None) -> str:
+    return "-" if number is None else show_number(number)
 
 
 def _members(model: DynamicModelForest, look: Look, trees: list[Any]) -> str:
@@ -209,6 +255,6 @@ def _changes_words(events: list[Any]) -> str:
     )
 
 
-def _changes(events: list[Any]) -> str:
+def _sentences(events: Sequence[object]) -> str:
     items = "".join(f"<li>{_text(event)}</li>" for event in reversed(events[-MOST_EVENTS:]))
     return f'<ol class="changes sentences" tabindex="0">{items}</ol>' if items else ""

@@ -56,7 +56,7 @@ def report(
     model : a Dynamic Model Tree or forest, classifier or regressor
         A model that has learnt something. Without its history (`keep_history=False`) the page shows
         the present tree only. Of a forest it shows how the trees agree over time, and one tree at a
-        time; all but path and title is for trees.
+        time; `drifts` and `settings` are for trees.
     records : iterable of Record, optional
         What was measured, by `prequential` for instance. The first learner in them is the model;
         others are compared with it.
@@ -110,7 +110,7 @@ def report_page(
 ) -> str:
     """Return what `report` writes."""
     if isinstance(model, DynamicModelForest):
-        return _forest_page(model, title)
+        return _forest_page(model, list(records or ()), title)
     data = gather(model, None if records is None else list(records), drifts, settings)
     return _page(data, f"A tree after {model.n_rows_seen_:,} rows" if title is None else str(title))
 
@@ -125,11 +125,11 @@ def _page(data: dict[str, Any], title: str) -> str:
     )
 
 
-def _forest_page(model: DynamicModelForest, title: str | None) -> str:
+def _forest_page(model: DynamicModelForest, records: list[Record], title: str | None) -> str:
     """Return the page of a forest, which has no script."""
     n_trees, n_rows = len(model.trees_), model.n_rows_seen_
     heading = f"{n_trees} trees after {n_rows:,} rows" if title is None else str(title)
-    body, style = forest_body(model)
+    body, style = forest_body(model, records)
     return _fill("forest.html", **_head(heading, "'none'", style), body=body)
 
 

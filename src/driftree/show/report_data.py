@@ -137,7 +137,7 @@ def gather(
         "metrics": [metric._asdict() for metric in metrics],
         "more_metrics": [metric._asdict() for metric in more_metrics(metrics)],
         "curves": _curves(measured, metrics[0]),
-        "comparison": _comparison(measured, metrics),
+        "comparison": compare_learners(measured, metrics) if len(by_learner(measured)) > 1 else [],
         **over_stream(measured),
         "code": repr(model),
         "run": [[str(name), str(value)] for name, value in (settings or {}).items()],
@@ -251,11 +251,9 @@ def _curves(records: list[Record], metric: Metric) -> list[dict[str, Any]]:
     return curves
 
 
-def _comparison(records: list[Record], metrics: tuple[Metric, Metric]) -> list[dict[str, Any]]:
-    """Return how well, how simply and how fast each learner did, where there are several."""
+def compare_learners(records: list[Record], metrics: tuple[Metric, Metric]) -> list[dict[str, Any]]:
+    """Return how well, how simply and how fast each learner did."""
     groups = by_learner(records)
-    if len(groups) < 2:
-        return []
     rows = []
     (first, second), more = metrics, more_metrics(metrics)
     for learner, figures in summarise(records).items():
