@@ -220,6 +220,16 @@ def test_sparse_rows():
 
 
 # ---------------------------------------------------------------------- members
+def test_files_of_before_have_one_number_of_rows_for_all_trees():
+    X, y = draw(500)
+    forest = DynamicModelForestClassifier(n_trees=3).partial_fit(X, y)._fitted
+    known = forest.knowledge()
+    rows = known["arrays"]["stack.rows"][-1]
+    known["arrays"]["stack.rows"] = np.array(rows)
+    forest.restore(known)
+    assert forest.core.stack.rows.tolist() == 4 * [rows]
+
+
 def test_a_useless_member_is_replaced(tmp_path):
     frame, y = draw(600)
     model = learn(DynamicModelForestClassifier, frame, y)

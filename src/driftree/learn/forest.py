@@ -209,7 +209,10 @@ class Forest:
         is_whole = parts.keys() == wanted and own.keys() == {"scale", "looks", "counts", "since"}
         if not is_whole:
             raise ValueError("a forest must have weights, pairs, a scale and looks")
-        engine.stack.restore(parts["stack"])
+        stack = parts["stack"]
+        if stack["rows"].size == 1:  # as files of before have it: one number for all
+            stack["rows"] = np.full(n + 1, stack["rows"])
+        engine.stack.restore(stack)
         n_features = 0 if self.encoder.sparse is not None else len(self.encoder.known.names)
         for i, member in enumerate(self.members[1:], 1):
             member.pairs.restore(parts[f"pairs{i}"], n_features)
