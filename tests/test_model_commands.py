@@ -210,7 +210,7 @@ def test_parameters_reach_the_learner(folder, tmp_path):
 
 
 def test_a_threshold_and_weights_hold_from_the_run_to_the_predictions(folder, tmp_path):
-    threshold = {"recall": 0.95, "positive": "yes"}
+    threshold = {"recall": 0.9, "positive": "yes"}
     options = ["--param", "class_weight=balanced", "--param", f"threshold={json.dumps(threshold)}"]
     result = run("run", folder / "loans.csv", "--out", tmp_path, *options)
     assert result.exit_code == 0, result.output

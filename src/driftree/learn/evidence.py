@@ -295,8 +295,7 @@ class MeasuredTrials:
         slots of the grid.
         """
         n_numeric = size.n_features - size.n_categorical
-        most_pieces = max(self.constants.curve_pieces, self.constants.most_levels - 2)
-        n_bends = min(self.max_bends, most_pieces * n_numeric)
+        n_bends = min(self.max_bends, self.constants.curve_pieces * n_numeric)  # of codes a few more
         n_models = 1 + (size.n_classes <= 2) + 2 * self.trials * may_split + (n_bends > 0)
         bent = replace(size, n_columns=size.n_columns + n_bends)
         n_slots = (MAX_LEVELS + 2) * size.n_categorical + n_numeric * (
