@@ -295,7 +295,7 @@ class MeasuredTrials:
         slots of the grid.
         """
         n_numeric = size.n_features - size.n_categorical
-        n_bends = min(self.max_bends, self.constants.curve_pieces * n_numeric)  # of codes a few more
+        n_bends = min(self.max_bends, self.constants.curve_pieces * n_numeric)
         n_models = 1 + (size.n_classes <= 2) + 2 * self.trials * may_split + (n_bends > 0)
         bent = replace(size, n_columns=size.n_columns + n_bends)
         n_slots = (MAX_LEVELS + 2) * size.n_categorical + n_numeric * (
