@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -246,6 +247,8 @@ def test_a_useless_member_is_replaced(tmp_path):
     now = core.look()
     assert [i for i, share in enumerate(now.agreement) if math.isnan(share)] == [1]
     assert math.isnan(now.losses[1])
+    page = report(model, path=tmp_path / "report.html").read_text(encoding="utf-8")
+    assert re.search(r"\bnan\b", page) is None
     [event] = [event for event in model.events_ if event.kind == "member"]
     assert "a new tree begins in the place of tree 1. Its weight had fallen to -0.50" in str(event)
     model.learn_many(frame[:1], y[:1])

@@ -7,6 +7,7 @@ that the style sheet understands. Names, categories and labels are the user's te
 from __future__ import annotations
 
 import html
+import math
 from typing import TYPE_CHECKING, Any
 
 from driftree.evaluate.records import show_number
@@ -122,9 +123,9 @@ def _legend(names: Sequence[str]) -> str:
 
 
 def _chart(looks: Sequence[Look], rows: Sequence[tuple[float, ...]], names: Sequence[str]) -> str:
-    """Draw a line for each column over the rows of the stream."""
+    """Draw a line for each column over the rows of the stream; NaN: not known yet, and left out."""
     last = max(look.n_rows for look in looks)
-    values = [value for row in rows for value in row]
+    values = [value for row in rows for value in row if not math.isnan(value)]
     low, high = min(values), max(values)
     if high - low < 1e-9:
         low, high = low - 0.5, high + 0.5
@@ -133,14 +134,20 @@ def _chart(looks: Sequence[Look], rows: Sequence[tuple[float, ...]], names: Sequ
         y = 2 + (HEIGHT - 4) * (high - value) / (high - low)
         return f"{WIDTH * look.n_rows / last:.0f},{y:.1f}"
 
+    def points(k: int) -> str:
+        known = [
+            place(look, row[k])
+            for look, row in zip(looks, rows, strict=True)
+            if not math.isnan(row[k])
+        ]
+        return " ".join([*(known[:1] if len(looks) > 1 else [f"0,{HEIGHT / 2}"]), *known])
+
     lines = "".join(
-        f'<polyline {_line(k, name)} points="{start} '
-        + " ".join(place(look, row[k]) for look, row in zip(looks, rows, strict=True))
-        + '"/>'
-        for k, name in enumerate(names)
-        for start in [place(looks[0], rows[0][k]) if len(looks) > 1 else f"0,{HEIGHT / 2}"]
+        f'<polyline {_line(k, name)} points="{points(k)}"/>' for k, name in enumerate(names)
     )
-    ends = ", ".join(f"{name} {value:.3g}" for name, value in zip(names, rows[-1], strict=True))
+    ends = ", ".join(
+        f"{name} {_known(value, '.3g')}" for name, value in zip(names, rows[-1], strict=True)
+    )
     return (
         f'<div class="frame"><div class="heights"><span>{high:.3g}</span><span>{low:.3g}</span>'
         f'</div><svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
@@ -199,13 +206,18 @@ def _figure(number: float | None) -> str:
     return "-" if number is None else show_number(number)
 
 
+def _known(number: float, form: str) -> str:
+    """Return a number; of a tree that has just replaced another nothing is known."""
+    return "-" if math.isnan(number) else f"{number:{form}}"
+
+
 def _members(model: DynamicModelForest, look: Look, trees: list[Any]) -> str:
     rows = [
         (
             f"tree {i}",
             f"{look.weights[i]:.2f}",
-            f"{look.agreement[i]:.1%}",
-            f"{look.losses[i]:.4g}",
+            _known(look.agreement[i], ".1%"),
+            _known(look.losses[i], ".4g"),
             f"{tree.n_leaves_}",
         )
         for i, tree in enumerate(trees)
