@@ -110,6 +110,11 @@ def test_codes_with_leading_zeros_are_categories(tmp_path):
         ("%m/%d/%Y", ["days", "weekday"]),
         ("%d/%m/%Y %H:%M", ["days", "hour", "weekday"]),
         ("%m/%d/%y %I:%M %p", ["days", "hour", "weekday"]),
+        ("%d %b %Y", ["days", "weekday"]),
+        ("%d-%b-%y", ["days", "weekday"]),
+        ("%B %d, %Y, %I:%M %p", ["days", "hour", "weekday"]),
+        ("%a, %d %b %Y %H:%M:%S +0200", ["days", "hour", "weekday"]),
+        ("%d/%b/%Y:%H:%M:%S +0200", ["days", "hour", "weekday"]),
         ("%H:%M", ["hour"]),
     ],
 )
@@ -135,9 +140,11 @@ def test_dates_of_an_unclear_order_are_asked_about(tmp_path):
 def test_a_column_that_is_said_to_be_a_time_must_be_one(tmp_path):
     with pytest.raises(ValueError, match=r"'owner' of .* is named in time, but most"):
         read(csv_of(), tmp_path, time=["owner"])
-    days = [*DAYS.strftime("%Y-%m-%d")[:-1], "soon"]
-    with pytest.raises(ValueError, match="expected a time such as 2024-01-29, got 'soon'"):
-        read(csv_of(table(at=days)), tmp_path)
+    for form, example in (("%Y-%m-%d", "2024-01-29"), ("%b %d, %Y", "Jan 29, 2024")):
+        for wrong in ("soon", "Marathon 3, 2024", "Feb 30, 2024"):
+            days = [*DAYS.strftime(form)[:-1], wrong]
+            with pytest.raises(ValueError, match=f"a time such as {example}, got '{wrong}'"):
+                read(csv_of(table(at=days)), tmp_path)
 
 
 # ---------------------------------------------------------------------- ids, prose, constants

@@ -235,6 +235,17 @@ YEAR_LAST = re.compile(
     rf"(\d{{1,2}})([-/.])(\d{{1,2}})\2(\d{{4}}|\d{{2}})(?:[T ]+({CLOCK}){ZONE})?"
 )
 CLOCK_ONLY = re.compile(rf"({CLOCK})")
+MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+MONTH = "|".join([f"{name[:3]}(?:{name[3:]})?" for name in MONTHS] + ["sept"])
+MONTH_AS_WORD = re.compile(  # perhaps after a weekday
+    rf"(?:[a-z]{{3,9}},? )?(?:(?P<day>\d{{1,2}})[-/. ]{{1,2}}(?P<month>{MONTH})|"
+    rf"(?P<first>{MONTH})\.? (?P<second>\d{{1,2}}))\.?,?[-/ ](?P<year>\d{{4}}|\d{{2}})"
+    r"(?:(?:,? |:)(?P<clock>.+))?",
+    re.IGNORECASE,
+)
 CLOCK_PARTS = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?(?:\s?([AaPp])[Mm])?")
 PIVOT = 69  # of years with two digits: from 1969 to 2068, as in Python
 EPOCH = dt.date(1970, 1, 1)
@@ -273,8 +284,7 @@ class TimeFormat(NamedTuple):
         if is_missing(cell):
             return np.datetime64("NaT", "s")
         text = cell.strip()
-        pattern = {"ymd": YEAR_FIRST, "": CLOCK_ONLY}.get(self.order, YEAR_LAST)
-        found = pattern.fullmatch(text)
+        found = _match(self.order, text)
         if found is not None:
             try:
                 return np.datetime64(self._moment(found), "s")
@@ -286,11 +296,33 @@ class TimeFormat(NamedTuple):
         if not self.order:
             return dt.datetime.combine(EPOCH, _read_clock(found[1]))
         parts = dict(zip(self.order, (found[1], found[3], found[4]), strict=True))
-        year = int(parts["y"])
-        if len(parts["y"]) == 2:
-            year += 2000 if year < PIVOT else 1900
-        day = dt.date(year, int(parts["m"]), int(parts["d"]))
+        day = dt.date(_read_year(parts["y"]), int(parts["m"]), int(parts["d"]))
         return dt.datetime.combine(day, _read_clock(found[5]))
+
+
+def _match(order: str, text: str) -> re.Match[str] | None:
+    """Match a time; with the year first, also if the month is a word."""
+    if order == "ymd":
+        return YEAR_FIRST.fullmatch(text) or YEAR_FIRST.fullmatch(_with_digits(text))
+    return (YEAR_LAST if order else CLOCK_ONLY).fullmatch(text)
+
+
+def _with_digits(text: str) -> str:
+    """Rewrite a date whose month is an English word, such as 31 Dec 2024 or December 31, 2024."""
+    found = MONTH_AS_WORD.fullmatch(text)
+    if found is None:
+        return text
+    word = (found["month"] or found["first"]).lower()
+    month = 1 + next(i for i, name in enumerate(MONTHS) if name.startswith(word[:3]))
+    date = f"{_read_year(found['year']):04d}-{month}-{found['day'] or found['second']}"
+    return f"{date} {found['clock']}" if found["clock"] else date
+
+
+def _read_year(text: str) -> int:
+    year = int(text)
+    if len(text) == 2:
+        year += 2000 if year < PIVOT else 1900
+    return year
 
 
 def _read_clock(text: str | None) -> dt.time:
@@ -320,18 +352,21 @@ def find_time_format(values: Sequence[str]) -> TimeFormat | None:
     >>> find_time_format(["13:30", "08:00"])
     TimeFormat(order='', has_hour=True, example='13:30')
     """
-    matches: dict[str, list[re.Match[str]]] = {
-        kind: [found for value in values if (found := pattern.fullmatch(value.strip()))]
-        for kind, pattern in (("ymd", YEAR_FIRST), ("", CLOCK_ONLY), ("last", YEAR_LAST))
+    texts = [value.strip() for value in values]
+    matches = {
+        order: {text: found for text in texts if (found := _match(order, text))}
+        for order in ("ymd", "", "year last")
     }
-    kind = max(matches, key=lambda kind: len(matches[kind]))
-    most = matches[kind]
-    if not most or 2 * len(most) <= len(values):
+    counts = {order: sum(text in found for text in texts) for order, found in matches.items()}
+    order = max(counts, key=counts.__getitem__)
+    most = matches[order]
+    if 2 * counts[order] <= len(values):
         return None
-    order = _find_order(most) if kind == "last" else kind
-    has_hour = not order or any(found[5] for found in most)
-    form = TimeFormat(order, has_hour, most[0][0])
-    n_good = sum(_parses(form.parse, found[0]) for found in most)
+    if order == "year last":
+        order = _find_order(most.values())
+    has_hour = not order or any(found[5] for found in most.values())
+    form = TimeFormat(order, has_hour, next(iter(most)))
+    n_good = sum(_parses(form.parse, text) for text in texts if text in most)
     return form if 2 * n_good > len(values) else None
 
 
