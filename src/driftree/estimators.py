@@ -90,13 +90,22 @@ class DynamicModelTree(Readable, Configured):
 
     @classmethod
     def _new_tree(cls, parameters: Parameters, categorical: Sequence[Hashable] | None) -> Tree:
-        tree = Tree(parameters)
-        is_measured = parameters.setting != "paper"
-        connect(tree, categorical, indicators=is_measured, target=cls._target)
-        tree.target.imbalance = Imbalance.of(parameters)
+        tree = cls._connected(Tree(parameters), categorical)
         if getattr(parameters, "follow_target", False):
             tree.engine.has_level = True
             growth.commit(tree, News([(name, False, True) for name in level_names(tree.engine)]))
+        return tree
+
+    @classmethod
+    def _bare_tree(cls, learnt: Mapping[str, Any]) -> Tree:
+        tree = Tree(learnt["parameters"], history=learnt["history"])
+        return cls._connected(tree, learnt["categorical"])
+
+    @classmethod
+    def _connected(cls, tree: Tree, categorical: Sequence[Hashable] | None) -> Tree:
+        is_measured = tree.parameters.setting != "paper"
+        connect(tree, categorical, indicators=is_measured, target=cls._target)
+        tree.target.imbalance = Imbalance.of(tree.parameters)
         return tree
 
     @property

@@ -189,7 +189,7 @@ class DynamicModelForest(ReadableForest, Configured):
             )
         for place, (member, one) in enumerate(zip(forest.members, members, strict=True)):
             if place > 0:
-                member.tree = self._member._new_tree(one["parameters"], one["categorical"])
+                member.tree = self._member._bare_tree(one)
             take_over(member.tree, one)
         forest.restore(learnt)
         restore_seen(forest, learnt.get("seen", {}))

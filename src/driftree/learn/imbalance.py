@@ -371,8 +371,9 @@ class Imbalance:
     @classmethod
     def of(cls, parameters: Any) -> Self | None:
         """Return what a target is to know; None if the parameters ask for nothing."""
-        asked = (getattr(parameters, name, None) for name in ("class_weight", "threshold"))
-        return None if all(one is None for one in asked) else cls(parameters)
+        weights = getattr(parameters, "class_weight", None)
+        asked = getattr(parameters, "threshold", None)
+        return None if weights is None and asked is None else cls(parameters)
 
     def check(self, labels: Sequence[Hashable], *, are_all: bool) -> None:
         """Raise if these labels are not those that the parameters are about."""

@@ -58,6 +58,18 @@ class LearningTree(Protocol):
         """Number of nodes."""
 
     @property
+    def n_changes(self) -> int:
+        """How often it has changed; 0 if it does not tell."""
+
+    @property
+    def recent_loss(self) -> float | None:
+        """Mean loss of the last rows, predicted before learnt; None if it does not tell."""
+
+    @property
+    def label_rows(self) -> NDArray[np.float64] | None:
+        """Rows of each label, as far as they are remembered; None if it does not tell."""
+
+    @property
     def step_rows(self) -> int:
         """Rows of a batch that are learnt at a time, at most."""
 
@@ -249,6 +261,11 @@ class LearntState(Unsaved):
         """Return a new tree that is connected with its encoder and its target."""
         raise NotImplementedError
 
+    @classmethod
+    def _bare_tree(cls, learnt: Mapping[str, Any]) -> LearningTree:
+        """Return a tree for `take_over`, which tells it of features, levels and labels."""
+        return cls._new_tree(learnt["parameters"], learnt["categorical"])
+
     # ------------------------------------------------------------------ what it knows
     @property
     def _fitted(self) -> LearningTree:
@@ -360,7 +377,7 @@ class LearntState(Unsaved):
 
     def _take_over(self, learnt: dict[str, Any]) -> None:
         """Make a tree of what another model has learnt, if that is sound."""
-        tree = self._new_tree(learnt["parameters"], learnt["categorical"])
+        tree = self._bare_tree(learnt)
         take_over(tree, learnt)
         self._tree = tree
 

@@ -68,7 +68,13 @@ class Tree(TreeNodes):
 
     engine: MeasuredEngine | PaperEngine
 
-    def __init__(self, parameters: Parameters, n_classes: int | None = None) -> None:
+    def __init__(
+        self,
+        parameters: Parameters,
+        n_classes: int | None = None,
+        *,
+        history: History | None = None,
+    ) -> None:
         self.parameters = parameters
         if n_classes is None:
             n_classes = 0 if hasattr(parameters, "loss") else 1  # so far
@@ -81,7 +87,7 @@ class Tree(TreeNodes):
         self._change: Change | None = None
         self.history: History | None = None
         if parameters.keep_history:
-            self._keep(History(self.evidence.sample_rows))
+            self._keep(History(self.evidence.sample_rows) if history is None else history)
             self._watch(WATCH)
 
     def sparse_features(self, row_face: _RowFace) -> SparseFeatures | None:
@@ -118,6 +124,22 @@ class Tree(TreeNodes):
         """
         if not self.engine.has_labels:
             self.engine.show_level()
+
+    @property
+    def n_changes(self) -> int:
+        """How often it has changed."""
+        return self.engine.n_changes
+
+    @property
+    def recent_loss(self) -> float | None:
+        """Mean loss of the last rows, predicted before learnt; the paper's setting has none."""
+        evidence = self.evidence
+        return evidence.engine.recent_loss if isinstance(evidence, MeasuredTrials) else None
+
+    @property
+    def label_rows(self) -> NDArray[np.float64] | None:
+        """Rows of each label, as far as they are remembered; None of numbers."""
+        return self.engine.class_rows(0) if self.engine.has_labels else None
 
     @property
     def step_rows(self) -> int:

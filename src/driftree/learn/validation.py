@@ -154,7 +154,7 @@ def check_codes(
         raise ValueError(f"the names and levels are not those of {engine.n_features} features")
     if list(labels.values()) != list(range(engine.n_classes)):
         raise ValueError(f"the labels are not those of {engine.n_classes} classes")
-    has_levels = any(codes is not None for codes in levels)
+    has_levels = levels.count(None) < len(levels)
     if not has_levels and engine.n_categorical == 0:
         return  # numbers only, as in most models
     columns = engine.level_column.reshape(-1, MAX_LEVELS + 1) if has_levels else np.empty((0, 0))

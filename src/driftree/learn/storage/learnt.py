@@ -198,11 +198,11 @@ def unpack_learnt(told: dict[str, Any], history: Any, arrays: Arrays) -> dict[st
     """Return what a pickle holds, too."""
     _check_counts(len(told["names"]), len(told["labels"]), arrays)
     own = _of_engine(arrays)
-    sparse_names = _unpack_sparse_names(arrays)
+    is_all = len(own) == len(arrays)  # as of a young tree
     if history is None:
-        need_no_arrays(() if len(own) == len(arrays) else arrays.keys() & histories.ARRAY_NAMES)
+        need_no_arrays(() if is_all else arrays.keys() & histories.ARRAY_NAMES)
     else:
-        is_sampled = histories.has_samples(arrays)
+        is_sampled = not is_all and histories.has_samples(arrays)
         parameters = told["parameters"]
         n_bends = getattr(parameters, "max_bends", 0)
         limits = histories.Limits(
@@ -214,8 +214,13 @@ def unpack_learnt(told: dict[str, Any], history: Any, arrays: Arrays) -> dict[st
             _single(arrays, "n_rows"),
         )
         history = histories.unpack(history, arrays, limits)
-    seen = arrays_of(SEEN_PREFIX, arrays) if len(own) < len(arrays) else {}
-    return {**told, "arrays": own, "history": history, "sparse_names": sparse_names, "seen": seen}
+    return {
+        **told,
+        "arrays": own,
+        "history": history,
+        "sparse_names": [] if is_all else _unpack_sparse_names(arrays),
+        "seen": {} if is_all else arrays_of(SEEN_PREFIX, arrays),
+    }
 
 
 def _of_engine(arrays: Arrays) -> dict[str, NDArray[Any]] | StoredArrays:

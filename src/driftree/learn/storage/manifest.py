@@ -124,7 +124,8 @@ def from_parts(common: bytes, late: str, kind: str) -> Manifest | None:
         return None
     if end <= len(late) or not found.keys() <= LATE_KEYS:
         return None
-    contents = Contents({**known.contents, **found}, known.contents.known)
+    contents = Contents(known.contents, known.contents.known)
+    contents.update(found)
     return Manifest(contents, known.short, known.empty)
 
 
