@@ -54,9 +54,6 @@ class LearnerChoice:
         Whether its results change with the code of driftree, not with River's.
     takes_text : bool
         Whether it can learn from words, of which a row holds few, and new ones keep coming.
-    is_told_of_text_only : bool
-        Whether, in the paper's experiments, it is told which features were text, rather than which
-        features the authors call categorical: numbers it takes as they come.
     """
 
     name: str
@@ -67,7 +64,6 @@ class LearnerChoice:
     is_ensemble: bool = False
     is_ours: bool = False
     takes_text: bool = False
-    is_told_of_text_only: bool = False
 
 
 # ---------------------------------------------------------------------- driftree's own
@@ -82,7 +78,6 @@ def _ours(tree: Any, forest: Any, fimtdd: Any) -> tuple[LearnerChoice, ...]:
             cost=3,
             is_ours=True,
             takes_text=True,
-            is_told_of_text_only=True,
         ),
         LearnerChoice(
             "forest",
@@ -93,7 +88,6 @@ def _ours(tree: Any, forest: Any, fimtdd: Any) -> tuple[LearnerChoice, ...]:
             is_ensemble=True,
             is_ours=True,
             takes_text=True,
-            is_told_of_text_only=True,
         ),
         LearnerChoice(
             "dmt-paper",

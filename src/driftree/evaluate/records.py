@@ -247,14 +247,19 @@ def read_records(path: str | Path) -> list[Record]:
     rows: Iterable[dict[str, Any]] = map(json.loads, lines) if is_json else csv.DictReader(lines)
     return [
         Record(**{name: _parse(name, row.get(name)) for name in FIELDS})
-        for row in map(_with_both_counts, rows)
+        for row in (with_both_counts(row, None) for row in rows)
     ]
 
 
-def _with_both_counts(row: dict[str, Any]) -> dict[str, Any]:
-    if "n_paper_splits" in row:
-        return row
-    return {**row, "n_paper_splits": row.get("n_splits"), "n_splits": None}
+def with_both_counts(figures: dict[str, Any], n_splits: Any) -> dict[str, Any]:
+    """Return the figures of a record, or columns of them, with both counts of splits.
+
+    Before there was `n_paper_splits`, that count was called `n_splits`. What is so called now is
+    given, as far as it is known.
+    """
+    if "n_paper_splits" in figures:
+        return figures
+    return {**figures, "n_paper_splits": figures.get("n_splits"), "n_splits": n_splits}
 
 
 def _parse(name: str, value: Any) -> Any:

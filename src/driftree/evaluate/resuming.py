@@ -13,7 +13,7 @@ import numpy as np
 
 from driftree.evaluate.checkpoints import CheckpointWarning, check_learner
 from driftree.evaluate.quality import Quality
-from driftree.evaluate.records import WHOLE_NUMBERS, Record, figures_of
+from driftree.evaluate.records import WHOLE_NUMBERS, Record, figures_of, with_both_counts
 from driftree.learn.storage import models
 from driftree.streams.rows import take
 from driftree.streams.stream import Stream
@@ -152,7 +152,9 @@ class ResumableEvaluation:
         if metrics["names"] is not None:
             face.names = metrics["names"]
         self._waiting = metrics["waiting"]
-        columns = _with_both_counts(metrics["records"], getattr(self._model, "n_trees", 1))
+        columns = metrics["records"]
+        n_inner = (columns["n_nodes"] - getattr(self._model, "n_trees", 1)) / 2
+        columns = with_both_counts(columns, np.maximum(0.0, n_inner))
         self.records = _records(self._name, columns, metrics.get("confusions"))
         self.noted = metrics["noted"]
 
@@ -240,16 +242,6 @@ def _columns(records: list[Record], task: Task) -> dict[str, NDArray[np.float64]
         name: np.array([getattr(record, name) for record in records], dtype=np.float64)
         for name in figures_of(task)
     }
-
-
-def _with_both_counts(
-    columns: dict[str, NDArray[np.float64]], n_trees: int
-) -> dict[str, NDArray[np.float64]]:
-    """Return the records of a checkpoint; in older ones, `n_splits` is what the paper counts."""
-    if "n_paper_splits" in columns:
-        return columns
-    n_inner = np.maximum(0.0, (columns["n_nodes"] - n_trees) / 2)
-    return columns | {"n_paper_splits": columns["n_splits"], "n_splits": n_inner}
 
 
 def _records(

@@ -514,9 +514,4 @@ def count_changes(model: Any) -> int:
     >>> count_changes(DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0)))
     1
     """
-    tree = model._tree
-    if tree is None:
-        return 0
-    trees = getattr(tree, "trees", [tree])  # of a forest
-    n_replaced = getattr(tree.engine, "n_replaced", 0)
-    return n_replaced + sum(int(getattr(one.engine, "n_changes", 0)) for one in trees)
+    return 0 if model._tree is None else int(model._tree.n_changes)

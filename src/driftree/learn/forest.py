@@ -109,6 +109,21 @@ class Forest:
         return self.core.n_nodes
 
     @property
+    def n_changes(self) -> int:
+        """How often the trees have changed, or were replaced."""
+        return self.core.n_replaced + sum(tree.n_changes for tree in self.trees)
+
+    @property
+    def recent_loss(self) -> float | None:
+        """Mean loss of the first tree."""
+        return self.core.leader.tree.recent_loss
+
+    @property
+    def label_rows(self) -> NDArray[np.float64] | None:
+        """Rows of each label, as the first tree knows them."""
+        return self.core.leader.tree.label_rows
+
+    @property
     def step_rows(self) -> int:
         """Rows of a batch that are learnt at a time, at most."""
         return min(tree.step_rows for tree in self.trees)

@@ -9,6 +9,9 @@ from driftree.learn.events import Condition, make_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from driftree.learn._kernels import _RowFace, _TreeEngine
     from driftree.learn.encoding import Encoder
     from driftree.learn.sparse import SparseFeatures
@@ -40,6 +43,21 @@ class TreeNodes:
     def n_nodes(self) -> int:
         """Number of nodes."""
         return self.engine.n_nodes
+
+    @property
+    def n_changes(self) -> int:
+        """How often it has changed; 0 if it does not tell."""
+        return 0
+
+    @property
+    def recent_loss(self) -> float | None:
+        """Mean loss of the last rows, predicted before learnt; None if it does not tell."""
+        return None
+
+    @property
+    def label_rows(self) -> NDArray[np.float64] | None:
+        """Rows of each label, as far as they are remembered; None if it does not tell."""
+        return None
 
     def walk(self) -> Iterator[int]:
         """Yield the nodes from the root down, left before right."""

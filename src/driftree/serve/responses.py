@@ -381,17 +381,16 @@ def drifts_of(model: Any, after_row: int = 0) -> list[drifts.Drift]:
 def watch_figures(model: Any) -> dict[str, float | dict[str, float]]:
     """Return what is to be watched of a model, for Prometheus; it must not learn meanwhile."""
     found = drifts_of(model)
-    engine: Any = None if model._tree is None else model._tree.engine
-    engine = engine.leader.engine if hasattr(engine, "leader") else engine  # of a forest
+    tree = model._tree
     figures: dict[str, float | dict[str, float]] = {
         "driftree_changes_total": count_changes(model),
         "driftree_drifts_total": len(found),
         "driftree_last_drift_row": found[-1].n_rows if found else 0,
     }
-    if hasattr(engine, "recent_loss"):
-        figures["driftree_recent_loss"] = engine.recent_loss
-    if hasattr(engine, "class_rows") and not predicts_numbers(model):
-        rows = engine.class_rows(0)
+    if tree is not None and tree.recent_loss is not None:
+        figures["driftree_recent_loss"] = tree.recent_loss
+    rows = None if tree is None else tree.label_rows
+    if rows is not None:
         shares = (rows / max(float(rows.sum()), 1e-300)).tolist()
         names = map(str, labels_of(model))
         figures["driftree_label_share"] = dict(zip(names, shares, strict=True))
