@@ -159,6 +159,7 @@ def test_a_mistake_is_one_line(folder, tmp_path, monkeypatch, arguments, words):
     assert result.exit_code == 2
     assert words in " ".join(result.stderr.split())
     assert "Traceback" not in result.output
+    assert not result.stdout.startswith("prediction")
 
 
 def test_learning_goes_on_as_in_python(folder, tmp_path):

@@ -159,6 +159,26 @@ def test_drifts_are_listed_counted_and_told(kind):
     assert sum(shares) == pytest.approx(1)
 
 
+def test_what_grafana_and_prometheus_ask_for_is_told(served):
+    folder = Path(__file__).parents[2] / "docs" / "grafana"
+    panels = json.loads((folder / "driftree.json").read_text(encoding="utf-8"))["panels"]
+    taken = set()
+    for panel in panels:
+        x, y, w, h = (panel["gridPos"][name] for name in "xywh")
+        cells = {(x + i, y + j) for i in range(w) for j in range(h)}
+        assert x + w <= 24, panel["title"]
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    asked += re.findall("expr: (.+)", (folder / "alerts.yml").read_text(encoding="utf-8"))
+    told = {name.partition("{")[0] for name in read_metrics(served[0])}
+    for question in asked:
+        names = set(re.findall(r"driftree_\w+", question))
+        assert names, question
+        assert names <= told, question
+
+
 def keep(model, **limits):
     """Return a writer that only reads."""
     return Writer(model, Path("model.dmt"), None, limits=replace(LIMITS, **limits))

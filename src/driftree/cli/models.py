@@ -42,7 +42,9 @@ def predict(
     rows: RowsFile,
     text: Words = "",
     no_header: NoHeader = False,
-    out: Annotated[Path | None, typer.Option(help="A CSV file to write; else stdout.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A CSV file to write; else stdout.")
+    ] = None,
 ) -> None:
     """Predict the rows of a file: a line of CSV for each, in their order.
 
@@ -55,13 +57,15 @@ def predict(
         head, ask = _questions(known)
         with _writing(out) as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(head)
-            is_told = False
+            is_begun = False
             for X, _ in _quietly(known, stream):
-                if not is_told:
+                if not is_begun:  # not before the rows have shown that they can be read
                     _tell_lacking(known, stream)
-                    is_told = True
+                    writer.writerow(head)
+                    is_begun = True
                 writer.writerows(ask(X))
+            if not is_begun:
+                writer.writerow(head)
 
 
 def learn(
@@ -76,7 +80,8 @@ def learn(
     max_rows: MaxRows = None,
     on_bad_row: OnBadRow = "stop",
     out: Annotated[
-        Path | None, typer.Option(help="Another file for the model that has learnt more.")
+        Path | None,
+        typer.Option("--out", "-o", help="Another file for the model that has learnt more."),
     ] = None,
 ) -> None:
     """Let a model learn the rows of a file, and save it; if one is malformed, nothing is changed.

@@ -64,7 +64,9 @@ def report(
     seed: Seed = 1,
     param: Parameters = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path(
+        "report.html"
+    ),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
 ) -> None:
     """Write what a model knows and why it changed as one HTML page; a stream is learnt first.

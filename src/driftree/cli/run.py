@@ -96,7 +96,7 @@ RowByRow = Annotated[
 Seed = Annotated[int, typer.Option(min=0, help="Of learners that use random numbers.")]
 Folder = Annotated[
     Path | None,
-    typer.Option("--out", help="Folder of the results; driftree-results/NAME if not given."),
+    typer.Option("--out", "-o", help="Folder of the results, else driftree-results/NAME."),
 ]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace the results that are in the folder.")
