@@ -18,7 +18,7 @@ from driftree import (
     load,
     report,
 )
-from driftree.explain.export import tell_event
+from driftree.explain.tree_data import tell_event
 from driftree.learn.constants import FOREST
 from driftree.learn.events import MemberReplaced
 from driftree.learn.storage import models

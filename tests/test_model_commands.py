@@ -141,7 +141,7 @@ def test_what_would_have_to_change_is_said(folder):
         (["explain", "{model}", "age"], "a row is name=value for each feature, or one JSON object"),
         (["explain", "{model}", '{"age": '], "the row is not JSON"),
         (["predict", "{model}", "{rents}"], "has none of the columns that the model knows"),
-        (["predict", "{loans}", "{loans}"], "no model file"),
+        (["predict", "{loans}", "{loans}"], "not a model file"),
         (["learn", "{model}", "{loans}", "--target", "age"], "'age' (named) is a feature of the m"),
         (["run", "{loans}", "--param", "max_nodes"], "--param must be name=value"),
         (["run", "{loans}", "--param", "max_node=3"], "there is no parameter of dmt 'max_node'"),

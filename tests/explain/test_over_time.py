@@ -116,7 +116,7 @@ def test_with_many_labels_one_is_chosen():
     ("ask", "message"),
     [
         (lambda model: gain_race(model, 99), "no node 99 in the tree; there are 0"),
-        (lambda model: weights_over_time(model, 0), "node 0 is no leaf; the leaves are"),
+        (lambda model: weights_over_time(model, 0), "node 0 is not a leaf; the leaves are"),
         (lambda _: gain_race(many(), 999), f"there are {', '.join(map(str, range(99)))}$"),
         (lambda model: weights_over_time(model, label="?"), "label must be one of True, got '?'"),
     ],

@@ -160,7 +160,7 @@ def test_the_exported_tree_predicts_as_the_model_does(n_labels, kind):
 
 
 def read_exported(data, row):
-    """Return the logits by what `explain.export` says of the data, where nothing is bent."""
+    """Return the logits by what `explain.tree_data` says of the data, where nothing is bent."""
     node, inputs, sparse = data["tree"], data["inputs"], data["sparse"]
     while "condition" in node:
         test = node["condition"]

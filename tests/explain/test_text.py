@@ -9,9 +9,9 @@ from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, export_text
 from driftree.explain.describe import leaf_models
-from driftree.explain.export import to_dot
 from driftree.explain.markup import tree_html
 from driftree.explain.text import label_texts, one_line, shorten_together, write_number
+from driftree.explain.tree_data import to_dot
 from driftree.learn.units import Unit
 from readable_models import FEEDS, just_split, learn, make_rows, many, noisy, one_label
 

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from driftree import DynamicModelTreeClassifier
 from driftree.evaluate import summarise
 from driftree.evaluate.records import by_learner, columns, slide
-from driftree.explain.losses import loss_by_node, loss_course
+from driftree.explain.loss_over_time import loss_by_node, loss_course
 from driftree.explain.over_time import gain_race, weights_over_time
 from driftree.show.over_time import MINUS, plot_gain_race, plot_weights_over_time
 from driftree.show.scores import MAX_POINTS, STYLES, plot_tradeoff

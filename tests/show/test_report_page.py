@@ -199,7 +199,7 @@ def test_chosen_inner_node_says_its_split_and_its_model(page, models):
 
 def test_labels_over_time_are_those_of_the_records(page):
     opened = page("whole")
-    figures = "Accuracy 0.750; who always says the most frequent label so far has 0.600"
+    figures = "Accuracy 0.750; always predicting the most frequent label so far has 0.600"
     assert figures in text_of(opened, "#labels-words")
     assert "macro F1 0.550, AUC 0.650." in text_of(opened, "#labels-words")
     [whole] = label_blocks(make_records("dmt"), most=1)

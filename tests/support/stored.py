@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, export_text
-from driftree.explain.losses import loss_by_node
+from driftree.explain.loss_over_time import loss_by_node
 from driftree.explain.over_time import gain_race, outline, weights_over_time
 from driftree.learn.storage import bounds, container, models
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import driftree
-from driftree.cli import demo, models, paper, report, run, serve, stream
+from driftree.cli import demo, model_commands, paper, report, run, serve, stream
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
@@ -39,13 +39,13 @@ def versions() -> None:
 app.command()(demo.demo)
 app.command()(run.run)
 app.command()(run.compare)
-app.command()(models.predict)
-app.command()(models.explain)
-app.command()(models.learn)
+app.command()(model_commands.predict)
+app.command()(model_commands.explain)
+app.command()(model_commands.learn)
 app.command()(report.report)
 app.command()(serve.serve)
 app.command()(stream.stream)
-app.command()(models.export)
+app.command()(model_commands.export)
 app.command()(paper.paper)
 app.add_typer(paper.data_app, name="data")
 app.command()(versions)

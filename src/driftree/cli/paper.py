@@ -21,23 +21,21 @@ if TYPE_CHECKING:
 
 ALL = "all"
 
-data_app = typer.Typer(
-    no_args_is_help=True, help="The paper's data sets: what is here, and get them."
-)
+data_app = typer.Typer(no_args_is_help=True, help="The paper's data sets: list them, get them.")
 
 
 def paper(
     data: Annotated[
-        str, typer.Option(help="Data sets, separated by commas; driftree data list has them.")
+        str, typer.Option(help="Data sets, separated by commas; driftree data list shows them.")
     ] = ALL,
     models: Annotated[
-        str, typer.Option(help="Learners, separated by commas; driftree compare --help has them.")
+        str, typer.Option(help="Learners, separated by commas; driftree compare --help lists them.")
     ] = ALL,
     jobs: Annotated[int, typer.Option(min=1, help="Experiments at a time, a process each.")] = 1,
     rows: Annotated[
         int | None, typer.Option(min=1, help="Only the first rows of each stream, to try it out.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of learners that use random numbers.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of learners that use random numbers.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder of tables and figures.")] = Path(
         "driftree-results/paper"
     ),

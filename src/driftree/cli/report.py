@@ -48,7 +48,7 @@ def report(
         str,
         typer.Option(
             help="The tree or forest (dmt, dmt-paper or forest), then learners to compare it with, "
-            "separated by commas; driftree compare --help has all."
+            "separated by commas; driftree compare --help lists them."
         ),
     ] = "dmt",
     batch: BatchSize = None,

@@ -87,13 +87,13 @@ Text = Annotated[
 ]
 MaxRows = Annotated[int | None, typer.Option("--rows", min=1, help="Only the first rows.")]
 OnBadRow = Annotated[
-    Literal["stop", "skip"], typer.Option(help="What a malformed row of a CSV file does.")
+    Literal["stop", "skip"], typer.Option(help="What to do at a malformed row of a CSV file.")
 ]
 Delay = Annotated[int, typer.Option(min=0, help="Rows after which a label becomes known.")]
 RowByRow = Annotated[
     bool, typer.Option("--row-by-row", help="Learn each row before the next is predicted.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of learners that use random numbers.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of learners that use random numbers.")]
 Folder = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="Folder of the results, else driftree-results/NAME."),
@@ -108,7 +108,7 @@ def run(
     target: Target = None,
     task: ToPredict = None,
     model: Annotated[
-        str, typer.Option(help="The learner; driftree compare --help has all.")
+        str, typer.Option(help="The learner; driftree compare --help lists them.")
     ] = "dmt",
     batch: BatchSize = None,
     categorical: Categorical = "",

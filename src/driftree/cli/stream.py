@@ -58,7 +58,7 @@ def stream(
         int | None, typer.Option(min=0, max=65535, help="Port for Prometheus, on 127.0.0.1.")
     ] = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", help="Stop at what is the end of the topics now.")
+        bool, typer.Option("--until-end", help="Stop at the present end of the topics.")
     ] = False,
 ) -> None:
     """Predict and learn what comes through Kafka topics: each row is learnt exactly once.

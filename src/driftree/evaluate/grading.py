@@ -254,7 +254,7 @@ class NumberGrader(Grader):
         self.sample = {}
 
     def check(self, y: NDArray[Any]) -> None:
-        """Refuse what is no number."""
+        """Refuse what is not a number."""
         check_numbers(y)
 
     def truth(self, rows: Rows) -> NDArray[np.float64]:

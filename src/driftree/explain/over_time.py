@@ -428,7 +428,7 @@ def weights_over_time(
     _check_node(history.now, leaf)
     if not history.now.nodes[leaf].is_leaf:
         known = ", ".join(map(str, sorted(history.now.leaves())))
-        raise ValueError(f"node {leaf} is no leaf; the leaves are {known}")
+        raise ValueError(f"node {leaf} is not a leaf; the leaves are {known}")
     label = _choose_label(tree, leaf, label)
     moments, births = replay(history)
     above = _way_to(history.now, leaf)

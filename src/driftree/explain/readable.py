@@ -14,9 +14,9 @@ from driftree.explain.counterfactual import (
     counterfactuals,
 )
 from driftree.explain.describe import LeafModel, inside, leaf_models
-from driftree.explain.export import to_dict, to_dot
 from driftree.explain.markup import notebook_html
 from driftree.explain.rules import Rule, rules
+from driftree.explain.tree_data import to_dict, to_dot
 from driftree.learn.state import undisturbed, undisturbed_alone
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ class Readable:
         -------
         dict
             Conditions, shares, label frequencies and all leaf models, without NaN: enough to
-            predict elsewhere. `driftree.explain.export` describes the schema.
+            predict elsewhere. `driftree.explain.tree_data` describes the schema.
 
         Examples
         --------

@@ -272,7 +272,7 @@ class StreamEstimator(LearntState):
         tree = self._own_tree()
         if not len(weights.shares):
             return None
-        if hasattr(x, "items"):  # it is refused, if it is no dict
+        if hasattr(x, "items"):  # it is refused if it is not a dict
             x = split_row(x, tree.encoder.names)
         if self._may_be_sparse(tree) and looks_sparse(x, tree.encoder.given_names):
             labels = tree.target.label_list  # all that is kept of the few rows so far

@@ -54,8 +54,8 @@ class Loss:
     Notes
     -----
     The functions are called while the model learns, never to predict or explain. If one of them
-    raises, or answers with something that is no number, the call that learns raises, and the model
-    is what it was before.
+    raises, or answers with something that is not a number, the call that learns raises, and the
+    model is what it was before.
 
     Examples
     --------

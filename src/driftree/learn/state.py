@@ -168,7 +168,7 @@ def _in_turn(
 
 
 class Unsaved:
-    """What is no part of a model: not in its __dict__, which is what others copy and compare."""
+    """Per-process state, kept out of `__dict__` and so out of copies, pickles and comparisons."""
 
     __slots__ = ("_lock", "_sizes")
     _lock: Lock

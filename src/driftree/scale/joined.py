@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.base import is_regressor
 
 from driftree.explain.changes import count_changes
-from driftree.explain.export import tell_event
+from driftree.explain.tree_data import tell_event
 from driftree.learn.imbalance import decide_one
 from driftree.learn.words import list_names, quoted
 from driftree.streams.formats import MAX_TEXT, check_value, parse_json

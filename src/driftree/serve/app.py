@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.security import HTTPBearer
 from starlette.requests import ClientDisconnect
 
-from driftree.explain.export import tell_event
+from driftree.explain.tree_data import tell_event
 from driftree.learn.storage import container, models
 from driftree.serve import requests, responses
 from driftree.serve.landing import POLICY, address_of, landing_page, look_at, to_page

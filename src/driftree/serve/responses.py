@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field
 
 from driftree.explain.changes import can_tell, count_changes
 from driftree.explain.counterfactual.solver import patience
-from driftree.explain.export import finite
 from driftree.explain.forest import ForestExplanation
 from driftree.explain.text import export_text
+from driftree.explain.tree_data import finite
 from driftree.forests import DynamicModelForest
 from driftree.serve.requests import Cell, Label, Refusal, to_columns
 from driftree.serve.writer import feature_names, labels_of, predicts_numbers

@@ -198,7 +198,7 @@ def _how_well(records: list[Record], *, has_labels: bool) -> list[tuple[str, str
         return [scores]
     labels = [(_text(name), *map(_figure, figures)) for name, *figures in mix["found"]]
     found = _table(("label", "share", "recall", "precision", "F1"), labels, "Labels of all rows")
-    words = f"Who always says the most frequent label so far is right in {mix['majority']:.1%}."
+    words = f"Always predicting the most frequent label so far is right in {mix['majority']:.1%}."
     return [scores, ("Labels", words, found)]
 
 

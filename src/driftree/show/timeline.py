@@ -9,7 +9,7 @@ import numpy as np
 
 from driftree.evaluate.records import by_learner, columns
 from driftree.explain.describe import inside
-from driftree.explain.losses import loss_by_node, loss_course, loss_rises
+from driftree.explain.loss_over_time import loss_by_node, loss_course, loss_rises
 from driftree.show.scores import (
     WINDOW,
     choose_styles,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.evaluate.records import Record
-    from driftree.explain.losses import LossCourse, LossRise, NodeLoss
+    from driftree.explain.loss_over_time import LossCourse, LossRise, NodeLoss
     from driftree.show.scores import Drifts, Metric
     from driftree.show.style import AnyTree
 

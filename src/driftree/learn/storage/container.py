@@ -335,11 +335,11 @@ def _header_length(data: bytes, size: int) -> int:
             "wrote it, and only that version reads it"
         )
     if size < LENGTH:
-        raise ModelFileError("the file is cut off, or no model file")
+        raise ModelFileError("the file is cut off, or is not a model file")
     length = int.from_bytes(data[:LENGTH], "little")
     if length > MAX_HEADER:
         raise ModelFileError(
-            f"this is no model file, or a damaged one: its header would have {length:,} bytes, "
+            f"this is not a model file, or it is damaged: its header would have {length:,} bytes, "
             f"more than the {MAX_HEADER:,} allowed"
         )
     return length
@@ -350,7 +350,7 @@ def _read_manifest(data: bytes, size: int, kind: str) -> tuple[Manifest, slice]:
     end = LENGTH + _header_length(data, size)
     if not data.startswith(START, LENGTH):
         is_cut = START.startswith(data[LENGTH : LENGTH + len(START)])
-        words = "this is no model file: it has no manifest of driftree's"
+        words = "this is not a model file: it has no manifest of driftree's"
         raise ModelFileError("the file is cut off" if is_cut else words)
     if len(data) < end:
         raise ModelFileError("the file is cut off in its header")
@@ -371,7 +371,7 @@ def _read_text(header: bytes) -> tuple[str, int]:
     try:
         text, stop = manifest.DECODER.raw_decode(header.decode("ascii"), MANIFEST_AT)
     except ValueError as error:
-        raise ModelFileError(f"the manifest is no JSON: {error}") from None
+        raise ModelFileError(f"the manifest is not JSON: {error}") from None
     return text, LENGTH + stop
 
 

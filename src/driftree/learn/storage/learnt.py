@@ -122,7 +122,7 @@ def _unpack_sparse_names(arrays: Arrays) -> list[Any]:
     try:
         encoded = json.loads(text.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
-        raise ModelFileError(f"{SPARSE_NAMES!r} is no JSON") from None
+        raise ModelFileError(f"{SPARSE_NAMES!r} is not JSON") from None
     names = [
         None if one == [] else json_values.decode(one)
         for one in json_values.items(encoded, SPARSE_NAMES)

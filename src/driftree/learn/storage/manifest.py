@@ -97,7 +97,7 @@ def from_text(text: str, kind: str) -> Manifest:
     except ModelFileError:
         raise
     except ValueError as error:
-        raise ModelFileError(f"the manifest is no JSON: {error}") from None
+        raise ModelFileError(f"the manifest is not JSON: {error}") from None
 
 
 def from_parts(common: bytes, late: str, kind: str) -> Manifest | None:
@@ -155,7 +155,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -165,7 +165,7 @@ def _check(parts: dict[str, Any], kind: str, keys: set[str]) -> None:
     """Look at everything but the contents."""
     found, version = parts.get("format"), parts.get("format_version")
     if not isinstance(found, str) or not found.startswith("driftree "):
-        raise ModelFileError("this is no file of driftree's")
+        raise ModelFileError("this is not a file of driftree's")
     if type(version) is not int or version < 1:
         raise ModelFileError(
             f"the format version must be a whole number from 1, got {quoted(version)}"

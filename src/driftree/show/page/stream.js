@@ -72,7 +72,7 @@ function labelWords() {
   const parts = [["macro F1", MIX.macro_f1], ["AUC", MIX.auc], ["calibration error", MIX.ece]];
   const known = parts.filter(([, value]) => value !== null);
   return [
-    `Accuracy ${score(MIX.accuracy)}; who always says the most frequent label so far has`,
+    `Accuracy ${score(MIX.accuracy)}; always predicting the most frequent label so far has`,
     `${score(MIX.majority)} (means over batches). Of all rows:`,
     `${known.map(([name, value]) => `${name} ${score(value)}`).join(", ")}.`,
   ].join(" ");

@@ -11,8 +11,8 @@ from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.explain.describe import leaf_models
-from driftree.explain.export import to_dict, to_dot
 from driftree.explain.rules import rules
+from driftree.explain.tree_data import to_dict, to_dot
 from readable_models import FEEDS, MODELS, just_split, learn, many, noisy, one_label
 
 ALL_MODELS = {**MODELS, "just split": just_split}

@@ -1,4 +1,4 @@
-"""Export: the tree for programs (nested data for JSON) and for Graphviz.
+"""Tree data: the tree for programs (nested data for JSON) and for Graphviz.
 
 The data have the schema of version 2; versions change when a key goes or gets another meaning:
 

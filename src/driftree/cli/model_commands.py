@@ -33,7 +33,7 @@ RowsFile = Annotated[
     str, typer.Argument(help="A CSV, JSON Lines, Parquet or Feather file, or - for stdin.")
 ]
 Words = Annotated[
-    str, typer.Option("--text", help="Columns whose words the model has learnt, by commas.")
+    str, typer.Option("--text", help="Columns whose words it has learnt, separated by commas.")
 ]
 
 
@@ -140,10 +140,13 @@ def explain(
     ],
     text: Words = "",
     counterfactual: Annotated[
-        bool, typer.Option("--counterfactual", help="Also how few changes make it another label.")
+        bool,
+        typer.Option("--counterfactual", help="Also say which few changes give another label."),
     ] = False,
     target: Annotated[str | None, typer.Option(help="The label wanted instead.")] = None,
-    fixed: Annotated[str, typer.Option(help="Features that may not change, by commas.")] = "",
+    fixed: Annotated[
+        str, typer.Option(help="Features that may not change, separated by commas.")
+    ] = "",
 ) -> None:
     """Say what a model predicts for one row, and why; what is not given is missing."""
     console, _ = consoles()
@@ -290,17 +293,18 @@ def export(
         typer.Option(help="A graph for ONNX runtimes, or a function that needs no library."),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The file to write; code is shown without.")
+        Path | None,
+        typer.Option("--out", "-o", help="The file to write; without it, code is printed."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Name of the function; of SQL, of the table that is read.")
+        str | None, typer.Option(help="Name of the function; for SQL, of the table to read.")
     ] = None,
     dtype: Annotated[
-        Literal["float64", "float32"], typer.Option(help="ONNX: of the numbers in and out.")
+        Literal["float64", "float32"], typer.Option(help="ONNX: type of the numbers in and out.")
     ] = "float64",
     interval: Annotated[
         float | None,
-        typer.Option(help="Of numbers: also the ends of an interval for this share of rows."),
+        typer.Option(help="Regressors: also give an interval that holds this share of rows."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
 ) -> None:
@@ -315,7 +319,7 @@ def export(
         from driftree.stored import load
 
         if to == "onnx" and out is None:
-            raise ValueError("ONNX is no text to be shown: name a file, --out model.onnx")
+            raise ValueError("an ONNX graph cannot be shown as text: name a file, --out model.onnx")
         if out is not None and out.exists() and not overwrite:
             raise ValueError(f"{out} exists: add --overwrite to replace it, or another --out")
         found = load(model)

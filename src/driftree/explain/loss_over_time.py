@@ -1,4 +1,4 @@
-"""Losses: how well the tree predicted the rows of each node over time: local or global drift."""
+"""Loss over time: how well the tree predicted the rows of each node; local or global drift."""
 
 from __future__ import annotations
 

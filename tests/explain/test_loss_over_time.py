@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
-from driftree.explain.losses import LossRise, loss_by_node, loss_course, loss_rises
+from driftree.explain.loss_over_time import LossRise, loss_by_node, loss_course, loss_rises
 
 N_ROWS, CHANGE = 24_000, 15_000
 
