@@ -286,7 +286,7 @@ class History:
         self.next_row, self._distance = min(LEAST_DISTANCE, distance), distance
         self._n_bytes = self._n_nodes = 0  # in all samples
         self._n_text = -1  # of all events in a file, as `text_of`; counted when one is added
-        self._first, self._now = Structure(), Structure()
+        self._first, self._now = Structure({0: ROOT}), Structure({0: ROOT})
         self._now_in_order: Structure | None = None
         self.marks: dict[int, Mark] = {}
 

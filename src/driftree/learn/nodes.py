@@ -76,7 +76,7 @@ class TreeNodes:
 
     def leaves_below(self) -> dict[int, int]:
         """Return the number of leaves below each node; a leaf counts itself."""
-        if self.n_nodes == 1:  # as in every new tree
+        if self.engine.n_nodes == 1:  # as in every new tree
             return {0: 1}
         lefts, rights = self.engine.left, self.engine.right
         counts: dict[int, int] = {}
@@ -87,7 +87,7 @@ class TreeNodes:
 
     def check_depth(self, max_depth: int) -> None:
         """Raise if the tree is deeper than that."""
-        if self.n_nodes > 1 and self.engine.depth.max() > max_depth:
+        if self.engine.n_nodes > 1 and self.engine.depth.max() > max_depth:
             raise ValueError(f"the tree is deeper than {max_depth}")
 
     def path(self, node: int) -> tuple[Condition, ...]:

@@ -337,7 +337,8 @@ class Tree(TreeNodes):
     # ------------------------------------------------------------------ thresholds and budgets
     def _may_split(self, node: int) -> bool:
         p = self.parameters
-        return self.n_nodes + 2 <= p.max_nodes and self.engine.node(node).depth < p.max_depth
+        engine = self.engine
+        return engine.n_nodes + 2 <= p.max_nodes and engine.node(node).depth < p.max_depth
 
     def _set_levels(self) -> None:
         """Tell the kernels what each node's gains must reach to be reported."""

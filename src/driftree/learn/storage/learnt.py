@@ -155,17 +155,6 @@ def read_categorical(item: Any) -> list[Any]:
     return categorical
 
 
-class AsFileError:
-    """Let what is wrong with values that a file gave be an error of the file."""
-
-    def __enter__(self) -> None:
-        """Do nothing yet."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (TypeError, ValueError)) and not isinstance(error, ModelFileError):
-            raise ModelFileError(str(error)) from error
-
-
 def decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
     """Return the parameters by name; one that the file does not know yet has its default."""
     unknown = item.keys() - parameter_names(kind) if type(item) is dict else {"no object"}
@@ -196,7 +185,8 @@ def parameter_names(kind: Any) -> frozenset[str]:
 
 def unpack_learnt(told: dict[str, Any], history: Any, arrays: Arrays) -> dict[str, Any]:
     """Return what a pickle holds, too."""
-    _check_counts(len(told["names"]), len(told["labels"]), arrays)
+    n_names, n_labels = len(told["names"]), len(told["labels"])
+    _check_counts(n_names, n_labels, arrays)
     own = _of_engine(arrays)
     is_all = len(own) == len(arrays)  # as of a young tree
     if history is None:
@@ -207,13 +197,13 @@ def unpack_learnt(told: dict[str, Any], history: Any, arrays: Arrays) -> dict[st
         n_bends = getattr(parameters, "max_bends", 0)
         limits = histories.Limits(
             parameters.max_nodes,
-            len(told["names"]),
+            n_names,
             bounds.count_inputs(arrays, arrays.__getitem__) + n_bends if is_sampled else 1,
-            max(len(told["labels"]), len(getattr(parameters, "quantiles", ()))),
+            max(n_labels, len(getattr(parameters, "quantiles", ()))),
             _single(arrays, "n_steps"),
             _single(arrays, "n_rows"),
         )
-        history = histories.unpack(history, arrays, limits)
+        history = histories.unpack(history, arrays if is_sampled else {}, limits)
     return {
         **told,
         "arrays": own,
