@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 # The same examples in every run: a red test is red for everybody, and nobody waits for a timer.
-settings.register_profile("fast", derandomize=True, deadline=None, max_examples=100)
+settings.register_profile("fast", derandomize=True, deadline=None, max_examples=60)
 settings.register_profile("ci", settings.get_profile("fast"), max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 

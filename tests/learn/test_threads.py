@@ -52,7 +52,7 @@ def predict():
 readers = [threading.Thread(target=predict) for _ in range(2)]
 for reader in readers:
     reader.start()
-for start in range(1000, 10_000, 100):
+for start in range(1000, 10_000, 200):
     rows = slice(start, start + 500)
     labels = y[rows] ^ (start // 5000 % 2)
     if start % 1000 == 0:
@@ -73,12 +73,13 @@ def test_some_threads_may_predict_while_another_learns(learner):
     assert (run.returncode, run.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("n_watchers", [2, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("learner", "kinds"),
     [("measured", BENT_KINDS), ("straight", LINK_KINDS), ("paper", KINDS), ("fimtdd", [])],
 )
-def test_every_prediction_is_that_of_a_whole_state(learner, kinds):
-    command = [sys.executable, str(WATCHING), learner]
+def test_every_prediction_is_that_of_a_whole_state(learner, kinds, n_watchers):
+    command = [sys.executable, str(WATCHING), learner, str(n_watchers)]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert (run.stderr, run.returncode) == ("", 0)
     assert run.stdout.split() == kinds

@@ -1,6 +1,6 @@
-"""A program: eight threads predict while one learns. Did they see whole states, and no others?
+"""A program: some threads predict while one learns. Did they see whole states, and no others?
 
-python watching.py measured|straight|paper|fimtdd
+python watching.py measured|straight|paper|fimtdd N_WATCHERS
 
 The learner takes one step at a time, and notes after each what the model says. Whatever a watcher
 has been told must be among these answers.
@@ -15,7 +15,6 @@ import pytest
 import quick
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
 
-N_WATCHERS = 8
 N_STEPS = 120
 STEP_ROWS = 20
 LEVELS = np.array(["a", "b", "c", "d", "e", "f"], dtype=object)
@@ -91,7 +90,7 @@ def learn(model, rng, note):
                 note()
 
 
-def main(learner):
+def main(learner, n_watchers):
     quick.set_pace(pytest.MonkeyPatch())
     sys.setswitchinterval(1e-5)
     rng = np.random.default_rng(1)
@@ -99,7 +98,7 @@ def main(learner):
     model.learn_many(*draw(rng, 0))
     ask = probes(model)
     whole = {name: {answer()} for name, answer in ask.items()}
-    seen = [{name: set() for name in ask} for _ in range(N_WATCHERS)]
+    seen = [{name: set() for name in ask} for _ in range(int(n_watchers))]
     is_over, errors = threading.Event(), []
     threading.excepthook = lambda failure: errors.append(failure.exc_value)
     watchers = [threading.Thread(target=watch, args=(ask, own, is_over)) for own in seen]
@@ -126,4 +125,4 @@ def main(learner):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
