@@ -29,7 +29,7 @@ pytestmark = [
     ],
 )
 def test_memory_usage_is_what_the_process_holds(case):
-    command = [sys.executable, str(BENCHMARKS / "memory.py"), "--case", case, "--megabytes", "24"]
+    command = [sys.executable, str(BENCHMARKS / "memory.py"), "--case", case, "--megabytes", "12"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     figures = json.loads(done.stdout)
     assert figures["usage"] == pytest.approx(figures["resident"], rel=0.1)

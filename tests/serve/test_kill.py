@@ -53,7 +53,7 @@ def learn(connection, batch):
 
 
 def test_killed_servers_lose_no_acknowledged_batch(tmp_path):
-    drive(tmp_path / "model.dmt", n_kills=3, n_batches=60, seed=1)
+    drive(tmp_path / "model.dmt", n_kills=2, n_batches=60, seed=1)
 
 
 @pytest.mark.slow

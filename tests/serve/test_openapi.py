@@ -40,7 +40,7 @@ def test_no_request_gets_a_server_error_or_an_answer_that_is_not_described(schem
     expected = [not_a_server_error, checks.status_code_conformance]
     expected += [checks.content_type_conformance, checks.response_schema_conformance]
 
-    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=15, suppress_health_check=list(HealthCheck))
     @given(case=cases)
     def run(case):
         case.call_and_validate(checks=expected)
