@@ -263,7 +263,8 @@ def test_what_was_read_well_is_read_well(change, tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("a,b,a\n1,2,x\n", "has column 'a' twice"),
+        ("a,b,a\n1,2,x\n", "has column 'a' twice: rename one of them$"),
+        ("yes,2,yes\nno,3,no\n", "'yes' twice: rename one of them, or read the file with header=F"),
         ("a,b\n1,2\n1,2,3\n", "line 3, column 3: expected 2 cells, got 3"),
         ("a,b\n1,x\n2,\n", "line 3, column 'b': the label is missing"),
         ("a;b\n1,5;x\n2,5;y\n", "decimal commas, such as '1,5'"),
@@ -431,6 +432,14 @@ def test_a_run_says_and_keeps_what_it_found(tmp_path):
     assert sum(told["target"]["shares"].values()) == pytest.approx(1)
     assert [column["kind"] for column in told["columns"]] == ["number", "number", "text"]
     assert "left out: note" in (out / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("first", ["31,van,yes", "31,yes,yes"])
+def test_the_shell_is_told_its_own_options(first, tmp_path):
+    path = tmp_path / "cars.csv"
+    path.write_text("\n".join([first, *["40,bus,no", "31,van,yes"] * 100]))
+    result = run("run", path, "--out", tmp_path / "out")
+    assert (result.exit_code, "--no-header" in result.output) == (2, True), result.output
 
 
 @pytest.mark.parametrize("source", ["file", "-"])

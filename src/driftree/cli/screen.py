@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
 MISTAKE = 2  # and for one that was called wrongly
 PLAIN_LINES = 10  # of progress, where nothing can be drawn
-OPTIONS = {'on_bad_row="skip"': "--on-bad-row skip"}  # how errors of the library are said here
+OPTIONS = {  # how errors of the library are said here
+    'on_bad_row="skip"': "--on-bad-row skip",
+    "header=False": "--no-header",
+    "name the column in drop or in categorical": "name the column in --drop or in --categorical",
+    "name the column in categorical": "name the column in --categorical",
+}
 
 HOOK_SECONDS = 60  # that a command may take
 HOOK_HELP = (

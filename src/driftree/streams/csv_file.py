@@ -452,7 +452,9 @@ class CsvFile(Source):
                     "index that pandas wrote goes with to_csv(index=False))"
                 )
             if name in seen:
-                raise ValueError(f"{words} has column {name!r} twice: rename one of them")
+                is_row = any(map(is_number, header))
+                hint = ", or read the file with header=False if it is a row" if is_row else ""
+                raise ValueError(f"{words} has column {name!r} twice: rename one of them{hint}")
             seen.add(name)
 
     # ------------------------------------------------------------------ bytes to text
