@@ -220,7 +220,7 @@ def test_labels_over_time_are_those_of_the_records(page):
 
 def test_numbers_over_time_and_what_matters(page, models):
     opened = page("numbers")
-    assert visible(opened, "#labels-section, #numbers-section") == [False, True]
+    assert visible(opened, "#numbers-section, #labels-section") == [True, False]
     assert len(find(opened, "#means path.curve")) == 2
     for name in ("numbers", "whole"):
         opened = page(name)
