@@ -54,6 +54,8 @@ ABLATIONS = (
         Edit("driftree/learn/constants.py", "curve_pieces: int = 4", "curve_pieces: int = 2"),)),
     Ablation("four-pieces", "default", (
         Edit("driftree/learn/constants.py", "most_levels: int = 16", "most_levels: int = 0"),)),
+    Ablation("no-finer-curves", "default", (
+        Edit("driftree/learn/constants.py", "most_codes: int = 64", "most_codes: int = 0"),)),
     Ablation("no-sureness", "default", (
         Edit("driftree/learn/constants.py", "sureness_window: float = 500", "sureness_window: float = 0"),)),
     Ablation("half-curvature", "default", (

@@ -3,10 +3,11 @@
 One stream says little: a split that comes a row later may change all that follows. So here are
 many, and the mean difference with its standard error. Numbers are judged by the logarithm of the
 mean absolute error, labels by the share of errors. Streams of 40,000 rows, in batches of 100;
-those of drifts.py have 20,000, row by row.
+those with codes have 12,000, and those of drifts.py 20,000, row by row.
 
     python benchmarks/paired.py --set trials_rest=False
     python benchmarks/paired.py --set rest_factor=16 --kinds numbers --seeds 48
+    python benchmarks/paired.py --set most_codes=0 --kinds codes --seeds 48
 """
 
 import argparse
@@ -82,6 +83,32 @@ def border(rng: np.random.Generator) -> Stream:
     return X, y + 4 * (X[:, 4] > 0.5) * X[:, 5] + 0.5 * rng.standard_t(4, size=N_ROWS)
 
 
+def codes(rng: np.random.Generator, kind: int) -> Stream:
+    """Draw labels by a line, and by codes whose values mean what they like.
+
+    Of 8, 20, 40 or 60 values each, in a row or scattered; two or five labels; of sixteen streams
+    the last eight have other meanings from the middle on.
+    """
+    n_rows, n_codes = 12_000, int(rng.choice([1, 2, 4]))
+    n_values, n_labels, n_concepts = (
+        (8, 20, 40, 60)[kind % 4],
+        (2, 5)[kind // 4 % 2],
+        1 + kind // 8 % 2,
+    )
+    shares = np.arange(1, n_values + 1) ** -rng.choice([0.0, 0.7])
+    n_names = n_values * rng.choice([1, 10])
+    names = np.array([rng.permutation(n_names)[:n_values] for _ in range(n_codes)])
+    drawn = rng.choice(n_values, (n_rows, n_codes), p=shares / shares.sum())
+    numbers = rng.normal(size=(n_rows, 4))
+    log_odds = rng.gumbel(size=(n_rows, n_labels)) / 2
+    for part in np.array_split(np.arange(n_rows), n_concepts):
+        meaning = rng.normal(scale=2 / np.sqrt(n_codes), size=(n_codes, n_values, n_labels))
+        log_odds[part] += numbers[part] @ rng.normal(scale=0.5, size=(4, n_labels))
+        log_odds[part] += meaning[np.arange(n_codes), drawn[part]].sum(axis=1)
+    values = names[np.arange(n_codes), drawn].astype(float)
+    return np.hstack([values, numbers]), log_odds.argmax(axis=1)
+
+
 NUMBERS = (friedman, regions, walk, skewed, border)
 LABELS: tuple[Callable[[int], Any], ...] = (
     lambda seed: streams.drifting_agrawal(N_ROWS, seed=seed, width=N_ROWS // 10, perturbation=0.1),
@@ -118,6 +145,11 @@ def draw_labels(seed: int) -> Stream:
     return np.concatenate(features), np.concatenate(labels)
 
 
+def draw_codes(seed: int) -> Stream:
+    """Draw a stream with codes."""
+    return codes(np.random.default_rng(seed), seed)
+
+
 def draw_drifts(seed: int) -> Stream:
     """Draw a stream of drifts.py."""
     number, kind = divmod(seed, len(drifts.STREAMS))
@@ -143,6 +175,7 @@ def judge_drifts(X: NDArray[np.float64], y: NDArray[Any]) -> float:
 KINDS: dict[str, tuple[Callable[[int], Stream], Callable[..., float]]] = {
     "numbers": (draw_numbers, judge_numbers),
     "labels": (draw_labels, judge_labels),
+    "codes": (draw_codes, judge_labels),
     "drifts": (draw_drifts, judge_drifts),
 }
 

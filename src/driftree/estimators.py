@@ -174,8 +174,9 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         finds splits later. None is 3.
     max_bends : int or None, default=None
         Measured setting: pieces of curves that a leaf's model may have, all features together. A
-        feature whose line is worth bending gets a curve of up to four pieces; one of at most 16
-        values, which may be codes, a knot at each. 0: only lines. None is 64.
+        feature whose line is worth bending gets a curve of up to four pieces; one of few values,
+        which may be codes, a knot at each, if that pays; only for these there may be more than 64.
+        0: only lines. None is 128.
     absent : {"missing", "zero"} or None, default=None
         Measured setting: what a feature is in a row that does not hold it. "missing": not known.
         "zero": 0, as for words of a text; then a row costs what it holds, and there may be very

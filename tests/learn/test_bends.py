@@ -18,6 +18,7 @@ from driftree.learn import constants
 from driftree.learn.events import Bend, Unbend
 from driftree.learn.model_trials import curve_pieces, curves_of
 from driftree.learn.storage import container, models
+from exported import run_python
 from quick import engine_of, examples, make_stream, make_tree, make_weights, of_setting, streams
 
 
@@ -103,8 +104,52 @@ def test_knots_at_each_value_take_only_the_room_that_is_left(monkeypatch):
     sizes = [len(knots) - 1 for knots in curves_of(bends_of(model)).values()]
     assert sorted(sizes) == [4, 4, 4]  # one more of seven would need three more
     monkeypatch.setattr(constants, "MEASURED", replace(constants.MEASURED, most_levels=8))
-    model = DynamicModelTreeClassifier(max_nodes=1).partial_fit(X, y)
+    model = DynamicModelTreeClassifier(max_nodes=1).partial_fit(X[:700], y[:700])
     assert {len(knots) - 1 for knots in curves_of(bends_of(model)).values()} == {4}
+
+
+@pytest.mark.parametrize(("max_bends", "n_fine"), [(128, 2), (40, 1), (20, 0)])
+def test_curves_of_codes_become_finer_once_they_have_won(max_bends, n_fine):
+    X, y = make_codes(6000, 25)
+    model = DynamicModelTreeClassifier(max_nodes=1, max_bends=max_bends).partial_fit(X, y)
+    values = [float(value) for value in range(25)]
+    curves = curves_of(bends_of(model))
+    finest = [knots for knots in curves.values() if len(knots) > 5]
+    assert len(finest) == n_fine
+    for knots in finest:
+        assert set(knots) <= set(values)
+        assert len(knots) >= 20  # the first hundred rows did not show all
+    events = [event for event in model.events_ if isinstance(event, Bend)]
+    assert len(events) == 1 + (n_fine > 0)
+    pieces = bends_of(model)
+    assert len(set(pieces)) == len(pieces) <= max_bends
+
+
+def test_finer_curves_pay():
+    X, y = make_codes(10_000, 25)
+    finer, coarse = (DynamicModelTreeClassifier(max_bends=most) for most in (128, 12))
+    for start in range(0, 8000, 100):
+        rows = slice(start, start + 100)
+        finer.partial_fit(X[rows], y[rows])
+        coarse.partial_fit(X[rows], y[rows])
+    assert finer.score(X[8000:], y[8000:]) > coarse.score(X[8000:], y[8000:]) + 0.1
+
+
+def test_pieces_that_overlap_are_read_exactly():
+    X, y = make_codes(6000, 25)
+    model = DynamicModelTreeClassifier(max_nodes=1).partial_fit(X, y)
+    pieces = [bend for bend in bends_of(model) if bend[0] == 0]
+    assert sum(high - low for _, low, high in pieces) > 25
+    rows = np.column_stack([X[:40, :2] + 0.3, X[:40, 2]])
+    [leaf], why = model.leaf_models(), model.explain(rows)
+    [curves] = leaf.curves.values()
+    sums = why.base_values + why.values.sum(axis=1)
+    np.testing.assert_allclose(sums, model.decision_function(rows), rtol=0, atol=1e-9)
+    for one in why:
+        for name, curve in curves.items():
+            assert curve(one.row[name]) == pytest.approx(one.contributions[name], abs=1e-9)
+    found = run_python(model, [dict(zip(("x0", "x1", "x2"), row, strict=True)) for row in rows])
+    np.testing.assert_allclose(found, model.predict_proba(rows), rtol=0, atol=1e-12)
 
 
 def test_a_feature_that_can_have_no_curve_is_in_nobodys_way():

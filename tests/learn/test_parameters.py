@@ -147,7 +147,7 @@ DEFAULTS = {
         "model_window": 1000,
         "bins": 64,
         "trials": 3,
-        "max_bends": 64,
+        "max_bends": 128,
         "absent": "missing",
         "max_features": 2**18,
     },

@@ -468,12 +468,12 @@ class NaiveTree:
     MIN_SIDE, LEVELS, INNER_TRIALS, FLOOR_GATE = 20, 32, 1, 4
     YOUTH, OLD_REFRESH, REST = 10_000, 1000, 16
     RECENT, ALARM, RESTLESS = 16, 1.2, 0.5
-    PIECES, CODES, UNBEND, MOST_BARS, SURENESS = 4, 16, 5000, 5, 500
+    PIECES, CODES, BENDS, UNBEND, MOST_BARS, SURENESS = 4, 16, 64, 5000, 5, 500
     PRICE, SHORT_MEMORY, DISTANCE = 0.001, 1 / 3, 0.03
     TRIAL_REST, GRID_REST = 200, 2000
 
     def __init__(self, n_features, n_classes=2, setting="measured", *, epsilon=None,
-                 evidence_window=20000, model_window=1000, bins=64, trials=3, max_bends=64, seed=1,
+                 evidence_window=20000, model_window=1000, bins=64, trials=3, max_bends=128, seed=1,
                  max_nodes=None, max_depth=None, learning_rate=0.05, gain_step=None, candidates=3,
                  replacement_rate=0.5, categorical=()):  # fmt: skip
         self.measured = {"measured": True, "paper": False}[setting]
@@ -1004,7 +1004,9 @@ class NaiveTree:
             node.subtree_loss -= trial.gain
         for grid in node.grid:
             grid.count, grid.gradient = 0 * grid.count, 0 * grid.gradient
-        node.next_bend, node.n_failed = node.rows + self.TRIAL_AGE, 0
+        node.n_failed = 0
+        wait = self.TRIAL_AGE if self.finer_curves(node) is None else self.REFRESH
+        node.next_bend = node.rows + wait
 
     def refresh_bends(self, node):
         """End the trial of a model if it failed; start another when it is time.
@@ -1020,7 +1022,9 @@ class NaiveTree:
                 self.try_model(node, node.model.bends if bends is None else bends, bends is None)
             return
         age = node.rows - trial.born
-        lost = trial.gain < -self.bend_level(node) or (age > self.TRIAL_AGE and trial.gain <= 0)
+        n_fine = len(trial.added) - self.PIECES * len({j for j, _, _ in trial.added})
+        lost = age > min(self.TRIAL_AGE, 20 * n_fine) and trial.gain < -self.bend_level(node)
+        lost = lost or (age > self.TRIAL_AGE and trial.gain <= 0)
         if (age >= self.UNBEND and not trial.added) or (lost and not trial.removed):
             node.bend = None
             of_bends = trial.added or trial.removed
@@ -1031,7 +1035,14 @@ class NaiveTree:
                 self.try_model(node, node.model.bends, other_memory=True)
 
     def other_bends(self, node):
-        ideas = [self.more_bends(node), self.fewer_bends(node)][:: -1 if node.n_failed % 2 else 1]
+        """Spec, BENDS: what comes first goes by how often something failed since the last win."""
+        more, finer, fewer = self.more_bends(node), self.finer_curves(node), self.fewer_bends(node)
+        if node.n_failed % 2:
+            ideas = fewer, more, finer
+        elif node.n_failed or node.model.bends:
+            ideas = finer, more, fewer
+        else:
+            ideas = more, finer, fewer
         return next((idea for idea in ideas if idea is not None), None)
 
     def try_model(self, node, bends, other_memory):
@@ -1051,15 +1062,8 @@ class NaiveTree:
         each.
         """
         bent = {feature for feature, _, _ in node.model.bends}
-        able = [
-            j
-            for j, scale in self.scales.items()
-            if j not in bent and not scale.only_bits and len(node.grid[j].edges) >= 2
-        ]
-        scores = {j: max(self.bend_scores(node, j), default=0.0) for j in able}
-        ranked = sorted(able, key=lambda j: (-scores[j], j))
-        ranked = ranked[: max(1, len(able) // 2 ** (node.n_failed // 2))]
-        room, added = self.max_bends - len(node.model.bends), []
+        ranked, scores = self.ranked(node, [j for j in self.bendable(node) if j not in bent])
+        room, added = min(self.max_bends, self.BENDS) - len(node.model.bends), []
         for n in range(self.PIECES, 1, -1):
             curves = [self.curve(j, node.grid[j].edges, n) for j in ranked]
             if sum(len(curve) for curve in curves) <= room:
@@ -1076,6 +1080,38 @@ class NaiveTree:
         for curve in curves:
             added += curve if len(added) + len(curve) <= room else []
         return node.model.bends + added if added else None
+
+    def bendable(self, node):
+        return [
+            j
+            for j, scale in self.scales.items()
+            if not scale.only_bits and len(node.grid[j].edges) >= 2
+        ]
+
+    def ranked(self, node, features):
+        """The best features, as many as failures leave, and the scores of all."""
+        scores = {j: max(self.bend_scores(node, j), default=0.0) for j in features}
+        ranked = sorted(features, key=lambda j: (-scores[j], j))
+        return ranked[: max(1, len(ranked) // 2 ** (node.n_failed // 2))], scores
+
+    def finer_curves(self, node):
+        """A knot at each edge of features of few values, as far as there is room.
+
+        A piece that is there stays; of its parts all but the last are added.
+        """
+        bends, finer = node.model.bends, {}
+        for j in self.bendable(node):
+            edges, own = node.grid[j].edges, [bend for bend in bends if bend[0] == j]
+            knots = sorted({*edges, *(low for _, low, _ in own), *(high for *_, high in own)})
+            highs = [high for *_, high in own]
+            parts = [(j, low, high) for low, high in itertools.pairwise(knots) if high not in highs]
+            if parts and len(edges) < self.bins - 1:
+                finer[j] = parts
+        added = []
+        for j in self.ranked(node, list(finer))[0]:
+            if len(bends) + len(added) + len(finer[j]) <= self.max_bends:
+                added += finer[j]
+        return bends + added if added else None
 
     def fewer_bends(self, node):
         """Without the curves that seem to earn less than a nat per parameter."""

@@ -34,7 +34,7 @@ class QuickNaiveTree(NaiveTree):
     MIN_SIDE, FLOOR_GATE = 4, 1
     YOUTH, OLD_REFRESH, REST = 60, 30, 2
     ALARM, RESTLESS = 1.2, 0.1
-    PIECES, CODES, UNBEND, MOST_BARS, SURENESS = 3, 6, 50, 2, 60
+    PIECES, CODES, BENDS, UNBEND, MOST_BARS, SURENESS = 3, 5, 6, 50, 2, 60
     PRICE = 0.003
     TRIAL_REST, GRID_REST = 15, 70
     too_close, best_scores = False, ()
@@ -63,9 +63,9 @@ class QuickNaiveTree(NaiveTree):
         self.best_scores = [*self.best_scores, max(scores, default=0.0)]
         return scores
 
-    def more_bends(self, node):
+    def ranked(self, node, features):
         self.best_scores = []
-        found = super().more_bends(node)
+        found = super().ranked(node, features)
         scores = sorted((score for score in self.best_scores if score > 0), reverse=True)
         self.too_close |= any(step < 1e-3 for step in steps(scores))
         return found
@@ -91,6 +91,7 @@ QUICK = {
     "link_factor": QuickNaiveTree.FLOOR_GATE,
     "curve_pieces": QuickNaiveTree.PIECES,
     "most_levels": QuickNaiveTree.CODES,
+    "most_bends": QuickNaiveTree.BENDS,
     "unbend_rows": QuickNaiveTree.UNBEND,
     "most_bars": QuickNaiveTree.MOST_BARS,
 }
@@ -146,15 +147,19 @@ streams = st.fixed_dictionaries(
         "n_classes": st.sampled_from([2, 2, 3]),
         "missing": st.booleans(),
         "categorical": st.booleans(),
+        "codes": st.booleans(),
         "noise": st.sampled_from([0.0, 0.1, 0.4]),
     }
 )
 
 
-def make_stream(seed, n_features, n_classes, *, missing=False, categorical=False, noise=0.0):
+def make_stream(
+    seed, n_features, n_classes, *, missing=False, categorical=False, codes=False, noise=0.0
+):
     """A stream whose concept changes twice: an exclusive or, a line, and a line elsewhere.
 
-    With `categorical`, feature 1 has four levels, coded in order of appearance.
+    With `categorical`, feature 1 has four levels, coded in order of appearance; with `codes`,
+    feature 0 has only seven values.
     """
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(N_ROWS, n_features)) * 10.0 ** rng.integers(-2, 3, size=n_features)
@@ -164,6 +169,8 @@ def make_stream(seed, n_features, n_classes, *, missing=False, categorical=False
     thirds = np.split(np.arange(N_ROWS), 3)
     y = np.concatenate([concepts[(first + i) % 3][rows] for i, rows in enumerate(thirds)])
     y = np.where(rng.random(N_ROWS) < noise, rng.integers(0, n_classes, N_ROWS), y) % n_classes
+    if codes:
+        X[:, 0] = np.clip(np.round(2 * X[:, 0] / X[:, 0].std()), -3, 3)
     if categorical:
         X[:, 1] = np.clip(X[:, 1] / X[:, 1].std() + 2, 0, 3).astype(int)
     if missing:

@@ -54,7 +54,11 @@ class MeasuredConstants:
     curve_pieces: int = 4
     """Pieces of the curve that takes the place of a feature's line,"""
     most_levels: int = 16
-    """and values of a feature that may all be knots of it: they may be codes."""
+    """values of a feature that may all be knots of it at once: they may be codes,"""
+    most_bends: int = 64
+    """and pieces of all curves together."""
+    most_codes: int = 64
+    """Values of a feature that may all be knots of it when curves that won race with finer ones."""
     short_memory: float = 1 / 3
     """Of the usual memory: what a model may have instead, if that loses less."""
     unbend_rows: int = 5000

@@ -224,7 +224,7 @@ class MeasuredTrials:
         self.window = p.evidence_window
         self.trials = p.trials
         self.bins = p.bins
-        self.max_bends = p.max_bends
+        self.most_bends = min(p.max_bends, c.most_bends)
         self.engine = MeasuredEngine(
             n_classes,
             max_nodes=p.max_nodes,
@@ -272,7 +272,7 @@ class MeasuredTrials:
     def step_rows(self) -> int:
         """Return 200 rows, or fewer of many inputs: nobody can predict during a step."""
         engine = self.engine
-        n_inputs = engine.n_columns + self.max_bends
+        n_inputs = engine.n_columns + self.most_bends
         cells = n_inputs * (n_inputs + engine.n_outputs)
         return max(1, min(self.constants.step_rows, self.constants.step_cells // cells))
 
@@ -295,7 +295,7 @@ class MeasuredTrials:
         slots of the grid.
         """
         n_numeric = size.n_features - size.n_categorical
-        n_bends = min(self.max_bends, self.constants.curve_pieces * n_numeric)
+        n_bends = min(self.most_bends, self.constants.curve_pieces * n_numeric)
         n_models = 1 + (size.n_classes <= 2) + 2 * self.trials * may_split + (n_bends > 0)
         bent = replace(size, n_columns=size.n_columns + n_bends)
         n_slots = (MAX_LEVELS + 2) * size.n_categorical + n_numeric * (

@@ -1,4 +1,4 @@
-"""Trials of models: more bends for a node's model, fewer, or another memory.
+"""Trials of models: more bends for a node's model, finer curves, fewer bends, or another memory.
 
 One other model at a time learns the node's rows beside its own, and takes over when it has lost
 enough less. What has failed is tried again ever more rarely.
@@ -15,6 +15,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
 
     from driftree.learn._kernels import BendTrial, MeasuredEngine
     from driftree.learn.constants import MeasuredConstants
@@ -64,7 +66,9 @@ class ModelTrials:
         self.max_bends = parameters.max_bends
         self.model_window = parameters.model_window
         self.margin = -math.log(parameters.epsilon)
-        self.few_edges = min(constants.most_levels, parameters.bins - 1)  # not quantiles
+        n_quantiles = parameters.bins - 1  # with fewer edges each value is one, as far as seen
+        self.few_edges = min(constants.most_levels, n_quantiles)
+        self.code_edges = min(constants.most_codes, n_quantiles)
 
     def required(self, n_inputs: int) -> float:
         """Return the nats that a change must prove which gives a model so many more inputs."""
@@ -127,10 +131,14 @@ class ModelTrials:
             engine.bend_level(node, self._level(self.bends(node), engine.bends(model)))
 
     def take(self, node: int) -> None:
-        """Let the model on trial take over; the grid sees some rows with it before the next."""
-        self.engine.bend(node)
-        rows = self.engine.node(node).rows
-        self.engine.next_bend(node, rows + self.constants.trial_rows, 0)
+        """Let the model on trial take over; the grid sees some rows with it before the next.
+
+        Finer curves, which the loss alone can judge, need not wait for many.
+        """
+        c, engine = self.constants, self.engine
+        engine.bend(node)
+        wait = c.refresh_rows if self._finer_curves(node, 0) else c.trial_rows
+        engine.next_bend(node, engine.node(node).rows + wait, 0)
 
     def refresh(self, node: int) -> None:
         """Let the trial go on, end it if it failed, or start the next one.
@@ -166,13 +174,17 @@ class ModelTrials:
     def _has_failed(self, candidate: ModelCandidate, age: float) -> bool:
         """Tell whether a trial may end: with fewer bends by showing that all of them earn.
 
-        A memory must win in a while, too: where labels have no noise a short one always wins in the
-        long run, as its weights grow faster, and is worse as soon as there is some.
+        Many pieces of a curve may lose more at first, until each has seen some rows. A memory must
+        win in a while, too: where labels have no noise a short one always wins in the long run, as
+        its weights grow faster, and is worse as soon as there is some.
         """
         c = self.constants
         if not candidate.added and age >= c.unbend_rows:
             return True
-        is_lost = candidate.gain < -candidate.threshold
+        n_fine = len(candidate.added) - c.curve_pieces * len({j for j, _, _ in candidate.added})
+        is_lost = candidate.gain < -candidate.threshold and age > min(
+            c.trial_rows, c.rows_per_input * n_fine
+        )
         is_late = age > c.trial_rows and not candidate.gain > 0
         return not candidate.removed and (is_lost or is_late)
 
@@ -191,11 +203,24 @@ class ModelTrials:
 
     # ------------------------------------------------------------------ what is tried
     def _other_bends(self, node: int, n_failed: int) -> Wanted | None:
-        """Return the model with more bends, or with fewer: each time the other one comes first."""
-        adds_first, n_halvings = n_failed % 2 == 0, n_failed // 2
-        if adds_first:
-            return self._more_bends(node, n_halvings) or self._fewer_bends(node)
-        return self._fewer_bends(node) or self._more_bends(node, n_halvings)
+        """Return the model with finer curves, with more bends, or with fewer.
+
+        Each time others come first; curves must have won, or failed twice, before finer ones do.
+        """
+        n_halvings = n_failed // 2
+        if n_failed % 2 == 1:
+            return (
+                self._fewer_bends(node)
+                or self._more_bends(node, n_halvings)
+                or self._finer_curves(node, n_halvings)
+            )
+        if n_failed or self.bends(node):
+            return (
+                self._finer_curves(node, n_halvings)
+                or self._more_bends(node, n_halvings)
+                or self._fewer_bends(node)
+            )
+        return self._more_bends(node, n_halvings) or self._finer_curves(node, n_halvings)
 
     def _remembered(self, model: int, n_bends: int) -> float:
         n_inputs = self.engine.n_columns + n_bends
@@ -218,7 +243,7 @@ class ModelTrials:
         Room that is left goes to features of few values, for a knot at each of them.
         """
         engine, present = self.engine, self.bends(node)
-        room = self.max_bends - len(present)
+        room = min(self.max_bends, self.constants.most_bends) - len(present)
         taken = {feature for feature, _, _ in present} | set(
             np.flatnonzero(engine.scale_is_indicator | (engine.value_column < 0))
         )
@@ -227,10 +252,8 @@ class ModelTrials:
             for j, own in enumerate(map(np.ndarray.tolist, engine.edges(node)))
             if j not in taken and has_curve(own)
         }
-        best = np.zeros(engine.n_features)
-        scores, features = engine.bend_scores(node)
-        np.fmax.at(best, features, scores)
-        order = sorted(edges, key=lambda j: (-best[j], j))[: max(1, len(edges) >> n_halvings)]
+        best = self._scores(node)
+        order = most_promising(edges, best, n_halvings)
         for n_pieces in range(self.constants.curve_pieces, 1, -1):  # the finest that has room
             sizes = {j: min(n_pieces, len(edges[j]) - 1) for j in order}
             spare = room - sum(sizes.values())
@@ -248,6 +271,30 @@ class ModelTrials:
         for j, size in sizes.items():
             added += curve_pieces(j, edges[j], size) if len(added) + size <= room else []
         return Wanted(present + added, self._memory(node)) if added else None
+
+    def _finer_curves(self, node: int, n_halvings: int) -> Wanted | None:
+        """Return the present bends with a knot at each value of features that have few of them.
+
+        They may be codes: ids of shops, of products, of places. Quantiles of such say little.
+        """
+        engine, present = self.engine, self.bends(node)
+        finer: dict[int, list[BendInput]] = {}
+        is_line = ~engine.scale_is_indicator & (engine.value_column >= 0)
+        for j, edges in enumerate(map(np.ndarray.tolist, engine.edges(node))):
+            if is_line[j] and len(edges) < self.code_edges and has_curve(edges):
+                finer[j] = finer_pieces(j, edges, [bend for bend in present if bend[0] == j])
+        added: list[BendInput] = []
+        for j in most_promising(filter(finer.get, finer), self._scores(node), n_halvings):
+            is_room = len(present) + len(added) + len(finer[j]) <= self.max_bends
+            added += finer[j] if is_room else []
+        return Wanted(present + added, self._memory(node)) if added else None
+
+    def _scores(self, node: int) -> NDArray[np.float64]:
+        """Return by feature how much a bend of its line promises."""
+        best = np.zeros(self.engine.n_features)
+        scores, features = self.engine.bend_scores(node)
+        np.fmax.at(best, features, scores)
+        return best
 
     def _fewer_bends(self, node: int) -> Wanted | None:
         """Return the present bends without those of features that seem to earn nothing, if any.
@@ -276,6 +323,22 @@ def without(bends: list[BendInput], others: list[BendInput]) -> list[BendInput]:
         return []
     there = set(others)
     return [bend for bend in bends if bend not in there]
+
+
+def most_promising(
+    features: Iterable[int], scores: NDArray[np.float64], n_halvings: int
+) -> list[int]:
+    """Return features, the best first: all of them, the better half, quarter, ...
+
+    Examples
+    --------
+    >>> most_promising([1, 2, 3], np.array([9.0, 1.0, 2.0, 2.0]), 0)
+    [2, 3, 1]
+    >>> most_promising([1, 2, 3], np.array([9.0, 1.0, 2.0, 2.0]), 1)
+    [2]
+    """
+    order = sorted(features, key=lambda j: (-scores[j], j))
+    return order[: max(1, len(order) >> n_halvings)]
 
 
 def has_curve(edges: Sequence[float]) -> bool:
@@ -312,6 +375,29 @@ def curve_pieces(feature: int, edges: Sequence[float], n_pieces: int) -> list[Be
     if not min(map(operator.sub, knots[1:], knots)) > LEAST_WIDTH:
         return []
     return [(feature, low, high) for low, high in pairwise(knots)]
+
+
+def finer_pieces(
+    feature: int, edges: Sequence[float], present: Sequence[BendInput]
+) -> list[BendInput]:
+    """Return what must be added to the pieces of a curve, so that each edge is a knot.
+
+    The last part of a present piece is left out: it is what the others leave of that piece.
+
+    Examples
+    --------
+    >>> finer_pieces(0, [1.0, 2.0, 3.0, 5.0, 8.0], [(0, 1.0, 3.0), (0, 3.0, 5.0)])
+    [(0, 1.0, 2.0), (0, 5.0, 8.0)]
+    >>> finer_pieces(0, [1.0, 2.0, 3.0], [])
+    [(0, 1.0, 2.0), (0, 2.0, 3.0)]
+    """
+    ends = {high for _, _, high in present}
+    knots = sorted({*edges, *ends, *(low for _, low, _ in present)})
+    return [
+        (feature, low, high)
+        for low, high in pairwise(knots)
+        if high not in ends and high - low > LEAST_WIDTH
+    ]
 
 
 def curves_of(bends: Iterable[BendInput]) -> dict[int, list[float]]:

@@ -105,7 +105,7 @@ class MeasuredParameters(TreeParameters):
     model_window: float = 1000
     bins: int = 64
     trials: int = 3
-    max_bends: int = 64
+    max_bends: int = 128
     absent: str = "missing"
     max_features: int = 2**18
 
