@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from driftree.learn.constants import MeasuredConstants
     from driftree.learn.events import Event
     from driftree.learn.losses import Loss
     from driftree.learn.state import LearningTree
@@ -89,8 +90,13 @@ class DynamicModelTree(Readable, Configured):
         def _fitted(self) -> Tree: ...
 
     @classmethod
-    def _new_tree(cls, parameters: Parameters, categorical: Sequence[Hashable] | None) -> Tree:
-        tree = Tree(parameters)
+    def _new_tree(
+        cls,
+        parameters: Parameters,
+        categorical: Sequence[Hashable] | None,
+        constants: MeasuredConstants | None = None,
+    ) -> Tree:
+        tree = Tree(parameters, constants=constants)
         is_measured = parameters.setting != "paper"
         connect(tree, categorical, indicators=is_measured, target=cls._target)
         tree.target.imbalance = Imbalance.of(parameters)

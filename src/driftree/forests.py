@@ -17,6 +17,7 @@ from driftree.explain.forest import BestTree, ReadableForest
 from driftree.learn.events import MemberEvent
 from driftree.learn.faces import StreamClassifier, StreamRegressor
 from driftree.learn.forest import Forest
+from driftree.learn.members import light_constants
 from driftree.learn.memory import bytes_of
 from driftree.learn.parameters import FOREST_NUMBER_SETTINGS, FOREST_SETTINGS
 from driftree.learn.state import (
@@ -189,7 +190,9 @@ class DynamicModelForest(ReadableForest, Configured):
             )
         for place, (member, one) in enumerate(zip(forest.members, members, strict=True)):
             if place > 0:
-                member.tree = self._member._new_tree(one["parameters"], one["categorical"])
+                own = one["parameters"]
+                constants = light_constants(own, forest.parameters)
+                member.tree = self._member._new_tree(own, one["categorical"], constants)
             take_over(member.tree, one)
         forest.restore(learnt)
         restore_seen(forest, learnt.get("seen", {}))
