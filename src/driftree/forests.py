@@ -216,7 +216,8 @@ class DynamicModelForestClassifier(DynamicModelForest, StreamClassifier):
     """A few Dynamic Model Trees together, for the last points of accuracy.
 
     The first tree is a plain one. The others have, as further inputs, hinges of random pairs of
-    numbers, max(0, a z_p + b z_q + c), which say what two features do together. All learn all rows.
+    numbers, max(0, a z_p + b z_q + c), which say what two features do together; every other one
+    of them never splits. All learn all rows.
     Their log-odds are added up with weights that follow the loss, so that contributions of features
     and pairs still add up to the forest's log-odds.
 

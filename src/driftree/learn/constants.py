@@ -250,7 +250,7 @@ class PairConstants:
 GROWING = PairConstants(
     pairs_per_feature=4, most_pairs=40, max_depth=1000, max_bends=1024, memory=1
 )
-# One model that nothing is tried beside: it costs a quarter, and follows what moves.
+# One model that nothing is tried beside: it costs little, and follows what moves.
 FLAT = PairConstants(pairs_per_feature=8, most_pairs=80, max_depth=0, max_bends=0, memory=1 / 3)
 
 
