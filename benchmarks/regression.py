@@ -8,11 +8,16 @@ least squares, and scikit-learn's histogram gradient boosting, fitted again ever
 last 10,000. Streams are the files in DRIFTREE_DATA/regression, and synthetic ones; those in which a
 target is much like the one before it (rho at least 0.83) are summed up apart.
 
+Ensembles of ten are slow, and run where they are asked for (--peers): River's ARF, SRP and OXT,
+CapyMOA's ARF, SOKNL and gradient boosting, and its nearest neighbours.
+
 With --json, figures of peers that are in the file already are taken from there: only driftree's
 learners run again.
 
     DRIFTREE_DATA=folder python benchmarks/regression.py --json benchmarks/results/regression.json
     DRIFTREE_DATA=folder python benchmarks/regression.py --streams bike_hour,mv --ours dmt,fimtdd
+    DRIFTREE_DATA=folder python benchmarks/regression.py --rows 2000 --ours dmt,forest \
+        --references mean --peers arf,srp,oxt,moa-arfreg,moa-soknl,moa-knn,moa-sgbr
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ import math
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,7 +39,7 @@ from options import names
 from regression_streams import STREAMS, NumberStream
 from rich.console import Console
 from rich.table import Table
-from river import base
+from river import base, ensemble, forest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from driftree.evaluate import make_learner, measure_size, score_numbers
@@ -41,13 +47,27 @@ from driftree.evaluate.learners import PreparedRows
 from driftree.evaluate.records import show_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 OURS = ("dmt", "forest", "dmt-paper", "fimtdd")
 RIVERS = ("linear", "pa", "ewa", "htr", "hatr", "sgt", "amrules")
-MOAS = {"moa-fimtdd": "FIMTDD", "moa-orto": "ORTO", "moa-arf": "ARFFIMTDD"}
+MOAS: dict[str, tuple[str, dict[str, Any]]] = {
+    "moa-fimtdd": ("FIMTDD", {}),
+    "moa-orto": ("ORTO", {}),
+    "moa-arf": ("ARFFIMTDD", {}),
+    "moa-arfreg": ("AdaptiveRandomForestRegressor", {"ensemble_size": 10}),
+    "moa-soknl": ("SOKNL", {"ensemble_size": 10}),
+    "moa-knn": ("KNNRegressor", {}),
+    "moa-sgbr": ("StreamingGradientBoostedRegression", {"boosting_iterations": 10}),
+}
+ENSEMBLES: dict[str, Callable[[], base.Regressor]] = {
+    "arf": lambda: forest.ARFRegressor(n_models=10, seed=1),
+    "srp": lambda: ensemble.SRPRegressor(n_models=10, seed=1),
+    "oxt": lambda: forest.OXTRegressor(n_models=10, seed=1),
+}
 REFERENCES = ("mean", "no-change", "rls", "hgb")
-PEERS = (*RIVERS, *MOAS)
+SINGLE = (*RIVERS, "moa-fimtdd", "moa-orto", "moa-arf")  # and MOA's forest of such trees
+PEERS = (*SINGLE, *ENSEMBLES, *(name for name in MOAS if name not in SINGLE))
 LEARNERS = (*OURS, *PEERS, *REFERENCES)
 AUTOCORRELATED = 0.83
 REFIT_ROWS, FIT_ROWS = 1000, 10_000  # of gradient boosting
@@ -131,7 +151,10 @@ def boost(stream: NumberStream) -> tuple[np.ndarray, None]:
 def make(learner: str, stream: NumberStream) -> Any:
     """Return a learner that knows nothing."""
     if learner in MOAS:
-        return capymoa_peers.Regressor(MOAS[learner], stream.X)
+        name, options = MOAS[learner]
+        return capymoa_peers.Regressor(name, stream.X, **options)
+    if learner in ENSEMBLES:
+        return PreparedRows() | ENSEMBLES[learner]()
     if learner == "rls":
         return PreparedRows() | LeastSquares()
     return make_learner(learner, task="regression")
@@ -281,7 +304,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--streams", type=names([*STREAMS]), default=[*STREAMS])
     parser.add_argument("--ours", type=names(OURS), default=["dmt"], help="always run again")
-    parser.add_argument("--peers", type=names(PEERS), default=[*PEERS])
+    parser.add_argument("--peers", type=names(PEERS), default=[*SINGLE])
     parser.add_argument("--references", type=names(REFERENCES), default=[*REFERENCES])
     parser.add_argument("--rows", type=int, default=10_000, help="of each stream, the first")
     parser.add_argument("--json", type=Path, help="file to keep the figures in")
@@ -289,7 +312,10 @@ def main() -> None:
     peers = given.peers
     known = load(given.json, given.rows)
     is_kept = all(
-        peer in known.get(name, {}).get("learners", {}) for name in given.streams for peer in MOAS
+        peer in known.get(name, {}).get("learners", {})
+        for name in given.streams
+        for peer in given.peers
+        if peer in MOAS
     )
     if not is_kept:
         try:

@@ -3,6 +3,7 @@
 import math
 import pickle
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -19,8 +20,9 @@ from driftree import (
     report,
 )
 from driftree.explain.tree_data import tell_event
-from driftree.learn.constants import FOREST
+from driftree.learn.constants import FOREST, GROWING
 from driftree.learn.events import MemberReplaced
+from driftree.learn.parameters import ForestParameters
 from driftree.learn.storage import models
 from driftree.serve import responses
 from driftree.stored import CLASSES
@@ -229,6 +231,67 @@ def test_files_of_before_have_one_number_of_rows_for_all_trees():
     known["arrays"]["stack.rows"] = np.array(rows)
     forest.restore(known)
     assert forest.core.stack.rows.tolist() == 4 * [rows]
+
+
+def test_files_of_before_do_not_say_which_labels_were_seen():
+    frame, y = draw(500)
+    forest = learn(DynamicModelForestClassifier, frame, y)._fitted
+    known = forest.knowledge()
+    assert known["arrays"].pop("stack.seen").tolist() == [1, 1]
+    forest.restore(known)
+    assert forest.core.stack.arrays()["seen"].tolist() == [1, 1]
+
+
+def test_trees_of_files_of_before_go_on_growing(tmp_path, monkeypatch):
+    frame, y = draw(3000)
+    with monkeypatch.context() as patch:
+        patch.setattr(ForestParameters, "constants", replace(FOREST, turns=(GROWING,)))
+        model = learn(DynamicModelForestClassifier, frame[:1500], y[:1500])
+        model.save(tmp_path / "forest.dmt")
+    loaded = load(tmp_path / "forest.dmt")
+    for one in (model, loaded):
+        one.learn_many(frame[1500:], y[1500:])
+    assert loaded._tree.core.members[1].engine.grid_is_ready(0)
+    np.testing.assert_array_equal(loaded.predict_proba(frame), model.predict_proba(frame))
+
+
+def test_every_other_tree_is_one_model_of_more_pairs():
+    frame, y = draw(4000)
+    model = learn(DynamicModelForestClassifier, frame, y, n_trees=5, epsilon=0.01)
+    members = model._tree.core.members
+    assert [len(member.pairs) for member in members] == [0, 24, 12, 24, 12]
+    for member in members[1::2]:
+        engine = member.engine
+        assert engine.n_nodes == 1
+        assert not engine.grid_is_ready(0)
+        assert len(engine.first_rows(0)) == 0
+        assert not engine.bends(0)
+        assert engine.memory(0) == 1  # of its own, which is short
+        assert member.tree.parameters.model_window == pytest.approx(1000 / 3)
+        assert member.tree.evidence.constants.rows_per_input == pytest.approx(20 / 3)
+    for member in members[2::2]:
+        assert member.engine.grid_is_ready(0)
+        assert member.tree.parameters.model_window == 1000
+    numbers = learn(DynamicModelForestRegressor, frame[:600], y[:600], n_trees=3)
+    assert [len(member.pairs) for member in numbers._tree.core.members] == [0, 12, 12]
+
+
+def test_first_rows_of_a_label_say_nothing_of_the_trees():
+    frame, y = draw(800)
+    model = learn(DynamicModelForestClassifier, frame[:600], y[:600])
+    stack, part = model._tree.core.stack, frame[600:700]
+    keep = np.exp(-100 / FOREST.window)
+    before = stack.arrays()
+    model.learn_many(part, ["new"] * 100)
+    after = stack.arrays()
+    np.testing.assert_allclose(after["curvature"], keep * before["curvature"])
+    pull = FOREST.prior * (1 - keep) * (before["weights"] - 1 / 3)  # of equal shares
+    matrix = after["curvature"].reshape(3, 3) + FOREST.prior * np.eye(3)
+    moved = before["weights"] - np.linalg.solve(matrix, pull)
+    np.testing.assert_allclose(after["weights"], moved)
+    assert after["losses"][0] > keep * before["losses"][0] + 100 * np.log(3)
+    model.learn_many(part, ["new"] * 100)
+    assert (stack.arrays()["curvature"] > 1.01 * keep * after["curvature"]).any()
 
 
 def test_a_useless_member_is_replaced(tmp_path):
@@ -446,7 +509,7 @@ def test_the_best_tree_stands_alone(make):
 
 # ---------------------------------------------------------------------- the rooms above
 def test_agreement_is_the_share_of_rows_with_the_same_label():
-    frame, y = draw(1500)
+    frame, y = draw(1500, seed=2)
     model = learn(DynamicModelForestClassifier, frame[:500], y[:500])
     keep = np.exp(-100 / FOREST.window)
     before, rows = model.looks_[-1].agreement[0], (1 - keep**5) / (1 - keep)

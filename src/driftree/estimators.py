@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from driftree.learn.constants import MeasuredConstants
     from driftree.learn.events import Event
     from driftree.learn.losses import Loss
     from driftree.learn.state import LearningTree
@@ -89,16 +90,23 @@ class DynamicModelTree(Readable, Configured):
         def _fitted(self) -> Tree: ...
 
     @classmethod
-    def _new_tree(cls, parameters: Parameters, categorical: Sequence[Hashable] | None) -> Tree:
-        tree = cls._connected(Tree(parameters), categorical)
+    def _new_tree(
+        cls,
+        parameters: Parameters,
+        categorical: Sequence[Hashable] | None,
+        constants: MeasuredConstants | None = None,
+    ) -> Tree:
+        tree = cls._connected(Tree(parameters, constants=constants), categorical)
         if getattr(parameters, "follow_target", False):
             tree.engine.has_level = True
             growth.commit(tree, News([(name, False, True) for name in level_names(tree.engine)]))
         return tree
 
     @classmethod
-    def _bare_tree(cls, learnt: Mapping[str, Any]) -> Tree:
-        tree = Tree(learnt["parameters"], history=learnt["history"])
+    def _bare_tree(
+        cls, learnt: Mapping[str, Any], constants: MeasuredConstants | None = None
+    ) -> Tree:
+        tree = Tree(learnt["parameters"], history=learnt["history"], constants=constants)
         return cls._connected(tree, learnt["categorical"])
 
     @classmethod

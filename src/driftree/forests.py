@@ -17,6 +17,7 @@ from driftree.explain.forest import BestTree, ReadableForest
 from driftree.learn.events import MemberEvent
 from driftree.learn.faces import StreamClassifier, StreamRegressor
 from driftree.learn.forest import Forest
+from driftree.learn.members import light_constants
 from driftree.learn.memory import bytes_of
 from driftree.learn.parameters import FOREST_NUMBER_SETTINGS, FOREST_SETTINGS
 from driftree.learn.state import (
@@ -189,7 +190,8 @@ class DynamicModelForest(ReadableForest, Configured):
             )
         for place, (member, one) in enumerate(zip(forest.members, members, strict=True)):
             if place > 0:
-                member.tree = self._member._bare_tree(one)
+                constants = light_constants(one["parameters"], forest.parameters)
+                member.tree = self._member._bare_tree(one, constants)
             take_over(member.tree, one)
         forest.restore(learnt)
         restore_seen(forest, learnt.get("seen", {}))
@@ -213,7 +215,8 @@ class DynamicModelForestClassifier(DynamicModelForest, StreamClassifier):
     """A few Dynamic Model Trees together, for the last points of accuracy.
 
     The first tree is a plain one. The others have, as further inputs, hinges of random pairs of
-    numbers, max(0, a z_p + b z_q + c), which say what two features do together. All learn all rows.
+    numbers, max(0, a z_p + b z_q + c), which say what two features do together; every other one
+    of them never splits. All learn all rows.
     Their log-odds are added up with weights that follow the loss, so that contributions of features
     and pairs still add up to the forest's log-odds.
 

@@ -570,12 +570,6 @@ void bind_measured(nb::module_& m) {
             "trial_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "model_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "grid_rest_rows"_a = std::numeric_limits<double>::infinity(), "trials_rest"_a = false)
-        .def_prop_rw(
-            "passes", [](const Engine& e) { return e.models.rates.passes; },
-            [](Engine& e, int n) {
-                const Writing lock(e);
-                e.models.rates.passes = n;
-            })
         .def("trials", &trials, "node"_a)
         .def(
             "refresh_at",

@@ -30,6 +30,7 @@ public:
     std::vector<double> losses;              // faded, of each member and then of all together
     std::vector<double> agreement;           // faded rows in which a member predicts what all together do
     std::vector<double> rows;                // faded weight of the rows since each member came, and of all
+    std::vector<double> seen;                // by class: 1 if a row of it was learnt; none are beyond the end
     double square = 0.0;                     // faded: squared errors of a number
 
     // ---------------------------------------------------------------- labels
@@ -54,10 +55,12 @@ public:
         for (int k = 0; k < n_classes; k++) sum += log_odds[k] = std::exp(log_odds[k] - most);
         for (int k = 0; k < n_classes; k++) log_odds[k] /= sum;
     }
-    // members: of each [n, classes] probabilities, told before it learnt the rows; codes of classes
+    // members: of each [n, classes] probabilities, told before it learnt the rows; codes of classes. A label that nobody
+    // had seen says nothing of who is to be believed: its first rows count for the losses only.
     void learn_labels(const std::vector<const double*>& members, const double* codes, const double* row_weights, int n,
                       int n_classes) {
         Sums& sums = fresh_sums();
+        if (std::ssize(seen) < n_classes) seen.resize(n_classes, 0.0);
         Room room(static_cast<std::size_t>(n_members) * (n_classes + 1) + n_classes);
         double *links = room.data(), *means = links + static_cast<long>(n_members) * n_classes, *all = means + n_members;
         for (int i = 0; i < n; i++) {
@@ -75,6 +78,7 @@ public:
             for (int m = 0; m < n_members; m++) {
                 double* own = links + m * n_classes;
                 sums.agreement[m] += weight * (std::max_element(own, own + n_classes) - own == choice);
+                if (seen[code] == 0.0) continue;
                 means[m] = 0.0;
                 for (int k = 0; k < n_classes; k++) means[m] += all[k] * own[k];
                 sums.gradient[m] += weight * (means[m] - own[code]);
@@ -88,6 +92,8 @@ public:
             sums.rows += weight;
         }
         absorb(sums);
+        for (int i = 0; i < n; i++)
+            if (!row_weights || row_weights[i] > 0.0) seen[static_cast<int>(codes[i])] = 1.0;
     }
 
     // ---------------------------------------------------------------- numbers
@@ -154,7 +160,7 @@ public:
     template <class Archive>
     void visit(Archive& archive) {
         archive("weights", weights), archive("curvature", curvature), archive("losses", losses);
-        archive("agreement", agreement), archive("rows", rows), archive("square", square);
+        archive("agreement", agreement), archive("rows", rows), archive("square", square), archive("seen", seen);
     }
     // Is this a state that learning can have made?
     bool is_sound() const {
@@ -164,7 +170,8 @@ public:
         };
         return fits(weights, n_members) && fits(curvature, n_members * n_members) && fits(losses, n_members + 1) &&
                fits(agreement, n_members) && fits(rows, n_members + 1) &&
-               *std::min_element(rows.begin(), rows.end()) >= 0.0 && square >= 0.0 && square < 1e250;
+               *std::min_element(rows.begin(), rows.end()) >= 0.0 && square >= 0.0 && square < 1e250 &&
+               std::all_of(seen.begin(), seen.end(), [](double is) { return is == 0.0 || is == 1.0; });
     }
 
 private:

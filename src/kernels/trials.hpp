@@ -23,7 +23,7 @@ namespace driftree {
 struct TrialRates {                  // handed in by Python (learn/constants.py)
     double window = 20000.0;         // rows of the stream after which a sum has faded to 1/e
     int per_node = 3;                // places for trials
-    int first_rows = 300;            // rows of a node that choose its grid
+    int first_rows = 300;            // rows of a node that choose its grid; 0: it has none
     int rest_share = 4;              // of so many rows, who rests looks at one
     double rest_least = 0.5;         // of its long-run gain that a branch must earn lately, for its node to rest
     int recent_speed = 16;           // what is recent fades so many times as fast
@@ -213,7 +213,7 @@ public:
     // The models of a node's trials, after its own.
     void enlist(Step& step, Stop& stop, const Pupil& own) const {
         const int node = stop.node;
-        stop.has_grid = !trials_rest(stop);
+        stop.has_grid = rates.first_rows > 0 && !trials_rest(stop);
         if (!stop.has_grid) return;
         // The grid only says what to try. In calm times that of an old node looks at some of the rows.
         stop.grid_rests = spares_ && stop.stands_for == 1.0 && tree_.nodes[node].rows > rates.grid_rows;
@@ -254,7 +254,7 @@ public:
         int n_raw = 0;  // rows of a node that has no edges yet
         for (int s = 0; s < step.n_stops; s++) {
             Grid& grid = grids[step.stops[s].node];
-            if (grid.is_ready()) continue;
+            if (grid.is_ready() || rates.first_rows == 0) continue;
             const int n = static_cast<int>(step.stops[s].rows.size());
             grid.make_room_for(n, m, rates.first_rows);
             n_raw = std::max(n_raw, n);
@@ -451,7 +451,7 @@ public:
             if (is_leaf || trial.subtree_loss - trial.trial_loss >= record.replace_level) return true;
         }
         if (!bend_trials[node].is_free() && bend_trials[node].gain() >= bend_trials[node].level) return true;
-        if (trials_rest(node)) return false;
+        if (rates.first_rows == 0 || trials_rest(node)) return false;
         const Grid& grid = grids[node];
         return grid.is_ready() ? tree_.nodes[node].rows >= record.refresh_at : grid.n_first_rows >= rates.first_rows;
     }

@@ -154,7 +154,7 @@ def test_a_stated_recall_is_held_through_a_drift(kind):
     found = course(MODELS[kind](threshold={"recall": 0.8}), X, y)
     for rows in (slice(1000, 6000), slice(6000, None)):
         assert 0.75 < recall(found[rows], y[rows]) < (0.92 if kind == "paper" else 0.85)
-    assert recall(course(MODELS[kind](), X, y)[1000:], y[1000:]) < 0.75  # which it is not by itself
+    assert recall(course(MODELS[kind](), X, y)[1000:], y[1000:]) < 0.78  # which it is not by itself
 
 
 def test_a_stated_precision_is_held():

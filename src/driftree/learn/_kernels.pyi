@@ -608,9 +608,6 @@ class _ModelTreeEngine(_TreeEngine):
 class MeasuredEngine(_ModelTreeEngine):
     """A tree in our setting: blended models, and trials as evidence."""
 
-    passes: int
-    """Passes of Adagrad over the rows of a step."""
-
     def __init__(
         self,
         n_classes: int,

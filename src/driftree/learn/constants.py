@@ -28,7 +28,7 @@ class MeasuredConstants:
 
     # Looking for splits
     first_rows: int = 100
-    """Rows that choose the grid."""
+    """Rows that choose the grid; 0: there is none, as nothing is looked for."""
     grid_bytes: int = 4_000_000
     """Memory of a grid,"""
     least_bins: int = 4
@@ -236,21 +236,42 @@ PAPER = PaperConstants()
 
 
 @dataclass(frozen=True, slots=True)
+class PairConstants:
+    """What a tree of a forest that sees pairs has of what costs most."""
+
+    pairs_per_feature: int
+    """Hinges per number among the features,"""
+    most_pairs: int
+    """and at most."""
+    max_depth: int
+    """At most,"""
+    max_bends: int
+    """and likewise."""
+    memory: float
+    """Of that of a tree alone."""
+
+
+GROWING = PairConstants(
+    pairs_per_feature=4, most_pairs=40, max_depth=1000, max_bends=1024, memory=1
+)
+# One model that nothing is tried beside: it costs little, and follows what moves.
+FLAT = PairConstants(pairs_per_feature=8, most_pairs=80, max_depth=0, max_bends=0, memory=1 / 3)
+
+
+@dataclass(frozen=True, slots=True)
 class ForestConstants:
     """A forest. Rows are those of the stream."""
 
     # Hinges of pairs, which all trees but the first have as further inputs
-    pairs_per_feature: int = 4
-    """Hinges of a tree per number among the features,"""
-    most_pairs: int = 40
-    """and at most."""
+    turns: tuple[PairConstants, ...] = (FLAT, GROWING)
+    """What these trees are, by turns: the weights say which are to be believed."""
     most_deviations: float = 3
     """Of a number from its mean, as a hinge sees it."""
     scale_rows: int = 32
     """Rows after which the numbers are first scaled for them; then whenever there are twice as
     many."""
 
-    # What these trees have less of than a tree alone: more costs much, and brings nothing
+    # What these trees have less of than a tree alone: more costs much, and brings little
     trials: int = 1
     """Splits that are tried at a time, at most,"""
     inner_trials: int = 0
@@ -267,7 +288,7 @@ class ForestConstants:
     """Rows, about, that equal weights are worth."""
     most_step: float = 0.2
     """Of a weight, in a step."""
-    mixed: float = 1e-4
+    mixed: float = 0.01
     """Share of the uniform distribution in what a tree says: none may veto all others."""
     clear: float = 3
     """Typical errors of a number beyond which a larger one tells no more."""
@@ -282,6 +303,7 @@ class ForestConstants:
 
 
 FOREST = ForestConstants()
+FOREST_NUMBERS = replace(FOREST, turns=(GROWING,))  # numbers are seldom sums of hinges alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from driftree.learn.parameters import MeasuredNumberParameters, PaperNumberParam
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from driftree.learn.constants import MeasuredConstants
     from driftree.learn.memory import Size
     from driftree.learn.parameters import MeasuredParameters, PaperParameters
 
@@ -203,21 +204,29 @@ class GradientApproximation:
         """Do nothing: the paper has one link."""
 
 
+def constants_of(parameters: MeasuredParameters) -> MeasuredConstants:
+    """Return the constants of a tree that stands alone."""
+    if isinstance(parameters, MeasuredNumberParameters):
+        return constants.MEASURED_NUMBERS if parameters.max_bends else constants.STRAIGHT_NUMBERS
+    return constants.MEASURED if parameters.max_bends else constants.STRAIGHT
+
+
 class MeasuredTrials:
     """Trials: a gain is a difference of losses really paid in advance, a log Bayes factor."""
 
     splits_prove_replacements = True
 
-    def __init__(self, parameters: MeasuredParameters, n_classes: int) -> None:
+    def __init__(
+        self, parameters: MeasuredParameters, n_classes: int, given: MeasuredConstants | None = None
+    ) -> None:
         p = parameters
+        c = constants_of(p) if given is None else given
         if isinstance(p, MeasuredNumberParameters):
-            c = constants.MEASURED_NUMBERS if p.max_bends else constants.STRAIGHT_NUMBERS
             asked = find(p.loss)
             loss, quantiles = p.loss, p.quantiles
             if asked is not None:
                 loss = "asked_log" if asked.link == "log" else "asked"
         else:
-            c = constants.MEASURED if p.max_bends else constants.STRAIGHT
             loss, quantiles, asked = "labels", (), None
         self.constants = c
         self.sample_rows = c.sample_rows
@@ -301,6 +310,7 @@ class MeasuredTrials:
         n_slots = (MAX_LEVELS + 2) * size.n_categorical + n_numeric * (
             self._bins(4 * size.n_weights, size.n_categorical, n_numeric) + 1
         )
+        n_slots *= self.constants.first_rows > 0
         return 8 * n_models * (3 * bent.n_weights + bent.stride**2) + n_slots * (
             4 * size.n_weights + 24
         )
@@ -355,6 +365,8 @@ class MeasuredTrials:
     def refresh(self, node: int, *, may_split: bool) -> None:
         """Drop trials that earn nothing, and start the most promising new ones."""
         engine, c = self.engine, self.constants
+        if c.first_rows == 0:
+            return
         own = engine.node(node)
         if not engine.grid_is_ready(node):
             first_rows = engine.first_rows(node)

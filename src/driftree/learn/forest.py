@@ -148,12 +148,13 @@ class Forest:
 
     def leaf_bytes(self, size: Size) -> int:
         """Return the bytes of trees of one leaf each."""
-        n_pairs = min(FOREST.most_pairs, FOREST.pairs_per_feature * size.n_features)
-        wide = replace(
-            size, n_features=size.n_features + n_pairs, n_columns=size.n_columns + n_pairs
-        )
-        first, *others = self.trees
-        return first.leaf_bytes(size) + sum(tree.leaf_bytes(wide) for tree in others)
+        n_bytes = self.core.leader.tree.leaf_bytes(size)
+        for member in self.members[1:]:
+            n_pairs = member.count_pairs(size.n_features)
+            n_features, n_columns = size.n_features + n_pairs, size.n_columns + n_pairs
+            wide = replace(size, n_features=n_features, n_columns=n_columns)
+            n_bytes += member.tree.leaf_bytes(wide)
+        return n_bytes
 
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
         """Make ready for labels to come."""
@@ -227,6 +228,7 @@ class Forest:
         stack = parts["stack"]
         if stack["rows"].size == 1:  # as files of before have it: one number for all
             stack["rows"] = np.full(n + 1, stack["rows"])
+        stack.setdefault("seen", np.ones(engine.n_classes if engine.has_labels else 0))  # likewise
         engine.stack.restore(stack)
         n_features = 0 if self.encoder.sparse is not None else len(self.encoder.known.names)
         for i, member in enumerate(self.members[1:], 1):

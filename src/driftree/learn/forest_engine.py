@@ -12,7 +12,7 @@ import numpy as np
 from driftree.learn import _kernels
 from driftree.learn.constants import FOREST
 from driftree.learn.events import MemberReplaced
-from driftree.learn.members import Member, scale_of
+from driftree.learn.members import Member, light_constants, scale_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from driftree.learn.target import Codes
     from driftree.learn.tree import Tree
 
-    MakeTree = Callable[[Any], Tree]
+    MakeTree = Callable[..., Tree]
 
 MOST_REPLACED = 1000  # that are remembered
 
@@ -67,9 +67,7 @@ class ForestEngine:
             clear=FOREST.clear,
             most_deviations=FOREST.most_deviations,
         )
-        self.members = [
-            Member(make_tree(parameters.of_member(i))) for i in range(parameters.n_trees)
-        ]
+        self.members = [self._make(i) for i in range(parameters.n_trees)]
         for place in range(parameters.n_trees):
             self.seat(place)
         self.next_scale = FOREST.scale_rows
@@ -78,6 +76,12 @@ class ForestEngine:
         self.n_replaced = 0
         self.replaced: list[MemberReplaced] = []
         self.looks: list[Look] = []
+
+    def _make(self, number: int, since: int = 0) -> Member:
+        """Return a new member; the first is number 0."""
+        own = self.parameters.of_member(number)
+        constants = light_constants(own, self.parameters) if number else None
+        return Member(self.make_tree(own, constants=constants), since)
 
     def reading(self) -> Turn:
         """Return a block in which no thread changes anything."""
@@ -91,7 +95,7 @@ class ForestEngine:
         """Tell the kernels who a member is, and what it sees: after each change of either."""
         member = self.members[place]
         if place > 0 and self.parameters.absent != "zero":
-            member.lighten()
+            member.engine.drop_challenger()
         self.kernel.set_member(place, member.engine, *member.seen(self.leader))
 
     def follow(self) -> None:
@@ -264,8 +268,7 @@ class ForestEngine:
         """Let a new member take the place of one whose weight says that the others do better."""
         look = self.look()
         self.n_replaced += 1
-        parameters = self.parameters.of_member(self.parameters.n_trees - 1 + self.n_replaced)
-        fresh = Member(self.make_tree(parameters), n_rows)
+        fresh = self._make(self.parameters.n_trees - 1 + self.n_replaced, n_rows)
         fresh.follow(self.leader)
         if self.leader.tree.encoder.sparse is None:
             fresh.add_pairs(self.leader)

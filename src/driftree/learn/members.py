@@ -15,8 +15,8 @@ import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, SparseRows
 from driftree.learn.columns import level_names
-from driftree.learn.constants import FOREST
-from driftree.learn.evidence import MeasuredTrials
+from driftree.learn.constants import FLAT, GROWING
+from driftree.learn.evidence import constants_of
 from driftree.learn.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.learn._kernels import MeasuredEngine, _TreeEngine
+    from driftree.learn.constants import MeasuredConstants
+    from driftree.learn.parameters import ForestParameters, MeasuredParameters
     from driftree.learn.tree import Tree
 
     Rows = tuple[NDArray[np.float64], SparseRows | None]
@@ -129,6 +131,28 @@ def scale_of(engine: _TreeEngine) -> NDArray[np.float64]:
 
 
 # ---------------------------------------------------------------------- members
+def looks_for_more(parameters: Any) -> bool:
+    """Tell whether a tree may ever be more than the one model that it starts with."""
+    return bool(parameters.max_depth or parameters.max_bends)
+
+
+def light_constants(own: MeasuredParameters, forest: ForestParameters) -> MeasuredConstants | None:
+    """Return the constants of a tree that sees pairs; None: it sees none, and is as one alone.
+
+    `OfForest.of_member` says what its parameters are. Files may hold trees with others.
+    """
+    if own.absent == "zero":
+        return None
+    alone, light = constants_of(forest), forest.constants
+    return replace(
+        alone,
+        first_rows=alone.first_rows if looks_for_more(own) else 0,
+        inner_trials=light.inner_trials,
+        passes=light.passes,
+        rows_per_input=alone.rows_per_input * own.model_window / forest.model_window,
+    )
+
+
 class Member:
     """A tree of a forest, and what only it sees.
 
@@ -161,14 +185,6 @@ class Member:
     def engine(self) -> MeasuredEngine:
         """The kernels that hold its tree."""
         return self.tree.engine  # type: ignore[return-value]
-
-    def lighten(self) -> None:
-        """Spare what a tree that sees pairs does not need; `OfForest.of_member` does the rest."""
-        evidence = self.tree.evidence
-        assert isinstance(evidence, MeasuredTrials)
-        evidence.constants = replace(evidence.constants, inner_trials=FOREST.inner_trials)
-        self.engine.passes = FOREST.passes
-        self.engine.drop_challenger()
 
     # ------------------------------------------------------------------ rows
     def seen(self, leader: Member) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -275,12 +291,17 @@ class Member:
             levels[place] = known.levels[j]
         return Vocabulary.of({name: i for i, name in enumerate(names)}, levels, own.labels)
 
+    def count_pairs(self, n_numbers: int) -> int:
+        """Return how many hinges so many numbers are worth."""
+        kind = GROWING if looks_for_more(self.tree.parameters) else FLAT
+        return min(kind.pairs_per_feature * n_numbers, kind.most_pairs)
+
     def add_pairs(self, leader: Member) -> None:
         """Have as many hinges as the numbers among the features are worth."""
         first = len(level_names(leader.engine))
         numbers = np.flatnonzero((leader.engine.value_column >= 0) & varies(leader.engine))
         numbers = numbers[numbers >= first]
-        n_pairs = min(FOREST.pairs_per_feature * len(numbers), FOREST.most_pairs) - len(self.pairs)
+        n_pairs = self.count_pairs(len(numbers)) - len(self.pairs)
         if len(numbers) < 2 or n_pairs <= 0:
             return
         face, shown = self.tree.encoder.row_face, leader.tree.encoder.display_names

@@ -11,7 +11,13 @@ from typing import Any, ClassVar, Self
 import joblib  # type: ignore[import-untyped]
 import numpy as np
 
-from driftree.learn.constants import FOREST
+from driftree.learn.constants import (
+    FOREST,
+    FOREST_NUMBERS,
+    GROWING,
+    ForestConstants,
+    PairConstants,
+)
 from driftree.learn.imbalance import check_class_weight, check_threshold
 from driftree.learn.losses import Loss, check_name
 
@@ -317,15 +323,29 @@ class OfForest:
     seed: int
     _tree: ClassVar[type[MeasuredParameters]]
     _of_all: ClassVar[tuple[str, ...]] = ()  # what only the forest as a whole knows
+    constants: ClassVar[ForestConstants] = FOREST
 
-    def of_member(self, place: int, seed: int | None = None) -> MeasuredParameters:
-        """Return the parameters of a tree: those that see pairs are lighter, see `FOREST`."""
+    def of_member(self, number: int) -> MeasuredParameters:
+        """Return the parameters of a tree, the plain one first; numbers go on where one is new."""
+        turns = self.constants.turns
+        kind = turns[(number - 1) % len(turns)] if number > 0 else None
+        return self._of_kind(kind, (int(self.seed) + number) % 2**64)
+
+    def may_have(self, place: int, own: MeasuredParameters) -> bool:
+        """Tell whether a tree with these parameters can be in a place; in old files all grow."""
+        kinds = (*self.constants.turns, GROWING) if place > 0 else (None,)
+        return any(own == self._of_kind(kind, own.seed) for kind in kinds)
+
+    def _of_kind(self, kind: PairConstants | None, seed: int) -> MeasuredParameters:
         own = {name: getattr(self, name) for name in self._tree.__dataclass_fields__}
-        own |= dict.fromkeys(self._of_all)
-        own["seed"] = (int(self.seed) + place) % 2**64 if seed is None else seed
-        if place > 0 and own["absent"] != "zero":
-            own["trials"] = min(own["trials"], FOREST.trials)
-            own["bins"] = min(own["bins"], FOREST.bins)
+        own |= dict.fromkeys(self._of_all) | {"seed": seed}
+        if kind is not None and own["absent"] != "zero":
+            light = self.constants
+            own["max_depth"] = min(own["max_depth"], kind.max_depth)
+            own["max_bends"] = min(own["max_bends"], kind.max_bends)
+            own["trials"] = min(own["trials"], light.trials)
+            own["bins"] = min(own["bins"], light.bins)
+            own["model_window"] = max(1, kind.memory * own["model_window"])
         return self._tree(**own)
 
     @property
@@ -348,6 +368,7 @@ class ForestNumberParameters(OfForest, MeasuredNumberParameters):
     """The same for a target that is a number."""
 
     _tree = MeasuredNumberParameters
+    constants = FOREST_NUMBERS
     n_trees: int = 5
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.learn._kernels import MeasuredEngine, PaperEngine, SparseRows, _RowFace
-    from driftree.learn.constants import WatchConstants
+    from driftree.learn.constants import MeasuredConstants, WatchConstants
     from driftree.learn.memory import Size
     from driftree.learn.parameters import Parameters
     from driftree.learn.target import Codes
@@ -74,6 +74,7 @@ class Tree(TreeNodes):
         n_classes: int | None = None,
         *,
         history: History | None = None,
+        constants: MeasuredConstants | None = None,
     ) -> None:
         self.parameters = parameters
         if n_classes is None:
@@ -81,7 +82,7 @@ class Tree(TreeNodes):
         self.evidence: Evidence = (
             GradientApproximation(parameters, n_classes)
             if isinstance(parameters, PaperParameters)
-            else MeasuredTrials(parameters, n_classes)
+            else MeasuredTrials(parameters, n_classes, constants)
         )
         super().__init__(self.evidence.engine)
         self._change: Change | None = None

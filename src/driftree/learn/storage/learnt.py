@@ -361,7 +361,7 @@ def _read_trees(
         member = json_values.members(one, LEARNT_KEYS, "what a tree has learnt")
         check_lists(member, own)
         told = read_told(member, kind._member)
-        if told["parameters"] != parameters.of_member(i, seed=told["parameters"].seed):
+        if not parameters.may_have(i, told["parameters"]):
             raise ModelFileError(f"tree {i} has other parameters than the forest")
         found.append(told)
     return parameters, found
