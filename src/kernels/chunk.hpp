@@ -100,11 +100,11 @@ public:
         for (int i = begin; i < end && lists_active; i++)
             n_active[i] = list_active(of(inputs, i), table.n_columns(), of(active, i));
     }
-    // The inputs of sparse features, when those of all rows are there.
-    void scale_sparse(const Table& table, int stride) {
+    // The inputs of sparse features, when those of all rows are there; and if any grid looks at the rows, their sketch.
+    void scale_sparse(const Table& table, int stride, bool has_grids) {
         if (!has_sparse()) return;
         sparse.scale(table.sparse);
-        sketch(stride);
+        if (has_grids) sketch(stride);
     }
     bool has_sparse() const { return !sketched.empty(); }
 

@@ -654,7 +654,9 @@ private:
             step.chunk.scale(f, *table, shape.stride, Kind::kListsActive, begin, end);
             step.fill_bends(f, models, *table, begin, end);
         });
-        step.chunk.scale_sparse(*table, shape.stride);
+        bool has_grids = false;
+        for (int s = 0; s < step.n_stops; s++) has_grids |= step.stops[s].has_grid;
+        step.chunk.scale_sparse(*table, shape.stride, has_grids);
         step.fill_sparse();
     }
     // What all models say of their rows before they learn them.

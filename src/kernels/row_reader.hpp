@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sparse.hpp"
+#include "sparse_names.hpp"
 #include "table.hpp"
 #include "target.hpp"
 
@@ -22,61 +23,6 @@ struct Vocabulary {
     nb::dict names;   // {name: feature}
     nb::list levels;  // per feature a dict {value: code}, or None for a numeric one
     nb::dict labels;  // {label: code}
-};
-
-// What sparse features are called. They come with nearly every row, so that it changes in place.
-constexpr Py_ssize_t kMostNameLength = 1000;
-class SparseNames {
-public:
-    nb::dict ids;    // {name: id}
-    nb::list names;  // by id; None: free
-
-    int n() const { return static_cast<int>(PyDict_GET_SIZE(ids.ptr())); }
-    int n_places_with(int n_more) const { return std::max(n_places(), n() + n_more); }
-    int n_places() const { return static_cast<int>(PyList_GET_SIZE(names.ptr())); }
-    int find(PyObject* name) const {
-        PyObject* id = PyDict_GetItemWithError(ids.ptr(), name);
-        if (!id) PyErr_Clear();
-        return id ? static_cast<int>(PyLong_AsLong(id)) : -1;
-    }
-    int add(PyObject* name) {
-        const int id = free_.empty() ? n_places() : free_.back();
-        if (free_.empty()) names.append(nb::none());
-        ids[nb::handle(name)] = id;
-        if (!free_.empty()) free_.pop_back();
-        names[id] = nb::handle(name);
-        return id;
-    }
-    void remove(int id) {
-        free_.reserve(free_.size() + 1);
-        const nb::object name = names[id];
-        names[id] = nb::none();
-        PyDict_DelItem(ids.ptr(), name.ptr());
-        free_.push_back(id);
-    }
-    // Takes over those of another model: a list by id, in which None is free.
-    void restore(const nb::list& given) {
-        nb::dict fresh;
-        nb::list all;
-        std::vector<std::int32_t> free;
-        for (const nb::handle name : given) {
-            const int id = static_cast<int>(nb::len(all));
-            if (name.is_none()) {
-                free.push_back(id);
-            } else {
-                fresh[name] = id;
-            }
-            all.append(name);
-        }
-        if (nb::len(fresh) + free.size() != nb::len(all)) throw nb::value_error("two sparse features have the same name");
-        std::reverse(free.begin(), free.end());
-        std::swap(ids, fresh);
-        std::swap(names, all);
-        free_.swap(free);
-    }
-
-private:
-    std::vector<std::int32_t> free_;
 };
 
 class RowReader {
@@ -129,11 +75,13 @@ public:
         std::size_t place;  // in the batch
     };
     bool read_sparse(nb::handle x, bool is_learning, const SparseTable& table, SparseBatch& out,
-                     std::vector<NewFeature>& fresh) const {
+                     std::vector<NewFeature>& fresh) {
         if (!PyDict_Check(x.ptr())) return false;
         PyObject *key, *value;
         Py_ssize_t position = 0;
-        while (PyDict_Next(x.ptr(), &position, &key, &value)) {
+        for (std::size_t i = 0; PyDict_Next(x.ptr(), &position, &key, &value) && sparse.fetch(key, i); i++) continue;
+        position = 0;
+        for (std::size_t i = 0; PyDict_Next(x.ptr(), &position, &key, &value); i++) {
             double number = 1.0;
             nb::object name = nb::borrow(key);
             if (value == Py_None) continue;
@@ -146,8 +94,9 @@ public:
             if (std::isnan(number)) continue;
             if (is_learning && PyUnicode_Check(name.ptr()) && PyUnicode_GET_LENGTH(name.ptr()) > kMostNameLength)
                 return false;
-            const int id = sparse.find(name.ptr());
+            const int id = sparse.find(name.ptr(), i);
             if (id < 0 && !is_learning) continue;
+            if (id >= 0) table.fetch(id);
             if (number == 0.0 && (id < 0 || !table.is_centred[id])) continue;
             if (id < 0) fresh.push_back({std::move(name), out.ids.size()});
             out.ids.push_back(id);

@@ -87,6 +87,11 @@ struct SparseTable {
     }
     double input(int id, double value) const { return is_indicator(id) && value == 1.0 ? 1.0 : scale(id).input(value); }
     bool is_indicator(int id) const { return mean[id] == 1.0f && squares[id] == 0.0f; }
+    // Of many features each lies elsewhere: what is known of one comes from memory while others are read.
+    void fetch(int id) const {
+        for (const auto* values : {&weight, &mean, &squares, &energy}) __builtin_prefetch(values->data() + id);
+        __builtin_prefetch(feature.data() + id);
+    }
 
     template <class Archive>
     void visit(Archive& a) {
@@ -121,6 +126,13 @@ public:
             const std::int32_t place = index_[at];
             if (place < 0 || ids[place] == id) return place;
         }
+    }
+    // As above: where an id is found, and its numbers.
+    void fetch(int id) const {
+        if (!index_.empty()) __builtin_prefetch(index_.data() + first(id));
+    }
+    void fetch_numbers(int place, int width) const {
+        if (place >= 0) __builtin_prefetch(numbers.data() + static_cast<long>(place) * width);
     }
     void reserve(int n_more, int width) {  // so that insert() cannot fail
         const std::size_t n_all = ids.size() + n_more;

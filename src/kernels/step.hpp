@@ -219,8 +219,13 @@ private:
             own.lesson.rows = pupil.rows.data();
             fit(own.numbers, static_cast<std::size_t>(held.line) * width);
             own.ids.assign(held.ids.begin(), held.ids.begin() + held.begin[1]);
-            for (int cell = 0; cell < held.begin[1]; cell++)
-                own.places.push_back(take_vector_cell(models, pupil, cell, width, held.line));
+            const SparseWeights& weights = models[pupil.model].sparse;
+            for (const int id : own.ids) weights.fetch(id);
+            for (const int id : own.ids) {
+                own.places.push_back(weights.find(id));
+                weights.fetch_numbers(own.places.back(), width);
+            }
+            for (int cell = 0; cell < held.begin[1]; cell++) take_vector_cell(models, pupil, cell, width, held.line);
             for (int c = 0; c < width; c++)
                 std::fill_n(own.numbers.data() + static_cast<long>(c) * held.line + held.begin[1], held.line - held.begin[1],
                             0.0);
@@ -250,7 +255,7 @@ private:
                     cell = static_cast<std::int32_t>(own.ids.size());
                     own.ids.push_back(chunk.sparse.ids[c]);
                     double* to = own.numbers.data() + static_cast<long>(cell) * width;
-                    own.places.push_back(take_numbers(models, pupil, chunk.sparse.ids[c], width, to, 1));
+                    own.places.push_back(take_numbers(models, pupil, chunk.sparse.ids[c], width, to));
                 }
                 own.cells.push_back(cell);
             }
@@ -259,34 +264,42 @@ private:
     }
     // As below, where all rows hold the same features: the source, which came before, has its numbers in the same cell.
     template <class Kind>
-    static int take_vector_cell(const Models<Kind>& models, Pupil& pupil, int cell, int width, int line) {
+    static void take_vector_cell(const Models<Kind>& models, Pupil& pupil, int cell, int width, int line) {
         const SparseWeights& weights = models[pupil.model].sparse;
-        const int id = pupil.sparse.ids[cell];
         double* to = pupil.sparse.numbers.data() + cell;
-        if (!pupil.source || weights.find(id) >= 0) return take_numbers(models, pupil, id, width, to, line);
-        const double* from = pupil.source->sparse.numbers.data() + cell;
-        for (int c = 0; c < width; c++) to[static_cast<long>(c) * line] = from[static_cast<long>(c) * line];
-        to[0] = std::min(to[0] * weights.loosening, models.rates.variance);
-        return -1;
+        const int place = pupil.sparse.places[cell];
+        if (place >= 0) {
+            weights.read(place, width, to, line);
+        } else if (pupil.source) {
+            const double* from = pupil.source->sparse.numbers.data() + cell;
+            for (int c = 0; c < width; c++) to[static_cast<long>(c) * line] = from[static_cast<long>(c) * line];
+            to[0] = std::min(to[0] * weights.loosening, models.rates.variance);
+        } else {
+            start_numbers(models, width, to, line);
+        }
     }
     // The model's numbers for a feature, or its source's; returns its place among the model's own, or -1.
     template <class Kind>
-    static int take_numbers(const Models<Kind>& models, const Pupil& pupil, int id, int width, double* to, int step) {
+    static int take_numbers(const Models<Kind>& models, const Pupil& pupil, int id, int width, double* to) {
         const SparseWeights& weights = models[pupil.model].sparse;
         const int place = weights.find(id);
         if (place >= 0) {
-            weights.read(place, width, to, step);
+            weights.read(place, width, to, 1);
             return place;
         }
         const SparseWeights* source = pupil.source ? &models[pupil.source->model].sparse : nullptr;
         if (const int there = source ? source->find(id) : -1; there >= 0) {
-            source->read(there, width, to, step);
+            source->read(there, width, to, 1);
             to[0] = std::min(to[0] * weights.loosening, models.rates.variance);
-            return -1;
+        } else {
+            start_numbers(models, width, to, 1);
         }
+        return -1;
+    }
+    template <class Kind>
+    static void start_numbers(const Models<Kind>& models, int width, double* to, int step) {
         for (int c = 1; c < width; c++) to[static_cast<long>(c) * step] = 0.0;
         to[0] = models.rates.variance;
-        return -1;
     }
     static void fit(std::vector<double>& values, std::size_t n) {
         if (values.size() < n) values.resize(n);

@@ -269,6 +269,29 @@ def test_rare_names_give_way():
     model._tree.engine.check()
 
 
+def test_names_that_gave_way_are_forgotten_in_rows_that_come_again():
+    """Names of the row before are not looked for, unless they have gone."""
+    model = DynamicModelTreeClassifier(absent="zero", max_features=16)
+    row = {"rare": 1, "seldom": 2}
+    for label in (0, 1, 1):
+        model.learn_one(row, label)
+    assert model.predict_proba_one(row) != model.predict_proba_one({})
+    for i in range(40):
+        model.learn_one({f"w{i % 12}": 1, f"often{i % 3}": 1}, i % 2)
+    model.predict_one(row)
+    known = model._tree.encoder.row_face.sparse_names()
+    for i in range(100):
+        model.learn_one({f"new{i}": 1, "often0": 1}, 1)
+        if "rare" not in (known := model._tree.encoder.row_face.sparse_names()):
+            break
+        model.predict_one(row)
+    assert "rare" not in known
+    twin = {"".join(list(name)): value for name, value in row.items()}  # other objects
+    assert model.predict_proba_one(row) == model.predict_proba_one(twin)
+    model.learn_one(row, 0)
+    assert "rare" in model._tree.encoder.row_face.sparse_names()
+
+
 def test_a_row_of_more_names_than_there_may_be_is_learnt():
     model = DynamicModelTreeClassifier(absent="zero", max_features=10)
     for i in range(20):
