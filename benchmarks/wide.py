@@ -1,20 +1,28 @@
-"""Wide tables: what is lost, and what is gained, when not all columns are learnt together.
+"""Wide tables: what is lost, and what is gained, by learning them with less work.
 
-Batches of 100 rows of numbers, test-then-train, both in turn in the same run: the default, which
-learns tables of many columns one by one but for the most informative ones, and `absent="missing"`,
-which learns all of them together whatever that costs. Streams: a moving hyperplane, whose inputs
-are independent; and correlated inputs, noisy sums of twenty factors. The table shows the macro F1
-of both, the mean over seeds, and how many times the rows the default takes per second of CPU.
-Tables count as wide from `--above` on, also where the library would not yet take them for that.
+Batches of 100 rows of numbers, test-then-train, two models in turn in the same run. Streams: a
+moving hyperplane, whose inputs are independent; and correlated inputs, noisy sums of twenty
+factors. The tables show the macro F1 of both models, the mean over seeds, and how many times the
+rows the first takes per second of CPU.
+
+`--what rest`: rows of many columns are dear, so that models on trial that earn nothing look at some
+of them only, and Newton works on half of its matrix; beside a model that spares neither. All
+columns are learnt together.
+
+`--what columns`: tables of many columns are learnt one by one, but for the most informative ones;
+beside `absent="missing"`, which learns all of them together whatever that costs. Tables count as
+wide from `--above` on, also where the library would not yet take them for that.
 
     python benchmarks/wide.py
-    python benchmarks/wide.py --widths 600 --rows 4000 --seeds 1
+    python benchmarks/wide.py --what rest --widths 200 --rows 4000 --seeds 1
 """
 
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import mean, median
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +32,10 @@ from rich.table import Table
 from sklearn.metrics import f1_score
 
 from driftree import DynamicModelTreeClassifier
-from driftree.learn import tables
+from driftree.learn import constants, tables
 
 BATCH = 100
-ABSENT = (None, "missing")
+USUAL = constants.MEASURED
 Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
@@ -50,10 +58,36 @@ def correlated(n: int, m: int, seed: int) -> Rows:
     return X, (rng.random(n) < shares).astype(np.int64)
 
 
+def pieces(n: int, m: int, seed: int) -> Rows:
+    """Draw rows whose rule is another one below a value of the first input: a split is needed."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, m))
+    below, above = rng.normal(size=(2, m)) * (rng.random(m) < 0.1)
+    score = np.where(X[:, 0] < 0, X @ below, X @ above)
+    shares = 1 / (1 + np.exp(-4 * score / score.std()))
+    return X, (rng.random(n) < shares).astype(np.int64)
+
+
 STREAMS: dict[str, Callable[[int, int, int], Rows]] = {
     "hyperplane": hyperplane,
     "correlated": correlated,
+    "pieces": pieces,
 }
+
+
+class Way(NamedTuple):
+    """How a model learns."""
+
+    name: str
+    absent: str | None = "missing"
+    numbers: constants.MeasuredConstants = USUAL
+
+
+WAYS = {
+    "rest": (Way("spared"), Way("all", numbers=replace(USUAL, dear_columns=2**31 - 1))),
+    "columns": (Way("some together", absent=None), Way("all together")),
+}
+WIDTHS = {"rest": [150, 200, 300, 500], "columns": [500, 600]}
 
 
 def run(model: DynamicModelTreeClassifier, X: NDArray[np.float64], y: NDArray[np.int64]) -> float:
@@ -66,37 +100,46 @@ def run(model: DynamicModelTreeClassifier, X: NDArray[np.float64], y: NDArray[np
     return float(f1_score(y[BATCH:], np.concatenate(found), average="macro"))
 
 
-def measure(streams: list[str], widths: list[int], n_rows: int, n_seeds: int) -> Table:
-    """Run both on all streams and return the table."""
-    table = Table("stream", "columns", "together", "F1", "F1, all together", "times the rows/s")
+def measure(what: str, streams: list[str], widths: list[int], n_rows: int, n_seeds: int) -> Table:
+    """Run both ways on all streams and return the table."""
+    ways = WAYS[what]
+    heads = [head for way in ways for head in (f"F1, {way.name}", "leaves")]
+    table = Table("stream", "columns", "together", *heads, "times the rows/s")
     for name in streams:
         for m in widths:
-            scores: dict[str | None, list[float]] = {one: [] for one in ABSENT}
-            seconds: dict[str | None, list[float]] = {one: [] for one in ABSENT}
+            scores: dict[str, list[float]] = {way.name: [] for way in ways}
+            seconds: dict[str, list[float]] = {way.name: [] for way in ways}
+            leaves: dict[str, list[int]] = {way.name: [] for way in ways}
+            together = []
             for seed in range(1, n_seeds + 1):
                 X, y = STREAMS[name](n_rows, m, seed)
-                for absent in ABSENT:
-                    model = DynamicModelTreeClassifier(absent=absent)
+                for way in ways:
+                    constants.MEASURED = way.numbers  # a tree keeps those that it is made with
+                    model = DynamicModelTreeClassifier(absent=way.absent)
                     start = time.process_time()
-                    scores[absent].append(run(model, X, y))
-                    seconds[absent].append(time.process_time() - start)
-                    if absent is None:
-                        n_together = model._tree.engine.n_columns - 1
-            faster = median(b / a for a, b in zip(seconds[None], seconds["missing"], strict=True))
-            table.add_row(
-                name,
-                str(m),
-                str(n_together),
-                f"{mean(scores[None]):.4f}",
-                f"{mean(scores['missing']):.4f}",
-                f"{faster:.1f}",
-            )
+                    scores[way.name].append(run(model, X, y))
+                    seconds[way.name].append(time.process_time() - start)
+                    leaves[way.name].append(model.n_leaves_)
+                    together.append(model._tree.engine.n_columns - 1)
+            first, second = (seconds[way.name] for way in ways)
+            figures = [
+                f"{figure:{form}}"
+                for way in ways
+                for figure, form in (
+                    (mean(scores[way.name]), ".4f"),
+                    (mean(leaves[way.name]), ".1f"),
+                )
+            ]
+            faster = median(b / a for a, b in zip(first, second, strict=True))
+            table.add_row(name, str(m), str(together[-2]), *figures, f"{faster:.1f}")
+    constants.MEASURED = USUAL
     return table
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--what", type=names([*WAYS]), default=[*WAYS])
     parser.add_argument("--streams", type=names([*STREAMS]), default=[*STREAMS])
     parser.add_argument("--widths", type=lambda text: [int(m) for m in text.split(",")])
     parser.add_argument("--rows", type=int, default=12_000)
@@ -104,8 +147,9 @@ def main() -> None:
     parser.add_argument("--above", type=int, default=400, help="columns up to which none is wide")
     given = parser.parse_args()
     tables.WIDE = given.above
-    widths = given.widths or [500, 600]
-    Console(width=120).print(measure(given.streams, widths, given.rows, given.seeds))
+    for what in given.what:
+        widths = given.widths or WIDTHS[what]
+        Console(width=120).print(measure(what, given.streams, widths, given.rows, given.seeds))
 
 
 if __name__ == "__main__":

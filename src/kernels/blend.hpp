@@ -11,6 +11,7 @@ namespace {
 
 constexpr double kEvenOdds = 0.6931471805599453;  // nats: log 2
 constexpr long kTogetherBytes = 16384;
+constexpr int kRowsByHalf = 4;  // of a lesson: with fewer, the lower half of Newton's matrix is not worth leaving out
 
 inline void predictors_of(const Shape& s, const double* weights, const double* inputs, double* predictors) {
     for (int k = 0; k < s.outputs; k++) predictors[k] = dot(weights + k * s.stride, inputs, s.stride);
@@ -493,11 +494,65 @@ inline void subtract_square_and_times(Shape s, double* matrix, const double* v, 
     });
 }
 
+// The same on the upper half of a large matrix only, which halves what is to be fetched and put back: eight lines at a time, from
+// their diagonal on. What is right of the diagonal counts down its column and, as its mirror image, across its line.
+DRIFTREE_INLINE Part& part_at(double* p) { return *reinterpret_cast<Part*>(p); }
+DRIFTREE_INLINE const Part& part_at(const double* p) { return *reinterpret_cast<const Part*>(p); }
+inline void subtract_square_and_times_upper(Shape s, double* matrix, const double* v, const double* z, double* product) {
+    for (int c = 0; c < s.stride; c += kLanes) at(product + c) = all(0.0);
+    for (int first = 0; first < s.stride; first += kLanes) {
+        double* lines = matrix + static_cast<long>(first) * s.stride;
+        Part across[kLanes][kParts] = {};
+        const auto pass = [&](int c, int part, auto is_right) {
+            const Part own = part_at(v + c), given = part_at(z + c);
+            Part down = part_at(product + c);
+#pragma GCC unroll 8
+            for (int i = 0; i < kLanes; i++) {
+                Part& cell = part_at(lines + static_cast<long>(i) * s.stride + c);
+                const Part now = cell - v[first + i] * own;
+                cell = now;
+                down += z[first + i] * now;
+                if constexpr (is_right) across[i][part] += given * now;
+            }
+            part_at(product + c) = down;
+        };
+        for (int part = 0; part < kParts; part++) pass(first + part * kWidth, part, std::false_type());
+        for (int c = first + kLanes; c < s.stride; c += kLanes) {
+#pragma GCC unroll 8
+            for (int part = 0; part < kParts; part++) pass(c + part * kWidth, part, std::true_type());
+        }
+        for (int i = 0; i < kLanes; i++) {
+            Vector sum;
+            for (int part = 0; part < kParts; part++) sum.part[part] = across[i][part];
+            product[first + i] += total(sum);
+        }
+    }
+}
+// matrix -= v v', and the lower half is again what the upper one is.
+void subtract_square_and_mirror(Shape s, double* matrix, const double* v, double* room) {
+    subtract_square_and_times_upper(s, matrix, v, v, room);
+    for (int r = kLanes; r < s.stride; r += kLanes)
+        for (int c = 0; c < r; c += kLanes) {
+            alignas(64) double block[kLanes][kLanes];
+            for (int i = 0; i < kLanes; i++) at(block[i]) = at(matrix + static_cast<long>(c + i) * s.stride + r);
+            for (int i = 0; i < kLanes; i++)
+                for (int j = 0; j < kLanes; j++) matrix[static_cast<long>(r + i) * s.stride + c + j] = block[j][i];
+        }
+}
+
+inline void subtract_waiting(const Shape& s, double* matrix, const Scratch& scratch, bool by_half) {
+    if (by_half) {
+        subtract_square_and_mirror(s, matrix, scratch.square, scratch.product);
+    } else {
+        subtract_square(s, matrix, scratch.square);
+    }
+}
+
 // One row of online Newton:  u = A x;  q = f + h x'u;  A <- (A - h u u' / q) / f;  W -= residual u' / q,
 // with A = scale * matrix. What is to be subtracted waits in `scratch.square`: the next row of the model, which reads
-// all of the matrix anyway, does it on the way.
+// all of the matrix anyway, does it on the way. `by_half`: as long as something waits, only the upper half is right.
 inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& lesson, int place, double weight, double keep,
-                       double curvature_share, double variance, const Scratch& scratch, bool& waits) {
+                       double curvature_share, double variance, const Scratch& scratch, bool by_half, bool& waits) {
     BlendState& state = *model.state;
     double* matrix = model.matrix;
     const double* z = lesson.input(s, place);
@@ -507,7 +562,9 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& le
     const double given = curvature_share * *scratch.curvature, curvature = weight * (given > 0.01 ? given : 0.01);
     double* u = scratch.product;
 
-    if (waits) {
+    if (waits && by_half) {
+        subtract_square_and_times_upper(s, matrix, scratch.square, z, u);
+    } else if (waits) {
         subtract_square_and_times(s, matrix, scratch.square, z, u);
     } else {
         times(s, matrix, z, active, n_active, u);
@@ -538,18 +595,20 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& le
     const bool is_off = state.scale > 1e3 || state.scale < 1e-3;
     waits = !is_large && !is_off;
     if (waits) return;
-    subtract_square(s, matrix, scratch.square);
+    subtract_waiting(s, matrix, scratch, by_half);
     if (is_large) limit_diagonal(s, matrix, state, variance);
     if (state.scale > 1e3 || state.scale < 1e-3) fold_scale(s, matrix, state);
 }
 
 template <class Loss>
-void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first) {
+void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first, bool halves_matrix) {
     const int free_outputs = group.shape(0).outputs - 1;  // of a joint loss: one follows from the others
     const double share = Loss::kIsJoint && Loss::kHasLabels && rates.mean_curvature ? 2.0 / free_outputs : 1.0;
     double keep[kLanes];
-    bool waits[kLanes] = {};
+    bool waits[kLanes] = {}, by_half[kLanes];
     for (int l = 0; l < group.n; l++) {
+        by_half[l] = waits[l] = halves_matrix && group.lessons[l]->visit.n >= kRowsByHalf;
+        for (int c = 0; by_half[l] && c < group.shape(l).stride; c++) group.scratch(l).square[c] = 0.0;  // nothing yet
         const double least = rates.rows_per_column * group.shape(l).columns;
         const double memory = rates.rows > least ? rates.rows : least;
         keep[l] = 1.0 - 1.0 / (memory * group.models[l]->state->memory);
@@ -558,10 +617,10 @@ void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first) 
         if (i > 0 || !knows_first) group.template ask<&BlendParts::newton, &Scratch::newton>(i);
         for (int l = 0; l < group.n; l++)
             newton_row(group.shape(l), *group.models[l], *group.lessons[l], i, group.step(l, i), keep[l], share,
-                       rates.variance, group.scratch(l), waits[l]);
+                       rates.variance, group.scratch(l), by_half[l], waits[l]);
     });
     for (int l = 0; l < group.n; l++)
-        if (waits[l]) subtract_square(group.shape(l), group.models[l]->matrix, group.scratch(l).square);
+        if (waits[l]) subtract_waiting(group.shape(l), group.models[l]->matrix, group.scratch(l), by_half[l]);
 }
 
 // ---------------------------------------------------------------- the blend
@@ -684,7 +743,7 @@ inline int newton_together(const Lesson* lessons, int n) {
 }
 
 template <class Loss>
-void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, bool spares) {
+void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, const Care& care) {
     SurenessFade fade;
     for (int begin = 0; begin < n; begin += kLanes) {
         const int end = n < begin + kLanes ? n : begin + kLanes;
@@ -699,7 +758,7 @@ void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRate
             if (rates.sureness_window > 0.0) learn_sureness(rows, lessons[l], rates.sureness_window, fade);
             const BlendParts& model = models[l - begin] = BlendParts(lessons[l].shape, lessons[l].model);
             group.add(lessons[l], model);
-            if (needs_more_passes(lessons[l], rates, spares)) again.add(lessons[l], model);
+            if (needs_more_passes(lessons[l], rates, care.spares_passes)) again.add(lessons[l], model);
         }
         adagrad_pass<true>(group, knows_first, rates.step, rates.sparse_step);
         for (int pass = 1; pass < rates.passes; pass++) adagrad_pass<false>(again, false, rates.step, 0.0);
@@ -707,7 +766,7 @@ void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRate
             together = newton_together(lessons + l, end - l);
             Group<Loss> part(rows);
             for (int i = l; i < l + together; i++) part.add(lessons[i], models[i - begin]);
-            newton_pass(part, rates, knows_first);
+            newton_pass(part, rates, knows_first, care.halves_matrix);
         }
         for (int l = begin; l < end; l++) learn_loss<Loss>(rows, lessons[l], rates.loss);
     }

@@ -212,9 +212,11 @@ struct Blend {
     static void forward(const Functions& f, LossKind loss, const Shape&, const Rows& rows, std::span<const Lesson> lessons) {
         f.blend[loss].forward(rows, lessons.data(), static_cast<int>(lessons.size()));
     }
-    static void learn(const Functions& f, LossKind loss, const Shape&, const Rows& rows, std::span<const Lesson> lessons,
-                      const Rates& rates, bool spares) {
-        f.blend[loss].learn(rows, lessons.data(), static_cast<int>(lessons.size()), rates, spares);
+    static bool are_wide(const Shape& tree, const Rates& rates) { return tree.columns > rates.dear_columns; }
+    static void learn(const Functions& f, LossKind loss, const Shape& tree, const Rows& rows,
+                      std::span<const Lesson> lessons, const Rates& rates, bool spares) {
+        const bool is_wide = are_wide(tree, rates);
+        f.blend[loss].learn(rows, lessons.data(), static_cast<int>(lessons.size()), rates, {spares || is_wide, is_wide});
     }
     static double learning_work(const Shape& s) { return 50.0 + 1.5 * s.size() + 0.1 * s.stride * s.stride; }
     static void weights(const Functions& f, const Shape& s, const Model& model, double* out) {
@@ -315,6 +317,7 @@ struct Blend {
         void add(const Table& table, const SparseRows& row, double* out) const {
             if (!row.begin || sparse_->n() == 0) return;
             const int width = SparseCell::width(s_.outputs);
+            for (std::int64_t i = row.begin[0]; i < row.begin[1]; i++) sparse_->fetch(row.ids[i]);
             for (std::int64_t i = row.begin[0]; i < row.begin[1]; i++) {
                 if (!table.is_sparse(row.ids[i])) continue;
                 const int place = sparse_->find(row.ids[i]);

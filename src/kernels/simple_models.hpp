@@ -5,6 +5,7 @@
 // Every sum has a fixed order of eight lanes and no fused multiply-add: on one machine all builds give the same bits.
 #pragma once
 #include <cstdint>
+#include <limits>
 
 namespace driftree {
 
@@ -112,6 +113,13 @@ struct BlendRates {
     double sparse_step = 0.5;       // and for sparse inputs
     bool mean_curvature = false;    // Newton divides by the mean curvature over the free outputs, not by half of their sum
     LossRates loss;
+    int dear_columns = std::numeric_limits<int>::max();  // of a tree: with more, its models are wide
+};
+
+// What blends are to be careful of.
+struct Care {
+    bool spares_passes;  // of Adagrad, where Newton leads
+    bool halves_matrix;  // Newton's is so large that half of it is left out of the work
 };
 
 // What a blend learns of itself from a row.
@@ -241,7 +249,7 @@ struct SgdFunctions {
 };
 struct BlendFunctions {  // each model in its own shape
     void (*forward)(const Rows&, const Lesson* lessons, int n);
-    void (*learn)(const Rows&, const Lesson* lessons, int n, const BlendRates&, bool spares);
+    void (*learn)(const Rows&, const Lesson* lessons, int n, const BlendRates&, const Care&);
 };
 
 struct Functions {

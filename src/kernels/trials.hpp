@@ -167,6 +167,9 @@ public:
     bool is_calm() const { return tree_.clock >= restless_until; }
     void begin_step() { spares_ = is_calm(); }
     bool spares() const { return spares_; }
+    // Rows of many columns are dear: then who does not earn rests at all times.
+    bool is_dear() const { return Blend::are_wide(tree_.shape, tree_.models.rates); }
+    bool may_rest() const { return spares_ || is_dear(); }
     // A node that is far from being pruned rests as long as its branch earns enough lately, too.
     double stands_for(int node) const {
         const NodeRecord& record = tree_.records[node];
@@ -196,7 +199,7 @@ public:
     }
     // How many of the node's rows each row that a trial looks at counts for: one that does not earn is mostly lost.
     double trial_stands_for(const Stop& stop, double least_rows, double born, double gain) const {
-        const bool rests = (spares_ || tree_.table->has_sparse()) && stop.stands_for == 1.0 &&
+        const bool rests = (may_rest() || tree_.table->has_sparse()) && stop.stands_for == 1.0 &&
                            tree_.nodes[stop.node].rows - born > least_rows && !(gain > 0.0);
         return rests ? rates.rest_share : 1.0;
     }
@@ -215,8 +218,11 @@ public:
         const int node = stop.node;
         stop.has_grid = rates.first_rows > 0 && !trials_rest(stop);
         if (!stop.has_grid) return;
-        // The grid only says what to try. In calm times that of an old node looks at some of the rows.
-        stop.grid_rests = spares_ && stop.stands_for == 1.0 && tree_.nodes[node].rows > rates.grid_rows;
+        // The grid only says what to try. In calm times that of an old node looks at some of the rows, of dear ones soon.
+        const double least_rows = is_dear() ? rates.trial_rows : rates.grid_rows;
+        stop.grid_rests = may_rest() && stop.stands_for == 1.0 && tree_.nodes[node].rows > least_rows;
+        const auto is_seen = [&](int row) { return step.is_for_all[row] != 0; };
+        stop.has_grid = !stop.grid_rests || std::any_of(own.rows.begin(), own.rows.end(), is_seen);
         for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++) {
             const Trial& trial = trials[t];
             if (trial.is_free()) continue;
@@ -701,7 +707,7 @@ private:
     }
     double challenger_stands_for() const {
         if (tree_.table->has_sparse() && challenger.gain() <= 0.0) return rates.rest_share;
-        return spares_ && challenger.gain() <= -challenger.level ? rates.rest_share : 1.0;
+        return may_rest() && challenger.gain() <= -challenger.level ? rates.rest_share : 1.0;
     }
     void drop_trials(int node) {
         for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++)

@@ -473,7 +473,7 @@ from driftree.learn._kernels import instruction_set
 digest = hashlib.sha256()
 rng = np.random.default_rng(1)
 for setting in ("measured", "paper"):
-    for n_features, n_classes in ((2, 2), (3, 3), (45, 2)):
+    for n_features, n_classes in ((2, 2), (3, 3), (45, 2), (140, 2)):
         X = rng.normal(size=(4000, n_features))
         X[:, -1] = rng.integers(0, 40, 4000)
         y = (X[:, 0] > 0) ^ (X[:, 1] > 0)

@@ -274,16 +274,18 @@ class MeasuredTrials:
             model_rest_rows=c.model_rest_rows,
             grid_rest_rows=c.grid_rest_rows,
             trials_rest=c.trials_rest,
+            dear_columns=c.dear_columns,
         )
         self.engine.absent_is_zero = p.absent == "zero"
         self.models = ModelTrials(self.engine, c, p)
 
     def step_rows(self) -> int:
         """Return 200 rows, or fewer of many inputs: nobody can predict during a step."""
-        engine = self.engine
+        engine, c = self.engine, self.constants
         n_inputs = engine.n_columns + self.most_bends
-        cells = n_inputs * (n_inputs + engine.n_outputs)
-        return max(1, min(self.constants.step_rows, self.constants.step_cells // cells))
+        line = n_inputs // 2 if engine.is_dear else n_inputs
+        cells = n_inputs * (line + engine.n_outputs)
+        return max(1, min(c.step_rows, c.step_cells // cells))
 
     def levels(self, n_leaves: int, node: int = 0) -> Levels:
         """Thresholds: a split must prove tau nats, and goes when it has lost a quarter of that."""
@@ -308,17 +310,18 @@ class MeasuredTrials:
         n_models = 1 + (size.n_classes <= 2) + 2 * self.trials * may_split + (n_bends > 0)
         bent = replace(size, n_columns=size.n_columns + n_bends)
         n_slots = (MAX_LEVELS + 2) * size.n_categorical + n_numeric * (
-            self._bins(4 * size.n_weights, size.n_categorical, n_numeric) + 1
+            self._bins(size.n_columns, 4 * size.n_weights, size.n_categorical, n_numeric) + 1
         )
         n_slots *= self.constants.first_rows > 0
         return 8 * n_models * (3 * bent.n_weights + bent.stride**2) + n_slots * (
             4 * size.n_weights + 24
         )
 
-    def _bins(self, slot_bytes: int, n_categorical: int, n_numeric: int) -> int:
+    def _bins(self, n_columns: int, slot_bytes: int, n_categorical: int, n_numeric: int) -> int:
         """Return how many bins of each numeric feature memory allows."""
         c = self.constants
-        room = c.grid_bytes // slot_bytes - (MAX_LEVELS + 2) * n_categorical
+        grid_bytes = c.dear_grid_bytes if n_columns > c.dear_columns else c.grid_bytes
+        room = grid_bytes // slot_bytes - (MAX_LEVELS + 2) * n_categorical
         return min(self.bins, max(c.least_bins, room // max(1, n_numeric) - 1))
 
     def candidates(self, node: int) -> list[Candidate]:
@@ -393,6 +396,8 @@ class MeasuredTrials:
         wanted = c.inner_trials if not own.is_leaf else self.trials if may_split else 0
         if not is_young:  # one at a time, and another when that one earns
             wanted = min(wanted, n_earning + 1)
+        if engine.is_dear:
+            wanted = min(wanted, n_earning + c.dear_trials)
         if len(running) < wanted:
             taken = {t.place for t in running}
             tried = {t.condition[0] for t in running}
@@ -440,7 +445,8 @@ class MeasuredTrials:
         categorical = engine.is_categorical.astype(bool)
         n_categorical = int(categorical.sum())
         slot_bytes = 4 * engine.n_outputs * engine.stride
-        bins = self._bins(slot_bytes, n_categorical, len(categorical) - n_categorical)
+        n_numeric = len(categorical) - n_categorical
+        bins = self._bins(engine.n_columns, slot_bytes, n_categorical, n_numeric)
         absent = engine.absent
         slots: list[int] = []
         edges = [np.empty(0)]
