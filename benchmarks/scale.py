@@ -40,6 +40,7 @@ from driftree.scale.merging import CHUNKS, STEP_ROWS
 from driftree.scale.ray import RayKeyedModels, _to_columns
 from driftree.scale.spread import Here, Spread
 from driftree.streams import hyperplane
+from driftree.streams.rows import cut
 
 MACHINES = (1, 2, 10, 100, 1000)
 SPREAD = (2, 4, 8, 32)  # workers
@@ -78,10 +79,13 @@ class Costs(NamedTuple):
     said_bytes: float
     """and what a tree says of it."""
     call: float
-    """A call in Ray with the rows of a step, which returns their losses: by the clock,"""
-    call_cpu: float
-    """and of the processor, on both sides."""
+    """A call in Ray with the rows of a step, which returns their losses: by the clock, fastest,"""
+    median_call: float
+    """and usually on these busy cores;"""
+    send: float
+    """of the driver's processor, where it does not wait for each;"""
     call_bytes: float
+    """and what is sent."""
 
 
 def cpu(call: Callable[[], Any], n: int) -> float:
@@ -102,7 +106,7 @@ def measure(n_rows: int, n_keys: int) -> Costs:
     driver.key, driver._actors = "key", [None] * 8
     sent: list[int] = []
 
-    def cut(batch: Any) -> None:
+    def send(batch: Any) -> None:
         columns = _to_columns(batch[0])
         shards = driver._shards_of(batch[0], columns)
         for i in range(8):
@@ -110,7 +114,7 @@ def measure(n_rows: int, n_keys: int) -> Costs:
             part = {name: cells[rows] for name, cells in columns.items()}
             sent.append(len(pickle.dumps((rows, part, batch[1][rows]), protocol=5)))
 
-    driving = cpu(lambda: [cut(batch) for batch in rest], BATCH * len(rest))
+    driving = cpu(lambda: [send(batch) for batch in rest], BATCH * len(rest))
     X, y = map(np.concatenate, zip(*hyperplane(n_rows, n_features=10), strict=True))
     _, learning, _ = run(X, y, None)
     _, chunks, merging = run(X, y, CHUNKS)
@@ -126,7 +130,7 @@ def measure(n_rows: int, n_keys: int) -> Costs:
         float(len(data)),
         cpu(lambda: [files.to_bytes(one) for _ in range(50)], 50),
         cpu(lambda: [pickle.loads(pickle.dumps(one)) for _ in range(50)], 50),
-        *measure_forest([*hyperplane(n_rows, n_features=10).batches()]),
+        *measure_forest([*cut(hyperplane(n_rows, n_features=10), LOOK_ROWS)]),
         *measure_call(),
     )
 
@@ -183,32 +187,23 @@ class Caller:
     def losses(self, X: np.ndarray) -> np.ndarray:
         return X[:, 0].copy()
 
-    def cpu(self) -> float:
-        return time.process_time()
 
-
-def measure_call(n_blocks: int = 20, block: int = 50) -> tuple[float, float, float]:
-    """Return microseconds of a call by the clock (best block) and of the processor, and bytes."""
+def measure_call(n_calls: int = 1000) -> tuple[float, float, float, float]:
+    """Return microseconds of a call: fastest and median by the clock, the driver's; and bytes."""
     import ray
 
     if not ray.is_initialized():
         start_ray()
     actor = ray.remote(Caller).remote()
     X = np.zeros((TREE_ROWS, 10))
-    for _ in range(block):
+    times = []
+    for _ in range(n_calls):
+        begin = time.perf_counter()
         ray.get(actor.losses.remote(X))
-    before, own = ray.get(actor.cpu.remote()), time.process_time()
-    medians = []
-    for _ in range(n_blocks):
-        times = []
-        for _ in range(block):
-            begin = time.perf_counter()
-            ray.get(actor.losses.remote(X))
-            times.append(time.perf_counter() - begin)
-        medians.append(float(np.median(times)))
-    spent = time.process_time() - own + ray.get(actor.cpu.remote()) - before
+        times.append(1e6 * (time.perf_counter() - begin))
+    send = cpu(lambda: ray.get([actor.losses.remote(X) for _ in range(n_calls)]), n_calls)
     n_bytes = len(pickle.dumps(X, protocol=5)) + len(pickle.dumps(X[:, 0].copy(), protocol=5))
-    return 1e6 * min(medians), 1e6 * spent / (n_blocks * block), n_bytes
+    return min(times), float(np.median(times)), send, n_bytes
 
 
 class Machines(NamedTuple):
@@ -232,7 +227,7 @@ def keyed_one_driver(costs: Costs, have: Machines, n: int) -> float:
     shards = n * have.cores
     limits = [
         1e6 * shards / costs.shard_row,
-        1e6 / (costs.driver_row + costs.call / PART_ROWS),
+        1e6 / (costs.driver_row + costs.send / PART_ROWS),
         have.bytes_per_second / costs.row_bytes,
     ]
     return min(limits)
@@ -259,7 +254,7 @@ def one_model_in_chunks(costs: Costs, have: Machines, n: int) -> float:
     workers = min(CHUNKS, n * have.cores)
     step = STEP_ROWS * costs.chunk_row / workers + STEP_ROWS * costs.merge_row
     sending = (CHUNKS * costs.model_bytes * 2 + STEP_ROWS * costs.row_bytes) / have.bytes_per_second
-    calls = CHUNKS * costs.call
+    calls = CHUNKS * costs.send + costs.call
     return 1e6 * STEP_ROWS / (step + calls + 1e6 * sending)
 
 
@@ -290,7 +285,7 @@ def forest_row(costs: Costs, n_trees: int, workers: int | None) -> float:
         return costs.first_row + (n_trees - 1) * costs.other_row
     workers = min(workers, n_trees - 1)
     own = -(-(n_trees - 1) // workers)  # trees besides the first; sending does not overlap
-    driver = costs.stack_row * n_trees / 5 + workers * costs.call / LOOK_ROWS
+    driver = costs.stack_row * n_trees / 5 + (workers * costs.send + costs.call) / LOOK_ROWS
     return costs.first_row + own * costs.other_row + driver
 
 
@@ -303,8 +298,7 @@ def forest_spread(n_trees: int) -> Way:
     """A forest whose trees are spread; the driver sends rows to each machine once."""
 
     def rate(costs: Costs, have: Machines, n: int) -> float:
-        machines = min(n, -(-(n_trees - 1) // have.cores))
-        sent = machines * costs.row_bytes + n_trees * costs.said_bytes
+        sent = of_forest(n_trees)(costs, have, n)
         row = forest_row(costs, n_trees, n * have.cores)
         return 1.0 / (1e-6 * row + sent / have.bytes_per_second)
 
@@ -313,50 +307,50 @@ def forest_spread(n_trees: int) -> Way:
 
 def feeds(costs: Costs) -> float:
     """Return how many shards keep one driver busy."""
-    return costs.shard_row / (costs.driver_row + costs.call / PART_ROWS)
+    return costs.shard_row / (costs.driver_row + costs.send / PART_ROWS)
 
 
 def pays_from(costs: Costs) -> str:
     """Say which cost per row makes `CHUNKS` workers as fast as one process, by these overheads."""
-    fixed = costs.merge_row + CHUNKS * costs.call / STEP_ROWS
+    fixed = costs.merge_row + (CHUNKS * costs.send + costs.call) / STEP_ROWS
     gained = 1 - costs.chunk_row / costs.learn_row / CHUNKS
     return f"{fixed / gained:,.0f} µs per row" if gained > 0 else "never"
 
 
-def of_chunks(costs: Costs, n: int) -> float:
+def of_chunks(costs: Costs, have: Machines, n: int) -> float:
     """Return bytes per row that the driver of one model in chunks sends and gets."""
     return costs.row_bytes + 2 * CHUNKS * costs.model_bytes / STEP_ROWS
 
 
-# Rows per second; how many bytes per row pass the busiest machine of n; does one core do it all?
-WAYS: dict[str, tuple[Way, Callable[[Costs, int], float], bool]] = {
-    "a model per key, rows read by each core": (
-        keyed_partitioned,
-        lambda costs, n: costs.row_bytes / n,
-        False,
-    ),
-    "a model per key, one driver": (keyed_one_driver, lambda costs, n: costs.row_bytes, False),
-    "a model per key on Spark": (spark_by_key, lambda costs, n: 2 * costs.row_bytes / n, False),
-    "one tree in one process": (one_core, lambda costs, n: costs.row_bytes, True),
+def of_forest(n_trees: int) -> Way:
+    """Return bytes per row that the driver of a spread forest sends and gets."""
+
+    def sent(costs: Costs, have: Machines, n: int) -> float:
+        machines = min(n, -(-(n_trees - 1) // have.cores))
+        return machines * costs.row_bytes + n_trees * costs.said_bytes
+
+    return sent
+
+
+def of_rows(costs: Costs, have: Machines, n: int) -> float:
+    """Return bytes per row where all pass one machine."""
+    return costs.row_bytes
+
+
+def of_own_rows(costs: Costs, have: Machines, n: int) -> float:
+    """The same where each machine reads its share."""
+    return costs.row_bytes / n
+
+
+# Rows per second; bytes per row that pass the busiest machine; does one core do it all?
+WAYS: dict[str, tuple[Way, Way, bool]] = {
+    "a model per key, rows read by each core": (keyed_partitioned, of_own_rows, False),
+    "a model per key, one driver": (keyed_one_driver, of_rows, False),
+    "a model per key on Spark": (spark_by_key, of_own_rows, False),
+    "one tree in one process": (one_core, of_rows, True),
     "one tree in chunks": (one_model_in_chunks, of_chunks, False),
-    **{
-        f"a forest of {n_trees}, one process": (
-            forest_alone(n_trees),
-            lambda costs, n: costs.row_bytes,
-            True,
-        )
-        for n_trees in TREES
-    },
-    **{
-        f"a forest of {n_trees}, trees spread": (
-            forest_spread(n_trees),
-            lambda costs, n, n_trees=n_trees: (
-                min(n, n_trees - 1) * costs.row_bytes + n_trees * costs.said_bytes
-            ),
-            False,
-        )
-        for n_trees in TREES
-    },
+    **{f"a forest of {n}, one process": (forest_alone(n), of_rows, True) for n in TREES},
+    **{f"a forest of {n}, trees spread": (forest_spread(n), of_forest(n), False) for n in TREES},
 }
 
 
@@ -450,17 +444,18 @@ def print_costs(costs: Costs, have: Machines) -> None:
         ["a row in the driver of a spread forest of 5", f"{costs.stack_row:.2f} µs"],
         ["what a tree of it says of a row", f"{costs.said_bytes:.0f} bytes"],
         [
-            f"a call in Ray with {TREE_ROWS} rows, which returns their losses, best by the clock",
+            f"a call in Ray with {TREE_ROWS} rows, which returns their losses, the fastest",
             f"{costs.call:,.0f} µs",
         ],
-        ["the same of the processor, on both sides", f"{costs.call_cpu:,.0f} µs"],
+        ["the median on these busy cores", f"{costs.median_call:,.0f} µs"],
+        ["of the driver's processor, where it does not wait", f"{costs.send:,.0f} µs"],
         ["and sent", f"{costs.call_bytes:,.0f} bytes"],
         [f"to learn these {TREE_ROWS} rows by one tree", f"{TREE_ROWS * costs.learn_row:,.0f} µs"],
         ["a key's model on disk", f"{costs.model_bytes:,.0f} bytes"],
         ["to write it", f"{costs.spill:,.0f} µs"],
         ["shards that one driver can feed", f"{feeds(costs):,.0f}"],
         [
-            "2 workers that share the models of a step pay from, at best",
+            "2 workers that share the models of a step of a tree would pay from, at best",
             f"{spreading_pays_from(costs):.1f} µs per row",
         ],
         [f"{CHUNKS} workers that share its rows pay from", pays_from(costs)],
@@ -479,7 +474,9 @@ def print_curves(costs: Costs, have: Machines) -> None:
             1e9 / rate / 3600 * n * have.cores * have.price
             for rate, n in zip(rates, paid, strict=True)
         ]
-        traffic = [rate * sent(costs, n) / 1e6 for rate, n in zip(rates, MACHINES, strict=True)]
+        traffic = [
+            rate * sent(costs, have, n) / 1e6 for rate, n in zip(rates, MACHINES, strict=True)
+        ]
         line = [words, *(f"{rate:,.0f}" for rate in rates)]
         line += [f"{traffic[i]:,.0f}" for i in (2, -1)]
         body.append([*line, *(f"{dollars[i]:,.2f}" for i in (2, -1))])

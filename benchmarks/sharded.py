@@ -27,6 +27,7 @@ from driftree import DynamicModelForestClassifier, DynamicModelTreeClassifier
 from driftree.scale import KeyedModels
 from driftree.scale.spread import Actors, Spread
 from driftree.streams import drifting_agrawal, hyperplane
+from driftree.streams.rows import cut
 
 BATCH = 5000
 N_FEATURES = 10
@@ -172,7 +173,7 @@ def race_forest(options: argparse.Namespace) -> None:
     }
     body = []
     for name, make in streams.items():
-        batches = [*make(options.rows).batches()]
+        batches = [*cut(make(options.rows), 1000)]
         n_rows = sum(len(y) for _, y in batches[1:])
         ways: dict[str, Callable[[], Times]] = {
             f"{name}: {options.trees} trees, one process": lambda b=batches: forest_alone(
