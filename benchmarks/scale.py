@@ -173,7 +173,7 @@ def measure_forest(batches: list[Any], n_trees: int = 5) -> tuple[float, float, 
     model = DynamicModelForestClassifier(n_trees).partial_fit(*batches[0])
     spread = Spread(model, 2, Recording)
     for batch in batches[1:]:
-        spread.learn(*batch)
+        assert spread.learn(*batch), "one process has to learn this batch"
     answers = spread._workers.answers  # type: ignore[attr-defined]
     driver = Spread(model, 2, lambda parts: Recorded(answers))
     stacking = cpu(lambda: [driver.learn(*batch) for batch in batches[1:]], n_rows)

@@ -157,7 +157,7 @@ def forest_spread(batches: list[Any], n_trees: int, n_workers: int) -> Times:
 
     def learn_all() -> None:
         for batch in batches[1:]:
-            spread.learn(*batch)
+            assert spread.learn(*batch), "one process has to learn this batch"
 
     try:
         return clock(learn_all, pids)

@@ -10,6 +10,7 @@ import pytest
 
 from driftree import DynamicModelForestClassifier, DynamicModelForestRegressor
 from driftree.learn.events import MemberReplaced
+from driftree.learn.evidence import MeasuredTrials
 from driftree.learn.forest_engine import ForestEngine
 from driftree.learn.storage import models
 from driftree.scale import fit, spread
@@ -92,23 +93,21 @@ def test_trees_are_replaced_as_in_one_process(kind, useless):
     assert replaced == [2, 1, 2]
 
 
-@pytest.mark.filterwarnings("ignore:the dict of columns")  # d is the same at first
-def test_trees_of_different_width_are_learnt_in_one_process(useless, monkeypatch):
-    """A number that comes late is seen by a new tree's pairs at once, by the others later."""
-    rng = np.random.default_rng(1)
-    columns = {name: rng.normal(size=8000) for name in "abcd"}
-    columns["d"][:3500] = 7.0
-    rows = columns, np.where(columns["a"] * columns["b"] > 0, "yes", "no").astype(object)
-    n_started = []
+def test_steps_have_as_many_rows_as_the_widest_tree_of_all_parts_takes(useless, monkeypatch):
+    """Where trees grow wider within a batch, one process learns that batch."""
+    monkeypatch.setattr(MeasuredTrials, "step_rows", lambda self: 4000 // self.engine.n_columns)
+    rows, n_started = draw(6000, "labels"), []
 
     def start(parts):
         n_started.append(len(parts))
         return Here(parts)
 
     alone, apart = fit(MAKE["labels"](), rows), MAKE["labels"]()
-    fit_forest(apart, open_stream(rows).batches(), 2, start)
+    fit_forest(apart, open_stream(rows).batches(), 3, start)
     assert models.to_bytes(apart) == models.to_bytes(alone)
-    assert n_started == [2, 2]  # before a tree was replaced, and when all were scaled anew
+    assert 1 < len(n_started) < 5
+    n_columns = [tree.engine.n_columns for tree in alone._tree.trees]
+    assert len(set(n_columns)) > 2  # so the parts by themselves would take different steps
 
 
 def test_the_model_is_whole_after_some_rows(monkeypatch):
@@ -179,11 +178,11 @@ def test_a_part_is_what_it_gives():
     )
     one = Part(spread.part_of(model, [2, 3], is_first=False))
     rest = {name: column[1000:2000] for name, column in X.items()}, y[1000:2000]
-    one.learn(rest)
+    one.learn(rest, 200)
     two = Part(one.give())
     last = {name: column[2000:] for name, column in X.items()}, y[2000:]
-    for a, b in zip(one.learn(last), two.learn(last), strict=True):
-        np.testing.assert_array_equal(a.said, b.said)
-        assert a.said.shape[0] == 2
-        assert a.targets is None
+    a, b = one.learn(last, 200), two.learn(last, 200)
+    for said, again in zip(a.said, b.said, strict=True):
+        np.testing.assert_array_equal(said, again)
+        assert said.shape[0] == 2
     assert models.to_bytes(one.model) == models.to_bytes(two.model)

@@ -67,6 +67,8 @@ class ForestEngine:
     ----------
     told : list of Told or None
         If it is a list, all that is said is noted there: the stack is somewhere else.
+    most_rows : int or None
+        Rows of a step, at most, as trees that are somewhere else ask for.
     """
 
     def __init__(self, parameters: ForestParameters, make_tree: MakeTree) -> None:
@@ -91,6 +93,7 @@ class ForestEngine:
         self.replaced: list[MemberReplaced] = []
         self.looks: list[Look] = []
         self.told: list[Told] | None = None
+        self.most_rows: int | None = None
 
     def _make(self, number: int, since: int = 0) -> Member:
         """Return a new member; the first is number 0."""

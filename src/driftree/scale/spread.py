@@ -5,8 +5,10 @@ which reads the rows and scales them for all, and some of the others. Every part
 and returns what its trees said of them before. The driver's stack learns that in the order of the
 trees, as it does in one process, and nobody asks the parts' own stacks.
 
-Whether a tree has become useless depends on all of them. That is asked at each look, so batches
-end there, and the driver tells the part which tree to replace.
+Two things depend on all trees. Whether one has become useless is asked at each look, so batches end
+there, and the driver tells the part which tree to replace. And steps have as many rows as the
+widest tree allows: parts are told how many that are. Where trees grow wider within a batch, parts
+take different steps; then they go back to where they were, and one process learns that batch.
 
 A part is a pure function of the state it began with and of what it was told since. The driver has
 both: it starts a worker that dies again, tells it all that, and gets the same answers.
@@ -42,11 +44,15 @@ OF_STACK = ("weights", "agreement", "losses", "rows")  # by tree; the last two a
 
 
 # ---------------------------------------------------------------------- parts of a forest
-class Step(NamedTuple):
-    """What a part says of a step: its trees, and if it is the first part the targets."""
+class Answer(NamedTuple):
+    """What a part says of a batch."""
 
-    said: NDArray[np.float64]
-    targets: NDArray[np.float64] | None
+    said: list[NDArray[np.float64]]
+    """By step: what each of its trees said,"""
+    targets: list[NDArray[np.float64]]
+    """and what was true."""
+    step_rows: int
+    """How many rows its trees take in a step from now on."""
 
 
 class Part:
@@ -67,20 +73,25 @@ class Part:
     def _core(self) -> Any:
         return self.model._tree.core
 
-    def learn(self, rows: tuple[Any, Any]) -> list[Step]:
-        """Learn a batch; return what the trees said, step by step."""
+    def learn(self, rows: tuple[Any, Any], step_rows: int) -> Answer:
+        """Learn a batch in steps of so many rows at most; return what the trees said."""
         core = self._core
         told: list[Told] = []
-        core.told = told
+        core.told, core.most_rows = told, step_rows
         try:
             self.model.partial_fit(*rows)
         finally:
-            core.told = None
+            core.told = core.most_rows = None
         first = 0 if self.is_first else 1  # the first tree is in all parts
-        return [Step(one.said[first:], one.targets if self.is_first else None) for one in told]
+        said = [one.said[first:] for one in told]
+        return Answer(said, [one.targets for one in told], self.step_rows())
 
-    def renew(self, place: int | None, number: int, n_rows: int) -> set[int]:
-        """Let a new tree take a place here, or None: elsewhere; return how wide the trees are."""
+    def step_rows(self) -> int:
+        """Return how many rows its trees take in a step."""
+        return int(self.model._tree.step_rows)
+
+    def renew(self, place: int | None, number: int, n_rows: int) -> int:
+        """Let a new tree take a place here, or None: elsewhere; return what `step_rows` does."""
         core = self._core
         with core.writing():
             if place is None:
@@ -88,7 +99,7 @@ class Part:
             else:
                 core.renew(place, number, n_rows)
                 core.members[place].tree.end_call()  # as in the call in which one process does it
-        return widths(core)
+        return self.step_rows()
 
     def give(self) -> bytes:
         """Return all that it is, for another one to go on with."""
@@ -97,11 +108,6 @@ class Part:
     def pid(self) -> int:
         """Return the id of the process."""
         return os.getpid()
-
-
-def widths(core: Any) -> set[int]:
-    """Return how many inputs the trees have that see pairs; they mostly have equally many."""
-    return {member.engine.n_columns for member in core.members[1:]}
 
 
 def part_of(model: DynamicModelForest, places: Sequence[int], *, is_first: bool) -> bytes:
@@ -113,6 +119,7 @@ def part_of(model: DynamicModelForest, places: Sequence[int], *, is_first: bool)
     found = {
         "stack.curvature": table[np.ix_(own, own)].reshape(-1),
         "stack.square": arrays["stack.square"],
+        "stack.seen": arrays["stack.seen"],
         "scale": arrays["scale"],
         "looks": np.empty(0),
         "counts": np.array([arrays["counts"][0], NEVER, 0]),
@@ -175,14 +182,21 @@ class Workers(Protocol):
     def restart(self, parts: Sequence[bytes]) -> None:
         """Know that the parts are now as given: what they were told before is forgotten."""
 
+    def undo(self) -> None:
+        """Let all parts be what they were before the last call."""
+
     def close(self) -> None:
         """End."""
+
+
+Command = tuple[str, tuple[Any, ...]]
 
 
 class Here:
     """All parts in this process: what the tests compare with."""
 
     def __init__(self, parts: Sequence[bytes]) -> None:
+        self.restart(parts)
         self.parts = [Part(data) for data in parts]
 
     def share(self, rows: tuple[Any, Any]) -> Any:
@@ -191,12 +205,22 @@ class Here:
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Let one part after the other do something."""
+        self._told.append((method, arguments))
         return [
             getattr(part, method)(*own) for part, own in zip(self.parts, arguments, strict=True)
         ]
 
     def restart(self, parts: Sequence[bytes]) -> None:
-        """Do nothing."""
+        """Begin with these parts in `undo`."""
+        self._begun = [*parts]
+        self._told: list[tuple[str, Sequence[tuple[Any, ...]]]] = []
+
+    def undo(self) -> None:
+        """Begin again, and do all but the last."""
+        told, self._told = self._told[:-1], []
+        self.parts = [Part(data) for data in self._begun]
+        for method, arguments in told:
+            self.call(method, arguments)
 
     def close(self) -> None:
         """Do nothing."""
@@ -230,14 +254,27 @@ class Actors:
             try:
                 return self._ray.get(answer)
             except self._ray.exceptions.RayActorError:
-                self.actors[i] = self._actor.remote(self._begun[i])
-                for method, own in self._told[i]:
-                    answer = getattr(self.actors[i], method).remote(*own)
+                answer = self._begin_again(i)
+
+    def _begin_again(self, i: int) -> Any:
+        """Tell a new actor all that the one before was told; return its last answer to come."""
+        self.actors[i] = self._actor.remote(self._begun[i])
+        answer = None
+        for method, own in self._told[i]:
+            answer = getattr(self.actors[i], method).remote(*own)
+        return answer
 
     def restart(self, parts: Sequence[bytes]) -> None:
         """Begin with these parts when a worker dies from now on."""
         self._begun = [*parts]
-        self._told: list[list[tuple[str, tuple[Any, ...]]]] = [[] for _ in parts]
+        self._told: list[list[Command]] = [[] for _ in parts]
+
+    def undo(self) -> None:
+        """Begin again with other actors, and do all but the last."""
+        self.close()
+        for i, told in enumerate(self._told):
+            del told[-1]
+            self._begin_again(i)
 
     def close(self) -> None:
         """End the actors."""
@@ -272,7 +309,7 @@ class Spread:
         )
         self.n_rows: int = self._forest.core.leader.engine.n_rows
         self._gathered = self.n_rows
-        self.are_alike = True
+        self._step_rows = self._forest.step_rows
 
     @property
     def _forest(self) -> Forest:
@@ -284,24 +321,36 @@ class Spread:
         """Rows of the stream at which trees are looked at."""
         return self._forest.core.next_look
 
-    def learn(self, X: Any, y: Any) -> None:
-        """Learn a batch that goes no further than to the next look."""
-        rows = self._workers.share((X, y))
-        steps = self._workers.call("learn", [(rows,)] * len(self._places))
+    def learn(self, X: Any, y: Any) -> bool:
+        """Learn a batch that goes no further than to the next look.
+
+        Returns
+        -------
+        bool
+            False if parts took different steps: nothing was learnt then, one process must do it.
+        """
+        arguments = self._workers.share((X, y)), self._step_rows
+        answers: list[Answer] = self._workers.call("learn", [arguments] * len(self._places))
+        first = answers[0]
+        sizes = [[len(step) for step in answer.targets] for answer in answers]
+        if any(own != sizes[0] for own in sizes):
+            self._workers.undo()
+            return False
+        self._step_rows = min(answer.step_rows for answer in answers)
         core = self._forest.core
-        for step in zip(*steps, strict=True):
-            targets = step[0].targets
-            said = np.empty((len(core.members), *step[0].said.shape[1:]))
-            said[0] = step[0].said[0]
-            for i, (own, one) in enumerate(zip(self._places, step, strict=True)):
-                said[own] = one.said[1:] if i == 0 else one.said
-            has_labels = core.leader.engine.has_labels
+        has_labels = core.leader.engine.has_labels
+        for i, targets in enumerate(first.targets):
+            said = np.empty((len(core.members), *first.said[i].shape[1:]))
+            said[0] = first.said[i][0]
+            for own, answer in zip(self._places, answers, strict=True):
+                said[own] = answer.said[i][1:] if answer is first else answer.said[i]
             core.stack.learn(said, targets, np.ones(len(targets)), has_labels=has_labels)
             self.n_rows += len(targets)
         if self.n_rows >= core.next_look:
             self._look()
         if self.n_rows - self._gathered >= EVERY:
             self.gather()
+        return True
 
     def _look(self) -> None:
         core = self._forest.core
@@ -319,7 +368,7 @@ class Spread:
                 for own in self._places
             ],
         )
-        self.are_alike = len(set.union(*found)) == 1
+        self._step_rows = min(found)
 
     def gather(self) -> None:
         """Let the model have what was learnt so far."""
@@ -367,19 +416,16 @@ def fit_forest(
         for block in cut(blocks, FOREST.look_rows):
             begin, n = 0, len(block[1])
             while begin < n:
-                if spread is None and workers is not None and len(_widths(model)) == 1:
-                    check_spreadable(model)
+                if spread is None and workers is not None and _can_spread(model):
                     spread = Spread(model, workers, start)
                 end = min(n, begin + (n if model._tree is None else _rows_to_look(model, spread)))
                 X, y = take(block, begin, end)
+                if spread is not None and not spread.learn(X, y):
+                    spread.gather()
+                    spread.close()
+                    spread = None
                 if spread is None:
                     model.partial_fit(X, y)
-                else:
-                    spread.learn(X, y)
-                    if not spread.are_alike:  # steps would differ in length
-                        spread.gather()
-                        spread.close()
-                        spread = None
                 begin = end
         if spread is not None:
             spread.gather()
@@ -388,8 +434,11 @@ def fit_forest(
             spread.close()
 
 
-def _widths(model: Any) -> set[int]:
-    return set() if model._tree is None else widths(model._tree.core)
+def _can_spread(model: Any) -> bool:
+    if model._tree is None or len(model._tree.members) < 2:
+        return False
+    check_spreadable(model)
+    return True
 
 
 def _rows_to_look(model: Any, spread: Spread | None) -> int:
