@@ -76,7 +76,7 @@ def main() -> None:
     head = ["stream", "F1, one process", *(f"{n} chunks" for n in CHUNKS)]
     head += ["µs per row, one process", f"{CHUNKS[0]} chunks, all together", "and the driver"]
     table = page.markdown(head, body)
-    page.write_table("one_model", "## One model, many workers", table, "scale")
+    page.write_table("one_model", "### The rows of a tree in chunks", table, "scale")
     Console(width=200).print(table)
 
 

@@ -1,10 +1,12 @@
-"""Models by key on Ray: how much faster are two shards than one, and what does all of it cost?
+"""Work on Ray: how much faster are two workers than one, and what does all of it cost?
 
-The same rows of many keys are learnt by `KeyedModels` in this process, and by one and by two shards
-on Ray. Ray starts its workers before the clock does. On a machine with other work to do, wall-clock
-times say little: so the CPU time of the busiest process is shown beside the best of several runs.
+By key: the same rows of many keys are learnt by `KeyedModels` in this process, and by one and by
+two shards. Forest: a forest in this process, and its trees on one and on two workers. Runs of all
+ways take turns, and Ray starts its workers before the clock does. On a machine with other work to
+do, wall-clock times say little: so the CPU time of the busiest process is shown beside them.
 
     python benchmarks/sharded.py            minutes; needs Ray; writes docs/scale.md
+    python benchmarks/sharded.py forest     minutes; needs Ray; writes docs/scale.md
     python benchmarks/sharded.py spark      a model per key on Spark beside a loop; needs Java
 """
 
@@ -13,7 +15,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,40 +23,54 @@ import numpy as np
 import page
 from rich.console import Console
 
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelForestClassifier, DynamicModelTreeClassifier
 from driftree.scale import KeyedModels
+from driftree.scale.spread import Actors, Spread
+from driftree.streams import drifting_agrawal, hyperplane
+from driftree.streams.rows import cut
 
 BATCH = 5000
 N_FEATURES = 10
 Batch = tuple[dict[str, np.ndarray], np.ndarray]
+Times = tuple[float, list[float]]  # wall clock, and CPU of each process, this one first
+HEAD = ["rows/s, best run", "median run", "times one worker, best", "median"]
+HEAD += ["by CPU time of the busiest process"]
 
 
-def draw(n_rows: int, n_keys: int) -> Iterator[Batch]:
+def draw(n_rows: int, n_keys: int, n_features: int = N_FEATURES) -> Iterator[Batch]:
     """Yield batches of rows of keys whose rules are shifted."""
     rng = np.random.default_rng(1)
     shift = rng.normal(size=n_keys)
     for _ in range(0, n_rows, BATCH):
-        X, keys = rng.normal(size=(BATCH, N_FEATURES)), rng.integers(0, n_keys, BATCH)
-        columns = {"key": keys, **{f"x{j}": X[:, j] for j in range(N_FEATURES)}}
+        X, keys = rng.normal(size=(BATCH, n_features)), rng.integers(0, n_keys, BATCH)
+        columns = {"key": keys, **{f"x{j}": X[:, j] for j in range(n_features)}}
         yield columns, X[:, 0] + X[:, 1] > shift[keys]
 
 
 def learn(
-    models: Any, batches: list[Batch], end: Callable[[], Any], workers: list[int]
-) -> tuple[float, float]:
-    """Return the seconds in which all batches after the first are learnt, and the most CPU time."""
-    models.learn_many(*batches[0])
+    models: Any, batches: Iterable[Batch], end: Callable[[], Any], workers: list[int]
+) -> Times:
+    """Return the seconds in which all batches after the first are learnt, and the CPU times."""
+    rest = iter(batches)
+    models.learn_many(*next(rest))
     end()
+
+    def learn_rest() -> None:
+        for X, y in rest:
+            models.learn_many(X, y)
+        end()
+
+    return clock(learn_rest, workers)
+
+
+def clock(work: Callable[[], Any], workers: list[int]) -> Times:
+    """Return the seconds that work takes, and the CPU times of this process and of others."""
     processes = [os.getpid(), *workers]
     cpu = [cpu_seconds(pid) for pid in processes]
     begin = time.perf_counter()
-    for X, y in batches[1:]:
-        models.learn_many(X, y)
-    end()
+    work()
     seconds = time.perf_counter() - begin
-    return seconds, max(
-        cpu_seconds(pid) - before for pid, before in zip(processes, cpu, strict=True)
-    )
+    return seconds, [cpu_seconds(pid) - before for pid, before in zip(processes, cpu, strict=True)]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -63,48 +79,120 @@ def cpu_seconds(pid: int) -> float:
     return (int(figures[11]) + int(figures[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def alone(batches: list[Batch]) -> tuple[float, float]:
+def alone(batches: Iterable[Batch]) -> Times:
     models = KeyedModels(DynamicModelTreeClassifier, "key")
     return learn(models, batches, lambda: None, [])
 
 
-def sharded(batches: list[Batch], n_shards: int) -> tuple[float, float]:
+def sharded(batches: Iterable[Batch], n_shards: int, **more: Any) -> Times:
     import ray
 
     from driftree.scale.ray import RayKeyedModels
 
     with tempfile.TemporaryDirectory() as folder:
-        options: dict[str, Any] = {"path": folder, "shards": n_shards, "every": 10**9}
+        options: dict[str, Any] = {"path": folder, "shards": n_shards, "every": 10**9} | more
         with RayKeyedModels(DynamicModelTreeClassifier, "key", **options) as models:
             pids = [ray.get(actor.pid.remote()) for actor in models._actors]
             return learn(models, batches, lambda: len(models), pids)
 
 
-def race_ray(options: argparse.Namespace) -> None:
+def start_ray() -> None:
     import ray
 
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (Ray's name)
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+
+
+def race(ways: dict[str, Callable[[], Times]], n_rows: int, repeat: int) -> list[list[str]]:
+    """Let all ways take turns; return a line for each, beside the second one."""
+    runs: dict[str, list[Times]] = {name: [] for name in ways}
+    for _ in range(repeat):
+        for name, way in ways.items():
+            runs[name].append(way())
+    figures = {
+        name: np.array(
+            [
+                min(seconds for seconds, _ in found),
+                np.median([seconds for seconds, _ in found]),
+                min(max(cpu) for _, cpu in found),
+            ]
+        )
+        for name, found in runs.items()
+    }
+    one = figures[[*ways][1]]
+    return [
+        [name, *(f"{n_rows / x:,.0f}" for x in own[:2]), *(f"{x:.2f}" for x in one / own)]
+        for name, own in figures.items()
+    ]
+
+
+def race_ray(options: argparse.Namespace) -> None:
+    start_ray()
     batches = list(draw(options.rows, options.keys))
-    n_rows = (len(batches) - 1) * BATCH
-    ways: dict[str, Callable[[], tuple[float, float]]] = {
+    ways: dict[str, Callable[[], Times]] = {
         "one process": lambda: alone(batches),
         "Ray, one shard": lambda: sharded(batches, 1),
         "Ray, two shards": lambda: sharded(batches, 2),
     }
-    runs = {name: [way() for _ in range(options.repeat)] for name, way in ways.items()}
-    best = {name: np.min(found, axis=0) for name, found in runs.items()}
-    one = best["Ray, one shard"]
-    body = [
-        [name, f"{n_rows / best[name][0]:,.0f}", *(f"{x:.2f}" for x in one / best[name])]
-        for name in ways
-    ]
-    head = ["", "rows/s", "times one shard", "the same by CPU time of the busiest process"]
-    table = page.markdown(head, body)
+    body = race(ways, (len(batches) - 1) * BATCH, options.repeat)
+    table = page.markdown(["", *HEAD], body)
     page.write_table("sharded", "### Two shards beside one", table, "scale")
     Console(width=200).print(table)
 
 
+# ---------------------------------------------------------------------- a forest
+def forest_alone(batches: list[Any], n_trees: int) -> Times:
+    model = DynamicModelForestClassifier(n_trees)
+    model.partial_fit(*batches[0])
+    return clock(lambda: [model.partial_fit(*batch) for batch in batches[1:]], [])
+
+
+def forest_spread(batches: list[Any], n_trees: int, n_workers: int) -> Times:
+    import ray
+
+    model = DynamicModelForestClassifier(n_trees)
+    model.partial_fit(*batches[0])
+    spread = Spread(model, n_workers, Actors)
+    pids = [ray.get(actor.pid.remote()) for actor in spread._workers.actors]  # type: ignore[attr-defined]
+
+    def learn_all() -> None:
+        for batch in batches[1:]:
+            assert spread.learn(*batch), "one process has to learn this batch"
+
+    try:
+        return clock(learn_all, pids)
+    finally:
+        spread.close()
+
+
+def race_forest(options: argparse.Namespace) -> None:
+    start_ray()
+    streams = {
+        "Agrawal, 9 features": lambda n: drifting_agrawal(n, perturbation=0.1),
+        "Hyperplane, 50 features": lambda n: hyperplane(n, n_features=50),
+    }
+    body = []
+    for name, make in streams.items():
+        batches = [*cut(make(options.rows), 1000)]
+        n_rows = sum(len(y) for _, y in batches[1:])
+        ways: dict[str, Callable[[], Times]] = {
+            f"{name}: {options.trees} trees, one process": lambda b=batches: forest_alone(
+                b, options.trees
+            ),
+            **{
+                f"Ray, {n} worker{'s' * (n > 1)}": lambda b=batches, n=n: forest_spread(
+                    b, options.trees, n
+                )
+                for n in (1, 2)
+            },
+        }
+        body += race(ways, n_rows, options.repeat)
+    table = page.markdown(["", *HEAD], body)
+    page.write_table("forest", "### A forest's trees on two workers", table, "scale")
+    Console(width=200).print(table)
+
+
+# ---------------------------------------------------------------------- Spark
 def race_spark(options: argparse.Namespace) -> None:
     sys.path.append(str(page.ROOT / "tests" / "support"))
     import sparking
@@ -136,12 +224,15 @@ def race_spark(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["ray", "spark"], nargs="?", default="ray")
-    parser.add_argument("--rows", type=int, default=40_000)
-    parser.add_argument("--keys", type=int, default=200)
-    parser.add_argument("--repeat", type=int, default=2)
+    races = {"ray": race_ray, "forest": race_forest, "spark": race_spark}
+    parser.add_argument("what", choices=races, nargs="?", default="ray")
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--keys", type=int, default=1000)
+    parser.add_argument("--trees", type=int, default=9)
+    parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
-    (race_ray if options.what == "ray" else race_spark)(options)
+    options.rows = options.rows or {"ray": 40_000, "forest": 10_000, "spark": 12_000}[options.what]
+    races[options.what](options)
 
 
 if __name__ == "__main__":

@@ -324,6 +324,19 @@ def test_a_useless_member_is_replaced(tmp_path):
     assert all("Tree 1 (since row 600), row " in str(event) for event in learnt)
 
 
+@every_model
+def test_a_member_that_has_learnt_nothing_yet_is_kept_as_it_is(make):
+    frame, y = draw(600)
+    model = learn(make, frame, y)
+    model._tree.core.renew(1, 7, 600)
+    model._tree.end_call()
+    copy = pickle.loads(pickle.dumps(model))
+    y = y if make is DynamicModelForestClassifier else frame.b
+    for one in (model, copy):
+        one.learn_many(frame, y)
+    assert models.to_bytes(copy) == models.to_bytes(model)
+
+
 def test_a_new_member_may_see_features_that_came_lately():
     frame, y = draw(600)
     model = learn(DynamicModelForestClassifier, frame, y)
@@ -332,7 +345,7 @@ def test_a_new_member_may_see_features_that_came_lately():
     )
     model.learn_many(later[:50], y[:50])
     core = model._tree.core
-    core._replace(1, core.leader.engine.n_rows)
+    core.renew(1, core.next_number, core.leader.engine.n_rows)
     assert core.members[1].pairs.ends.max() > 4  # before, the scale had no such feature
     model.learn_many(later, y)
     assert model.predict_many(later).shape == (600,)

@@ -78,6 +78,7 @@ public:
     std::vector<Member> members;
     double most_deviations;                                           // that count
     std::int64_t wake_at = std::numeric_limits<std::int64_t>::max();  // rows at which Python wants to look; set by it
+    int n_said = 0, said_width = 0;  // of the last step: rows, and numbers for each of them in members[].said
     std::atomic<int> n_threads = 1;
     mutable Turns turns;
 
@@ -132,7 +133,9 @@ public:
                 }
             }
         };
+        n_said = 0;
         Threads::all().run_ranges(threads_for(n), n_members, 1, n * learning_work(), study);
+        n_said = n, said_width = has_labels() ? n_classes() : 1;
         if (has_labels()) {
             stack.learn_labels(said, targets, weights, n, n_classes());
         } else {

@@ -78,6 +78,16 @@ void learn_rows(BoundForest& forest, Matrix X, Doubles targets, Doubles weights,
     forest.learn(rows, targets.data(), weights.data(), static_cast<int>(X.shape(0)));
 }
 
+// [members, rows, classes] of what was said of the rows of the last step before these were learnt; of numbers [.., .., 1]
+nb::object said_by_members(const BoundForest& forest) {
+    const Reading turn(forest);
+    const std::size_t n = forest.n_said, wide = forest.said_width;
+    std::vector<double> all;
+    for (const auto& member : forest.members)
+        all.insert(all.end(), member.said.begin(), member.said.begin() + static_cast<std::ptrdiff_t>(n * wide));
+    return new_array(std::move(all), {forest.members.size(), n, wide});
+}
+
 template <Forest::Kind kind>
 nb::object predict_rows(const BoundForest& forest, Matrix X, nb::object sparse) {
     std::unique_ptr<double[]> out;
@@ -151,8 +161,30 @@ nb::object probabilities_one(const BoundForest& forest, Face& face, nb::handle x
     return out;
 }
 
+using Said = nb::ndarray<nb::numpy, const double, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+// One step with what members elsewhere said of its rows: [members, rows, classes], or [members, rows, 1] of numbers.
+void learn_said(Stack& stack, Said said, Doubles targets, Doubles weights, bool has_labels) {
+    const std::size_t n = said.shape(1), wide = said.shape(2);
+    if (std::ssize(stack.weights) != static_cast<std::ptrdiff_t>(said.shape(0)) || targets.size() != n ||
+        weights.size() != n)
+        throw nb::value_error("each member must have said something of each row");
+    if (has_labels ? wide < 1 : wide != 1) throw nb::value_error("a member says one number, or one of each label");
+    for (std::size_t i = 0; i < n && has_labels; i++)
+        if (!(targets.data()[i] >= 0.0 && targets.data()[i] < static_cast<double>(wide)))
+            throw nb::value_error("there is no such label");
+    std::vector<const double*> members;
+    for (std::size_t m = 0; m < said.shape(0); m++) members.push_back(said.data() + m * n * wide);
+    if (has_labels) {
+        stack.learn_labels(members, targets.data(), weights.data(), static_cast<int>(n), static_cast<int>(wide));
+    } else {
+        stack.learn_numbers(members, targets.data(), weights.data(), static_cast<int>(n));
+    }
+}
+
 void bind_stack(nb::module_& m) {
     nb::class_<Stack>(m, "Stack")
+        .def("learn", &learn_said, "said"_a, "targets"_a, "weights"_a, nb::kw_only(), "has_labels"_a)
         .def(
             "links",
             [](const Stack& s, Matrix one) {
@@ -210,6 +242,7 @@ void bind_forest(nb::module_& m) {
         .def("reading", &hold<BoundForest, false>, nb::rv_policy::take_ownership)
         .def("writing", &hold<BoundForest, true>, nb::rv_policy::take_ownership)
         .def("learn", &learn_rows, "X"_a, "targets"_a, "weights"_a, "sparse"_a.none() = nb::none())
+        .def_prop_ro("said", &said_by_members)
         .def("log_odds", &predict_rows<Kind::log_odds>, "X"_a, "sparse"_a.none() = nb::none())
         .def("probabilities", &predict_rows<Kind::probabilities>, "X"_a, "sparse"_a.none() = nb::none())
         .def("numbers", &predict_rows<Kind::numbers>, "X"_a, "sparse"_a.none() = nb::none())

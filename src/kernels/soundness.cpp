@@ -492,7 +492,7 @@ template <class Evidence>
 void ModelTree<Evidence>::derive() {
     table->derive();
     show_level();
-    scale_levels();
+    if (n_rows > 0) scale_levels();  // a tree of a forest may be new
     loss = loss_for(n_classes);
     shape.columns = table->n_columns();
     shape.outputs = outputs_of(n_classes);

@@ -186,6 +186,24 @@ def test_a_forest_whose_features_came_one_after_the_other(tmp_path):
         assert_same(run_c(forest, rows, tmp_path), expected)
 
 
+def test_a_curve_with_a_knot_at_each_value(tmp_path):
+    rng = np.random.default_rng(1)
+    code = rng.integers(0, 9, size=4000)
+    y = np.array([3.0, -3, 2, -2, 3, -3, 2, -2, 3])[code] + 0.3 * rng.normal(size=4000)
+    X = np.column_stack([code, rng.normal(size=4000)]).astype(float)
+    model = DynamicModelTreeRegressor(max_nodes=1).partial_fit(X, y)
+    engine = model._tree.engine
+    knots = {value for bend in engine.bends(int(engine.model[0])) for value in bend[1:]}
+    assert knots >= set(range(1, 8))
+    rows = [{"x0": x, "x1": 0.5} for x in (*range(9), -1.0, 3.7, 12.0, None)]
+    expected = predict(model, rows)
+    assert_same(run_python(model, rows), expected)
+    assert_same(run_sql(model, rows), expected)
+    assert_same(answer_of(run_onnx(model, rows)), expected)
+    if COMPILER:
+        assert_same(run_c(model, rows, tmp_path), expected)
+
+
 def test_a_forest_with_a_threshold_predicts_by_it():
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, size=(2000, 2))

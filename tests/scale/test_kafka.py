@@ -19,7 +19,7 @@ import driftree
 from driftree import DynamicModelTreeClassifier, cli
 from driftree.scale.joined import HELP, JoinedStream, serve_metrics
 from driftree.scale.kafka import KafkaStream
-from topics import QUIET, Ended, cluster, end_at, received, send
+from topics import QUIET, REAL, REAL_CONFIG, Ended, cluster, end_at, received, send
 
 N_ROWS = 600
 N_USED = N_ROWS - 3  # two rows do not fit, and one label
@@ -155,24 +155,45 @@ def test_ended_anywhere_it_continues_to_the_same_model(brokers, whole, tmp_path)
 @pytest.mark.slow
 def test_killed_anywhere_it_continues_to_the_same_model(brokers, tmp_path):
     options = ["--brokers", brokers, "--in", "rows", "--labels", "labels", "--window", "100"]
-    options += ["--every", "100", "--until-end", "--config", "log_level=0"]
+    kill_often(tmp_path, [*options, "--config", "log_level=0"], n_chains=4)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(REAL is None, reason="DRIFTREE_KAFKA names no broker, see docs/kafka.md")
+def test_killed_anywhere_it_continues_to_the_same_model_on_a_real_broker(tmp_path):
+    topic = f"rows-{time.time_ns()}"
+    rows, labels = rows_and_labels()
+    both = [*rows[:20], *(one for pair in zip(rows[20:], labels, strict=False) for one in pair)]
+    send(REAL, topic, [*both, *labels[-20:]], config=REAL_CONFIG)
+    options = ["--brokers", REAL, "--in", topic, "--window", "1000"]
+    for name, value in REAL_CONFIG.items():
+        options += ["--config", f"{name}={value}"]
+    kill_often(tmp_path, [*options, "--out", f"{topic}-out"], n_chains=2)
+    found = [json.dumps(one) for one in received(REAL, f"{topic}-out", REAL_CONFIG)]
+    assert len(found) > 3 * len(set(found)) == 3 * N_ROWS  # one run, and two that were killed
+
+
+def kill_often(folder, options, n_chains):
+    """Compare runs that are killed again and again with one that is not."""
+    options += ["--every", "100", "--until-end"]
 
     def start(folder, most, seed):
         command = [sys.executable, DRIVER, str(most), str(seed), "stream", folder, *options]
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
 
-    assert start(tmp_path / "whole", 0, 0).returncode == 0
+    done = start(folder / "whole", 0, 0)
+    assert done.returncode == 0, done.stderr
     n_killed = 0
-    for chain in range(4):
-        folder, seed, code = tmp_path / str(chain), 0, None
+    for chain in range(n_chains):
+        own, seed, code = folder / str(chain), 0, None
         while code != 0:
             seed += 1
-            done = start(folder, 1500 if seed < 7 else 0, f"{chain} {seed}")
+            done = start(own, 1500 if seed < 7 else 0, f"{chain} {seed}")
             code = done.returncode
             assert code in (0, -signal.SIGKILL), done.stderr
             n_killed += code != 0
-        assert model_in(folder) == model_in(tmp_path / "whole")
-    assert n_killed > 12
+        assert model_in(own) == model_in(folder / "whole")
+    assert n_killed > 3 * n_chains
 
 
 # ---------------------------------------------------------------------- starting again

@@ -1,4 +1,4 @@
-"""A mock cluster of librdkafka, topics in it, and a stream over them that may be killed."""
+"""A mock cluster of librdkafka or a real one, topics in it, and a stream that may be killed."""
 
 import json
 import os
@@ -10,6 +10,11 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 QUIET = {"log_level": 0}
+REAL = os.environ.get("DRIFTREE_KAFKA")
+"""The address of a real broker; what it needs is in DRIFTREE_KAFKA_CONFIG: name=value, ..."""
+REAL_CONFIG = QUIET | dict(
+    pair.split("=") for pair in os.environ.get("DRIFTREE_KAFKA_CONFIG", "").split()
+)
 
 
 @contextmanager
@@ -21,9 +26,9 @@ def cluster():
     del owner
 
 
-def send(brokers, topic, values, *, times=None, partitions=1, keys=None):
+def send(brokers, topic, values, *, times=None, partitions=1, keys=None, config=QUIET):
     """Send texts, objects or bytes; the i-th at time i (in seconds) to partition i % partitions."""
-    producer = Producer({"bootstrap.servers": brokers, **QUIET})
+    producer = Producer({"bootstrap.servers": brokers, **config})
     for i, value in enumerate(values):
         producer.produce(
             topic,
@@ -32,17 +37,17 @@ def send(brokers, topic, values, *, times=None, partitions=1, keys=None):
             partition=i % partitions,
             timestamp=int(1000 * (1 + (i if times is None else times[i]))),
         )
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
-def received(brokers, topic):
+def received(brokers, topic, config=QUIET):
     """All messages of a topic, as objects."""
     consumer = Consumer(
         {
             "bootstrap.servers": brokers,
             "group.id": "test",
             "enable.partition.eof": True,
-            **QUIET,
+            **config,
         }
     )
     numbers = list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)

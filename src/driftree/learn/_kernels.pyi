@@ -906,6 +906,15 @@ class Stack:
 
     def links(self, probabilities: NDArray[np.float64]) -> _Matrix:
         """Return one member's log-odds, centred: what its weight is for."""
+    def learn(
+        self,
+        said: NDArray[np.float64],
+        targets: NDArray[np.float64],
+        weights: NDArray[np.float64],
+        *,
+        has_labels: bool,
+    ) -> None:
+        """Take one step with what members elsewhere have said, as `Forest.said` returns it."""
     def restart(self, member: int) -> None:
         """Forget a member, whose place a new one takes."""
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -980,6 +989,9 @@ class Forest:
         sparse: list[SparseRows] | None = None,
     ) -> None:
         """Take one step: all say what they think of the rows, and learn them."""
+    @property
+    def said(self) -> NDArray[np.float64]:
+        """Return what each said in the last step: [members, rows, labels], or one number each."""
     def log_odds(self, X: NDArray[np.float64], sparse: list[SparseRows] | None = None) -> _Matrix:
         """Return the log-odds of all together, centred, [rows, classes]."""
     def probabilities(

@@ -126,7 +126,8 @@ class Forest:
     @property
     def step_rows(self) -> int:
         """Rows of a batch that are learnt at a time, at most."""
-        return min(tree.step_rows for tree in self.trees)
+        own = min(tree.step_rows for tree in self.trees)
+        return own if self.core.most_rows is None else min(own, self.core.most_rows)
 
     def learn(
         self,

@@ -52,8 +52,24 @@ class Look(NamedTuple):
     losses: tuple[float, ...]
 
 
+class Told(NamedTuple):
+    """What the members said of the rows of a step before they learnt them; `Stack` learns it."""
+
+    said: NDArray[np.float64]
+    targets: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
 class ForestEngine:
-    """What an engine is to a tree: members, their rows and predictions, and turns."""
+    """What an engine is to a tree: members, their rows and predictions, and turns.
+
+    Attributes
+    ----------
+    told : list of Told or None
+        If it is a list, all that is said is noted there: the stack is somewhere else.
+    most_rows : int or None
+        Rows of a step, at most, as trees that are somewhere else ask for.
+    """
 
     def __init__(self, parameters: ForestParameters, make_tree: MakeTree) -> None:
         self.parameters = parameters
@@ -76,6 +92,8 @@ class ForestEngine:
         self.n_replaced = 0
         self.replaced: list[MemberReplaced] = []
         self.looks: list[Look] = []
+        self.told: list[Told] | None = None
+        self.most_rows: int | None = None
 
     def _make(self, number: int, since: int = 0) -> Member:
         """Return a new member; the first is number 0."""
@@ -208,7 +226,10 @@ class ForestEngine:
             for member in self.members[1:]:
                 member.admit(sparse, self.leader)
         matrix, parts = self._given(X, sparse)
-        self.kernel.learn(matrix, y.astype(np.float64), w, parts)
+        targets = y.astype(np.float64)
+        self.kernel.learn(matrix, targets, w, parts)
+        if self.told is not None:
+            self.told.append(Told(self.kernel.said, targets, w))
         if self.kernel.has_due:
             self.decide()
 
@@ -237,7 +258,16 @@ class ForestEngine:
     # ------------------------------------------------------------------ looking at the members
     def _look(self, n_rows: int) -> None:
         """Note how the members do, and replace the one that has become useless."""
-        self.looks.append(self.look())
+        look = self.look()
+        place = self.find_useless(look)
+        if place is not None:
+            self.renew(place, self.next_number, n_rows)
+            self.note_replaced(place, look)
+
+    def find_useless(self, look: Look) -> int | None:
+        """Note a look, and return the place of the member that has become useless."""
+        n_rows = look.n_rows
+        self.looks.append(look)
         if len(self.looks) > FOREST.most_looks:
             self.looks = self.looks[1::2]
         gaps = np.diff([0, *(look.n_rows for look in self.looks)])
@@ -249,8 +279,7 @@ class ForestEngine:
             i for i, member in enumerate(self.members) if n_rows - member.since >= FOREST.youth_rows
         ]
         useless = [i for i in old if i > 0 and weights[i] <= 0]
-        if useless:
-            self._replace(min(useless, key=lambda i: weights[i]), n_rows)
+        return min(useless, key=lambda i: weights[i], default=None)
 
     def look(self) -> Look:
         """Return how the members do."""
@@ -264,22 +293,12 @@ class ForestEngine:
             tuple((stack.losses / rows).tolist()),
         )
 
-    def _replace(self, place: int, n_rows: int) -> None:
-        """Let a new member take the place of one whose weight says that the others do better."""
-        look = self.look()
+    def note_replaced(self, place: int, look: Look) -> None:
+        """Forget a member whose weight said that the others do better."""
         self.n_replaced += 1
-        fresh = self._make(self.parameters.n_trees - 1 + self.n_replaced, n_rows)
-        fresh.follow(self.leader)
-        if self.leader.tree.encoder.sparse is None:
-            fresh.add_pairs(self.leader)
-            known = self.scale  # which hinges go on with; new features have none yet
-            self.scale = np.append(known, scale_of(self.leader.engine)[len(known) :])
-        fresh.tree.finish()
-        self.members[place] = fresh
-        self.seat(place)
         self.stack.restart(place)
         event = MemberReplaced(
-            n_rows=n_rows,
+            n_rows=look.n_rows,
             member=place,
             weight=look.weights[place],
             loss=look.losses[place],
@@ -287,6 +306,27 @@ class ForestEngine:
             has_labels=self.leader.engine.has_labels,
         )
         self.replaced = [*self.replaced, event][-MOST_REPLACED:]
+
+    @property
+    def next_number(self) -> int:
+        """Which member of all that ever were is the next new one: what its seed depends on."""
+        return self.parameters.n_trees + self.n_replaced
+
+    def renew(self, place: int, number: int, n_rows: int) -> None:
+        """Let a new member take a place."""
+        fresh = self._make(number, n_rows)
+        fresh.follow(self.leader)
+        if self.leader.tree.encoder.sparse is None:
+            fresh.add_pairs(self.leader)
+            self.extend_scale()
+        fresh.tree.finish()
+        self.members[place] = fresh
+        self.seat(place)
+
+    def extend_scale(self) -> None:
+        """Scale new features for hinges to come; those that are there go on with what they know."""
+        known = self.scale
+        self.scale = np.append(known, scale_of(self.leader.engine)[len(known) :])
 
     # ------------------------------------------------------------------ size
     @property

@@ -25,16 +25,18 @@ import math
 import pickle
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import linalg
 
 from driftree.estimators import DynamicModelTreeClassifier
+from driftree.forests import DynamicModelForest, DynamicModelForestRegressor
 from driftree.learn._kernels import MeasuredSums
 from driftree.learn.estimator import commit, judge
 from driftree.learn.storage import models as files
 from driftree.learn.words import shown
+from driftree.scale.spread import fit_forest
 from driftree.streams.rows import cut
 from driftree.streams.stream import open_stream
 
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Arrays = Mapping[str, NDArray[Any]]
+
+Model = TypeVar("Model", DynamicModelTreeClassifier, DynamicModelForest)
 
 # What a simple model has beside its weights; of several models the mean, weighted by rows.
 STATE = ("preference", "sureness", "sureness_rows", "wrong", "floor_0", "floor_1", "floor_rows")
@@ -380,36 +384,40 @@ class Chunk(NamedTuple):
 
 
 def fit(
-    model: DynamicModelTreeClassifier,
+    model: Model,
     stream: Any,
     *,
     workers: int | None = None,
     chunks: int = CHUNKS,
     step_rows: int = STEP_ROWS,
-) -> DynamicModelTreeClassifier:
-    """Let one model learn a stream, the rows of each step spread over Ray workers.
+) -> Model:
+    """Let one model learn a stream on several Ray workers.
 
-    It seldom pays: sending a step and merging take longer than learning it, unless a row is
-    expensive. docs/scale.md has the figures. Many models scale (`KeyedModels`); one does not.
+    Of a forest the trees are spread. That is exact, and pays where a row costs much. Of a tree the
+    rows of each step are spread, and what was learnt of them is merged. That seldom pays: sending a
+    step and merging take longer than learning it. docs/scale.md has the figures.
 
     Parameters
     ----------
-    model : DynamicModelTreeClassifier
-        In the measured setting. It learns in place.
+    model : DynamicModelForestClassifier, ...ForestRegressor or DynamicModelTreeClassifier
+        It learns in place; a tree in the measured setting. A forest has what was learnt after
+        every 50,000 rows, and at the end.
     stream : stream, path or data set
         What `driftree.streams.open_stream` takes. Features are the same in all batches.
     workers : int, optional
-        Steps of how many chunks Ray may work on at the same time; None: this process does it.
+        How many parts of a forest there are, at most its trees but one; or on how many chunks of a
+        step Ray may work at the same time. None: this process does it.
     chunks : int, default=2
-        Into how many chunks a step is cut, row by row in turn. Results depend on it: with more,
-        each copy knows fewer of the rows before.
+        Of a tree: into how many chunks a step is cut, row by row in turn. Results depend on it:
+        with more, each copy knows fewer of the rows before.
     step_rows : int, default=500
-        Rows of a step; the tree may change once after each.
+        Of a tree: rows of a step; it may change once after each.
 
     Returns
     -------
-    DynamicModelTreeClassifier
-        The model: the same, bit for bit, for any number of workers.
+    model
+        The same, bit for bit, for any number of workers. A new forest is what `partial_fit` with
+        batches of 1,000 rows makes of it.
 
     Examples
     --------
@@ -423,6 +431,10 @@ def fit(
     for name, value in (("chunks", chunks), ("step_rows", step_rows)):
         if not value >= 1:
             raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    if isinstance(model, DynamicModelForest):
+        task: Any = "regression" if type(model) is DynamicModelForestRegressor else None
+        fit_forest(model, open_stream(stream, task=task).batches(), workers)
+        return model
     check_kind(model)
     spread = _here if workers is None else _on_ray(workers)
     for X, y in cut(open_stream(stream).batches(), step_rows):
