@@ -991,9 +991,13 @@ class NaiveTree:
         With fewer bends it need not be better after many rows, when the node is looked at anyway.
         """
         if not node.bend.removed:
-            return self.required(max(1, len(node.bend.added)))
+            price = self.PRICE * self.n_fine(node.bend.added) * node.bend.evidence
+            return self.required(max(1, len(node.bend.added))) + price
         is_old = node.rows - node.bend.born >= self.UNBEND and node.rows >= node.refresh_at
         return self.required(len(node.bend.removed)) * (-0.25 if is_old else 0.25)
+
+    def n_fine(self, bends):
+        return max(0, len(bends) - self.PIECES * len({j for j, _, _ in bends}))
 
     def decide_bend(self, node):
         """The model on trial becomes the node's; what was tried beside the old one starts again."""
@@ -1028,8 +1032,8 @@ class NaiveTree:
                 self.try_model(node, node.model.bends if bends is None else bends, bends is None)
             return
         age = node.rows - trial.born
-        n_fine = len(trial.added) - self.PIECES * len({j for j, _, _ in trial.added})
-        lost = age > min(self.TRIAL_AGE, 20 * n_fine) and trial.gain < -self.bend_level(node)
+        patience = min(self.TRIAL_AGE, 20 * self.n_fine(trial.added))
+        lost = age > patience and trial.gain < -self.bend_level(node)
         lost = lost or (age > self.TRIAL_AGE and trial.gain <= 0)
         if (age >= self.UNBEND and not trial.added) or (lost and not trial.removed):
             node.bend = None
@@ -1101,7 +1105,7 @@ class NaiveTree:
         return ranked[: max(1, len(ranked) // 2 ** (node.n_failed // 2))], scores
 
     def finer_curves(self, node):
-        """A knot at each edge of features of few values, as far as there is room.
+        """A knot at each edge of features of few whole numbers, as far as there is room.
 
         A piece that is there stays; of its parts all but the last are added.
         """
@@ -1111,7 +1115,7 @@ class NaiveTree:
             knots = sorted({*edges, *(low for _, low, _ in own), *(high for *_, high in own)})
             highs = [high for *_, high in own]
             parts = [(j, low, high) for low, high in itertools.pairwise(knots) if high not in highs]
-            if parts and len(edges) < self.bins - 1:
+            if parts and len(edges) < self.bins - 1 and all(edge == int(edge) for edge in edges):
                 finer[j] = parts
         added = []
         for j in self.ranked(node, list(finer))[0]:

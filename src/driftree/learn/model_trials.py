@@ -83,8 +83,9 @@ class ModelTrials:
         """Return the model on trial.
 
         More bends must prove as much as a split for the inputs that they add, and another memory as
-        one input. Fewer bends must be better by a quarter of that; or, when the node is
-        looked at after many rows, not worse by more than that.
+        one input. Each piece beyond the usual ones of a curve has the price of a split. Fewer bends
+        must be better by a quarter of that; or, when the node is looked at after many rows, not
+        worse by more than that.
         """
         engine, trial = self.engine, self.engine.bend_trial(node)
         if trial.model < 0:
@@ -92,6 +93,7 @@ class ModelTrials:
         before, after = self.bends(node), engine.bends(trial.model)
         added, removed = without(after, before), without(before, after)
         required = self._level(before, after)
+        required += self.constants.split_price * self._n_fine(added) * trial.evidence
         # Not in between: what a model does may not depend on when it was last loaded.
         own = engine.node(node)
         is_old = own.rows - trial.born >= self.constants.unbend_rows
@@ -181,12 +183,15 @@ class ModelTrials:
         c = self.constants
         if not candidate.added and age >= c.unbend_rows:
             return True
-        n_fine = len(candidate.added) - c.curve_pieces * len({j for j, _, _ in candidate.added})
         is_lost = candidate.gain < -candidate.threshold and age > min(
-            c.trial_rows, c.rows_per_input * n_fine
+            c.trial_rows, c.rows_per_input * self._n_fine(candidate.added)
         )
         is_late = age > c.trial_rows and not candidate.gain > 0
         return not candidate.removed and (is_lost or is_late)
+
+    def _n_fine(self, added: list[BendInput]) -> int:
+        """Return how many pieces are more than curves usually have."""
+        return max(0, len(added) - self.constants.curve_pieces * len({j for j, _, _ in added}))
 
     def _bar(self, node: int, rows: float, n_failed: int) -> None:
         c = self.constants
@@ -273,7 +278,7 @@ class ModelTrials:
         return Wanted(present + added, self._memory(node)) if added else None
 
     def _finer_curves(self, node: int, n_halvings: int) -> Wanted | None:
-        """Return the present bends with a knot at each value of features that have few of them.
+        """Return the present bends with a knot at each value of features of few whole numbers.
 
         They may be codes: ids of shops, of products, of places. Quantiles of such say little.
         """
@@ -281,7 +286,8 @@ class ModelTrials:
         finer: dict[int, list[BendInput]] = {}
         is_line = ~engine.scale_is_indicator & (engine.value_column >= 0)
         for j, edges in enumerate(map(np.ndarray.tolist, engine.edges(node))):
-            if is_line[j] and len(edges) < self.code_edges and has_curve(edges):
+            is_code = len(edges) < self.code_edges and all(map(float.is_integer, edges))
+            if is_line[j] and is_code and has_curve(edges):
                 finer[j] = finer_pieces(j, edges, [bend for bend in present if bend[0] == j])
         added: list[BendInput] = []
         for j in most_promising(filter(finer.get, finer), self._scores(node), n_halvings):
