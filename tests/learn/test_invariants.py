@@ -114,13 +114,21 @@ def n_bends(engine, node):
 def model_thresholds(model, engine, event):
     """What more bends must prove, as inputs, and a memory as one.
 
-    Fewer bends must prove a quarter of it, or may lose as much.
+    A curve may have had some of its pieces before; each beyond four of a feature has a price. Fewer
+    bends must prove a quarter of it, or may lose as much.
     """
     is_memory = isinstance(event, MemoryChange)
     n_pieces = 1 if is_memory else sum(len(curve.knots) - 1 for curve in event.curves)
-    level = -math.log(model._tree.parameters.epsilon)
-    level += 0.1 * n_pieces * max(1, engine.n_classes - 1)
-    return (level / 4, -level / 4) if isinstance(event, Unbend) else (level,)
+
+    def level(n):
+        margin = -math.log(model._tree.parameters.epsilon)
+        return margin + 0.1 * n * max(1, engine.n_classes - 1)
+
+    if isinstance(event, Unbend):
+        return level(n_pieces) / 4, -level(n_pieces) / 4
+    n_fine = 0 if is_memory else n_pieces - 4 * len(event.curves)
+    prices = [0.001 * n * event.rows for n in range(max(0, n_fine) + 1)]
+    return [level(n) + price for n in range(1, n_pieces + 1) for price in prices]
 
 
 def thresholds(model, engine, node):

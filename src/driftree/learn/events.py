@@ -249,7 +249,7 @@ class Curve:
     knots: tuple[float, ...]
 
     def __str__(self) -> str:
-        return f"{self.feature} ({', '.join(format_number(knot) for knot in self.knots)})"
+        return f"{self.feature} ({', '.join(say_knots(self.knots))})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -423,6 +423,21 @@ def say_rows(path: tuple[Condition, ...], digits: int = 0) -> str:
     return f"rows with {join_path(path, digits)}" if path else "all rows"
 
 
+def say_knots(knots: tuple[float, ...], limit: int = 16) -> list[str]:
+    """Return the knots of a curve in words; of many, how many and from where to where.
+
+    Examples
+    --------
+    >>> say_knots((20.0, 44.9))
+    ['20', '44.9']
+    >>> say_knots(tuple(range(1, 46)))
+    ['45 values from 1 to 45']
+    """
+    if len(knots) <= limit:
+        return [format_number(knot) for knot in knots]
+    return [f"{len(knots)} values from {format_number(knots[0])} to {format_number(knots[-1])}"]
+
+
 def say_curves(curves: tuple[Curve, ...], one: str, many: str, limit: int = 4) -> str:
     """Return what curves do, with their knots; of many, the first few.
 
@@ -432,8 +447,9 @@ def say_curves(curves: tuple[Curve, ...], one: str, many: str, limit: int = 4) -
     the line of age bends at 20, 40 and 60
     """
     if len(curves) == 1:
-        *first, last = (format_number(knot) for knot in curves[0].knots)
-        return f"the line of {curves[0].feature} {one} at {', '.join(first)} and {last}"
+        *first, last = say_knots(curves[0].knots)
+        knots = f"{', '.join(first)} and {last}" if first else last
+        return f"the line of {curves[0].feature} {one} at {knots}"
     names = [str(curve) for curve in curves[:limit]]
     if len(curves) > limit:
         names[limit - 1 :] = [f"{len(curves) - limit + 1} more features"]

@@ -234,7 +234,8 @@ class Tree(TreeNodes):
         best = None if models is None else models.ahead(node)
         if models is None or best is None or best.gain < best.threshold:
             return
-        changed = best.added or best.removed
+        changed = {bend[0] for bend in best.added or best.removed}
+        bends = [*models.bends(node), *best.added] if best.added else best.removed
         ranked = sorted(self.evidence.candidates(node), key=lambda c: -c.gain)
         self._make(
             Bend if best.added else Unbend if best.removed else MemoryChange,
@@ -246,14 +247,15 @@ class Tree(TreeNodes):
             loss_after=best.node_loss - best.gain,
             rows=best.rows,
             runner_up=self._runner_up(ranked, "gain"),
-            **({"curves": self._curves(changed)} if changed else {"memory": best.memory}),
+            **({"curves": self._curves(bends, changed)} if changed else {"memory": best.memory}),
         )
 
-    def _curves(self, bends: list[BendInput]) -> tuple[Curve, ...]:
+    def _curves(self, bends: list[BendInput], features: set[int]) -> tuple[Curve, ...]:
+        """Return the curves of some features, with all knots that the bends give them."""
         names = self.encoder.display_names if hasattr(self, "encoder") else None
         return tuple(
             Curve(names[j] if names else f"x{j}", tuple(knots))
-            for j, knots in curves_of(bends).items()
+            for j, knots in curves_of(bend for bend in bends if bend[0] in features).items()
         )
 
     def _may_replace(self, candidate: Candidate, split_level: float) -> bool:
