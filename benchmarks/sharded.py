@@ -231,7 +231,7 @@ def main() -> None:
     parser.add_argument("--trees", type=int, default=9)
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
-    options.rows = options.rows or {"ray": 40_000, "forest": 10_000, "spark": 12_000}[options.what]
+    options.rows = options.rows or {"ray": 80_000, "forest": 10_000, "spark": 12_000}[options.what]
     races[options.what](options)
 
 

@@ -303,7 +303,8 @@ class Spread:
         self._own = copy.deepcopy(model)  # whose stack learns, and whose trees do not
         others = range(1, len(self._forest.members))
         n = min(n_workers, len(others))
-        self._places = [[*others[i::n]] for i in range(n)]
+        # One after the other: kinds of trees take turns, and each part is to have some of each.
+        self._places = [own.tolist() for own in np.array_split(others, n)]
         self._workers = start(
             [part_of(model, own, is_first=i == 0) for i, own in enumerate(self._places)]
         )
