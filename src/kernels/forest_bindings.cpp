@@ -174,6 +174,7 @@ void learn_said(Stack& stack, Said said, Doubles targets, Doubles weights, bool 
         if (!(targets.data()[i] >= 0.0 && targets.data()[i] < static_cast<double>(wide)))
             throw nb::value_error("there is no such label");
     std::vector<const double*> members;
+    members.reserve(said.shape(0));
     for (std::size_t m = 0; m < said.shape(0); m++) members.push_back(said.data() + m * n * wide);
     if (has_labels) {
         stack.learn_labels(members, targets.data(), weights.data(), static_cast<int>(n), static_cast<int>(wide));
