@@ -5,8 +5,8 @@ moving hyperplane, whose inputs are independent; and correlated inputs, noisy su
 factors. The tables show the macro F1 of both models, the mean over seeds, and how many times the
 rows the first takes per second of CPU.
 
-`--what rest`: rows of many columns are dear, so that models on trial that earn nothing look at some
-of them only, and Newton works on half of its matrix; beside a model that spares neither. All
+`--what rest`: rows of many columns are costly, so that models on trial that earn nothing look at
+some of them only, and Newton works on half of its matrix; beside a model that spares neither. All
 columns are learnt together.
 
 `--what columns`: tables of many columns are learnt one by one, but for the most informative ones;
@@ -84,7 +84,7 @@ class Way(NamedTuple):
 
 
 WAYS = {
-    "rest": (Way("spared"), Way("all", numbers=replace(USUAL, dear_columns=2**31 - 1))),
+    "rest": (Way("spared"), Way("all", numbers=replace(USUAL, costly_columns=2**31 - 1))),
     "columns": (Way("some together", absent=None), Way("all together")),
 }
 WIDTHS = {"rest": [150, 200, 300, 500], "columns": [500, 600]}

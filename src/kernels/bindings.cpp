@@ -535,7 +535,7 @@ void bind_measured(nb::module_& m) {
                bool mean_curvature, double floor_first, double floor_first_rows, double floor_rows, double floor_least,
                double floor_most, const std::string& loss, double step, double alarm_nats, double spread_rows,
                double spread_first_rows, double spread_least, double input_limit, nb::object quantiles, nb::object asked,
-               double trial_rest_rows, double model_rest_rows, double grid_rest_rows, bool trials_rest, int dear_columns) {
+               double trial_rest_rows, double model_rest_rows, double grid_rest_rows, bool trials_rest, int costly_columns) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 const SpreadRates spread = {spread_rows, spread_first_rows, spread_least};
                 new (self) Engine(
@@ -550,7 +550,7 @@ void bind_measured(nb::module_& m) {
                       sparse_step,
                       mean_curvature,
                       {floor, spread},
-                      dear_columns},
+                      costly_columns},
                      {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor, restless_rows,
                       split_price, alarm_nats, trial_rest_rows, model_rest_rows, grid_rest_rows, trials_rest},
                      seed,
@@ -571,7 +571,7 @@ void bind_measured(nb::module_& m) {
             "trial_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "model_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "grid_rest_rows"_a = std::numeric_limits<double>::infinity(), "trials_rest"_a = false,
-            "dear_columns"_a = std::numeric_limits<int>::max())
+            "costly_columns"_a = std::numeric_limits<int>::max())
         .def("trials", &trials, "node"_a)
         .def(
             "refresh_at",
@@ -689,7 +689,7 @@ void bind_measured(nb::module_& m) {
                          return e.evidence.recent_rows > 0.0 ? e.evidence.recent_loss / e.evidence.recent_rows
                                                              : std::numeric_limits<double>::quiet_NaN();
                      }))
-        .def_prop_ro("is_dear", reading<Engine>([](const Engine& e) { return e.evidence.is_dear(); }))
+        .def_prop_ro("is_costly", reading<Engine>([](const Engine& e) { return e.evidence.is_costly(); }))
         .def_prop_ro("is_calm", reading<Engine>([](const Engine& e) { return e.evidence.is_calm(); }))
         .def_prop_ro("restless_until", reading<Engine>([](const Engine& e) { return e.evidence.restless_until; }));
     bind_sparse(engine);

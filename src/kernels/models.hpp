@@ -212,7 +212,7 @@ struct Blend {
     static void forward(const Functions& f, LossKind loss, const Shape&, const Rows& rows, std::span<const Lesson> lessons) {
         f.blend[loss].forward(rows, lessons.data(), static_cast<int>(lessons.size()));
     }
-    static bool are_wide(const Shape& tree, const Rates& rates) { return tree.columns > rates.dear_columns; }
+    static bool are_wide(const Shape& tree, const Rates& rates) { return tree.columns > rates.costly_columns; }
     static void learn(const Functions& f, LossKind loss, const Shape& tree, const Rows& rows,
                       std::span<const Lesson> lessons, const Rates& rates, bool spares) {
         const bool is_wide = are_wide(tree, rates);

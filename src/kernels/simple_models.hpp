@@ -113,7 +113,7 @@ struct BlendRates {
     double sparse_step = 0.5;       // and for sparse inputs
     bool mean_curvature = false;    // Newton divides by the mean curvature over the free outputs, not by half of their sum
     LossRates loss;
-    int dear_columns = std::numeric_limits<int>::max();  // of a tree: with more, its models are wide
+    int costly_columns = std::numeric_limits<int>::max();  // of a tree: with more, its models are wide
 };
 
 // What blends are to be careful of.

@@ -167,9 +167,9 @@ public:
     bool is_calm() const { return tree_.clock >= restless_until; }
     void begin_step() { spares_ = is_calm(); }
     bool spares() const { return spares_; }
-    // Rows of many columns are dear: then who does not earn rests at all times.
-    bool is_dear() const { return Blend::are_wide(tree_.shape, tree_.models.rates); }
-    bool may_rest() const { return spares_ || is_dear(); }
+    // Rows of many columns are costly: then who does not earn rests at all times.
+    bool is_costly() const { return Blend::are_wide(tree_.shape, tree_.models.rates); }
+    bool may_rest() const { return spares_ || is_costly(); }
     // A node that is far from being pruned rests as long as its branch earns enough lately, too.
     double stands_for(int node) const {
         const NodeRecord& record = tree_.records[node];
@@ -218,8 +218,8 @@ public:
         const int node = stop.node;
         stop.has_grid = rates.first_rows > 0 && !trials_rest(stop);
         if (!stop.has_grid) return;
-        // The grid only says what to try. In calm times that of an old node looks at some of the rows, of dear ones soon.
-        const double least_rows = is_dear() ? rates.trial_rows : rates.grid_rows;
+        // The grid only says what to try. In calm times that of an old node looks at some of the rows, of costly ones soon.
+        const double least_rows = is_costly() ? rates.trial_rows : rates.grid_rows;
         stop.grid_rests = may_rest() && stop.stands_for == 1.0 && tree_.nodes[node].rows > least_rows;
         const auto is_seen = [&](int row) { return step.is_for_all[row] != 0; };
         stop.has_grid = !stop.grid_rests || std::any_of(own.rows.begin(), own.rows.end(), is_seen);

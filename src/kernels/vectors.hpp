@@ -142,7 +142,7 @@ inline Vector log_positive(const Vector& x) {
     return k * 6.93147180369123816490e-01 - ((half - rest) - f);
 }
 
-// What a loss says of eight rows. It is log(ratio) + hinge: logarithms are dear, and mostly only a difference is wanted.
+// What a loss says of eight rows. It is log(ratio) + hinge: logarithms are costly, and mostly only a difference is wanted.
 struct Slopes {
     Vector ratio, hinge, residual, curvature;
     Vector loss() const { return log_positive(ratio) + hinge; }

@@ -157,16 +157,16 @@ def check_nodes(model, oracle):
     weighted=st.booleans(),
     max_bends=st.sampled_from([0, 3, 8]),
     trials_rest=st.booleans(),
-    dear_columns=st.sampled_from([1, 128]),
+    costly_columns=st.sampled_from([1, 128]),
 )
 def test_tree_equals_oracle(
-    setting, stream, mood, order_seed, max_bends, trials_rest, dear_columns, **how
+    setting, stream, mood, order_seed, max_bends, trials_rest, costly_columns, **how
 ):
     model, oracle = make_pair(setting, stream, seed=order_seed, max_bends=max_bends, **mood)
     oracle.trials_rest = trials_rest and max_bends > 0
-    oracle.dear_columns = dear_columns if max_bends > 0 else math.inf
+    oracle.costly_columns = costly_columns if max_bends > 0 else math.inf
     with pytest.MonkeyPatch.context() as patch:
-        bent = replace(constants.MEASURED, trials_rest=trials_rest, dear_columns=dear_columns)
+        bent = replace(constants.MEASURED, trials_rest=trials_rest, costly_columns=costly_columns)
         patch.setattr(constants, "MEASURED", bent)
         check_course(model, oracle, stream, **how)
 

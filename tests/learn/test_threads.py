@@ -318,7 +318,7 @@ def test_a_step_of_many_inputs_has_few_rows():
         model.learn_one(row, 2)
         model.learn_many({name: rng.normal(size=30) for name in row}, [0, 1, 2] * 10)
         assert model._tree.step_rows <= most
-        cells = m * m if m <= constants.MEASURED.dear_columns else m * m // 2
+        cells = m * m if m <= constants.MEASURED.costly_columns else m * m // 2
         assert model._tree.step_rows * cells <= constants.MEASURED.step_cells
     assert model._tree.engine.n_steps > 2  # the rows that bring them, too
 

@@ -470,7 +470,7 @@ class NaiveTree:
     RECENT, ALARM, RESTLESS = 16, 1.2, 0.5
     PIECES, CODES, BENDS, UNBEND, MOST_BARS, SURENESS = 4, 16, 64, 5000, 5, 500
     PRICE, SHORT_MEMORY, DISTANCE = 0.001, 1 / 3, 0.03
-    TRIAL_REST, GRID_REST, DEAR = 200, 2000, 128
+    TRIAL_REST, GRID_REST, COSTLY = 200, 2000, 128
 
     def __init__(self, n_features, n_classes=2, setting="measured", *, epsilon=None,
                  evidence_window=20000, model_window=1000, bins=64, trials=3, max_bends=128, seed=1,
@@ -486,7 +486,7 @@ class NaiveTree:
         never = math.inf, math.inf
         self.trial_rest, self.grid_rest = (self.TRIAL_REST, self.GRID_REST) if max_bends else never
         self.trials_rest = False  # wholly, with their node
-        self.dear_columns = self.DEAR if max_bends else math.inf
+        self.costly_columns = self.COSTLY if max_bends else math.inf
         self.bins, self.n_trials = bins, trials
         self.seed, self.learning_rate = seed, learning_rate
         self.gain_step = learning_rate if gain_step is None else gain_step
@@ -642,7 +642,7 @@ class NaiveTree:
             scale.see(X[:, j], w)
         quarter = random_quarter(len(X), self.n_rows, self.seed)
         inputs = self.inputs(X), y, w, quarter, self.filled(X)
-        rows, visited = Rows(X, *inputs, spares=self.spares or self.is_dear), []
+        rows, visited = Rows(X, *inputs, spares=self.spares or self.is_costly), []
         loss = self.update(self.root, rows, visited)
         if self.challenger:
             self.update_challenger(rows, loss)
@@ -682,8 +682,8 @@ class NaiveTree:
         return leaf_loss
 
     @property
-    def is_dear(self):
-        return self.measured and len(self.columns) > self.dear_columns
+    def is_costly(self):
+        return self.measured and len(self.columns) > self.costly_columns
 
     def is_calm(self):
         return self.restless_until <= self.T
@@ -814,7 +814,7 @@ class NaiveTree:
 
         The losses and the rows behind them are sums in which a row counts for ``stands_for``;
         the grid and the trials' sides count the rows that were looked at. In calm times, and where
-        rows are dear, a trial that does not earn, and the grid of an old node, look at a quarter.
+        rows are costly, a trial that does not earn, and the grid of an old node, look at a quarter.
         """
         may_rest, leaf = rows.spares and stands_for == 1, node.split is None
         fade = math.exp(-(self.T - node.T) / self.window)
@@ -859,7 +859,7 @@ class NaiveTree:
                 node.grid = [self.new_grid(j, np.array(node.buffer)[:, j]) for j in range(self.m)]
                 node.refresh_at = node.rows + self.REFRESH
             return
-        least = self.trial_rest if self.is_dear else self.grid_rest
+        least = self.trial_rest if self.is_costly else self.grid_rest
         part, _ = self.look_at(rows, rests=may_rest and node.rows - n_new > least)
         rows, residual = rows.take(part), residual[part]
         for j, grid in enumerate(node.grid):
@@ -922,7 +922,7 @@ class NaiveTree:
                 node.trials.remove(trial)
                 node.barred[trial.split.feature, trial.slot] = node.rows + self.BAR
         room = self.n_trials * self.may_split(node) if leaf else self.INNER_TRIALS
-        if not young or self.is_dear:
+        if not young or self.is_costly:
             room = min(room, 1 + sum(gain > 0 for gain in gains))
         taken = {trial.split.feature for trial in node.trials}
         for _, split, slot, n in self.proposals(node):
@@ -1173,7 +1173,7 @@ class NaiveTree:
         No row costs either more than it can with a floor. Far behind, the challenger rests.
         """
         fade = math.exp(-rows.w.sum() / self.window)
-        rests = (self.spares or self.is_dear) and self.floor_gain <= -self.floor_level
+        rests = (self.spares or self.is_costly) and self.floor_gain <= -self.floor_level
         seen, stands_for = self.look_at(rows, rests=rests)
         part, leaf_loss = rows.take(seen), leaf_loss[seen]
         loss, _ = self.challenger.forward(part)

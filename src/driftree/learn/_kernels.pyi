@@ -650,7 +650,7 @@ class MeasuredEngine(_ModelTreeEngine):
         model_rest_rows: float = ...,
         grid_rest_rows: float = ...,
         trials_rest: bool = False,
-        dear_columns: int = ...,
+        costly_columns: int = ...,
     ) -> None:
         """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
     def accumulate(
@@ -799,8 +799,8 @@ class MeasuredEngine(_ModelTreeEngine):
     def recent_loss(self) -> float:
         """Mean loss of the last rows, faded as what is called recent; NaN before the first."""
     @property
-    def is_dear(self) -> bool:
-        """Whether rows are dear: whether they have many columns."""
+    def is_costly(self) -> bool:
+        """Whether rows are costly: whether they have many columns."""
     @property
     def is_calm(self) -> bool:
         """Whether work is spared: whether there was no alarm for long."""

@@ -109,11 +109,11 @@ class MeasuredConstants:
     """another model on trial likewise,"""
     grid_rest_rows: float = 2000
     """and the grid of a node with more."""
-    dear_columns: int = 128
-    """Rows of more columns are dear: then all of these rest at any time, the grid as trials do,"""
-    dear_trials: int = 1
+    costly_columns: int = 128
+    """Rows of more columns are costly: then all of these always rest, the grid as trials do,"""
+    costly_trials: int = 1
     """so many splits are tried at a time, with one more for each that earns,"""
-    dear_grid_bytes: int = 1_500_000
+    costly_grid_bytes: int = 1_500_000
     """and a grid takes so much memory."""
     recent_speed: int = 16
     """What is called recent fades so many times as fast as the evidence."""
@@ -216,7 +216,7 @@ STRAIGHT = replace(
     mean_curvature=False,
     trial_rest_rows=math.inf,
     grid_rest_rows=math.inf,
-    dear_columns=2**31 - 1,
+    costly_columns=2**31 - 1,
 )
 
 

@@ -274,7 +274,7 @@ class MeasuredTrials:
             model_rest_rows=c.model_rest_rows,
             grid_rest_rows=c.grid_rest_rows,
             trials_rest=c.trials_rest,
-            dear_columns=c.dear_columns,
+            costly_columns=c.costly_columns,
         )
         self.engine.absent_is_zero = p.absent == "zero"
         self.models = ModelTrials(self.engine, c, p)
@@ -283,7 +283,7 @@ class MeasuredTrials:
         """Return 200 rows, or fewer of many inputs: nobody can predict during a step."""
         engine, c = self.engine, self.constants
         n_inputs = engine.n_columns + self.most_bends
-        line = n_inputs // 2 if engine.is_dear else n_inputs
+        line = n_inputs // 2 if engine.is_costly else n_inputs
         cells = n_inputs * (line + engine.n_outputs)
         return max(1, min(c.step_rows, c.step_cells // cells))
 
@@ -320,7 +320,7 @@ class MeasuredTrials:
     def _bins(self, n_columns: int, slot_bytes: int, n_categorical: int, n_numeric: int) -> int:
         """Return how many bins of each numeric feature memory allows."""
         c = self.constants
-        grid_bytes = c.dear_grid_bytes if n_columns > c.dear_columns else c.grid_bytes
+        grid_bytes = c.costly_grid_bytes if n_columns > c.costly_columns else c.grid_bytes
         room = grid_bytes // slot_bytes - (MAX_LEVELS + 2) * n_categorical
         return min(self.bins, max(c.least_bins, room // max(1, n_numeric) - 1))
 
@@ -396,8 +396,8 @@ class MeasuredTrials:
         wanted = c.inner_trials if not own.is_leaf else self.trials if may_split else 0
         if not is_young:  # one at a time, and another when that one earns
             wanted = min(wanted, n_earning + 1)
-        if engine.is_dear:
-            wanted = min(wanted, n_earning + c.dear_trials)
+        if engine.is_costly:
+            wanted = min(wanted, n_earning + c.costly_trials)
         if len(running) < wanted:
             taken = {t.place for t in running}
             tried = {t.condition[0] for t in running}

@@ -1,4 +1,4 @@
-"""Where rows are dear, what does not predict learns fewer of them; up to 128 columns none is."""
+"""Where rows are costly, what does not predict learns fewer of them; up to 128 columns none is."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import pytest
 from driftree import DynamicModelTreeClassifier
 from driftree.learn import constants
 
-NEVER = replace(constants.MEASURED, dear_columns=2**31 - 1)
+NEVER = replace(constants.MEASURED, costly_columns=2**31 - 1)
 
 
 def draw(n_rows, n_columns, seed=1):
@@ -31,20 +31,20 @@ def test_up_to_128_columns_nothing_changes(monkeypatch, n_columns):
     X, y = draw(800, n_columns)
     usual = constants.MEASURED
     engine, plain = learn(monkeypatch, usual, X, y), learn(monkeypatch, NEVER, X, y)
-    assert not engine.is_dear
+    assert not engine.is_costly
     arrays, expected = engine.arrays(), plain.arrays()
     assert arrays.keys() == expected.keys()
     for name, values in arrays.items():
         assert np.array_equal(values, expected[name], equal_nan=values.dtype.kind == "f"), name
 
 
-def test_without_bends_nothing_is_dear():
+def test_without_bends_nothing_is_costly():
     X, y = draw(200, 150)
     model = DynamicModelTreeClassifier(max_bends=0).partial_fit(X, y)
-    assert not model._tree.engine.is_dear
+    assert not model._tree.engine.is_costly
 
 
-def test_trials_of_dear_rows_look_at_some_of_them(monkeypatch):
+def test_trials_of_costly_rows_look_at_some_of_them(monkeypatch):
     """Old ones that do not earn: those that were ahead for a while have looked at more."""
     X, y = draw(2000, 130)
     usual, shares = constants.MEASURED, {}
@@ -58,12 +58,12 @@ def test_trials_of_dear_rows_look_at_some_of_them(monkeypatch):
                 age = engine.node(0).rows - trial.born
                 if trial.node_loss <= trial.trial_loss and age >= 600:
                     own.append((trial.n_left + trial.n_right) / age)
-        assert engine.is_dear == (numbers is usual)
+        assert engine.is_costly == (numbers is usual)
     assert min(shares[True]) < 0.6
     assert set(shares[False]) == {1.0}
 
 
-def test_one_split_is_tried_at_a_time_where_rows_are_dear(monkeypatch):
+def test_one_split_is_tried_at_a_time_where_rows_are_costly(monkeypatch):
     X, y = draw(600, 130)
     engine = learn(monkeypatch, constants.MEASURED, X, y)
     n_earning = sum(trial.node_loss > trial.trial_loss for trial in engine.trials(0))
