@@ -238,7 +238,7 @@ def test_two_threads_that_learn_a_batch_each_learn_them_in_one_of_two_orders(bui
 def test_other_threads_go_on_during_a_batch(call):
     X, y = next(agrawal(300_000, seed=1, function=1, batch_rows=300_000))
     model = DynamicModelTreeClassifier.paper().partial_fit(X[:1000], y[:1000])
-    counts, is_over = [0], threading.Event()
+    counts, is_over, during = [0], threading.Event(), []
 
     def count():
         while not is_over.is_set():
@@ -250,14 +250,15 @@ def test_other_threads_go_on_during_a_batch(call):
     sys.setswitchinterval(60)  # nobody is made to let go of the GIL
     counter.start()
     try:
-        before = counts[0]
-        model.partial_fit(X, y) if call == "partial_fit" else model.predict_proba(X)
-        during = counts[0] - before
+        while len(during) < 5 and max(during, default=0) <= 10:  # other processes may be busy
+            before = counts[0]
+            model.partial_fit(X, y) if call == "partial_fit" else model.predict_proba(X)
+            during.append(counts[0] - before)
     finally:
         is_over.set()
         sys.setswitchinterval(switch_interval)
         counter.join()
-    assert during > 10  # with the GIL held it would be one or two
+    assert max(during) > 10  # with the GIL held it would be one or two
 
 
 @pytest.mark.parametrize("build", LEARNERS)
@@ -326,7 +327,7 @@ def test_a_step_of_many_inputs_has_few_rows():
 def test_a_step_of_a_wide_table_has_few_values():
     """Its inputs are not learnt together: rows by inputs."""
     rng = np.random.default_rng(1)
-    for n, m, n_steps in ((300, 1000, 3), (300, 2500, 4), (30, 20_000, 3)):
+    for n, m, n_steps in ((300, 1000, 2), (300, 2500, 3), (30, 20_000, 3)):
         y = np.arange(n) % 3
         model = DynamicModelTreeClassifier().partial_fit(rng.normal(size=(n, m)), y)
         assert model._tree.engine.n_steps == n_steps
