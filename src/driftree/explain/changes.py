@@ -16,7 +16,6 @@ from driftree.explain.text import join_words
 from driftree.learn.events import (
     ALL_DIGITS,
     Bend,
-    Curve,
     LinkChange,
     MemoryChange,
     Prune,
@@ -27,7 +26,6 @@ from driftree.learn.events import (
     say_curves,
     say_rows,
 )
-from driftree.learn.model_trials import curves_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from driftree.learn.drifts import Drift
     from driftree.learn.events import Condition, Event
     from driftree.learn.history import History, Sample, Structure
-    from driftree.learn.model_trials import BendInput
     from driftree.learn.tree import Tree
 
     OnChange = Callable[[Event], object]
@@ -219,7 +216,7 @@ def _why_node(tree: Tree, node: int) -> str:
     since = f" since row {spot.since_row:,}" if spot.since_step else ""
     lines = [f"Node {node}, {say_rows(log.now.path(node))}, is {what}{since}."]
     if bends := tree.engine.bends(int(tree.engine.model[node])):
-        lines.append(f"In its model {say_curves(_curves(tree, bends), 'bends', 'bend')}.")
+        lines.append(f"In its model {say_curves(tree.curves(bends), 'bends', 'bend')}.")
     lines += map(str, _events_of(list(log.events), node)[-1:])
     if not spot.is_leaf:
         lines.append(_next_pruning(tree, node))
@@ -260,22 +257,17 @@ def _next_model(tree: Tree, node: int) -> list[str]:
     best = None if models is None else models.candidate(node)
     if best is None:
         return []
+    curves = tree.changed_curves(node, best)
     if best.added:
-        what = f"A model in which {say_curves(_curves(tree, best.added), 'bends', 'bend')}"
+        what = f"A model in which {say_curves(curves, 'bends', 'bend')}"
     elif not best.removed:
         what = f"A model that remembers some {best.memory:,.0f} rows"
     else:
-        names = [curve.feature for curve in _curves(tree, best.removed)]
-        what = f"A model without the bends of {join_words(names)}"
+        what = f"A model without the bends of {join_words([curve.feature for curve in curves])}"
     return [
         f"{what} has a gain of {best.gain:,.1f} over {best.rows:,.0f} rows, of "
         f"{best.threshold:,.1f} required."
     ]
-
-
-def _curves(tree: Tree, bends: list[BendInput]) -> tuple[Curve, ...]:
-    names = tree.encoder.display_names
-    return tuple(Curve(names[j], tuple(knots)) for j, knots in curves_of(bends).items())
 
 
 # ---------------------------------------------------------------------- parts

@@ -35,19 +35,20 @@ from driftree.learn.events import (
 )
 from driftree.learn.evidence import Candidate, Evidence, GradientApproximation, MeasuredTrials
 from driftree.learn.history import MAX_ENTRANTS, Entrant, History, Sampler, check_history
-from driftree.learn.model_trials import BendInput, curves_of
+from driftree.learn.model_trials import curves_of
 from driftree.learn.nodes import TreeNodes
 from driftree.learn.parameters import PaperParameters
 from driftree.learn.sparse import SparseFeatures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from driftree.learn._kernels import MeasuredEngine, PaperEngine, SparseRows, _RowFace
     from driftree.learn.constants import MeasuredConstants, WatchConstants
     from driftree.learn.memory import Size
+    from driftree.learn.model_trials import BendInput, ModelCandidate
     from driftree.learn.parameters import Parameters
     from driftree.learn.target import Codes
 
@@ -234,8 +235,7 @@ class Tree(TreeNodes):
         best = None if models is None else models.ahead(node)
         if models is None or best is None or best.gain < best.threshold:
             return
-        changed = {bend[0] for bend in best.added or best.removed}
-        bends = [*models.bends(node), *best.added] if best.added else best.removed
+        curves = self.changed_curves(node, best)
         ranked = sorted(self.evidence.candidates(node), key=lambda c: -c.gain)
         self._make(
             Bend if best.added else Unbend if best.removed else MemoryChange,
@@ -247,15 +247,22 @@ class Tree(TreeNodes):
             loss_after=best.node_loss - best.gain,
             rows=best.rows,
             runner_up=self._runner_up(ranked, "gain"),
-            **({"curves": self._curves(bends, changed)} if changed else {"memory": best.memory}),
+            **({"curves": curves} if curves else {"memory": best.memory}),
         )
 
-    def _curves(self, bends: list[BendInput], features: set[int]) -> tuple[Curve, ...]:
-        """Return the curves of some features, with all knots that the bends give them."""
+    def changed_curves(self, node: int, model: ModelCandidate) -> tuple[Curve, ...]:
+        """Return the curves that another model has, or has not: with all of their knots."""
+        models = self.evidence.models
+        present = [] if models is None else models.bends(node)
+        changed = {feature for feature, _, _ in model.added or model.removed}
+        return self.curves(bend for bend in (*present, *model.added) if bend[0] in changed)
+
+    def curves(self, bends: Iterable[BendInput]) -> tuple[Curve, ...]:
+        """Return the curves that bends make, in the user's names."""
         names = self.encoder.display_names if hasattr(self, "encoder") else None
         return tuple(
             Curve(names[j] if names else f"x{j}", tuple(knots))
-            for j, knots in curves_of(bend for bend in bends if bend[0] in features).items()
+            for j, knots in curves_of(bends).items()
         )
 
     def _may_replace(self, candidate: Candidate, split_level: float) -> bool:

@@ -155,6 +155,17 @@ def read_categorical(item: Any) -> list[Any]:
     return categorical
 
 
+class AsFileError:
+    """Let what is wrong with values that a file gave be an error of the file."""
+
+    def __enter__(self) -> None:
+        """Do nothing yet."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (TypeError, ValueError)) and not isinstance(error, ModelFileError):
+            raise ModelFileError(str(error)) from error
+
+
 def decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
     """Return the parameters by name; one that the file does not know yet has its default."""
     unknown = item.keys() - parameter_names(kind) if type(item) is dict else {"no object"}

@@ -21,6 +21,7 @@ from driftree.learn.storage import ModelFileError, bounds, container, json_value
 from driftree.learn.storage.learnt import (
     LEARNT_KEYS,
     NOT_STORED,
+    AsFileError,
     check_lists,
     decode_parameters,
     encode_parameter,
@@ -142,14 +143,9 @@ def unpack(contents: Any, arrays: Arrays, classes: Mapping[str, type[Model]]) ->
     """Return the model that was packed, or raise `ModelFileError`."""
     model: Any
     model, learnt = read_model(contents, arrays, classes)
-    if learnt is None:
-        return model  # type: ignore[no-any-return]
-    try:
-        model._take_over(learnt)
-    except ModelFileError:
-        raise
-    except (TypeError, ValueError) as error:  # of values that the file gave
-        raise ModelFileError(str(error)) from error
+    if learnt is not None:
+        with AsFileError():
+            model._take_over(learnt)
     return model  # type: ignore[no-any-return]
 
 
@@ -170,7 +166,7 @@ def read_model(
             "upgrade driftree"
         )
     is_forest = hasattr(kind, "_member")
-    try:
+    with AsFileError():
         known = getattr(contents, "known", {})
         told: _Told | None = known.get("model")
         if told is None:
@@ -188,10 +184,6 @@ def read_model(
             )
         assert told.learnt is not None
         return model, unpack_learnt(told.learnt, contents["history"], arrays)
-    except ModelFileError:
-        raise
-    except (TypeError, ValueError) as error:  # of values that the file gave
-        raise ModelFileError(str(error)) from error
 
 
 class _Told(NamedTuple):
