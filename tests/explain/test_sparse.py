@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from driftree import DynamicModelTreeClassifier, export_text, report
 from driftree.explain.contributions import explain_batch
-from driftree.explain.counterfactual.sparse_space import SparseSpace
+from driftree.explain.counterfactual.leaf_tasks import SparseSpace
 from driftree.explain.over_time import outline, unit_of_effects, weights_over_time
 from driftree.explain.sparse import strongest
 

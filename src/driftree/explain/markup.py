@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from driftree.explain.counterfactual import write_change
 from driftree.explain.describe import class_shares, inside, row_shares
 from driftree.explain.explanation_words import tell
 from driftree.explain.rules import most_probable, rules
@@ -20,6 +19,7 @@ from driftree.explain.text import (
     say_noise,
     say_output,
     say_share,
+    write_change,
     write_number,
 )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
 from driftree.explain.sparse import say_forgotten
 from driftree.learn.events import ALL_DIGITS, DIGITS, format_number
+from driftree.learn.validation import plain
 from driftree.learn.words import distinct_texts, nearest_name, printable
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ BRANCH = "|--- "
 MAX_LABELS = 5  # of a leaf, with a formula each
 MAX_NAME = 40  # characters; longer names lose their middle
 MAX_UNKNOWN = 8  # names in a sentence
+MAX_CHANGES = 6  # in a sentence
 LEAST_WIDTH = 30  # of a condition, however deep it stands
 MAX_DECIMALS = 8  # of a number; smaller ones have an exponent
 FAR = 3  # standard deviations: from there on, weights rounded to some digits would say nonsense
@@ -190,6 +192,37 @@ def write_number(value: float, unit: Unit, *, signed: bool = False) -> str:
     return text if abs(value) >= 10_000 else text.replace(",", "")
 
 
+def say_changes(changes: dict[str, tuple[Any, Any]]) -> str:
+    """Say what became of what, by name; of many changes, the first.
+
+    Examples
+    --------
+    >>> say_changes({"age": (35, 40.5), "way": ("car", "bus"), "income": (0.30004, 0.3)})
+    "age were 40.5 instead of 35, way were 'bus' instead of 'car' and income were 0.3 instead of
+    0.30004"
+    """
+    said = {name: write_change(old, new) for name, (old, new) in changes.items()}
+    parts = [f"{one_line(name)} were {new} instead of {old}" for name, (old, new) in said.items()]
+    if len(parts) > MAX_CHANGES:
+        n_left = len(parts) - MAX_CHANGES + 1
+        parts = [*parts[: MAX_CHANGES - 1], f"{n_left} other features changed less"]
+    return join_words(parts)
+
+
+def write_change(old: Any, new: Any) -> tuple[str, str]:
+    """Write both values: a new number in full, an old one with as many digits, more if need be."""
+    old = plain(old)
+    are_numbers = all(isinstance(one, (int, float)) for one in (old, new))
+    if not are_numbers or isinstance(new, bool):
+        return one_line(repr(old)), one_line(repr(new))
+    digits = DIGITS
+    while float((after := format_number(new, digits)).replace(",", "")) != new:
+        digits += 1
+    while (before := format_number(old, digits)) == after and digits < ALL_DIGITS:
+        digits += 1
+    return before, after
+
+
 def check_limits(max_weights: int, digits: int = 1) -> None:
     """Raise if so many weights cannot be shown, or not with so many digits."""
     for name, value, least in (("max_weights", max_weights, 0), ("digits", digits, 1)):
@@ -327,7 +360,6 @@ def say_noise(floor: tuple[float, float]) -> str:
     return f"{percent(sum(floor))} of labels look random"
 
 
-# ---------------------------------------------------------------------- formulas
 def did_you_mean(name: object, known: Iterable[object]) -> str:
     """Ask whether the nearest name was meant; nothing if none is near.
 
@@ -354,6 +386,7 @@ def say_unknown(names: Iterable[object], absent: Iterable[object]) -> str:
     return f"Not known to the model: {', '.join(said[:MAX_UNKNOWN])}{rest}." if said else ""
 
 
+# ---------------------------------------------------------------------- formulas
 def _describe_leaf(leaf: LeafModel) -> str:
     more = f", {say_noise(leaf.floor)}" if any(leaf.floor) else ""
     if leaf.unit is not None and leaf.mean is not None and leaf.error is not None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
-from driftree.explain.counterfactual import few_changes
+from driftree.explain import counterfactual
 
 JOBS = ("none", "part", "full")
 
@@ -174,6 +174,6 @@ def test_mistakes_are_named(model, options, words):
 
 
 def test_a_search_that_is_cut_short_says_so(model, monkeypatch):
-    monkeypatch.setattr(few_changes, "MAX_SETS", 1)
+    monkeypatch.setattr(counterfactual, "MAX_SETS", 1)
     for x in rows(5):
         assert not any(way.exact and way.changes for way in model.counterfactuals(x))

@@ -14,7 +14,12 @@ A number that is to be below or above another is a goal like a label (`goals`): 
 model adds up has to reach a limit. What the model knows itself, such as "last y", cannot change.
 
 Where features are sparse, what a row holds may go, and what the tree may be split by may come
-(`sparse_space`).
+(`leaf_tasks.SparseSpace`).
+
+With `max_changes` the fewest features change first: all sets of one, then of two, ... are searched,
+each exactly, and those that contain a set that is enough are left out (`search_few`). Numbers that
+came as whole numbers then stay whole: where the nearest row has a fraction, it is searched again
+below and above it (branch and bound), so that it is still the nearest such row.
 
 `goals` reads what is wanted and what may change, `leaf_tasks` makes a task of each leaf, and
 `solver` answers it.
@@ -25,6 +30,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from copy import deepcopy
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import partial
@@ -33,22 +39,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.explain.contributions import read_one, with_parts
-from driftree.explain.counterfactual.few_changes import search_few
 from driftree.explain.counterfactual.goals import Constraints, Wish, read_constraints
-from driftree.explain.counterfactual.leaf_tasks import Plan, Region, Start, plan_for, reach
+from driftree.explain.counterfactual.leaf_tasks import (
+    Plan,
+    Region,
+    SparseSpace,
+    Start,
+    plan_for,
+    reach,
+)
 from driftree.explain.counterfactual.solver import EQUAL, check_time
-from driftree.explain.counterfactual.sparse_space import SparseSpace
 from driftree.explain.describe import inside
 from driftree.explain.sparse import unknown_names
-from driftree.explain.text import join_words, one_line, percent, say_unknown
+from driftree.explain.text import one_line, percent, say_changes, say_unknown
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.columns import level_names
 from driftree.learn.encoding import Encoder
-from driftree.learn.events import ALL_DIGITS, DIGITS, format_number
-from driftree.learn.validation import plain
+from driftree.learn.events import ALL_DIGITS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
 
     from driftree.explain.counterfactual.goals import Demands, LabelGoal, NumberGoal
     from driftree.explain.counterfactual.solver import Doubles, Places
@@ -58,8 +68,8 @@ if TYPE_CHECKING:
     from driftree.learn.tree import Tree
 
 MAX_NODES = 500  # of all searches together; then one each
-
-MAX_SAID = 6  # changes in a sentence
+MAX_SETS = 400  # of features that are searched for few changes
+MAX_HUNTS = 40  # for whole numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,10 +407,6 @@ class Hunt:
                 row[name] = self.limits.other_level[j]
         return row
 
-    def own_names(self) -> list[Hashable]:
-        """Return the features that the model knows itself."""
-        return own_features(self.tree)
-
     def whole_places(self) -> list[int]:
         """Return the features that came as whole numbers."""
         names = self.encoder.feature_names
@@ -463,6 +469,119 @@ class Hunt:
         )
 
 
+# ---------------------------------------------------------------------- few changes
+def search_few(
+    hunt: Hunt, limits: Constraints, max_changes: int, n: int
+) -> tuple[list[Hunt], bool]:
+    """Return searches that found a row, the fewest changes first, then the nearest.
+
+    Parameters
+    ----------
+    hunt : Hunt
+        The search, not begun.
+    limits : Constraints
+        What the user allows.
+    max_changes : int
+        How many features may change at most.
+    n : int
+        How many rows are wanted, each with other features changed.
+
+    Returns
+    -------
+    found : list of Hunt
+        Searches at their end.
+    is_exact : bool
+        Whether all sets of features were searched that had to be.
+    """
+    alone = _whole(hunt, limits.only((), hunt.encoder, hunt.values))
+    if alone.best is not None:
+        return [alone], True  # nothing has to change
+    free = _changeable(hunt, limits)
+    found: list[Hunt] = []
+    enough: list[frozenset[int]] = []
+    n_sets = 0
+    for size in range(1, min(max_changes, len(free)) + 1):
+        here: list[Hunt] = []
+        for places in itertools.combinations(free, size):
+            if any(known <= set(places) for known in enough):
+                continue
+            n_sets += 1
+            if n_sets > MAX_SETS:
+                return _nearest_first(found, here)[:n], False
+            one = _whole(hunt, limits.only(places, hunt.encoder, hunt.values))
+            if one.best is not None:
+                here.append(one)
+        found = _nearest_first(found, here)
+        enough += [frozenset(one.changed(one.best)) for one in here if one.best is not None]
+        if len(found) >= n:
+            break
+    return found[:n], True
+
+
+def _nearest_first(found: list[Hunt], more: list[Hunt]) -> list[Hunt]:
+    return found + sorted(more, key=lambda one: one.cost)
+
+
+def _changeable(hunt: Hunt, limits: Constraints) -> list[int]:
+    """Return the features that may change, those first that the nearest row changes most."""
+    nearest = hunt.again()
+    nearest.run(deepcopy(limits))
+    places = np.flatnonzero(~np.isnan(hunt.values)).tolist()
+    held = [hunt.encoder.names[name] for name in own_features(hunt.tree)]
+    free = [j for j in places if j not in held and limits.leaves_room(j)]
+    if nearest.best is None:
+        return []
+    costs = nearest.start.costs(nearest.best)
+    return sorted(free, key=lambda j: -costs[j])
+
+
+def _whole(hunt: Hunt, limits: Constraints) -> Hunt:
+    """Return the search for the nearest row whose whole numbers are whole."""
+    order = itertools.count()
+    first = hunt.again()
+    first.run(limits)
+    rest = [(first.cost, next(order), first)]
+    unsearched = first.unsearched
+    while rest:
+        cost, _, nearest = heapq.heappop(rest)
+        split = None if nearest.best is None else _fraction(nearest)
+        if split is None:
+            nearest.unsearched = min(unsearched, nearest.unsearched)
+            return nearest
+        if next(order) > MAX_HUNTS:
+            nearest.best, nearest.cost, nearest.unsearched = None, math.inf, cost
+            return nearest
+        for one in _halves(nearest, *split):
+            unsearched = min(unsearched, one.unsearched)
+            if one.best is not None:
+                heapq.heappush(rest, (one.cost, next(order), one))
+    first.best, first.cost, first.unsearched = None, math.inf, unsearched
+    return first
+
+
+def _fraction(hunt: Hunt) -> tuple[int, float] | None:
+    """Return a number of the row that should be whole, and is not."""
+    assert hunt.best is not None
+    for j in hunt.whole_places():
+        if not float(hunt.best[j]).is_integer():
+            return j, float(hunt.best[j])
+    return None
+
+
+def _halves(hunt: Hunt, j: int, value: float) -> Iterator[Hunt]:
+    """Yield the searches below and above a fraction."""
+    for side in (0, 1):
+        limits = deepcopy(hunt.limits)
+        if side == 0:
+            limits.high[j] = min(limits.high[j], math.floor(value))
+        else:
+            limits.low[j] = max(limits.low[j], math.ceil(value))
+        if limits.low[j] <= limits.high[j]:
+            one = hunt.again()
+            one.run(limits)
+            yield one
+
+
 # ---------------------------------------------------------------------- words
 def _say_why(hunt: Hunt) -> str:
     """Say why there is no such row: the limits are too narrow, or the model has none."""
@@ -480,37 +599,6 @@ def _say_why(hunt: Hunt) -> str:
             return f"{narrow}; without these limits it {how}"
     same = " with the same features missing" if np.isnan(hunt.values).any() else ""
     return f"{hunt.goal.say_none()}{same}"
-
-
-def say_changes(changes: dict[str, tuple[Any, Any]]) -> str:
-    """Say what became of what, by name; of many changes, the first.
-
-    Examples
-    --------
-    >>> say_changes({"age": (35, 40.5), "way": ("car", "bus"), "income": (0.30004, 0.3)})
-    "age were 40.5 instead of 35, way were 'bus' instead of 'car' and income were 0.3 instead of
-    0.30004"
-    """
-    said = {name: write_change(old, new) for name, (old, new) in changes.items()}
-    parts = [f"{one_line(name)} were {new} instead of {old}" for name, (old, new) in said.items()]
-    if len(parts) > MAX_SAID:
-        n_left = len(parts) - MAX_SAID + 1
-        parts = [*parts[: MAX_SAID - 1], f"{n_left} other features changed less"]
-    return join_words(parts)
-
-
-def write_change(old: Any, new: Any) -> tuple[str, str]:
-    """Write both values: a new number in full, an old one with as many digits, more if need be."""
-    old = plain(old)
-    are_numbers = all(isinstance(one, (int, float)) for one in (old, new))
-    if not are_numbers or isinstance(new, bool):
-        return one_line(repr(old)), one_line(repr(new))
-    digits = DIGITS
-    while float((after := format_number(new, digits)).replace(",", "")) != new:
-        digits += 1
-    while (before := format_number(old, digits)) == after and digits < ALL_DIGITS:
-        digits += 1
-    return before, after
 
 
 def round_away(new: float, old: float, digits: int) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from driftree.explain.counterfactual.sparse_space import SparseSpace
+from driftree.explain.counterfactual.leaf_tasks import SparseSpace
 from driftree.explain.explanation import told_threshold, zero_of
 from driftree.explain.explanation_words import say_threshold
 from driftree.explain.text import did_you_mean, one_line, write_number
