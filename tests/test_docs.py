@@ -5,6 +5,7 @@ import json
 import pkgutil
 import re
 import runpy
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 
@@ -70,6 +71,16 @@ def test_the_tour_shows_every_module_in_its_room():
         names = rf"(?<!\w){path.stem}\.({path.suffix[1:]}\b|\*)"
         is_shown = path.name == "__init__.py" or re.search(names, rooms[folders[:2][-1]])
         assert is_shown, f"docs/tour.md does not show {path.name} in {folders[:2][-1]}"
+
+
+def test_modules_of_one_name_are_of_one_idea():
+    modules = (ROOT / "src/driftree").rglob("*.py")
+    counts = Counter(path.stem for path in modules if path.stem != "__init__")
+    twice = {name for name, count in counts.items() if count > 1}
+    said = re.search(
+        r"Only these modules share a name.*?\.\n", (ROOT / "docs/tour.md").read_text(), re.S
+    )
+    assert set(re.findall(r"`(\w+)`", said[0])) == twice
 
 
 def test_the_readme_is_one_page_and_a_half():

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import driftree
-from driftree.cli import demo, model_commands, paper, report, run, serve, stream
+from driftree.cli import demo, model_commands, paper, report, run, serve
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
@@ -44,7 +44,7 @@ app.command()(model_commands.explain)
 app.command()(model_commands.learn)
 app.command()(report.report)
 app.command()(serve.serve)
-app.command()(stream.stream)
+app.command()(serve.stream)
 app.command()(model_commands.export)
 app.command()(paper.paper)
 app.add_typer(paper.data_app, name="data")

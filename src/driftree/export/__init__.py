@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from driftree.export.c import c_code
 from driftree.export.dialect import python_code
-from driftree.export.onnx_model import to_onnx as to_onnx
+from driftree.export.onnx import to_onnx as to_onnx
 from driftree.export.recipe import recipe_of
 from driftree.export.sql import sql_code
 
