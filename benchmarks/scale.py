@@ -1,8 +1,8 @@
 """What more machines bring: costs measured here, and what follows from them for many machines.
 
 Measured are CPU microseconds, in this process, so that other work on the machine hardly matters: of
-a row in a shard, of a row in the driver, of a row in a forest's trees, of a step of one model in
-chunks; the bytes that are sent; and what a call with a step's rows takes in Ray. A batch of a key
+a row in a shard, of a row in the driver, of a row in a forest's trees, of a round of one model in
+slices; the bytes that are sent; and what a call with a step's rows takes in Ray. A batch of a key
 in Spark is measured elsewhere and given here (`--spark`). From these the curves follow: work
 divides by the number of cores until the driver, or what is not divided, is what remains.
 
@@ -36,7 +36,7 @@ from driftree import DynamicModelForestClassifier, DynamicModelTreeClassifier
 from driftree.learn.constants import FOREST, MEASURED
 from driftree.learn.storage import models as files
 from driftree.scale import KeyedModels
-from driftree.scale.merging import CHUNKS, STEP_ROWS
+from driftree.scale.merging import ROUND_ROWS, SLICES
 from driftree.scale.ray import RayKeyedModels, _to_columns
 from driftree.scale.spread import Here, Spread
 from driftree.streams import hyperplane
@@ -62,8 +62,8 @@ class Costs(NamedTuple):
     row_bytes: float
     learn_row: float
     """To learn a row of a batch by one model in one process;"""
-    chunk_row: float
-    """the same in chunks, all together;"""
+    slice_row: float
+    """the same in slices, all together;"""
     merge_row: float
     """and what the driver does then."""
     model_bytes: float
@@ -117,7 +117,7 @@ def measure(n_rows: int, n_keys: int) -> Costs:
     driving = cpu(lambda: [send(batch) for batch in rest], BATCH * len(rest))
     X, y = map(np.concatenate, zip(*hyperplane(n_rows, n_features=10), strict=True))
     _, learning, _ = run(X, y, None)
-    _, chunks, merging = run(X, y, CHUNKS)
+    _, slices, merging = run(X, y, SLICES)
     one = models[next(iter(models))]
     data = files.to_bytes(one)
     return Costs(
@@ -125,7 +125,7 @@ def measure(n_rows: int, n_keys: int) -> Costs:
         driving,
         sum(sent) / (BATCH * len(rest)),
         learning,
-        chunks,
+        slices,
         merging,
         float(len(data)),
         cpu(lambda: [files.to_bytes(one) for _ in range(50)], 50),
@@ -249,13 +249,15 @@ def one_core(costs: Costs, have: Machines, n: int) -> float:
     return 1e6 / costs.learn_row
 
 
-def one_model_in_chunks(costs: Costs, have: Machines, n: int) -> float:
-    """One model, its steps in chunks; no more than `CHUNKS` workers are of use."""
-    workers = min(CHUNKS, n * have.cores)
-    step = STEP_ROWS * costs.chunk_row / workers + STEP_ROWS * costs.merge_row
-    sending = (CHUNKS * costs.model_bytes * 2 + STEP_ROWS * costs.row_bytes) / have.bytes_per_second
-    calls = CHUNKS * costs.send + costs.call
-    return 1e6 * STEP_ROWS / (step + calls + 1e6 * sending)
+def one_model_in_slices(costs: Costs, have: Machines, n: int) -> float:
+    """One model, its rounds in slices; no more than `SLICES` workers are of use."""
+    workers = min(SLICES, n * have.cores)
+    work = ROUND_ROWS * costs.slice_row / workers + ROUND_ROWS * costs.merge_row
+    sending = (
+        SLICES * costs.model_bytes * 2 + ROUND_ROWS * costs.row_bytes
+    ) / have.bytes_per_second
+    calls = SLICES * costs.send + costs.call
+    return 1e6 * ROUND_ROWS / (work + calls + 1e6 * sending)
 
 
 def spread_gain(row: float, call: float, workers: int) -> float:
@@ -311,15 +313,15 @@ def feeds(costs: Costs) -> float:
 
 
 def pays_from(costs: Costs) -> str:
-    """Say which cost per row makes `CHUNKS` workers as fast as one process, by these overheads."""
-    fixed = costs.merge_row + (CHUNKS * costs.send + costs.call) / STEP_ROWS
-    gained = 1 - costs.chunk_row / costs.learn_row / CHUNKS
+    """Say which cost per row makes `SLICES` workers as fast as one process, by these overheads."""
+    fixed = costs.merge_row + (SLICES * costs.send + costs.call) / ROUND_ROWS
+    gained = 1 - costs.slice_row / costs.learn_row / SLICES
     return f"{fixed / gained:,.0f} µs per row" if gained > 0 else "never"
 
 
-def of_chunks(costs: Costs, have: Machines, n: int) -> float:
-    """Return bytes per row that the driver of one model in chunks sends and gets."""
-    return costs.row_bytes + 2 * CHUNKS * costs.model_bytes / STEP_ROWS
+def of_slices(costs: Costs, have: Machines, n: int) -> float:
+    """Return bytes per row that the driver of one model in slices sends and gets."""
+    return costs.row_bytes + 2 * SLICES * costs.model_bytes / ROUND_ROWS
 
 
 def of_forest(n_trees: int) -> Way:
@@ -348,7 +350,7 @@ WAYS: dict[str, tuple[Way, Way, bool]] = {
     "a model per key, one driver": (keyed_one_driver, of_rows, False),
     "a model per key on Spark": (spark_by_key, of_own_rows, False),
     "one tree in one process": (one_core, of_rows, True),
-    "one tree in chunks": (one_model_in_chunks, of_chunks, False),
+    "one tree in slices": (one_model_in_slices, of_slices, False),
     **{f"a forest of {n}, one process": (forest_alone(n), of_rows, True) for n in TREES},
     **{f"a forest of {n}, trees spread": (forest_spread(n), of_forest(n), False) for n in TREES},
 }
@@ -437,7 +439,7 @@ def print_costs(costs: Costs, have: Machines) -> None:
         ["a row in the driver: which shard, and cut out", f"{costs.driver_row:.2f} µs"],
         ["a row on its way", f"{costs.row_bytes:.0f} bytes"],
         ["a row of a batch in one tree", f"{costs.learn_row:.1f} µs"],
-        [f"the same in {CHUNKS} chunks, all together", f"{costs.chunk_row:.1f} µs"],
+        [f"the same in {SLICES} slices, all together", f"{costs.slice_row:.1f} µs"],
         ["and merged", f"{costs.merge_row:.1f} µs"],
         ["a row in the first tree of a forest", f"{costs.first_row:.1f} µs"],
         ["a row in each other tree", f"{costs.other_row:.1f} µs"],
@@ -458,7 +460,7 @@ def print_costs(costs: Costs, have: Machines) -> None:
             "2 workers that share the models of a step of a tree would pay from, at best",
             f"{spreading_pays_from(costs):.1f} µs per row",
         ],
-        [f"{CHUNKS} workers that share its rows pay from", pays_from(costs)],
+        [f"{SLICES} workers that share its rows pay from", pays_from(costs)],
     ]
     measured = page.markdown(["cost", "measured"], body)
     page.write_table("costs", "### Costs", measured, "scale")

@@ -1,4 +1,4 @@
-"""Parts that went on from one model are merged by what each has gained."""
+"""Copies that went on from one model are merged by what each has gained."""
 
 import copy
 import itertools
@@ -18,16 +18,16 @@ def rows_of(n_rows, n_classes=2, seed=1):
     return X, np.digitize(score, [-1.0, 1.0]) if n_classes == 3 else (score > 0).astype(int)
 
 
-def parts_of(n_parts, n_classes=2, **options):
-    """A model, parts that go on from it, one that learns all their rows, and rows to test them."""
+def copies_of(n_copies, n_classes=2, **options):
+    """A model, copies that go on from it, one that learns all their rows, and rows to test them."""
     X, y = rows_of(3000, n_classes)
     base = DynamicModelTreeClassifier(max_bends=0, **options).partial_fit(X[:600], y[:600])
-    parts = [
-        copy.deepcopy(base).partial_fit(X[600 + i : 1400 : n_parts], y[600 + i : 1400 : n_parts])
-        for i in range(n_parts)
+    copies = [
+        copy.deepcopy(base).partial_fit(X[600 + i : 1400 : n_copies], y[600 + i : 1400 : n_copies])
+        for i in range(n_copies)
     ]
     together = copy.deepcopy(base).partial_fit(X[600:1400], y[600:1400])
-    return base, parts, together, (X[1400:], y[1400:])
+    return base, copies, together, (X[1400:], y[1400:])
 
 
 def loss_of(model, rows):
@@ -36,11 +36,11 @@ def loss_of(model, rows):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("n_parts", [2, 4])
-def test_merged_parts_are_nearly_what_was_trained_together(n_parts, n_classes):
-    base, parts, together, rows = parts_of(n_parts, n_classes)
-    merged = merge(parts, base)
-    worst = max(loss_of(part, rows) for part in parts)
+@pytest.mark.parametrize("n_copies", [2, 4])
+def test_merged_copies_are_nearly_what_was_trained_together(n_copies, n_classes):
+    base, copies, together, rows = copies_of(n_copies, n_classes)
+    merged = merge(copies, base)
+    worst = max(loss_of(one, rows) for one in copies)
     assert loss_of(merged, rows) < worst
     assert loss_of(merged, rows) < loss_of(together, rows) + 0.005
     X, y = rows
@@ -48,40 +48,40 @@ def test_merged_parts_are_nearly_what_was_trained_together(n_parts, n_classes):
     assert merged.n_leaves_ == 1
 
 
-def test_a_single_part_stays_what_it_is():
-    base, parts, _, (X, _) = parts_of(2)
+def test_a_single_copy_stays_what_it_is():
+    base, copies, _, (X, _) = copies_of(2)
     for start in (base, None):
-        merged = merge(parts[:1], start)
-        np.testing.assert_allclose(merged.predict_proba(X), parts[0].predict_proba(X), rtol=1e-9)
+        merged = merge(copies[:1], start)
+        np.testing.assert_allclose(merged.predict_proba(X), copies[0].predict_proba(X), rtol=1e-9)
 
 
 def test_the_order_does_not_matter():
-    base, parts, _, (X, _) = parts_of(3)
-    said = [merge(order, base).predict_proba(X) for order in itertools.permutations(parts)]
+    base, copies, _, (X, _) = copies_of(3)
+    said = [merge(order, base).predict_proba(X) for order in itertools.permutations(copies)]
     for other in said[1:]:
         np.testing.assert_allclose(other, said[0], rtol=1e-9)
 
 
 def test_models_that_began_from_nothing_are_merged_too():
     X, y = rows_of(1600)
-    parts = [
+    copies = [
         DynamicModelTreeClassifier(max_bends=0).partial_fit(X[i:600:3], y[i:600:3], classes=[0, 1])
         for i in range(3)
     ]
     rest = X[600:], y[600:]
-    merged = merge(parts)
-    assert loss_of(merged, rest) < np.mean([loss_of(part, rest) for part in parts])
+    merged = merge(copies)
+    assert loss_of(merged, rest) < np.mean([loss_of(one, rest) for one in copies])
 
 
-def test_parts_are_not_changed():
-    base, parts, *_ = parts_of(2)
-    before = [files.to_bytes(model) for model in (base, *parts)]
-    merge(parts, base)
-    assert [files.to_bytes(model) for model in (base, *parts)] == before
+def test_copies_are_not_changed():
+    base, copies, *_ = copies_of(2)
+    before = [files.to_bytes(model) for model in (base, *copies)]
+    merge(copies, base)
+    assert [files.to_bytes(model) for model in (base, *copies)] == before
 
 
 def test_what_has_no_sum_is_refused():
-    base, parts, *_ = parts_of(2)
+    base, copies, *_ = copies_of(2)
     X, y = rows_of(3000)
     with pytest.raises(ValueError, match="nothing to merge"):
         merge([])
@@ -90,11 +90,11 @@ def test_what_has_no_sum_is_refused():
     with pytest.raises(TypeError, match="only a DynamicModelTreeClassifier"):
         merge([DynamicModelTreeRegressor().partial_fit(X, X[:, 0])])
     with pytest.raises(ValueError, match="differ in their parameters"):
-        merge([parts[0], DynamicModelTreeClassifier(bins=9).partial_fit(X, y)])
+        merge([copies[0], DynamicModelTreeClassifier(bins=9).partial_fit(X, y)])
     with pytest.raises(ValueError, match="differ in their labels"):
-        merge([parts[0], DynamicModelTreeClassifier(max_bends=0).partial_fit(X, 1 - y + 2)])
+        merge([copies[0], DynamicModelTreeClassifier(max_bends=0).partial_fit(X, 1 - y + 2)])
     xor = ((X[:, 0] > 0) ^ (X[:, 1] > 0)).astype(int)
     split = copy.deepcopy(base).partial_fit(X, xor)
     assert split.n_leaves_ > 1
     with pytest.raises(ValueError, match="different splits"):
-        merge([parts[0], split], base)
+        merge([copies[0], split], base)

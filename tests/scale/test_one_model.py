@@ -1,4 +1,4 @@
-"""One model learns in chunks: the same bits wherever the chunks are learnt."""
+"""One model learns in slices: the same bits wherever the slices are learnt."""
 
 import os
 import signal
@@ -28,9 +28,9 @@ def test_it_learns_nearly_as_well_as_in_one_process():
     model.partial_fit(X_test, y_test)  # it goes on as any other
 
 
-def test_one_chunk_is_one_copy_that_learns_all():
+def test_one_slice_is_one_copy_that_learns_all():
     X, y = rows_of(1000)
-    model = fit(DynamicModelTreeClassifier(), (X, y), chunks=1)
+    model = fit(DynamicModelTreeClassifier(), (X, y), slices=1)
     usual = DynamicModelTreeClassifier().partial_fit(X[:500], y[:500]).partial_fit(X[500:], y[500:])
     np.testing.assert_allclose(model.predict_proba(X), usual.predict_proba(X), atol=1e-6)
 
@@ -54,8 +54,8 @@ def test_what_cannot_be_merged_is_refused():
         fit(DynamicModelTreeClassifier.paper(), sea(1000))
     with pytest.raises(TypeError, match="measured setting"):
         fit(DynamicModelTreeRegressor(), (X, X[:, 0]))
-    with pytest.raises(ValueError, match="chunks must be"):
-        fit(DynamicModelTreeClassifier(), sea(1000), chunks=0)
+    with pytest.raises(ValueError, match="slices must be"):
+        fit(DynamicModelTreeClassifier(), sea(1000), slices=0)
 
 
 @pytest.mark.slow
@@ -63,22 +63,22 @@ def test_what_cannot_be_merged_is_refused():
 def test_any_number_of_workers_gives_the_same_bits_though_one_dies(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install ray")
     X, y = rows_of(3000)
-    expected = models.to_bytes(fit(DynamicModelTreeClassifier(), (X, y), chunks=8))
+    expected = models.to_bytes(fit(DynamicModelTreeClassifier(), (X, y), slices=8))
     mark = tmp_path / "died"
-    learn = merging.learn_chunk
+    learn = merging.learn_slice
 
-    def die_once(data, chunk):
+    def die_once(data, rows):
         if not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return learn(data, chunk)
+        return learn(data, rows)
 
-    monkeypatch.setattr(merging, "learn_chunk", die_once)
+    monkeypatch.setattr(merging, "learn_slice", die_once)
     monkeypatch.setenv("RAY_worker_niceness", "0")
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     try:
         for workers in (1, 2, 4, 8):
-            model = fit(DynamicModelTreeClassifier(), (X, y), workers=workers, chunks=8)
+            model = fit(DynamicModelTreeClassifier(), (X, y), workers=workers, slices=8)
             assert models.to_bytes(model) == expected
     finally:
         ray.shutdown()

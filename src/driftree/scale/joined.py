@@ -227,9 +227,9 @@ class JoinedStream:
 
     def _take_label(self, data: dict[str, Any], message: Message) -> Iterator[Reply]:
         name, label = data.get(self.id_field), data.get(self.label_field)
-        for part, value in ((self.id_field, name), (self.label_field, label)):
+        for needed, value in ((self.id_field, name), (self.label_field, label)):
             if value is None:
-                raise ValueError(f"a label needs {part!r}, which is not there")
+                raise ValueError(f"a label needs {needed!r}, which is not there")
         _check_id(name)
         self._check_label(label)
         row = self.waiting.get(name)

@@ -144,17 +144,17 @@ class Summary:
     worst: tuple[KeyRecord, ...]
 
     @classmethod
-    def of(cls, parts: Sequence[Summary], most: int) -> Summary:
-        """Return the summary over keys that are summarised in parts."""
+    def of(cls, shards: Sequence[Summary], most: int) -> Summary:
+        """Return the summary over the keys of several shards."""
         counts = ("n_keys", "n_rows", "n_cold", "n_drifting", "n_in_memory", "memory")
-        sums = [sum(getattr(part, name) for part in parts) for name in counts]
+        sums = [sum(getattr(shard, name) for shard in shards) for name in counts]
         orders: dict[str, Callable[[KeyRecord], float]] = {
             "drifting": lambda record: record.usual_loss - record.loss,
             "changed": lambda record: record.n_rows - (record.changed_at or 0),
             "worst": lambda record: -record.loss,
         }
         named = (
-            tuple(sorted(chain(*(getattr(part, name) for part in parts)), key=order)[:most])
+            tuple(sorted(chain(*(getattr(shard, name) for shard in shards)), key=order)[:most])
             for name, order in orders.items()
         )
         return cls(*sums, *named)

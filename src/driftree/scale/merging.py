@@ -1,21 +1,21 @@
 """Merging: one model of several that went on from the same one, by what each has gained.
 
 Newton's half of a simple model is weights w with a precision P, the information about them. Rows
-add to it and time fades it: a part that learns from w0, P0 ends with P = f P0 + S, and S is what
-its rows have told. So parts merge by adding what each was told to what is left of the base,
+add to it and time fades it: a copy that learns from w0, P0 ends with P = f P0 + S, and S is what
+its rows have told. So copies merge by adding what each was told to what is left of the base,
 
     P = F P0 + sum (P_k - f_k P0),    P w = F P0 w0 + sum (P_k w_k - f_k P0 w0),    F = product f_k,
 
 which is the model that would have met all rows, but for their order. f_k follows from the rows that
 the model has met; it is never larger than what leaves P_k - f_k P0 positive. Nor may the base fade
 to nothing where nobody was told anything: the merged model is nowhere less certain than the least
-certain part. Adagrad's half moves by the mean of the parts' moves, weighted by rows, and its sums
+certain copy. Adagrad's half moves by the mean of the copies' moves, weighted by rows, and its sums
 of squares add up.
 
-One model may have many workers (`fit`): the rows of a step are cut into a fixed number of chunks.
-Each chunk is learnt by a copy of the model, which takes no decision. What the rows say about the
-tree are sums over rows, which are added up in the order of the chunks; the simple models are merged
-as `merge` does it; then the driver decides, once. What a chunk brings depends on the model and on
+One model may have many workers (`fit`): the rows of a round are cut into a fixed number of slices.
+Each slice is learnt by a copy of the model, which takes no decision. What the rows say about the
+tree are sums over rows, which are added up in the order of the slices; the simple models are merged
+as `merge` does it; then the driver decides, once. What a slice brings depends on the model and on
 its rows alone, so results do not depend on how many workers there are, nor on how often one dies.
 """
 
@@ -54,8 +54,8 @@ STATE = ("preference", "sureness", "sureness_rows", "wrong", "floor_0", "floor_1
 SCALES = ("scale_shift", "scale_factor")
 STRUCTURE = ("left", "right", "feature", "threshold", "equality", "missing_left")
 
-CHUNKS = 2
-STEP_ROWS = 500
+SLICES = 2
+ROUND_ROWS = 500
 # What the driver has to know of a copy that has learnt.
 NEEDED = ("model.", "node.model", "node.rows", "trial.", "bend_trial.model", "scale_", "clock")
 
@@ -66,14 +66,14 @@ def merge(
 ) -> DynamicModelTreeClassifier:
     """Return one model of several that were trained apart, on different rows of one stream.
 
-    The models of all nodes are merged by the information that each part has gained, so that the
-    result knows the rows of all. Everything else is that of the part that has learnt most: evidence
-    about changes to come, and history.
+    The models of all nodes are merged by the information that each of them has gained, so that
+    the result knows the rows of all. Everything else is that of the one that has learnt most:
+    evidence about changes to come, and history.
 
     Parameters
     ----------
     models : sequence of DynamicModelTreeClassifier
-        The parts, in any order: the result is the same to rounding.
+        They may be in any order: the result is the same to rounding.
     base : DynamicModelTreeClassifier, optional
         The model from which all of them went on, as it was then. None: they began from nothing.
 
@@ -85,9 +85,9 @@ def merge(
     Raises
     ------
     ValueError
-        If parts and base differ in parameters, features, labels, splits or bends: weights of
-        different inputs, or for different rows, have no sum. Ask all parts then, and average what
-        they say.
+        If models and base differ in parameters, features, labels, splits or bends: weights of
+        different inputs, or for different rows, have no sum. Ask all models then, and average
+        what they say.
 
     Examples
     --------
@@ -98,29 +98,30 @@ def merge(
     >>> X = np.random.default_rng(1).normal(size=(1200, 3))
     >>> y = X @ [1, 2, -1] > 0
     >>> base = DynamicModelTreeClassifier().partial_fit(X[:400], y[:400])
-    >>> parts = [copy.deepcopy(base).partial_fit(X[i:800:2], y[i:800:2]) for i in (400, 401)]
-    >>> merged = merge(parts, base)
+    >>> copies = [copy.deepcopy(base).partial_fit(X[i:800:2], y[i:800:2]) for i in (400, 401)]
+    >>> merged = merge(copies, base)
     >>> together = copy.deepcopy(base).partial_fit(X[400:800], y[400:800])
-    >>> for model in (base, parts[0], merged, together):
+    >>> for model in (base, copies[0], merged, together):
     ...     print(f"{model.score(X[800:], y[800:]):.2f}")
     0.98
     0.98
     0.98
     0.99
     """
-    parts = [*models]
-    if not parts:
+    copies = [*models]
+    if not copies:
         raise ValueError("there is nothing to merge: give at least one model")
-    for model in (*parts, *(() if base is None else (base,))):
+    for model in (*copies, *(() if base is None else (base,))):
         check_mergeable(model)
-    packed = [files.pack(model) for model in parts]
+    packed = [files.pack(model) for model in copies]
     told = [contents for contents, _ in packed]
     arrays = [numbers for _, numbers in packed]
     start = [] if base is None else [files.pack(base)]
     _check_alike([*start, *packed])
-    most = max(range(len(parts)), key=lambda i: (parts[i].n_rows_seen_, files.to_bytes(parts[i])))
+    rank = [(one.n_rows_seen_, files.to_bytes(one)) for one in copies]
+    most = rank.index(max(rank))
     own = arrays[most]
-    memory = memory_of(parts[most])
+    memory = memory_of(copies[most])
     before = start[0][1] if start else None
     nodes = [int(place) for place in own["node.model"] if place >= 0]
     merged = merge_arrays(own, arrays, before, memory, nodes)
@@ -139,7 +140,7 @@ def check_kind(model: Any) -> None:
 
 
 def check_mergeable(model: Any) -> None:
-    """Raise unless a model's parts have sums."""
+    """Raise unless a model can be merged with its like."""
     check_kind(model)
     if model._tree is None:
         raise ValueError("one of the models has learnt nothing: leave it out")
@@ -198,7 +199,7 @@ def memory_of(model: DynamicModelTreeClassifier) -> Memory:
 
 def merge_arrays(
     own: Arrays,
-    parts: Sequence[Arrays],
+    copies: Sequence[Arrays],
     base: Arrays | None,
     memory: Memory,
     places: Sequence[int],
@@ -208,22 +209,22 @@ def merge_arrays(
     Parameters
     ----------
     own : mapping of arrays
-        The engine whose models are to be replaced; its nodes are those of all parts.
-    parts : sequence of mappings of arrays
-        What the parts have become.
+        The engine whose models are to be replaced; its nodes are those of all copies.
+    copies : sequence of mappings of arrays
+        What the copies have become.
     base : mapping of arrays or None
         What they were.
     memory : Memory
         Of all of them.
     places : sequence of int
-        Places of the models to merge; where a part has the same node's model elsewhere, `_places`
-        says so.
+        Places of the models to merge; where a copy has the same node's model elsewhere,
+        `_same_model` says so.
     """
-    met = [_rows_of_models(part) for part in parts]
-    gained = np.array([_n_rows(part) - (0 if base is None else _n_rows(base)) for part in parts])
-    shares = gained / gained.sum() if gained.sum() > 0 else np.full(len(parts), 1 / len(parts))
+    met = [_rows_of_models(one) for one in copies]
+    gained = np.array([_n_rows(one) - (0 if base is None else _n_rows(base)) for one in copies])
+    shares = gained / gained.sum() if gained.sum() > 0 else np.full(len(copies), 1 / len(copies))
     merged: dict[str, NDArray[Any]] = {
-        name: np.average([part[name] for part in parts], axis=0, weights=shares) for name in SCALES
+        name: np.average([one[name] for one in copies], axis=0, weights=shares) for name in SCALES
     }
     numbers = own["model.numbers"].copy()
     state = {
@@ -234,11 +235,11 @@ def merge_arrays(
     before = None if base is None else _rows_of_models(base)
     for place in places:
         told = []
-        for part, rows in zip(parts, met, strict=True):
-            there = _same_model(own, part, place)
+        for other, rows in zip(copies, met, strict=True):
+            there = _same_model(own, other, place)
             then = None if base is None else _same_model(own, base, place)
             n_rows = rows[there] - (0.0 if before is None or then is None else before[then])
-            told.append(_Told(Blend.read(part, there, memory), max(n_rows, 0.0), there))
+            told.append(_Told(Blend.read(other, there, memory), max(n_rows, 0.0), there))
         then = None if base is None else _same_model(own, base, place)
         start = None if base is None or then is None else Blend.read(base, then, memory)
         blend, weights = _merge_blends(told, start, memory, float(own["model.memory"][place]))
@@ -246,7 +247,8 @@ def merge_arrays(
         for name in STATE:
             if name in state:
                 found = [
-                    part[f"model.{name}"][one.place] for part, one in zip(parts, told, strict=True)
+                    other[f"model.{name}"][one.place]
+                    for other, one in zip(copies, told, strict=True)
                 ]
                 state[name][place] = np.clip(np.dot(weights, found), min(found), max(found))
         state["scale"][place] = 1.0
@@ -324,7 +326,7 @@ def _stride(n_numbers: int, n_outputs: int) -> int:
 
 
 class _Told(NamedTuple):
-    """What a part has of a model, from how many rows, and where."""
+    """What a copy has of a simple model, from how many rows, and where."""
 
     blend: Blend
     n_rows: float
@@ -334,7 +336,7 @@ class _Told(NamedTuple):
 def _merge_blends(
     told: Sequence[_Told], base: Blend | None, memory: Memory, share: float
 ) -> tuple[Blend, NDArray[np.float64]]:
-    """Return the merged model, and each part's share in it."""
+    """Return the merged model, and each copy's share in it."""
     first = told[0].blend
     columns = first.adagrad.shape[1]
     rows = np.array([one.n_rows for one in told])
@@ -356,7 +358,7 @@ def _merge_blends(
         least_known = min(least_known, float(np.linalg.eigvalsh(own)[0]))
     precision += left * start
     pull += left * (base.newton @ start)
-    # Where nobody was told anything, the base has faded for all parts: do not know less than each.
+    # Where nobody was told anything, the base has faded for all: do not know less than each.
     known, directions = np.linalg.eigh(precision)
     lift = (directions * np.maximum(least_known - known, 0.0)) @ directions.T
     mean = sum(weight * one.blend.newton for weight, one in zip(weights, told, strict=True))
@@ -375,8 +377,8 @@ def _inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 # ---------------------------------------------------------------------- one model, many workers
-class Chunk(NamedTuple):
-    """Some rows of a step, encoded."""
+class RowSlice(NamedTuple):
+    """Some rows of a round, encoded."""
 
     X: NDArray[np.float64]
     codes: NDArray[np.float64]
@@ -388,14 +390,14 @@ def fit(
     stream: Any,
     *,
     workers: int | None = None,
-    chunks: int = CHUNKS,
-    step_rows: int = STEP_ROWS,
+    slices: int = SLICES,
+    round_rows: int = ROUND_ROWS,
 ) -> Model:
     """Let one model learn a stream on several Ray workers.
 
     Of a forest the trees are spread. That is exact, and pays where a row costs much. Of a tree the
-    rows of each step are spread, and what was learnt of them is merged. That seldom pays: sending a
-    step and merging take longer than learning it. docs/scale.md has the figures.
+    rows of each round are spread, and what was learnt of them is merged. That seldom pays: sending
+    a round and merging take longer than learning it. docs/scale.md has the figures.
 
     Parameters
     ----------
@@ -405,13 +407,13 @@ def fit(
     stream : stream, path or data set
         What `driftree.streams.open_stream` takes. Features are the same in all batches.
     workers : int, optional
-        How many parts of a forest there are, at most its trees but one; or on how many chunks of a
-        step Ray may work at the same time. None: this process does it.
-    chunks : int, default=2
-        Of a tree: into how many chunks a step is cut, row by row in turn. Results depend on it:
+        How many parts of a forest there are, at most its trees but one; or on how many slices of a
+        round Ray may work at the same time. None: this process does it.
+    slices : int, default=2
+        Of a tree: into how many slices a round is cut, row by row in turn. Results depend on it:
         with more, each copy knows fewer of the rows before.
-    step_rows : int, default=500
-        Of a tree: rows of a step; it may change once after each.
+    round_rows : int, default=500
+        Of a tree: rows of a round; it may change once after each.
 
     Returns
     -------
@@ -428,7 +430,7 @@ def fit(
     >>> model.n_rows_seen_
     5000
     """
-    for name, value in (("chunks", chunks), ("step_rows", step_rows)):
+    for name, value in (("slices", slices), ("round_rows", round_rows)):
         if not value >= 1:
             raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
     if isinstance(model, DynamicModelForest):
@@ -437,22 +439,22 @@ def fit(
         return model
     check_kind(model)
     spread = _here if workers is None else _on_ray(workers)
-    for X, y in cut(open_stream(stream).batches(), step_rows):
+    for X, y in cut(open_stream(stream).batches(), round_rows):
         if model._tree is None:
             model.partial_fit(X, y)
         else:
-            _step(model, X, y, chunks, spread)
+            _learn_round(model, X, y, slices, spread)
     return model
 
 
-def _step(
+def _learn_round(
     model: DynamicModelTreeClassifier,
     X: Any,
     y: Any,
-    n_chunks: int,
-    spread: Callable[[bytes, list[Chunk]], list[Any]],
+    n_slices: int,
+    spread: Callable[[bytes, list[RowSlice]], list[Any]],
 ) -> None:
-    """Take one step with the rows of a batch."""
+    """Learn one round, the rows of a batch."""
     check_mergeable(model)
     with model._learning():
         lesson = model._read(X, y, None)
@@ -464,26 +466,26 @@ def _step(
             if lesson.judged is not None:
                 judge(tree, lesson.X, None, lesson.answers.codes, lesson.judged)
             codes = lesson.answers.codes.astype(np.float64)
-            places = [slice(i, None, n_chunks) for i in range(min(n_chunks, len(codes)))]
-            cuts = [Chunk(lesson.X[rows], codes[rows], lesson.w[rows]) for rows in places]
+            places = [slice(i, None, n_slices) for i in range(min(n_slices, len(codes)))]
+            cuts = [RowSlice(lesson.X[rows], codes[rows], lesson.w[rows]) for rows in places]
             base = tree.engine.arrays()
             found = spread(pickle.dumps(model), cuts)
-            parts = [part for _, part in found]
+            copies = [arrays for _, arrays in found]
             used = np.flatnonzero(base["model.numbers.lengths"]).tolist()
-            merged = merge_arrays(base, parts, base, memory_of(model), used)
-            tree.engine.restore({**base, **merged, **_merge_scales(base, parts)})
+            merged = merge_arrays(base, copies, base, memory_of(model), used)
+            tree.engine.restore({**base, **merged, **_merge_scales(base, copies)})
             tree.engine.absorb(reduce(add, [_restored(sums) for sums, _ in found]))
             if tree.engine.has_due:
                 tree.decide()
 
 
-def learn_chunk(data: bytes, chunk: Chunk) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a chunk says about the tree, and what its models become by it."""
+def learn_slice(data: bytes, rows: RowSlice) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what rows say about the tree, and what its models become by them."""
     model = pickle.loads(data)
     engine, size = model._tree.engine, model._tree.step_rows
-    sums = engine.accumulate(*chunk)
-    for start in range(0, len(chunk.X), size):
-        engine.learn(*(part[start : start + size] for part in chunk))
+    sums = engine.accumulate(*rows)
+    for start in range(0, len(rows.X), size):
+        engine.learn(*(column[start : start + size] for column in rows))
     arrays = engine.arrays()
     kept = {name: array for name, array in arrays.items() if name.startswith(NEEDED)}
     return sums.arrays(), {**kept, "n_classes": arrays["n_classes"]}
@@ -495,8 +497,8 @@ def _restored(arrays: dict[str, Any]) -> MeasuredSums:
     return sums
 
 
-def _merge_scales(base: Any, parts: Sequence[Any]) -> dict[str, NDArray[Any]]:
-    """Return counts, means and squares of the features over the rows of all parts."""
+def _merge_scales(base: Any, copies: Sequence[Any]) -> dict[str, NDArray[Any]]:
+    """Return counts, means and squares of the features over the rows of all copies."""
 
     def moments(arrays: Any) -> NDArray[np.float64]:
         weight, mean = arrays["scale_weight"], arrays["scale_mean"] - centre
@@ -504,39 +506,39 @@ def _merge_scales(base: Any, parts: Sequence[Any]) -> dict[str, NDArray[Any]]:
 
     centre = base["scale_mean"]
     start = moments(base)
-    weight, first, second = start + sum(moments(part) - start for part in parts)
+    weight, first, second = start + sum(moments(one) - start for one in copies)
     mean = np.divide(first, weight, out=np.zeros_like(first), where=weight > 0)
     return {
         "scale_weight": weight,
         "scale_mean": centre + mean,
         "scale_squares": np.maximum(second - weight * mean * mean, 0.0),
-        "scale_low": np.min([part["scale_low"] for part in parts], axis=0),
-        "scale_high": np.max([part["scale_high"] for part in parts], axis=0),
-        "scale_is_indicator": np.min([part["scale_is_indicator"] for part in parts], axis=0),
+        "scale_low": np.min([one["scale_low"] for one in copies], axis=0),
+        "scale_high": np.max([one["scale_high"] for one in copies], axis=0),
+        "scale_is_indicator": np.min([one["scale_is_indicator"] for one in copies], axis=0),
     }
 
 
 # ---------------------------------------------------------------------- where
-def _here(data: bytes, chunks: list[Chunk]) -> list[Any]:
-    return [learn_chunk(data, chunk) for chunk in chunks]
+def _here(data: bytes, slices: list[RowSlice]) -> list[Any]:
+    return [learn_slice(data, rows) for rows in slices]
 
 
-def _on_ray(workers: int) -> Callable[[bytes, list[Chunk]], list[Any]]:
-    """Return what spreads chunks over Ray: pure tasks, which Ray may repeat as it likes."""
+def _on_ray(workers: int) -> Callable[[bytes, list[RowSlice]], list[Any]]:
+    """Return what spreads slices over Ray: pure tasks, which Ray may repeat as it likes."""
     from driftree.scale.ray import import_ray
 
     if not workers >= 1:
         raise ValueError(f"workers must be a whole number of at least 1, got {workers!r}")
     ray = import_ray()
-    learn = ray.remote(learn_chunk).options(max_retries=-1)
+    learn = ray.remote(learn_slice).options(max_retries=-1)
 
-    def spread(data: bytes, chunks: list[Chunk]) -> list[Any]:
-        sent = ray.put(data)  # once per step
+    def spread(data: bytes, slices: list[RowSlice]) -> list[Any]:
+        sent = ray.put(data)  # once per round
         asked: list[Any] = []
-        for chunk in chunks:
+        for rows in slices:
             if len(asked) >= workers:
                 ray.wait(asked, num_returns=len(asked) - workers + 1)
-            asked.append(learn.remote(sent, chunk))
+            asked.append(learn.remote(sent, rows))
         return list(ray.get(asked))
 
     return spread

@@ -42,20 +42,20 @@ PAUSE_SECONDS = 0.2  # between two looks at it
 NO_RAY = "models on many machines need Ray: pip install ray"
 
 
-class Part(NamedTuple):
+class ShardRows(NamedTuple):
     """The rows of a batch that belong to one shard."""
 
     before: int
     """Row of the stream until which the shard must have learnt,"""
     end: int
-    """and until which it has when it has learnt this part."""
+    """and until which it has when it has learnt these."""
     rows: NDArray[np.int64]
     columns: dict[Hashable, NDArray[Any]]
     y: NDArray[Any]
 
 
 class GapError(RuntimeError):
-    """A part does not follow on what a shard has learnt: those before are to be sent again."""
+    """Rows do not follow on what a shard has learnt: those before are to be sent again."""
 
 
 class Shard:
@@ -65,18 +65,18 @@ class Shard:
         self.models = KeyedModels(make, key, **options)
         self.done = self.models.position
 
-    def learn(self, part: Part) -> str | None:
-        """Learn those rows of a part that are new; return what was refused, in words."""
-        self._check(part.before)
-        is_new = part.rows >= self.done
+    def learn(self, sent: ShardRows) -> str | None:
+        """Learn those of some rows that are new; return what was refused, in words."""
+        self._check(sent.before)
+        is_new = sent.rows >= self.done
         refused = None
         if is_new.any():
-            columns = {name: cells[is_new] for name, cells in part.columns.items()}
+            columns = {name: cells[is_new] for name, cells in sent.columns.items()}
             try:
-                self.models.learn_many(columns, part.y[is_new])
+                self.models.learn_many(columns, sent.y[is_new])
             except ValueError as error:  # all other rows were learnt
                 refused = str(error)
-        self.done = max(self.done, part.end)
+        self.done = max(self.done, sent.end)
         return refused
 
     def commit(self, before: int, position: int) -> None:
@@ -173,7 +173,7 @@ class RayKeyedModels(Closing):
             actor.remote(make, key, path=folder / f"shard-{i}", parent=parent, memory=memory)
             for i in range(shards)
         ]
-        self._kept: list[list[Part]] = [[] for _ in self._actors]
+        self._kept: list[list[ShardRows]] = [[] for _ in self._actors]
         self._flying: list[list[Any]] = [[] for _ in self._actors]
         self._refused: list[str] = []
         self._sent = self._ray.get([one.position.remote() for one in self._actors])
@@ -210,10 +210,10 @@ class RayKeyedModels(Closing):
             if not len(places) or end <= self._sent[i]:
                 continue
             taken = {name: cells[places] for name, cells in columns.items()}
-            part = Part(min(begin, self._sent[i]), end, begin + places, taken, targets[places])
-            self._kept[i].append(part)
+            rows = ShardRows(min(begin, self._sent[i]), end, begin + places, taken, targets[places])
+            self._kept[i].append(rows)
             self._sent[i] = end
-            self._send(i, part)
+            self._send(i, rows)
         self._at = end
         if self._at // self.every > self.position // self.every:
             self.commit()
@@ -232,13 +232,13 @@ class RayKeyedModels(Closing):
         self.position = self._at
         self._tell_refused()
 
-    def _send(self, i: int, part: Part) -> None:
-        self._flying[i].append(self._actors[i].learn.remote(part))
+    def _send(self, i: int, rows: ShardRows) -> None:
+        self._flying[i].append(self._actors[i].learn.remote(rows))
         if len(self._flying[i]) > IN_FLIGHT:
             self._land(i, 1)
 
     def _land(self, i: int, n: int | None = None) -> None:
-        """Wait for the first parts that a shard was sent, or for all of them."""
+        """Wait for the first batches that a shard was sent, or for all of them."""
         waiting = self._flying[i][:n]
         try:
             answers = self._ray.get(waiting)
@@ -254,8 +254,8 @@ class RayKeyedModels(Closing):
         while time.monotonic() < give_up:
             try:
                 done = self._ray.get(self._actors[i].position.remote())
-                again = [part for part in self._kept[i] if part.end > done]
-                answers = self._ray.get([self._actors[i].learn.remote(part) for part in again])
+                again = [rows for rows in self._kept[i] if rows.end > done]
+                answers = self._ray.get([self._actors[i].learn.remote(rows) for rows in again])
             except (self._ray.exceptions.ActorUnavailableError, GapError):
                 time.sleep(PAUSE_SECONDS)
                 continue
