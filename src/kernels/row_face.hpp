@@ -3,7 +3,9 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "growth.hpp"
 #include "locks.hpp"
@@ -44,12 +46,14 @@ public:
     // if something is due then, the turn, in which Python decides before anybody else may look: `with turn: ...`.
     nb::object learn(nb::handle x, nb::handle label, double weight) {
         Writing lock(engine_);
+        lock.close();
         double target;
         if (!read_target(label, target)) return nb::borrow(Py_NotImplemented);
         const int n_features = engine_.table->n_features();
-        SparseBatch& batch = fresh_batch();
+        RowSpace space;
+        SparseBatch& batch = space.batch;
         if (engine_.table->absent_is_zero) {
-            if (!read_sparse(x, true, batch) || !add_names(batch)) return nb::borrow(Py_NotImplemented);
+            if (!read_sparse(x, true, space) || !add_names(batch, space.fresh)) return nb::borrow(Py_NotImplemented);
             engine_.learn({nullptr, 0, batch.rows(), &target, &weight}, 1);
         } else {
             Room room(n_features);
@@ -61,6 +65,7 @@ public:
         }
         if constexpr (requires { engine_.show_level(); }) engine_.show_level();
         if (!engine_.has_due()) return nb::none();
+        lock.open();
         return nb::cast(new Held(owner_, engine_.turns, lock), nb::rv_policy::take_ownership);
     }
     int n_features() const { return engine_.table->n_features(); }
@@ -68,7 +73,8 @@ public:
     bool read(nb::handle x, bool is_learning, double* row) {
         const Reading lock(engine_);
         const Table& table = *engine_.table;
-        if (table.has_sparse() || !reader_.read(x, table.absent, n_own(), is_learning, row, fresh_batch())) return false;
+        RowSpace space;
+        if (table.has_sparse() || !reader_.read(x, table.absent, n_own(), is_learning, row, space.batch)) return false;
         for (int j = 0; j < table.n_features() && is_learning; j++)
             if (table.schema.lacks_column(j, row[j])) return false;
         return true;
@@ -105,7 +111,8 @@ public:
     // ---- sparse features
     // What dicts hold; None when Python must look at them: something is wrong, or there is no room for what is new.
     nb::object read_dicts(nb::list rows, bool is_learning) {
-        const Turn lock(engine_.turns, is_learning, without_gil);  // names may come
+        Turn lock(engine_.turns, is_learning, without_gil);  // names may come
+        lock.close();
         SparseBatch batch;
         std::vector<RowReader::NewFeature> fresh;
         for (const nb::handle row : rows)
@@ -115,7 +122,8 @@ public:
     }
     // Ids of names, -1 for those that are not known; None if there is no room for those that are new.
     nb::object sparse_ids(nb::list names, bool is_learning, bool is_centred) {
-        const Turn lock(engine_.turns, is_learning, without_gil);
+        Turn lock(engine_.turns, is_learning, without_gil);
+        lock.close();
         SparseBatch batch;
         std::vector<RowReader::NewFeature> fresh;
         for (const nb::handle name : names) {
@@ -137,7 +145,8 @@ public:
     void give_up(const std::vector<std::int32_t>& ids)
         requires requires(Engine& e) { e.give_up(ids); }
     {
-        const Writing lock(engine_);
+        Writing lock(engine_);
+        lock.close();
         engine_.give_up(ids);
         for (const int id : ids) reader_.sparse.remove(id);
     }
@@ -159,12 +168,38 @@ private:
         if constexpr (requires { engine_.target; }) return engine_.target.has_level ? kLevelInputs : 0;
         return 0;
     }
-    // Kept between rows for its memory.
-    static SparseBatch& fresh_batch() {
-        thread_local SparseBatch batch;
-        batch.clear();
-        return batch;
-    }
+    // What a row holds while it is read, and what of it is new. Kept between rows for its memory; a row that is read while
+    // another one is, by code of a name or value, has its own.
+    struct RowParts {
+        SparseBatch batch;
+        std::vector<RowReader::NewFeature> fresh;
+        bool is_taken = false;
+    };
+    class RowSpace {
+    public:
+        RowSpace() : parts_(kept().is_taken ? own_.emplace() : kept()), batch(parts_.batch), fresh(parts_.fresh) {
+            parts_.is_taken = true;
+            batch.clear();
+        }
+        RowSpace(const RowSpace&) = delete;
+        RowSpace& operator=(const RowSpace&) = delete;
+        ~RowSpace() {
+            parts_.is_taken = false;
+            if (!fresh.empty()) fresh.clear();
+        }
+
+    private:
+        static RowParts& kept() {
+            thread_local RowParts parts;
+            return parts;
+        }
+        std::optional<RowParts> own_;
+        RowParts& parts_;
+
+    public:
+        SparseBatch& batch;
+        std::vector<RowReader::NewFeature>& fresh;
+    };
     bool read_target(nb::handle y, double& target) {
         if constexpr (requires { engine_.target; }) {
             if (!engine_.has_labels())
@@ -174,11 +209,9 @@ private:
         target = code;
         return code >= 0 && code < engine_.n_classes;
     }
-    bool read_sparse(nb::handle x, bool is_learning, SparseBatch& batch) {
-        new_names_.clear();
-        return reader_.read_sparse(x, is_learning, engine_.table->sparse, batch, new_names_);
+    bool read_sparse(nb::handle x, bool is_learning, RowSpace& space) {
+        return reader_.read_sparse(x, is_learning, engine_.table->sparse, space.batch, space.fresh);
     }
-    bool add_names(SparseBatch& batch) { return add_names(batch, new_names_); }
     // Gives what is new an id; false if there is no room. The same name may come in several rows.
     bool add_names(SparseBatch& batch, const std::vector<RowReader::NewFeature>& fresh) {
         if (fresh.empty()) return true;
@@ -200,13 +233,14 @@ private:
         const Table& table = *engine_.table;
         Room room(table.n_features());
         std::int32_t leaf;
-        SparseBatch& batch = fresh_batch();
+        RowSpace space;
+        const SparseBatch& batch = space.batch;
         if (!table.absent_is_zero) {
-            if (!reader_.read(x, table.absent, n_own(), false, room.data(), batch)) return -1;
+            if (!reader_.read(x, table.absent, n_own(), false, room.data(), space.batch)) return -1;
             engine_.predictors_of(room.data(), batch.held(), 1, &leaf, predictors);
             return leaf;
         }
-        if (!read_sparse(x, false, batch)) return -1;
+        if (!read_sparse(x, false, space)) return -1;
         table.fill_raw(nullptr, 0, batch.rows(), room.data());
         engine_.predictors_of(room.data(), batch.rows(), 1, &leaf, predictors);
         return leaf;
@@ -220,7 +254,6 @@ private:
     Engine& engine_;
     nb::object known_;
     RowReader reader_;
-    std::vector<RowReader::NewFeature> new_names_;  // in the row that is being read
 };
 
 }  // namespace driftree

@@ -176,12 +176,13 @@ private:
     // Rows mostly have the same keys in the same order: the i-th key is compared with that of the row before.
     Py_ssize_t feature_of(PyObject* key, std::size_t i) {
         if (i < last_keys_.size() && last_keys_[i].first.ptr() == key) return last_keys_[i].second;
+        nb::object own = nb::borrow(key);  // code of a name may take it out of the row
         PyObject* place = PyDict_GetItemWithError(names.ptr(), key);
         if (!place) PyErr_Clear();
         const Py_ssize_t j = place ? PyLong_AsSsize_t(place) : -1;
         if (j < 0 || i > last_keys_.size()) return j;
         if (i == last_keys_.size()) last_keys_.emplace_back();
-        last_keys_[i] = {nb::borrow(key), j};
+        const auto before = std::exchange(last_keys_[i], {std::move(own), j});
         return j;
     }
     static bool is_plain(PyObject* value) {

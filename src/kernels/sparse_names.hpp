@@ -35,7 +35,8 @@ public:
         const int id = find(name);
         if (id < 0 || i > last_.size()) return id;
         if (i == last_.size()) last_.emplace_back();
-        last_[i] = {nb::borrow(name), id};
+        // What was there goes last: its end may run code that asks for names.
+        const auto before = std::exchange(last_[i], {nb::borrow(name), id});
         return id;
     }
     // Lets the place of a text come from memory that will be looked for, while other names are read; false: it will not.
@@ -54,7 +55,7 @@ public:
     }
     void remove(int id) {
         free_.reserve(free_.size() + 1);
-        last_.clear();
+        const auto before = std::exchange(last_, {});
         const nb::object name = names[id];
         names[id] = nb::none();
         if (Place* place = const_cast<Place*>(place_of(name.ptr()))) place->name = nullptr, n_--;
@@ -104,6 +105,8 @@ private:
         return (static_cast<std::uint64_t>(hash) * 0x9E3779B97F4A7C15ull >> 32) & (places_.size() - 1);
     }
     bool is_last(PyObject* name, std::size_t i) const { return i < last_.size() && last_[i].first.ptr() == name; }
+    // A comparison may run code of a name. Whoever asks has the model's turn, and places change only in a turn of their own:
+    // a closed one inside of which nobody can learn (turns.hpp).
     const Place* place_of(PyObject* name) const {
         const Py_hash_t hash = PyObject_Hash(name);
         if (hash == -1) PyErr_Clear();
@@ -116,7 +119,7 @@ private:
             if (place.name == name || (text.length > 0 && text == place.text)) return &place;
             const int is_equal = PyObject_RichCompareBool(place.name, name, Py_EQ);
             if (is_equal == 1) return &place;
-            if (is_equal < 0) PyErr_Clear();
+            if (is_equal < 0) nb::raise_python_error();
         }
     }
     void put(PyObject* name, int id) {

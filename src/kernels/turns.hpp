@@ -164,6 +164,10 @@ public:
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
     ~Turn() { end(); }
+    // While the objects of a caller are read, code of theirs may run (`__eq__`, `__float__`): a closed turn lets it look at
+    // what this turn guards, but not write.
+    void close() { is_closed_ = true; }
+    void open() { is_closed_ = false; }
     // Goes on with the turn just outside of this one, which is over with that.
     void take_over(Turn& outer) {
         is_own_ = outer.is_own_;
@@ -183,6 +187,7 @@ private:
         bool reads = false;
         for (const Turn* turn = outer_; turn; turn = turn->outer_) {
             if (&turn->turns_ != &turns_) continue;
+            if (writes_ && turn->is_closed_) throw std::logic_error("a model cannot learn while it reads a row");
             if (turn->writes_ || !writes_) return true;
             reads = true;
         }
@@ -196,7 +201,7 @@ private:
     static inline constinit thread_local const Turn* innermost_ = nullptr;
     Turns& turns_;
     const bool writes_;
-    bool is_own_ = false, is_over_ = false;
+    bool is_own_ = false, is_over_ = false, is_closed_ = false;
     const Turn* outer_;
 };
 

@@ -364,3 +364,49 @@ def test_sums_of_sparse_rows_may_be_made_elsewhere():
     assert model.predict_proba_one(X[0]) == twin.predict_proba_one(X[0])  # nothing changed
     model._tree.engine.absorb(sums)
     assert model.n_rows_seen_ == 599  # the first row showed that they are sparse
+
+
+class TellingName:
+    """A name of a feature whose comparison does something, if it is asked to."""
+
+    act = None
+
+    def __init__(self, text):
+        self.text = text
+
+    def __hash__(self):
+        return hash(self.text)
+
+    def __eq__(self, other):
+        if TellingName.act is not None:
+            TellingName.act()
+        return isinstance(other, TellingName) and self.text == other.text
+
+
+@pytest.mark.parametrize("by", ["learn_one", "learn_many"])
+def test_code_of_a_name_may_look_at_a_model_but_not_learn(by, monkeypatch):
+    def row(*names):
+        return {TellingName(name): float(i) for i, name in enumerate(names, 1)}
+
+    def learn(model, x):
+        if by == "learn_one":
+            model.learn_one(x, 1)
+        else:
+            model.learn_many({name: [value] for name, value in x.items()}, [1])
+
+    model, twin = (DynamicModelTreeClassifier(absent="zero") for _ in range(2))
+    for i in range(100):
+        for own in (model, twin):
+            own.learn_one(row(f"w{i % 7}", f"w{i % 11}"), i % 2)
+    many = row(*(f"new {i}" for i in range(5000)))  # for which all names move to other places
+    monkeypatch.setattr(TellingName, "act", lambda: twin.learn_one(many, 1))
+    before = pickle.dumps(model)
+    with pytest.raises(RuntimeError, match="cannot learn while"):
+        learn(twin, row("a", "w3", "b", "w4"))
+    monkeypatch.setattr(TellingName, "act", lambda: twin.predict_one({"c": 1.0, "d": 2.0}))
+    learn(model, row("a", "w3", "b", "w4"))
+    learn(twin, row("a", "w3", "b", "w4"))
+    monkeypatch.setattr(TellingName, "act", None)
+    assert pickle.dumps(model) != before
+    for x in (row("a"), row("b"), row("w3", "w4")):
+        assert model.predict_proba_one(x) == twin.predict_proba_one(x)
