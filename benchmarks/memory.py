@@ -111,7 +111,7 @@ def formula(model: DynamicModelTreeClassifier) -> int:
     is_model = arrays["model.numbers.lengths"] > 0
     bends = arrays["model.bend_feature.lengths"][is_model].tolist()
     models = sum(model_bytes(engine, n_bends) for n_bends in bends)
-    bins = model._tree.evidence._bins(engine.n_columns, 4 * size, 0, engine.n_features)
+    bins = model._tree.evidence.grid_bins(engine.n_columns, 4 * size, 0, engine.n_features)
     grid = engine.n_features * ((bins + 1) * (24 + 4 * size) + 8) + 4 + 8 * size
     n_grids = sum(length > 0 for length in arrays["grid.edges.lengths"].tolist())
     first_rows = 8 * len(arrays["grid.first_rows"])

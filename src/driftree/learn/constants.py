@@ -250,16 +250,16 @@ class PairConstants:
     """Hinges per number among the features,"""
     most_pairs: int
     """and at most."""
-    max_depth: int
-    """At most,"""
-    max_bends: int
+    max_depth: float
+    """At most; inf: what the forest was given,"""
+    max_bends: float
     """and likewise."""
     memory: float
     """Of that of a tree alone."""
 
 
 GROWING = PairConstants(
-    pairs_per_feature=4, most_pairs=40, max_depth=1000, max_bends=1024, memory=1
+    pairs_per_feature=4, most_pairs=40, max_depth=math.inf, max_bends=math.inf, memory=1
 )
 # One model that nothing is tried beside: it costs little, and follows what moves.
 FLAT = PairConstants(pairs_per_feature=8, most_pairs=80, max_depth=0, max_bends=0, memory=1 / 3)

@@ -310,14 +310,14 @@ class MeasuredTrials:
         n_models = 1 + (size.n_classes <= 2) + 2 * self.trials * may_split + (n_bends > 0)
         bent = replace(size, n_columns=size.n_columns + n_bends)
         n_slots = (MAX_LEVELS + 2) * size.n_categorical + n_numeric * (
-            self._bins(size.n_columns, 4 * size.n_weights, size.n_categorical, n_numeric) + 1
+            self.grid_bins(size.n_columns, 4 * size.n_weights, size.n_categorical, n_numeric) + 1
         )
         n_slots *= self.constants.first_rows > 0
         return 8 * n_models * (3 * bent.n_weights + bent.stride**2) + n_slots * (
             4 * size.n_weights + 24
         )
 
-    def _bins(self, n_columns: int, slot_bytes: int, n_categorical: int, n_numeric: int) -> int:
+    def grid_bins(self, n_columns: int, slot_bytes: int, n_categorical: int, n_numeric: int) -> int:
         """Return how many bins of each numeric feature memory allows."""
         c = self.constants
         grid_bytes = c.costly_grid_bytes if n_columns > c.costly_columns else c.grid_bytes
@@ -446,7 +446,7 @@ class MeasuredTrials:
         n_categorical = int(categorical.sum())
         slot_bytes = 4 * engine.n_outputs * engine.stride
         n_numeric = len(categorical) - n_categorical
-        bins = self._bins(engine.n_columns, slot_bytes, n_categorical, n_numeric)
+        bins = self.grid_bins(engine.n_columns, slot_bytes, n_categorical, n_numeric)
         absent = engine.absent
         slots: list[int] = []
         edges = [np.empty(0)]

@@ -413,8 +413,14 @@ class History:
         }
 
 
-def check_history(history: History, engine: MeasuredEngine | PaperEngine) -> None:
-    """Raise unless a history belongs to the tree that an engine holds."""
+def check_history(
+    history: History | None, engine: MeasuredEngine | PaperEngine, *, is_kept: bool
+) -> None:
+    """Raise unless a history belongs to the tree that an engine holds, if one is kept."""
+    if (history is None) == bool(is_kept):
+        raise ValueError("there must be a history if, and only if, keep_history is True")
+    if history is None:
+        return
     now = history._now.nodes
     if {s.node: (s.parent, s.left, s.right, s.depth) for s in now.values()} != _links(engine):
         raise ValueError("the history is not that of this tree")

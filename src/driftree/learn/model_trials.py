@@ -255,7 +255,7 @@ class ModelTrials:
         edges = {
             j: own
             for j, own in enumerate(map(np.ndarray.tolist, engine.edges(node)))
-            if j not in taken and has_curve(own)
+            if j not in taken and curve_knots(own, 2)
         }
         best = self._scores(node)
         order = most_promising(edges, best, n_halvings)
@@ -287,7 +287,7 @@ class ModelTrials:
         is_line = ~engine.scale_is_indicator & (engine.value_column >= 0)
         for j, edges in enumerate(map(np.ndarray.tolist, engine.edges(node))):
             is_code = len(edges) < self.code_edges and all(map(float.is_integer, edges))
-            if is_line[j] and is_code and has_curve(edges):
+            if is_line[j] and is_code and curve_knots(edges, 2):
                 finer[j] = finer_pieces(j, edges, [bend for bend in present if bend[0] == j])
         added: list[BendInput] = []
         for j in most_promising(filter(finer.get, finer), self._scores(node), n_halvings):
@@ -347,40 +347,34 @@ def most_promising(
     return order[: max(1, len(order) >> n_halvings)]
 
 
-def has_curve(edges: Sequence[float]) -> bool:
-    """Tell whether a curve can be drawn: whether `curve_pieces` has one or two pieces.
-
-    Examples
-    --------
-    >>> has_curve([1.0, 2.0, 3.0]), has_curve([1.0, 2.0]), has_curve([1.0])
-    (True, True, False)
-    """
-    if len(edges) < 2:
-        return False
-    low, middle, high = edges[0], edges[round((len(edges) - 1) / 2)], edges[-1]
-    width = min(middle - low, high - middle) if len(edges) > 2 else high - low
-    return math.isfinite(high - low) and width > LEAST_WIDTH
-
-
-def curve_pieces(feature: int, edges: Sequence[float], n_pieces: int) -> list[BendInput]:
-    """Return the pieces of a feature's curve, with knots at quantiles.
+def curve_knots(edges: Sequence[float], n_pieces: int) -> list[float]:
+    """Return the knots of a curve of so many pieces, or as many as there are, at quantiles.
 
     There are none where values are too few (the largest is no edge: two edges are three values), or
     differences of them are infinite, or so small that a slope is.
 
     Examples
     --------
-    >>> curve_pieces(0, [1.0, 2.0, 3.0, 5.0, 8.0], 2)
-    [(0, 1.0, 3.0), (0, 3.0, 8.0)]
+    >>> curve_knots([1.0, 2.0, 3.0, 5.0, 8.0], 2), curve_knots([1.0, 2.0], 2), curve_knots([1.0], 2)
+    ([1.0, 3.0, 8.0], [1.0, 2.0], [])
     """
     if len(edges) < 2 or not math.isfinite(edges[-1] - edges[0]):
         return []
     last = len(edges) - 1
     n_pieces = min(n_pieces, last)
     knots = [edges[round(i * (last / n_pieces))] for i in range(n_pieces + 1)]
-    if not min(map(operator.sub, knots[1:], knots)) > LEAST_WIDTH:
-        return []
-    return [(feature, low, high) for low, high in pairwise(knots)]
+    return knots if min(map(operator.sub, knots[1:], knots)) > LEAST_WIDTH else []
+
+
+def curve_pieces(feature: int, edges: Sequence[float], n_pieces: int) -> list[BendInput]:
+    """Return the pieces of a feature's curve, between its knots.
+
+    Examples
+    --------
+    >>> curve_pieces(0, [1.0, 2.0, 3.0, 5.0, 8.0], 2)
+    [(0, 1.0, 3.0), (0, 3.0, 8.0)]
+    """
+    return [(feature, low, high) for low, high in pairwise(curve_knots(edges, n_pieces))]
 
 
 def finer_pieces(

@@ -390,10 +390,7 @@ class Tree(TreeNodes):
     def check(self, history: History | None) -> None:
         """Raise unless the tree keeps to its parameters, and a history is that of the tree."""
         self.check_depth(self.parameters.max_depth)
-        if (history is None) == bool(self.parameters.keep_history):
-            raise ValueError("there must be a history if, and only if, keep_history is True")
-        if history is not None:
-            check_history(history, self.engine)
+        check_history(history, self.engine, is_kept=self.parameters.keep_history)
 
     # ------------------------------------------------------------------ history
     def _keep(self, history: History) -> None:
