@@ -32,7 +32,7 @@ def main(
 
 
 def versions() -> None:
-    """Show versions, the kernels' instruction set and the machine, for reports of mistakes."""
+    """Show versions, the kernels' instruction set and the machine, for bug reports."""
     driftree.show_versions()
 
 

@@ -118,7 +118,7 @@ class Race:
 def demo(
     context: typer.Context,
     rows: Annotated[int, typer.Option(min=1000, help="Loan applications to learn.")] = 200_000,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another stream.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random stream.")] = 1,
     out: Annotated[Path, typer.Option(help="The report to write.")] = Path("driftree-demo.html"),
 ) -> None:
     """Watch a tree learn loan applications while the rule behind them changes three times."""

@@ -1,4 +1,4 @@
-"""`driftree predict`, `explain`, `learn` and `export`: what to do with a model that is there."""
+"""`driftree predict`, `explain`, `learn` and `export`: commands for a model file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ RowsFile = Annotated[
     str, typer.Argument(help="A CSV, JSON Lines, Parquet or Feather file, or - for stdin.")
 ]
 Words = Annotated[
-    str, typer.Option("--text", help="Columns whose words it has learnt, separated by commas.")
+    str,
+    typer.Option("--text", help="Columns whose words the model has learnt, separated by commas."),
 ]
 
 
@@ -43,13 +44,13 @@ def predict(
     text: Words = "",
     no_header: NoHeader = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A CSV file to write; else stdout.")
+        Path | None, typer.Option("--out", "-o", help="A CSV file to write; by default stdout.")
     ] = None,
 ) -> None:
-    """Predict the rows of a file: a line of CSV for each, in their order.
+    """Predict the rows of a file: one line of CSV per row, in the same order.
 
-    Labels come with the probability of each, numbers with an interval that holds 90 % of them (or
-    with their quantiles). Columns that the model does not know do not count.
+    Labels come with the probability of each, numbers with a 90 % prediction interval (or with
+    their quantiles). Columns that the model does not know are ignored.
     """
     with one_line():
         known = _open_model(model, text)
@@ -73,7 +74,9 @@ def learn(
     rows: RowsFile,
     target: Annotated[
         str | None,
-        typer.Option(help="Column of the target; else the one called target, else the last."),
+        typer.Option(
+            help="The target's column; by default the one called target, or else the last."
+        ),
     ] = None,
     text: Words = "",
     no_header: NoHeader = False,
@@ -81,10 +84,10 @@ def learn(
     on_bad_row: OnBadRow = "stop",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Another file for the model that has learnt more."),
+        typer.Option("--out", "-o", help="Another file for the updated model."),
     ] = None,
 ) -> None:
-    """Let a model learn the rows of a file, and save it; if one is malformed, nothing is changed.
+    """Learn the rows of a file and save the model; if a row is malformed, nothing changes.
 
     Known columns are read as the model knows them, new ones become features.
     """
@@ -148,7 +151,7 @@ def explain(
         str, typer.Option(help="Features that may not change, separated by commas.")
     ] = "",
 ) -> None:
-    """Say what a model predicts for one row, and why; what is not given is missing."""
+    """Say what a model predicts for one row, and why; features not given are missing."""
     console, _ = consoles()
     with one_line():
         known = _open_model(model, text)
@@ -300,13 +303,15 @@ def export(
         str | None, typer.Option(help="Name of the function; for SQL, of the table to read.")
     ] = None,
     dtype: Annotated[
-        Literal["float64", "float32"], typer.Option(help="ONNX: type of the numbers in and out.")
+        Literal["float64", "float32"], typer.Option(help="ONNX: type of inputs and outputs.")
     ] = "float64",
     interval: Annotated[
         float | None,
         typer.Option(help="Regressors: also give an interval that holds this share of rows."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file if it exists.")
+    ] = False,
 ) -> None:
     """Write a model as ONNX, or as a function in Python, C or SQL.
 

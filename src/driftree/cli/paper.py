@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 ALL = "all"
 
-data_app = typer.Typer(no_args_is_help=True, help="The paper's data sets: list them, get them.")
+data_app = typer.Typer(
+    no_args_is_help=True, help="List and download the paper's data sets, or print a sample."
+)
 
 
 def paper(
@@ -31,22 +33,25 @@ def paper(
     models: Annotated[
         str, typer.Option(help="Learners, separated by commas; driftree compare --help lists them.")
     ] = ALL,
-    jobs: Annotated[int, typer.Option(min=1, help="Experiments at a time, a process each.")] = 1,
+    jobs: Annotated[
+        int,
+        typer.Option(min=1, help="Experiments that run at the same time, each in its own process."),
+    ] = 1,
     rows: Annotated[
         int | None, typer.Option(min=1, help="Only the first rows of each stream, to try it out.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of learners that use random numbers.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder of tables and figures.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path(
         "driftree-results/paper"
     ),
     download: Annotated[
-        bool, typer.Option(help="Whether to download data sets that are not here.")
+        bool, typer.Option(help="Whether to download data sets that are missing.")
     ] = True,
 ) -> None:
     """Run the paper's experiments; print and write its tables I to VI and figures 3 and 4.
 
-    Every figure has the paper's beside it. Results are remembered: what has been run once with the
-    same rows, settings and code is not run again. All of it takes hours on two cores.
+    Every figure stands beside the paper's. Results are cached: what was run with the same rows,
+    settings and code is not run again. All of it takes hours on two cores.
     """
     from driftree.evaluate.learners import LEARNERS
     from driftree.paper.experiments import Findings, count_data_set, find_data_sets
@@ -156,7 +161,7 @@ def _write(console: Console, folder: Path, findings: Findings, results: Results,
 # ---------------------------------------------------------------------- data sets
 @data_app.command("list")
 def list_() -> None:
-    """Show the paper's thirteen data sets, which of them are here, and where."""
+    """List the paper's thirteen data sets, and where those are that are present."""
     from rich import box
     from rich.table import Table
 
@@ -209,8 +214,8 @@ def get(
 @data_app.command()
 def sample(
     name: Annotated[str, typer.Argument(help="loans, rents or messages.")] = "loans",
-    rows: Annotated[int, typer.Option(min=1, help="How many.")] = 5000,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, other rows.")] = 1,
+    rows: Annotated[int, typer.Option(min=1, help="Number of rows.")] = 5000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random rows.")] = 1,
 ) -> None:
     """Print a made-up table as CSV, to try the commands on: driftree data sample > loans.csv."""
     from driftree.streams.catalogue import check_name

@@ -1,4 +1,4 @@
-"""`driftree report`: a tree learns a stream, and its story becomes one page."""
+"""`driftree report`: what a tree knows and how it changed, as one HTML page."""
 
 from __future__ import annotations
 
@@ -63,11 +63,13 @@ def report(
     row_by_row: RowByRow = False,
     seed: Seed = 1,
     param: Parameters = None,
-    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path(
         "report.html"
     ),
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file if it exists.")
+    ] = False,
 ) -> None:
     """Write what a model knows and why it changed as one HTML page; a stream is learnt first.
 

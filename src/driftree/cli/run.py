@@ -49,12 +49,13 @@ Source = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option(help="Column of the target; else the one called target, else the last."),
+    typer.Option(help="The target's column; by default the one called target, or else the last."),
 ]
 ToPredict = Annotated[
     Literal["classification", "regression"] | None,
     typer.Option(
-        "--task", help="Whether the target is a label or a number; else its first values tell."
+        "--task",
+        help="Whether the target is a label or a number; by default its first values decide.",
     ),
 ]
 BatchSize = Annotated[
@@ -62,7 +63,7 @@ BatchSize = Annotated[
     typer.Option(
         "--batch",
         min=0,
-        help="Rows per batch, or below 1 their share; else 0.1 % of the stream, at least 100 rows.",
+        help="Rows per batch, or below 1 a share of the stream; by default 0.1 %, at least 100.",
     ),
 ]
 Categorical = Annotated[
@@ -76,18 +77,18 @@ NoHeader = Annotated[
 ]
 Parameters = Annotated[
     list[str] | None,
-    typer.Option("--param", help="A parameter of the tree, name=value; may be given repeatedly."),
+    typer.Option("--param", help="A parameter of the tree, as name=value; may be repeated."),
 ]
 Text = Annotated[
     str,
     typer.Option(
-        help="Columns, separated by commas, that hold text: each word becomes a feature, as often "
-        "as it occurs. Rows are then learnt one by one, also in a batch."
+        help="Columns of text, separated by commas: each word becomes a feature that counts how "
+        "often it occurs. Rows are then learnt one by one, even in a batch."
     ),
 ]
 MaxRows = Annotated[int | None, typer.Option("--rows", min=1, help="Only the first rows.")]
 OnBadRow = Annotated[
-    Literal["stop", "skip"], typer.Option(help="What to do at a malformed row of a CSV file.")
+    Literal["stop", "skip"], typer.Option(help="What to do with a malformed row of a CSV file.")
 ]
 Delay = Annotated[int, typer.Option(min=0, help="Rows after which a label becomes known.")]
 RowByRow = Annotated[
@@ -96,10 +97,10 @@ RowByRow = Annotated[
 Seed = Annotated[int, typer.Option(min=0, help="Seed of learners that use random numbers.")]
 Folder = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="Folder of the results, else driftree-results/NAME."),
+    typer.Option("--out", "-o", help="Folder for the results; by default driftree-results/NAME."),
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace the results that are in the folder.")
+    bool, typer.Option("--overwrite", help="Replace results that are in the folder.")
 ]
 
 
@@ -129,22 +130,22 @@ def run(
         bool,
         typer.Option(
             "--resume",
-            help="Resume from the last checkpoint, or start with checkpoints: killed at any "
-            "moment, the same command resumes, and the results are those of a run that was not.",
+            help="Resume from the last checkpoint; without one, start and keep checkpoints. Killed "
+            "at any moment, the same command resumes, with the results of an undisturbed run.",
         ),
     ] = False,
     checkpoint_every: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Keep checkpoints in OUT/checkpoints, one per so many rows; else 50,000."
+            min=1, help="Rows between checkpoints, kept in OUT/checkpoints; by default 50,000."
         ),
     ] = None,
     on_drift: Annotated[str | None, typer.Option(help=HOOK_HELP)] = None,
 ) -> None:
-    """Let a learner predict, then learn, a stream, batch by batch, and see how it does over time.
+    """Test, then train a learner on a stream, batch by batch, and show its scores over time.
 
     The first batch only trains. Records go to OUT/records.csv as they come, a summary to
-    OUT/summary.json, a plot to OUT/plot.png, the story of a Dynamic Model Tree to OUT/report.html,
+    OUT/summary.json, a plot to OUT/plot.png, the report on a Dynamic Model Tree to OUT/report.html,
     the model to OUT/model.dmt. With checkpoints, seconds and bytes go to OUT/costs.csv.
     """
     go: Callable[..., None] = partial(_run_once, on_drift=on_drift)
@@ -181,11 +182,10 @@ def compare(
         str | None,
         typer.Option(
             help="Learners, separated by commas: dmt, forest, dmt-paper, fimtdd, vfdt-mc, "
-            "vfdt-nba, ht-ada, efdt, arf3, levbag3, logistic, majority, no-change; of numbers: "
+            "vfdt-nba, ht-ada, efdt, arf3, levbag3, logistic, majority, no-change; for regression: "
             "dmt, forest, dmt-paper, fimtdd, linear, pa, ewa, htr, hatr, sgt, amrules, mean, "
-            "no-change. The default is all but forest, arf3, levbag3, logistic and no-change of "
-            "labels, and, with text, "
-            "without those that cannot take it."
+            "no-change. By default all but forest and, for classification, arf3, levbag3, "
+            "logistic and no-change; with text, only those that take it."
         ),
     ] = None,
     target: Target = None,
@@ -202,14 +202,17 @@ def compare(
     delay: Delay = 0,
     row_by_row: RowByRow = False,
     seed: Seed = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="Learners at a time, a process each.")] = 1,
+    jobs: Annotated[
+        int,
+        typer.Option(min=1, help="Learners that run at the same time, each in its own process."),
+    ] = 1,
     out: Folder = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Compare learners on the same rows: how good, how simple and how fast each is, over time.
 
     The first batch only trains. Records go to OUT/records.csv as they come, a summary to
-    OUT/summary.json, a plot to OUT/plot.png, the story of a Dynamic Model Tree to OUT/report.html.
+    OUT/summary.json, a plot to OUT/plot.png, the report on a Dynamic Model Tree to OUT/report.html.
     """
     _run_once(
         source,

@@ -30,9 +30,7 @@ OPTIONS = {  # how errors of the library are said here
 }
 
 HOOK_SECONDS = 60  # that a command may take
-HOOK_HELP = (
-    "Command of the shell to run for every drift, with what is known of it as JSON on its input."
-)
+HOOK_HELP = "Shell command to run on every drift; what is known of it comes as JSON on its stdin."
 
 
 @contextmanager

@@ -24,19 +24,24 @@ MODEL_FILE = "model.dmt"  # of `driftree stream`, in its folder
 def serve(
     model: Annotated[Path, typer.Argument(help="The model file, such as model.dmt.")],
     host: Annotated[
-        str, typer.Option(help="Where to listen; a host that other machines reach needs a token.")
+        str,
+        typer.Option(help="Address to listen on; one that other machines can reach needs a token."),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any free port.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")
+    ] = 8000,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with the token that clients must send; else DRIFTREE_TOKEN."),
+        typer.Option(
+            help="File with the token that clients must send; by default it is DRIFTREE_TOKEN."
+        ),
     ] = None,
     new: Annotated[
         bool, typer.Option("--new", help="Start with an empty model in a new file.")
     ] = False,
     task: Annotated[
         Literal["classification", "regression"] | None,
-        typer.Option(help="Whether a new model predicts labels, which is the default, or numbers."),
+        typer.Option(help="With --new: whether to predict labels, the default, or numbers."),
     ] = None,
     param: Parameters = None,
     categorical: Categorical = "",
@@ -54,7 +59,7 @@ def serve(
         ),
     ] = False,
     snapshot_every: Annotated[
-        int, typer.Option(min=1, help="Rows after which the model is saved.")
+        int, typer.Option(min=1, help="Save the model every so many rows.")
     ] = 10_000,
     without_journal: Annotated[
         bool,
@@ -63,10 +68,10 @@ def serve(
             help="Continue from the file alone, although its journal is missing.",
         ),
     ] = False,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 2**20,
-    max_rows: Annotated[int, typer.Option(min=1, help="Rows of a request.")] = 1000,
-    max_features: Annotated[int, typer.Option(min=1, help="Features of the model.")] = 1000,
-    max_labels: Annotated[int, typer.Option(min=1, help="Labels of the model.")] = 1000,
+    max_body: Annotated[int, typer.Option(min=1, help="Largest request, in bytes.")] = 2**20,
+    max_rows: Annotated[int, typer.Option(min=1, help="Most rows of a request.")] = 1000,
+    max_features: Annotated[int, typer.Option(min=1, help="Most features of the model.")] = 1000,
+    max_labels: Annotated[int, typer.Option(min=1, help="Most labels of the model.")] = 1000,
     on_drift: Annotated[str | None, typer.Option(help=HOOK_HELP)] = None,
 ) -> None:
     """Serve a model over HTTP: predict, learn, explain.
@@ -157,11 +162,15 @@ def _tell(recovered: Recovered, host: str, port: int) -> None:
 # ---------------------------------------------------------------------- Kafka
 def stream(
     folder: Annotated[
-        Path, typer.Argument(help="Where the checkpoints are; model.dmt is written at the end.")
+        Path,
+        typer.Argument(help="Folder of the checkpoints; model.dmt is written there at the end."),
     ],
     brokers: Annotated[str, typer.Option(help="The cluster, such as kafka1:9092,kafka2:9092.")],
     rows: Annotated[
-        str, typer.Option("--in", help="Topic of the rows, and of labels without a topic.")
+        str,
+        typer.Option(
+            "--in", help="Topic of the rows, and of the labels if they have none of their own."
+        ),
     ],
     predictions: Annotated[str | None, typer.Option("--out", help="Topic for predictions.")] = None,
     labels: Annotated[str | None, typer.Option(help="Topic of the labels.")] = None,
@@ -179,30 +188,33 @@ def stream(
     id_field: Annotated[str, typer.Option("--id", help="Field that joins rows and labels.")] = "id",
     label_field: Annotated[str, typer.Option("--label", help="Field of the label.")] = "label",
     window: Annotated[
-        float, typer.Option(min=0, help="Seconds between a row and its label, at most.")
+        float, typer.Option(min=0, help="Seconds that a row waits for its label, at most.")
     ] = 3600.0,
     schema: Annotated[
         Path | None,
-        typer.Option(help="JSON file: the features allowed, to number, text or boolean."),
+        typer.Option(
+            help="JSON file of allowed features and their types: number, text or boolean."
+        ),
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Messages between checkpoints.")] = 10_000,
     wait: Annotated[
-        float, typer.Option(min=0, help="Seconds that an idle partition holds up the others.")
+        float, typer.Option(min=0, help="Seconds to wait for an idle partition.")
     ] = 0.1,
     config: Annotated[
-        list[str] | None, typer.Option(help="A setting of librdkafka, as name=value; repeat it.")
+        list[str] | None,
+        typer.Option(help="A setting of librdkafka, as name=value; may be repeated."),
     ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port for Prometheus, on 127.0.0.1.")
     ] = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", help="Stop at the present end of the topics.")
+        bool, typer.Option("--until-end", help="Stop at the current end of the topics.")
     ] = False,
 ) -> None:
-    """Predict and learn what comes through Kafka topics: each row is learnt exactly once.
+    """Predict and learn the rows of Kafka topics, each exactly once.
 
-    Killed at any moment, the same command goes on from its last checkpoint; docs/kafka.md has the
-    messages and the guarantees. Ctrl-C and SIGTERM end it with a checkpoint.
+    Killed at any moment, the same command resumes from its last checkpoint; docs/kafka.md describes
+    messages and guarantees. Ctrl-C and SIGTERM end it with a checkpoint.
     """
     with one_line():
         from driftree.scale.joined import JoinedStream
