@@ -1,4 +1,4 @@
-"""What does a checkpoint cost? Its bytes, and the time to write it, fsyncs included, and to go on.
+"""What does a checkpoint cost? Its bytes, and the time to write it, fsyncs included, and to resume.
 
     python benchmarks/checkpoints.py [FOLDER]
 
@@ -22,7 +22,7 @@ from driftree.streams import drifting_agrawal, hyperplane, load_data_set
 from driftree.streams.datasets import data_folder
 
 N_TIMES = 20
-HEAD = ("stream", "rows", "inputs", "nodes", "KB", "write, ms", "go on, ms")
+HEAD = ("stream", "rows", "inputs", "nodes", "KB", "write, ms", "resume, ms")
 
 
 def streams() -> Iterator[tuple[str, Any]]:

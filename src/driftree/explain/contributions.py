@@ -170,7 +170,7 @@ def _told_outputs(tree: Tree) -> slice:
 
 
 def _probabilities(tree: Tree, batch: Batch) -> NDArray[np.float64]:
-    """Return the probabilities of the labels, [rows, labels]; of numbers there are none."""
+    """Return the probabilities of the labels, [rows, labels]; none for numbers."""
     engine = tree.engine
     return (
         engine.probabilities(*batch.rows)

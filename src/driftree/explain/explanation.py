@@ -52,7 +52,7 @@ class Explanation:
     prediction : hashable
         The most probable label; the predicted number.
     probabilities : dict
-        Probability of each label; of numbers there are none.
+        Probability of each label; none for numbers.
     label : hashable
         Two labels: the one whose log-odds are explained, `classes_[1]`. Otherwise None: with more
         labels each has its logit, with one the odds are those of a second that has not come.
@@ -199,7 +199,7 @@ class Explanations:
     facts : dict of int to LeafFacts
         Rule, rows, noise floor, age and typical error of each of these leaves.
     probabilities : ndarray of shape (n_rows, n_labels)
-        Probability of each label; of numbers there are none.
+        Probability of each label; none for numbers.
     predictions : ndarray of shape (n_rows,), or None
         Of a regressor: the predicted numbers.
     deviations : ndarray of shape (n_rows,), or None

@@ -78,7 +78,7 @@ class BestTree(NamedTuple):
         A copy, which goes on by itself.
     loss, loss_of_all : float
         Mean loss of this tree, and of the forest, over the last rows (about 2,000), each predicted
-        before it was learnt: nats per row, of numbers the absolute error.
+        before it was learnt: nats per row, for numbers the absolute error.
     agreement : float
         Share of these rows in which the tree predicted what the forest did; of numbers, within a
         typical error.
@@ -99,7 +99,7 @@ class ForestExplanation:
     prediction : hashable
         The label, the most probable one unless there is a threshold; the predicted number.
     probabilities : dict
-        Probability of each label; of numbers there are none.
+        Probability of each label; none for numbers.
     label : hashable
         Two labels: the one whose log-odds are explained, `classes_[1]`.
     intercept : float, or dict of label to float

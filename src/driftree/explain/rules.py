@@ -90,7 +90,7 @@ class Rule:
         Share of each label among the rows that reached the leaf; old rows fade as they do in the
         losses that the tree compares. While a new leaf has seen no rows: of the nearest node above
         that has seen some; if none has (the tree has just started again): the same for all.
-        What the model predicts for a row is not this mean but depends on the weights. Of numbers
+        What the model predicts for a row is not this mean but depends on the weights. For numbers
         there are none.
     weights : dict of tuple of Weight
         Per label the strongest weights and curves that are not zero, the strongest first. Two

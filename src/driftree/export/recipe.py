@@ -135,7 +135,7 @@ class Leaf(NamedTuple):
     floor : tuple of float
         Of two labels: the share of each that is given at random.
     half : float
-        Of numbers, if intervals are wanted: half of their width, before the link.
+        For numbers, if intervals are wanted: half of their width, before the link.
     """
 
     intercepts: list[float]

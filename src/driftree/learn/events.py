@@ -337,7 +337,7 @@ class MemberReplaced:
         What its log-odds counted; of numbers, its share of the mean.
     loss, loss_of_all : float
         Its mean loss over the last rows (about 2,000), and that of all trees together: nats per
-        row, of numbers the absolute error.
+        row, for numbers the absolute error.
     """
 
     kind: ClassVar[str] = "member"

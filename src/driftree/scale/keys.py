@@ -2,7 +2,7 @@
 
 Every row is predicted before it is learnt, by the own model of its key and by the parent, so that
 both losses are of the same rows. Of labels a loss is minus the logarithm of the probability that
-the label was given, of numbers the absolute error.
+the label was given, for numbers the absolute error.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class KeyRecord:
     n_rows : int
         Its rows.
     loss : float
-        Of the recent rows, per row, as they were predicted: in nats, of numbers the mean absolute
+        Of the recent rows, per row, as they were predicted: in nats, for numbers the mean absolute
         error.
     usual_loss : float
         The same in the long run.

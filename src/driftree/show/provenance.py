@@ -39,7 +39,7 @@ def versions() -> dict[str, str]:
 
 
 def show_versions() -> None:
-    """Print what runs here: versions, instruction set, machine, threads; for reports of mistakes.
+    """Print what runs here: versions, instruction set, machine, threads; for bug reports.
 
     Examples
     --------

@@ -232,7 +232,7 @@ def present_shares(model: AnyTree) -> dict[int, float | None]:
 def _telling(probabilities: dict[Hashable, float], among: list[Hashable]) -> list[Hashable]:
     """Return the labels whose weights tell something about a leaf: of more than two, seen ones.
 
-    Of numbers, which have no probabilities, all that is predicted.
+    For numbers, which have no probabilities, all that is predicted.
     """
     if not probabilities:
         return among[:MAX_LABELS]
