@@ -56,7 +56,7 @@ class DynamicModelForest(ReadableForest, Configured):
     @property
     @undisturbed
     def trees_(self) -> list[Any]:
-        """The trees as they are now: copies, which explain themselves and go on by themselves.
+        """The trees as they are now: copies, which explain themselves and learn independently.
 
         The first is a plain tree. The others have hinges of pairs of features as further inputs, by
         names such as "age & income #3", which only the forest can compute: read them, and predict
@@ -83,7 +83,7 @@ class DynamicModelForest(ReadableForest, Configured):
         Returns
         -------
         BestTree
-            A copy of the tree, which goes on by itself, and the two mean losses over the last rows.
+            A copy of the tree, which learns independently, and both mean losses over the last rows.
 
         Examples
         --------

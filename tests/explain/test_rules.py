@@ -58,7 +58,7 @@ def test_rules_say_what_the_leaf_models_say(make):
 def test_a_rule_of_a_regressor_says_mean_error_and_what_moves_the_number():
     for rule in rules(numbers()):
         text = str(rule)
-        assert f": {write_number(rule.mean, rule.unit)} on the average, predicted with an" in text
+        assert f": {write_number(rule.mean, rule.unit)} on average, predicted with an" in text
         assert "y rises with" in text or "y falls with" in text or ", y " in text
         assert "log-odds" not in text
 

@@ -75,7 +75,7 @@ class BestTree(NamedTuple):
     Attributes
     ----------
     tree : DynamicModelTreeClassifier or DynamicModelTreeRegressor
-        A copy, which goes on by itself.
+        A copy, which learns independently.
     loss, loss_of_all : float
         Mean loss of this tree, and of the forest, over the last rows (about 2,000), each predicted
         before it was learnt: nats per row, for numbers the absolute error.

@@ -91,8 +91,8 @@ class Readable:
         A few rows are kept, and 8,000 rows later the tree is asked what they would cost now. If
         that is more than what they cost when they came, what it has learnt since is not true of
         them. So even a drift is noticed that the tree follows so fast that its loss hardly rises.
-        On a stream in which nothing changes there is at most one alarm per million rows, in the
-        mean. It takes less than 1 % of the time of learning.
+        On a stream in which nothing changes there is at most one alarm per million rows on
+        average. It takes less than 1 % of the time of learning.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class Readable:
         """Return the nodes and splits of the tree as it was after a time step, or so many rows.
 
         The log holds the last 1,000 changes, in the words of their time. What was before them is
-        folded into one tree, the earliest that can be had. A batch is a step, or several of 200
+        folded into one tree, the earliest available. A batch is a step, or several of 200
         rows; `history` has the steps and rows of all changes.
 
         Examples
@@ -256,8 +256,8 @@ class Readable:
         -------
         list of LeafModel
             Intercept, all weights and curves per label in the units of the features, and how far
-            each moves the log-odds, which can be compared across features and leaves. Of a
-            regressor all is about the number, "y", in its unit.
+            each moves the log-odds, which can be compared across features and leaves. For a
+            regressor everything is about the number, "y", in its unit.
 
         Examples
         --------
@@ -485,18 +485,18 @@ class Readable:
         x : dict
             Feature names to values; what is absent, None or NaN is missing.
         target : hashable, optional
-            The label wanted, of a classifier; by default any but the one that it gives to `x`.
+            Classifiers: the label wanted; by default any other than the one predicted for `x`.
         fixed : iterable of names
             Features that must not change.
         ranges : dict, optional
             Limits by name: ``(low, high)`` of a number, None where open; a list of the levels of a
             category. A present value outside has to move into them.
         below, above, between : float, float, (float, float), optional
-            The numbers wanted, one of the three; a regressor's. What it knows itself, such as
+            Regressors: the numbers wanted, one of the three. What the model knows itself, such as
             "last y", stays what it is.
         probability : float, optional
-            A classifier's: how probable the label has to be at least, such as 0.6; by default more
-            probable than the others. Of more than two labels the row may be farther than the
+            Classifiers: how probable the label has to be at least, such as 0.6; by default more
+            probable than the others. With more than two labels the row may be farther than the
             nearest (`exact` is False).
         max_changes : int, optional
             How many features may change at most. The fewest change that are enough; of these rows,
@@ -506,9 +506,8 @@ class Readable:
         Returns
         -------
         Counterfactual
-            `.x` is the row, which was predicted to be sure; `.changes`, `.distance`, ... `str` says
-            it, with the very numbers of the row. It is false if there is none, and `.reason` says
-            why.
+            `.x` is the row, checked by predicting it; `.changes`, `.distance`, ... `str` says it,
+            with the very numbers of the row. It is false if there is none, and `.reason` says why.
 
         Examples
         --------
@@ -575,7 +574,7 @@ class Readable:
             How many features may change at most.
         probability : float, optional
             How probable the label has to be at least. By default 0.6 where there are two labels, so
-            that not every breath of wind turns it round.
+            that a small deviation does not reverse it.
         target, fixed, ranges, below, above, between
             As for `counterfactual`.
 

@@ -138,7 +138,7 @@ class Rule:
     def _outcomes(self) -> str:
         if self.unit is not None and self.mean is not None and self.error is not None:
             mean, error = write_number(self.mean, self.unit), write_number(self.error, self.unit)
-            return f"{mean} on the average, predicted with an error of about {error}"
+            return f"{mean} on average, predicted with an error of about {error}"
         names, seen = label_texts(self.probabilities), labels_seen(self.probabilities)
         words = [f"{names[label]} {percent(seen[label])}" for label in list(seen)[:MAX_LABELS]]
         if rest := list(seen.values())[MAX_LABELS:]:

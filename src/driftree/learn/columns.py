@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from driftree.learn.vocabulary import Vocabulary
 
 LEVEL_NAMES = ("last y", "last 3 y", "last 20 y")
-"""Features of a regressor that follows its target: what y was last, and on the average lately."""
+"""Features of a regressor that follows its target: what y was last, and on average lately."""
 LOG_LEVEL_NAMES = tuple(f"log(1 + {name})" for name in LEVEL_NAMES)
 """The same where the logarithm of y is predicted."""
 

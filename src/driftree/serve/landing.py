@@ -207,7 +207,7 @@ def _header(seen: Seen) -> str:
         told += f"{_count(n_rows, 'row')} so far."
     else:
         told = "It has learnt nothing yet: send it rows, as shown below."
-    mode = "It only reads: it learns nothing." if summary["read_only"] else "It goes on learning."
+    mode = "It only reads: it learns nothing." if summary["read_only"] else "It keeps learning."
     has_report = seen.can_explain and n_rows
     report = ' <a href="/report">Its report</a> shows the rest.' if has_report else ""
     problem = f"<p><strong>{_text(seen.problem)}</strong></p>" if seen.problem else ""

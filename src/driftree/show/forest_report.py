@@ -88,7 +88,7 @@ def _how_words(*, has_labels: bool) -> str:
 
 IMPORTANCE_WORDS = (
     "Earned: nats per 1,000 rows that its splits save. Weight: how far it moves the prediction "
-    "inside the leaves, on the average."
+    "inside the leaves, on average."
 )
 
 

@@ -490,7 +490,7 @@ def say_headline(
 
 
 def _mean_of_all(model: AnyTree) -> tuple[str, str, str]:
-    """Return what a regressor predicts on the average, and with which error."""
+    """Return what a regressor predicts on average, and with which error."""
     tree, encoder = inside(model)
     unit, mean = number_unit(tree), mean_prediction(tree, encoder, 0)
     assert unit is not None

@@ -443,7 +443,7 @@ OF_NUMBERS = (
 MORE_OF_LABELS = (
     Metric("macro_f1", "macro F1", "Mean of the labels' F1, each counted once."),
     Metric("auc", "AUC", "Share of pairs of two labels' rows that are ranked rightly."),
-    Metric("ece", "ECE", "How far probabilities are from what came true, on the average."),
+    Metric("ece", "ECE", "How far probabilities are from what came true, on average."),
 )
 MORE_OF_NUMBERS = (
     Metric("r2", "R2", "0 is as good as the mean of the target so far, 1 is without error."),

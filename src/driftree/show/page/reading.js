@@ -254,7 +254,7 @@ function splitModel(now) {
   const weights = now.weights.map(([label, column, value]) => ({ pair: [label, column], value }));
   const largest = Math.max(...weights.map(({ value }) => Math.abs(value)), 1e-9);
   const what = isNumber
-    ? `Alone it would predict ${now.mean_text} on the average, with an error of about ${now.error_text}.`
+    ? `Alone it would predict ${now.mean_text} on average, with an error of about ${now.error_text}.`
     : "";
   return [
     isNumber ? null : probabilityTable(now),
@@ -272,14 +272,14 @@ function splitModel(now) {
 function leafWords({ share, rows, row, first }, now) {
   if (!now && row === null)
     return first === null
-      ? "It stood too short a time to be in a sample, so nothing is known of it."
+      ? "It was gone before a sample was taken, so nothing is known of it."
       : `It was first seen at row ${whole(first)}; its weights are those of then.`;
   if (share === null) return "It has seen no rows yet.";
   const floor = now?.floor ? ` ${percent(now.floor)} of its labels look random.` : "";
   return `It takes ${percent(share)} of the rows and has learnt ${whole(rows)} of them.${floor}`;
 }
 
-// What a leaf of a regressor predicts: on the average, and by which formula.
+// What a leaf of a regressor predicts: on average, and by which formula.
 function numberPart(now) {
   return el(
     "div",

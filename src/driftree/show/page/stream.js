@@ -326,7 +326,7 @@ function drawImportance() {
   const moved = isNumber ? DATA.number : "the log-odds";
   $("importance-words").textContent = [
     "Earned: nats per 1,000 rows that its splits save, as measured; below 0 they no longer pay.",
-    `Weight: how far it moves ${moved} inside the leaves, on the average.`,
+    `Weight: how far it moves ${moved} inside the leaves, on average.`,
     features.length < n_features ? `The ${features.length} strongest of ${whole(n_features)}.` : "",
   ].join(" ");
 }
