@@ -159,7 +159,7 @@ def _check_alike(packed: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
         for name in STRUCTURE:
             if not np.array_equal(first[f"node.{name}"], other[f"node.{name}"]):
                 raise ValueError(
-                    "the models have different splits, so that their leaves speak of different "
+                    "the models have different splits, so that their leaves are about different "
                     "rows: merge more often, or ask all of them and average what they say"
                 )
         for node, (one, two) in enumerate(

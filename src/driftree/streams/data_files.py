@@ -141,8 +141,8 @@ def scale_as_in_paper(
     missing = [name for name, column in columns.items() if column.has_missing()]
     if missing:
         raise ValueError(
-            f"the paper's preprocessing knows no missing cells, but {', '.join(missing)} has some; "
-            'fill them in, or load with preprocess="none"'
+            f"the paper's preprocessing does not handle missing cells, but {', '.join(missing)} "
+            'has some; fill them in, or load with preprocess="none"'
         )
     n_rows = len(next(iter(columns.values())).values)
     X = np.empty((n_rows, len(columns)))

@@ -267,7 +267,9 @@ def _name_table(table: Any) -> str:
 def _check_lengths(X: Any, y: NDArray[Any], name: str) -> None:
     n_rows = count_rows(X)
     if n_rows != len(y):
-        raise ValueError(f"X and y must have as many rows, but {name} has {n_rows} and {len(y)}")
+        raise ValueError(
+            f"X and y must have the same number of rows, but {name} has {n_rows} and {len(y)}"
+        )
 
 
 def _to_rectangle(X: Any) -> NDArray[Any]:
@@ -275,7 +277,9 @@ def _to_rectangle(X: Any) -> NDArray[Any]:
     if array.ndim != 2:
         lengths = sorted({len(row) for row in array.flat if isinstance(row, (list, tuple))})
         if lengths:
-            raise ValueError(f"all rows of X must have as many cells, got rows of {lengths} cells")
+            raise ValueError(
+                f"all rows of X must have the same number of cells, got rows of {lengths} cells"
+            )
         raise ValueError(
             f"X must have two dimensions, rows and columns, got the shape {array.shape}: with a "
             "single feature, use X.reshape(-1, 1)"

@@ -58,7 +58,7 @@ def patience(seconds: float) -> Iterator[None]:
     >>> with patience(0):
     ...     check_time()
     Traceback (most recent call last):
-    TimeoutError: the search took longer than it may
+    TimeoutError: the search took longer than allowed
     """
     before = _deadline.set(time.monotonic() + seconds)
     try:
@@ -70,7 +70,7 @@ def patience(seconds: float) -> Iterator[None]:
 def check_time() -> None:
     """Raise if the time is over."""
     if time.monotonic() >= _deadline.get():
-        raise TimeoutError("the search took longer than it may")
+        raise TimeoutError("the search took longer than allowed")
 
 
 # ---------------------------------------------------------------------- tasks

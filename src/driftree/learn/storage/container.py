@@ -410,7 +410,7 @@ def _check_names(arrays: Mapping[str, object], n_names: int) -> None:
     if n_names > MAX_ARRAYS:
         raise ModelFileError(f"the file has {n_names:,} arrays, more than the {MAX_ARRAYS:,}")
     if len(arrays) < n_names:
-        raise ModelFileError("an array is there twice")
+        raise ModelFileError("an array occurs twice")
     if not _is_plain("".join(arrays)) or max(map(len, arrays), default=0) > MAX_NAME:
         wrong = next(name for name in arrays if not _is_plain(name) or len(name) > MAX_NAME)
         raise ModelFileError(f"an array must not be named {quoted(wrong)}")

@@ -42,8 +42,8 @@ def encode(value: Any, what: str = "a value", depth: int = 0) -> Any:
     if kind is tuple and depth < MAX_DEPTH:
         return {"tuple": [encode(item, what, depth + 1) for item in value]}
     raise TypeError(
-        f"{what} is {quoted(value)} of type {kind.__name__!r}, which is not for a model file: it "
-        "holds text, numbers, booleans, None, bytes and tuples of these; pickle can"
+        f"{what} is {quoted(value)} of type {kind.__name__!r}, which a model file cannot hold: "
+        "only text, numbers, booleans, None, bytes and tuples of these; pickle can"
     )
 
 
