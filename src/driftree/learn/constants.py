@@ -180,7 +180,7 @@ class WatchConstants:
     """How drifts are noticed, in both settings; `docs/monitor.md` has what it brings."""
 
     alarms_per_million: float = 1
-    """False alarms per million rows, in the mean, of a stream in which nothing changes."""
+    """False alarms per million rows, on average, of a stream in which nothing changes."""
     keep_one_in: int = 16
     """Of so many rows one is kept, with what it cost when it came;"""
     check_rows: int = 1000
@@ -198,7 +198,7 @@ class WatchConstants:
 
     @property
     def level(self) -> float:
-        """What the evidence must reach: the checks between two false alarms, in the mean."""
+        """What the evidence must reach: the checks between two false alarms, on average."""
         return 1e6 / self.alarms_per_million / self.check_rows
 
 
@@ -325,7 +325,7 @@ class ImbalanceConstants:
     """What a row of any label weighs at most: the ratios count, larger weights let noise look like
     evidence, and models take no more than eight steps for a row,"""
     least_mean: float = 0.02
-    """and what a row weighs in the mean at least: what weighs little is learnt slowly."""
+    """and what a row weighs on average at least: what weighs little is learnt slowly."""
     prior_rows: float = 5
     """Rows that each label is counted for before it is seen."""
 

@@ -44,7 +44,7 @@ SPARSE_NAMES = "names.sparse"
 SEEN_PREFIX = "seen."  # of what was seen of the labels
 MOST_SEEN = 2**16  # numbers of it
 MOST_LEVELS = 100  # of intervals or quantiles of a number
-MOST_NAME_BYTES = 1024  # of a sparse feature in the mean, as JSON
+MOST_NAME_BYTES = 1024  # of a sparse feature on average, as JSON
 MOST_WATCHED = 2**16  # rows that are kept, and checks
 
 
