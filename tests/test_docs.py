@@ -83,6 +83,16 @@ def test_modules_of_one_name_are_of_one_idea():
     assert set(re.findall(r"`(\w+)`", said[0])) == twice
 
 
+def test_classes_of_one_name_are_of_one_idea():
+    is_schema = "serve/responses.py"  # of answers: named as what they describe
+    paths = [path for path in (ROOT / "src/driftree").rglob("*.py") if not path.match(is_schema)]
+    classes = [re.findall(r"^class (\w+)", path.read_text(), re.M) for path in paths]
+    counts = Counter(name for names in classes for name in names)
+    twice = {name for name, count in counts.items() if count > 1}
+    # A bend and a split: as an event, and as a part of what is exported.
+    assert {name for name in twice if name not in ("Bend", "Split")} == set()
+
+
 def test_the_readme_is_one_page_and_a_half():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 

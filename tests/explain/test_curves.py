@@ -277,7 +277,7 @@ def test_a_file_keeps_the_log_and_all_that_can_be_read(tmp_path, n_labels, max_d
 def test_a_damaged_log_of_bends_is_refused(curves, words):
     contents, arrays = histories.pack(learn(2, 0)._tree.history)
     contents["events"][0]["curves"] = curves
-    limits = histories.Limits(5, 3, 8, 2, 2**40, 2**40)
+    limits = histories.HistoryLimits(5, 3, 8, 2, 2**40, 2**40)
     with pytest.raises(ModelFileError, match=words):
         histories.unpack(contents, arrays, limits)
 

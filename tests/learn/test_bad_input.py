@@ -12,7 +12,7 @@ import pytest
 from bad_input import CASES, COLUMNS, LABELS, MANY, N_ROWS, NAMES, Sent, X
 from doors import DOORS, ERRORS, LEARN, PAGE, PREDICT, TABLE
 from driftree.learn import growth, memory
-from driftree.learn.memory import Size
+from driftree.learn.memory import SchemaSize
 from driftree.learn.validation import InputWarning
 from driftree.learn.weights import MAX_WEIGHT
 from states import MODELS, check_probabilities, infinite_arrays, state_hash
@@ -179,7 +179,7 @@ def test_the_budget_knows_what_a_leaf_takes(name, n_features, n_classes):
         rows = rng.normal(size=(200, n_features))
         model.partial_fit(rows, rng.integers(0, n_classes, 200), classes=np.arange(n_classes))
     assert model.n_nodes_ == 1
-    size = Size(n_features, 0, n_features + 1, n_classes)
+    size = SchemaSize(n_features, 0, n_features + 1, n_classes)
     fixed = array_bytes(MODELS[name](**own).fit([[1.0]], [0]))  # arrays of one number per node
     # rows that wait take room, too, and are no part of the arrays
     assert 0.5 < model._tree.leaf_bytes(size) / (array_bytes(model) - fixed) < 2.5
@@ -228,6 +228,6 @@ def test_the_page_has_the_limits():
     for features, *figures in sizes:
         n = int(features.replace(",", ""))
         for name, figure in zip(MODELS, figures, strict=True):
-            needed = taught(name, "numbers")._tree.leaf_bytes(Size(n, 0, n + 1, 2))
+            needed = taught(name, "numbers")._tree.leaf_bytes(SchemaSize(n, 0, n + 1, 2))
             is_refused = needed > memory.MOST_BYTES
             assert figure == ("refused" if is_refused else f"{needed / 1e6:,.0f} MB"), (n, name)

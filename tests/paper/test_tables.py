@@ -11,7 +11,7 @@ import pytest
 
 from driftree.evaluate.records import Figure, Record
 from driftree.paper import published
-from driftree.paper.experiments import Findings
+from driftree.paper.experiments import PaperResults
 from driftree.paper.published import KNOWN_DRIFT, MEAN, TITLES
 from driftree.paper.six_tables import (
     CATEGORIES,
@@ -73,7 +73,7 @@ def findings():
         ("sea", "dmt"): make_records("dmt", n_splits=(2, 2)),
         ("sea", "arf3"): make_records("arf3", n_splits=(None, None)),
     }
-    return Findings.from_records(
+    return PaperResults.from_records(
         results,
         counts={
             "electricity": (45312, 8, 2, 26075),
@@ -90,7 +90,7 @@ def findings():
 def paper_as_findings():
     """The paper's own figures, as if they had been found here; seconds are known as means only."""
     learners = {learner for _, learner in published.F1}
-    return Findings(
+    return PaperResults(
         summaries={
             (data_set, learner): {
                 name: table.get((data_set, learner)) or table.get((MEAN, learner))
@@ -209,7 +209,7 @@ def test_both_settings_are_ranked_among_the_papers_six():
     findings = paper_as_findings()
     bad = {name: Figure(0.1, 0.0) for name in PUBLISHED}
     mine = {(data_set, "dmt"): bad for data_set in TITLES}
-    table = table_summary(Findings(summaries={**findings.summaries, **mine}))
+    table = table_summary(PaperResults(summaries={**findings.summaries, **mine}))
     assert table.cells["dmt", "f1"].ours == "--"
     assert table.cells["dmt-paper", "f1"].ours == "++"
     assert table.cells["ht-ada", "f1"].ours == "--"
@@ -253,7 +253,7 @@ def test_every_data_set_is_in_a_column_or_named_as_missing(findings):
 
 
 def test_data_sets_without_results_are_named_even_if_they_could_be_had():
-    findings = Findings(counts={"gas": (13910, 128, 6, 3009)})
+    findings = PaperResults(counts={"gas": (13910, 128, 6, 3009)})
     assert any(note.startswith("not run:") and "gas" in note for note in findings.notes())
 
 
@@ -324,6 +324,6 @@ def test_csv_has_every_cell_unrounded(findings):
 
 
 def test_every_table_can_be_written_before_anything_was_run():
-    for table in make_tables(Findings()):
+    for table in make_tables(PaperResults()):
         for write in WRITERS.values():
             assert write(table).endswith("\n")

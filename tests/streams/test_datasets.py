@@ -131,7 +131,7 @@ def test_as_it_is(places):
     np.testing.assert_array_equal(data.X["day"], [1, np.nan, 3])
     assert data.X["colour"].tolist() == ["red", None, "red"]
     assert data.y.tolist() == ["not yet", "yes", "yes"]
-    with pytest.raises(ValueError, match=r"no missing cells, but colour, day has"):
+    with pytest.raises(ValueError, match=r"missing cells, but colour, day has"):
         load_data_set(tiny())
 
 

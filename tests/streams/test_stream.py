@@ -247,7 +247,7 @@ def test_features_of_rows_may_come_and_go():
         (lambda: list(open_stream([(DATA, [1])])), "a batch of list has 2345 and 1"),
         (
             lambda: open_stream(([[1, 2], [3]], [0, 1])),
-            r"as many cells, got rows of \[1, 2\] cells",
+            r"same number of cells, got rows of \[1, 2\] cells",
         ),
         (lambda: open_stream(rows_of_dicts(), target="a"), "leave target out"),
         (lambda: open_stream(pd.DataFrame(DATA), target="b"), "no column 'b'; its columns are"),

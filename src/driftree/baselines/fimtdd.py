@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.learn._kernels import SparseRows
-    from driftree.learn.memory import Size
+    from driftree.learn.memory import SchemaSize
     from driftree.learn.target import Codes
 
 DRIFT_ROWS = 30  # rows of an inner node before its mean error means anything
@@ -142,7 +142,7 @@ class FIMTDDTree(TreeNodes):
         return self.n_nodes + 2 <= p.max_nodes and int(self.engine.depth[leaf]) < p.max_depth
 
     # ------------------------------------------------------------------ what the estimator needs
-    def leaf_bytes(self, size: Size) -> int:
+    def leaf_bytes(self, size: SchemaSize) -> int:
         """Return the bytes of a tree of one leaf: its model, and a search tree per feature."""
         key = 2 + (max(2, size.n_classes) if self.has_labels else NUMBER_SUMS)
         n_keys = max(LEAST_KEYS, min(MOST_KEYS, KEY_BUDGET // key))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from driftree.paper.experiments import Findings, Results
+    from driftree.paper.experiments import PaperResults, Results
 
 ALL = "all"
 
@@ -54,7 +54,7 @@ def paper(
     settings and code is not run again. All of it takes hours on two cores.
     """
     from driftree.evaluate.learners import LEARNERS
-    from driftree.paper.experiments import Findings, count_data_set, find_data_sets
+    from driftree.paper.experiments import PaperResults, count_data_set, find_data_sets
     from driftree.paper.published import TITLES
     from driftree.streams import DATA_SETS
 
@@ -67,7 +67,7 @@ def paper(
         if not here:
             raise ValueError(f"none of the data sets is here: {'; '.join(missing.values())}")
         results = _run(error_console, here, learners, rows=rows, seed=seed, jobs=jobs)
-        findings = Findings.from_records(
+        findings = PaperResults.from_records(
             results, counts={name: count_data_set(name) for name in here}, missing=missing
         )
         note = f"Only the first {rows:,} rows of each stream were run." if rows else ""
@@ -139,7 +139,9 @@ def _run(
     return {key: results[key] for key in in_order}
 
 
-def _write(console: Console, folder: Path, findings: Findings, results: Results, note: str) -> None:
+def _write(
+    console: Console, folder: Path, findings: PaperResults, results: Results, note: str
+) -> None:
     from driftree.paper.experiments import sum_up
     from driftree.paper.figures import draw_figures
     from driftree.paper.six_tables import write_tables

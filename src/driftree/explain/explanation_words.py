@@ -25,7 +25,7 @@ SIDES = ("for     ", "against ", "weaker  ")
 NOT_KNOWN = "Certainty: not known; only models of our setting without sparse features measure it."
 
 
-class Entry(NamedTuple):
+class FeatureLine(NamedTuple):
     """What a feature adds."""
 
     side: str
@@ -35,11 +35,11 @@ class Entry(NamedTuple):
     value: float
 
 
-class Told(NamedTuple):
+class ExplanationLines(NamedTuple):
     """An explanation: lines, what each feature adds, more lines."""
 
     head: list[str]
-    entries: list[Entry]
+    entries: list[FeatureLine]
     tail: list[str]
 
 
@@ -51,7 +51,7 @@ def in_words(why: Explanation) -> str:
     return "\n".join([*head, *ledger, *tail])
 
 
-def tell(why: Explanation) -> Told:
+def tell(why: Explanation) -> ExplanationLines:
     """Return what there is to say, in parts."""
     told = _about_labels(why) if why.unit is None else _about_number(why, why.unit)
     if why.unknown:
@@ -60,18 +60,20 @@ def tell(why: Explanation) -> Told:
     return told
 
 
-def _about_labels(why: Explanation) -> Told:
+def _about_labels(why: Explanation) -> ExplanationLines:
     ranked = sorted(why.probabilities, key=lambda label: -why.probabilities[label])
     ranked.remove(why.prediction)
     names = label_texts(why.probabilities)
     head = [_headline(why, ranked, names), _rule(why)]
     if not ranked:
-        return Told(head, [], ["No other label was seen so far."])
+        return ExplanationLines(head, [], ["No other label was seen so far."])
     title, entries, tail = _for_and_against(why, ranked[0], names)
-    return Told([*head, title], entries, [*tail, *_certainty(why, names[why.prediction])])
+    return ExplanationLines(
+        [*head, title], entries, [*tail, *_certainty(why, names[why.prediction])]
+    )
 
 
-def _about_number(why: Explanation, unit: Unit) -> Told:
+def _about_number(why: Explanation, unit: Unit) -> ExplanationLines:
     """Return what there is to say of a number, all with the same decimals."""
     assert isinstance(why.prediction, float)
     assert isinstance(why.intercept, float)
@@ -87,7 +89,9 @@ def _about_number(why: Explanation, unit: Unit) -> Told:
         f"    An average row has {_read(why.intercept, unit)}, this one {_read(total, unit)}.",
         *_certainty_of_number(why, unit),
     ]
-    return Told(head, _ledger(why.contributions, why.row, lambda value: _signed(value, unit)), tail)
+    return ExplanationLines(
+        head, _ledger(why.contributions, why.row, lambda value: _signed(value, unit)), tail
+    )
 
 
 def _read(value: float, unit: Unit) -> str:
@@ -139,7 +143,7 @@ def _rule(why: Explanation) -> str:
 
 def _for_and_against(
     why: Explanation, second: Hashable, names: dict[Hashable, str]
-) -> tuple[str, list[Entry], list[str]]:
+) -> tuple[str, list[FeatureLine], list[str]]:
     """Return a ledger of the log-odds of the prediction over the next most probable label."""
     intercept, contributions = _over(why, second)
     noise = " without noise" if any(why.floor) else ""
@@ -163,7 +167,7 @@ def _ledger(
     row: dict[str, object],
     write: Callable[[float], str],
     sides: tuple[str, str, str] = ("", "", ""),
-) -> list[Entry]:
+) -> list[FeatureLine]:
     """Return an entry per feature that adds something, the strongest first, and the rest in one.
 
     `sides` are the words before what is above 0, below 0, and weaker.
@@ -174,12 +178,12 @@ def _ledger(
     )
     shown, rest = strongest[:MOST_SHOWN], strongest[MOST_SHOWN:]
     entries = [
-        Entry(sides[value < 0], write(value), f"{one_line(name)} {_value(row[name])}", value)
+        FeatureLine(sides[value < 0], write(value), f"{one_line(name)} {_value(row[name])}", value)
         for name, value in shown
     ]
     if rest:
         total = sum(value for _, value in rest)
-        entries.append(Entry(sides[2], write(total), f"{len(rest)} more, together", total))
+        entries.append(FeatureLine(sides[2], write(total), f"{len(rest)} more, together", total))
     return entries
 
 

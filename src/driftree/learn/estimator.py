@@ -42,7 +42,7 @@ FIRST_ROWS = 10
 """Dicts that may show that rows are sparse."""
 
 
-class Lesson(NamedTuple):
+class Intake(NamedTuple):
     """What a call brings to a tree, read and checked; nothing of it was learnt yet."""
 
     tree: LearningTree
@@ -72,7 +72,7 @@ class Lesson(NamedTuple):
         *,
         seen: Seen | None = None,
         step_rows: int | None = None,
-    ) -> Lesson:
+    ) -> Intake:
         """Learn each row as often as its weight says, and that of its label."""
         known, judged, counts = tree.target.imbalance, None, None
         if known is not None and known.weights is not None:
@@ -224,7 +224,7 @@ class StreamEstimator(LearntState):
         by_name: bool = False,
         is_first: bool = False,
         afresh: bool = False,
-    ) -> Lesson | None:
+    ) -> Intake | None:
         """Read rows, targets and weights; raise if any of them is wrong. Nothing changes.
 
         Parameters
@@ -264,9 +264,9 @@ class StreamEstimator(LearntState):
         if not len(weights.shares):
             return None
         size = self.FIT_ROWS if afresh else None
-        return Lesson.of(tree, batch, answers, weights, seen=rows.seen, step_rows=size)
+        return Intake.of(tree, batch, answers, weights, seen=rows.seen, step_rows=size)
 
-    def _read_one(self, x: Mapping[Hashable, Any], y: Hashable, w: float) -> Lesson | None:
+    def _read_one(self, x: Mapping[Hashable, Any], y: Hashable, w: float) -> Intake | None:
         """Read one row."""
         weights = read_weights(None if type(w) is float and w == 1 else [w], 1)
         tree = self._own_tree()
@@ -281,7 +281,7 @@ class StreamEstimator(LearntState):
                 growth.commit(tree, News(), labels)
         batch = tree.encoder.read_dict(x, learning=True)
         answers = tree.target.read([y], 1)
-        return Lesson.of(tree, batch, answers, weights)
+        return Intake.of(tree, batch, answers, weights)
 
     def _may_be_sparse(self, tree: LearningTree) -> bool:
         """Tell whether the first dicts may still show that what is absent is 0."""
@@ -313,12 +313,12 @@ class StreamEstimator(LearntState):
         return tree
 
     # ------------------------------------------------------------------ then commit, then steps
-    def _learn(self, lesson: Lesson | None) -> None:
+    def _learn(self, intake: Intake | None) -> None:
         """Learn what has been read and checked."""
-        if lesson is None:
+        if intake is None:
             return
-        with self._whole(lesson.tree, len(lesson.X), lesson.news):
-            self._take_steps(lesson.tree, lesson.X, lesson.answers.codes, lesson.w, lesson)
+        with self._whole(intake.tree, len(intake.X), intake.news):
+            self._take_steps(intake.tree, intake.X, intake.answers.codes, intake.w, intake)
 
     def _whole(
         self, tree: LearningTree, n_rows: int, news: News
@@ -332,11 +332,11 @@ class StreamEstimator(LearntState):
         X: NDArray[np.float64],
         y: Codes,
         w: NDArray[np.float64],
-        lesson: Lesson | None = None,
+        intake: Intake | None = None,
     ) -> None:
-        """Cut rows into steps and learn them; the first one brings what is new in a lesson."""
-        fresh, most = lesson, None if lesson is None else lesson.step_rows
-        sparse = None if lesson is None else lesson.sparse
+        """Cut rows into steps and learn them; the first one brings what is new in a intake."""
+        fresh, most = intake, None if intake is None else intake.step_rows
+        sparse = None if intake is None else intake.sparse
         begin = None if sparse is None else sparse.begin
         start = 0
         while start < len(X):
@@ -348,8 +348,8 @@ class StreamEstimator(LearntState):
                     size = tree.encoder.sparse.step_rows(begin, start, size)
                 rows = slice(start, start + size)
                 own = X[rows], None if sparse is None else sparse[rows]
-                if lesson is not None and lesson.judged is not None:
-                    judge(tree, *own, y[rows], lesson.judged[rows])
+                if intake is not None and intake.judged is not None:
+                    judge(tree, *own, y[rows], intake.judged[rows])
                 tree.learn(own[0], y[rows], w[rows], own[1])
                 if fresh is not None:
                     self._keep(tree, fresh.seen)
@@ -462,12 +462,12 @@ def _learn_weighed(tree: LearningTree, x: Mapping[Hashable, Any], y: Hashable) -
     return True
 
 
-def commit(tree: LearningTree, lesson: Lesson) -> None:
-    """Let a tree know what is new in a lesson; who calls has the engine's turn."""
-    growth.commit(tree, lesson.news, lesson.answers.new)
+def commit(tree: LearningTree, intake: Intake) -> None:
+    """Let a tree know what is new in a intake; who calls has the engine's turn."""
+    growth.commit(tree, intake.news, intake.answers.new)
     tree.finish()
     if tree.target.imbalance is not None:
-        tree.target.imbalance.keep_counts(lesson.counts)
+        tree.target.imbalance.keep_counts(intake.counts)
 
 
 def judge(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.learn.constants import MeasuredConstants
-    from driftree.learn.memory import Size
+    from driftree.learn.memory import SchemaSize
     from driftree.learn.parameters import MeasuredParameters, PaperParameters
 
 
@@ -114,7 +114,7 @@ class Evidence(Protocol):
     def change_link(self) -> None:
         """Let the tree start again with the other link."""
 
-    def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
+    def leaf_bytes(self, size: SchemaSize, *, may_split: bool) -> int:
         """Return the bytes of a tree of one leaf."""
 
 
@@ -146,7 +146,7 @@ class GradientApproximation:
         """Return all rows of a batch: that is a time step in the paper."""
         return self.constants.step_rows
 
-    def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
+    def leaf_bytes(self, size: SchemaSize, *, may_split: bool) -> int:
         """Two gradients per stored candidate, those of waiting rows, the model and its sums."""
         n_gradients = 2 * self.stored * size.n_features + self.constants.waiting_rows + 3
         return 8 * size.n_weights * n_gradients
@@ -299,7 +299,7 @@ class MeasuredTrials:
             link=c.link_factor * tau,
         )
 
-    def leaf_bytes(self, size: Size, *, may_split: bool) -> int:
+    def leaf_bytes(self, size: SchemaSize, *, may_split: bool) -> int:
         """Return those of models and grid.
 
         Two models per trial, the leaf's own, the challenger's and one with other bends; and the

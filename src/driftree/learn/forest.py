@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from driftree.learn._kernels import SparseRows, _RowFace
     from driftree.learn.forest_engine import MakeTree
     from driftree.learn.members import Member
-    from driftree.learn.memory import Size
+    from driftree.learn.memory import SchemaSize
     from driftree.learn.parameters import ForestParameters
     from driftree.learn.target import Codes
     from driftree.learn.tree import Tree
@@ -147,7 +147,7 @@ class Forest:
         """Return the leaves of the first tree from left to right."""
         return self.core.leader.tree.leaves()
 
-    def leaf_bytes(self, size: Size) -> int:
+    def leaf_bytes(self, size: SchemaSize) -> int:
         """Return the bytes of trees of one leaf each."""
         n_bytes = self.core.leader.tree.leaf_bytes(size)
         for member in self.members[1:]:

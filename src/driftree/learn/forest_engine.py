@@ -52,7 +52,7 @@ class Look(NamedTuple):
     losses: tuple[float, ...]
 
 
-class Told(NamedTuple):
+class StepSaid(NamedTuple):
     """What the members said of the rows of a step before they learnt them; `Stack` learns it."""
 
     said: NDArray[np.float64]
@@ -65,7 +65,7 @@ class ForestEngine:
 
     Attributes
     ----------
-    told : list of Told or None
+    told : list of StepSaid or None
         If it is a list, all that is said is noted there: the stack is somewhere else.
     most_rows : int or None
         Rows of a step, at most, as trees that are somewhere else ask for.
@@ -92,7 +92,7 @@ class ForestEngine:
         self.n_replaced = 0
         self.replaced: list[MemberReplaced] = []
         self.looks: list[Look] = []
-        self.told: list[Told] | None = None
+        self.told: list[StepSaid] | None = None
         self.most_rows: int | None = None
 
     def _make(self, number: int, since: int = 0) -> Member:
@@ -229,7 +229,7 @@ class ForestEngine:
         targets = y.astype(np.float64)
         self.kernel.learn(matrix, targets, w, parts)
         if self.told is not None:
-            self.told.append(Told(self.kernel.said, targets, w))
+            self.told.append(StepSaid(self.kernel.said, targets, w))
         if self.kernel.has_due:
             self.decide()
 

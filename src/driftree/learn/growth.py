@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.columns import News
-from driftree.learn.memory import Size, check_budget, text_bytes
+from driftree.learn.memory import SchemaSize, check_budget, text_bytes
 from driftree.learn.validation import check_codes
 from driftree.learn.vocabulary import Vocabulary
 
@@ -32,7 +32,7 @@ class GrowingTree(Protocol):
     def parameters(self) -> Any:
         """The checked parameters that made it."""
 
-    def leaf_bytes(self, size: Size) -> int:
+    def leaf_bytes(self, size: SchemaSize) -> int:
         """Return the bytes of a tree of one leaf."""
 
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
@@ -104,13 +104,13 @@ def _levels_with(encoder: Encoder, news: News) -> list[dict[Hashable, int] | Non
     return levels
 
 
-def _size_with(encoder: Encoder, news: News, labels: Sequence[Hashable]) -> Size:
+def _size_with(encoder: Encoder, news: News, labels: Sequence[Hashable]) -> SchemaSize:
     """Return how large the models will be once a batch and its labels are registered."""
     engine, known = encoder.engine, encoder.known
     n_indicators = len(news.levels) + len(news.shared) if encoder.indicators else 0
     n_values = sum(has_value for *_, has_value in news.features)
     n_new_categorical = sum(categorical for _, categorical, _ in news.features)
-    return Size(
+    return SchemaSize(
         n_features=len(known.names) + len(news.features),
         n_categorical=engine.n_categorical + n_new_categorical,
         n_columns=engine.n_columns + n_values + n_indicators + len(news.missing),

@@ -393,7 +393,7 @@ class Imbalance:
         return (1.0, None) if self.weights is None else self.weights.weigh_one(code, label)
 
     def keep_counts(self, counts: list[float] | None) -> None:
-        """Let the labels of a lesson be seen."""
+        """Let the labels of what a call brings be seen."""
         if self.weights is not None and counts is not None:
             self.weights.counts = counts
 

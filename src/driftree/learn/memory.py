@@ -35,16 +35,16 @@ _CACHED = (None, True, False, (), *range(-5, 257))  # cached by Python
 
 # ---------------------------------------------------------------------- limits
 @dataclass(frozen=True, slots=True)
-class Size:
+class SchemaSize:
     """How many features, inputs of the simple models (with the intercept) and classes there are.
 
     The last one is the bytes that names, levels and labels take as text in a model file.
 
     Examples
     --------
-    >>> Size(n_features=10, n_categorical=0, n_columns=11, n_classes=2).n_weights
+    >>> SchemaSize(n_features=10, n_categorical=0, n_columns=11, n_classes=2).n_weights
     16
-    >>> Size(n_features=10, n_categorical=0, n_columns=11, n_classes=5).n_weights
+    >>> SchemaSize(n_features=10, n_categorical=0, n_columns=11, n_classes=5).n_weights
     80
     """
 
@@ -65,14 +65,14 @@ class Size:
         return self.stride * (self.n_classes if self.n_classes > 2 else 1)
 
 
-class Sized(Protocol):
+class SizedTree(Protocol):
     """A tree that knows how much memory it takes."""
 
     @property
     def parameters(self) -> Any:
         """The checked parameters that made it."""
 
-    def leaf_bytes(self, size: Size) -> int:
+    def leaf_bytes(self, size: SchemaSize) -> int:
         """Return the bytes of a tree of one leaf."""
 
 
@@ -99,7 +99,7 @@ def _text_of(value: Any, depth: int) -> int:
     return 24  # floats; other types cannot be saved
 
 
-def check_budget(tree: Sized, size: Size) -> None:
+def check_budget(tree: SizedTree, size: SchemaSize) -> None:
     """Raise if a tree of one leaf would take too much, or if no file could hold its text."""
     if size.n_text > MOST_TEXT:
         raise ValueError(
@@ -118,12 +118,12 @@ def check_budget(tree: Sized, size: Size) -> None:
     )
 
 
-def _ways_out(tree: Sized) -> str:
+def _ways_out(tree: SizedTree) -> str:
     is_open = getattr(tree.parameters, "absent", "zero") == "missing"
     return "start a new model with absent='zero', " if is_open else ""
 
 
-def _savers(tree: Sized) -> str:
+def _savers(tree: SizedTree) -> str:
     names = [name for name in ("trials", "candidates") if hasattr(tree.parameters, name)]
     return "".join(f", or lower `{name}`" for name in names)
 

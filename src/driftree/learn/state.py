@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.learn._kernels import SparseRows, Turn, _TreeEngine
-    from driftree.learn.memory import Size
+    from driftree.learn.memory import SchemaSize
     from driftree.learn.nodes import TreeNodes
     from driftree.learn.target import Codes, Target
 
@@ -88,7 +88,7 @@ class LearningTree(Protocol):
     def leaves(self) -> list[int]:
         """Return the leaves from left to right."""
 
-    def leaf_bytes(self, size: Size) -> int:
+    def leaf_bytes(self, size: SchemaSize) -> int:
         """Return the bytes of a tree of one leaf."""
 
     def expect_classes(self, labels: Sequence[Hashable]) -> None:

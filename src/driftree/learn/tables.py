@@ -143,7 +143,7 @@ class Seen(BaseEstimator):
     feature_names_in_: NDArray[Any]
 
 
-class Rows(NamedTuple):
+class NamedTable(NamedTuple):
     """A table by scikit-learn's rules."""
 
     table: Table
@@ -157,18 +157,18 @@ class Rows(NamedTuple):
     @classmethod
     def of(
         cls, table: Table, names: list[Hashable] | None = None, seen: Seen | None = None
-    ) -> Rows:
+    ) -> NamedTable:
         """Look at how wide a table is; a sparse matrix is not, as it stores little."""
         is_many = not isinstance(table, SparseMatrix) and table.shape[1] > WIDE
         return cls(table, names, seen, is_many and holds_numbers(table))
 
 
-def read_rows(X: Any) -> Rows:
+def read_rows(X: Any) -> NamedTable:
     """Return a frame, or a dict of columns, by River's rules: features are known by name."""
-    return Rows.of(read_frame(X))
+    return NamedTable.of(read_frame(X))
 
 
-def check_rows(X: Any, estimator: Any, *, is_first: bool) -> Rows:
+def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
     """Return an array or a frame by scikit-learn's rules.
 
     The features are those of the first call of `fit` or `partial_fit`. An estimator that has only
@@ -187,7 +187,7 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> Rows:
         what = "sample" if table.shape[0] == 0 else "feature"
         raise ValueError(f"X has 0 {what}(s) (shape={table.shape}), but needs at least 1")
     if not is_first and not hasattr(estimator, "n_features_in_"):
-        return Rows.of(table)
+        return NamedTable.of(table)
     width = table.shape[1]
     if not is_first and width != estimator.n_features_in_:
         raise ValueError(
@@ -205,8 +205,8 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> Rows:
         validate_data(known, X if is_own else table, reset=is_first, skip_check_array=True)
     names = getattr(known, "feature_names_in_", None)
     if is_frame:
-        return Rows.of(table, array_names(width) if names is None else None, seen)
-    return Rows.of(table, None if names is None else names.tolist(), seen)
+        return NamedTable.of(table, array_names(width) if names is None else None, seen)
+    return NamedTable.of(table, None if names is None else names.tolist(), seen)
 
 
 def _with_all(columns: dict[Any, NDArray[Any]], names: Iterable[Any]) -> dict[Any, NDArray[Any]]:

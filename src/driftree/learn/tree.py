@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from driftree.learn._kernels import MeasuredEngine, PaperEngine, SparseRows, _RowFace
     from driftree.learn.constants import MeasuredConstants, WatchConstants
-    from driftree.learn.memory import Size
+    from driftree.learn.memory import SchemaSize
     from driftree.learn.model_trials import BendInput, ModelCandidate
     from driftree.learn.parameters import Parameters
     from driftree.learn.target import Codes
@@ -368,7 +368,7 @@ class Tree(TreeNodes):
             if node == 0:
                 self.evidence.set_link_level(levels.link)
 
-    def leaf_bytes(self, size: Size) -> int:
+    def leaf_bytes(self, size: SchemaSize) -> int:
         """Return the bytes of a tree of one leaf."""
         p = self.parameters
         return self.evidence.leaf_bytes(size, may_split=p.max_nodes > 2 and p.max_depth > 0)

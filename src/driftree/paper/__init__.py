@@ -4,7 +4,7 @@
 """
 
 from driftree.paper.experiments import Experiment as Experiment
-from driftree.paper.experiments import Findings as Findings
+from driftree.paper.experiments import PaperResults as PaperResults
 from driftree.paper.figures import figure_drift as figure_drift
 from driftree.paper.figures import figure_tradeoff as figure_tradeoff
 from driftree.paper.six_tables import make_tables as make_tables

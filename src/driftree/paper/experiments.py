@@ -243,7 +243,7 @@ def count_data_set(name: str) -> tuple[int, int, int, int | None]:
 
 # ---------------------------------------------------------------------- findings
 @dataclass(frozen=True, kw_only=True)
-class Findings:
+class PaperResults:
     """What was found here, and what could not be had: all that the tables are made of.
 
     Attributes
@@ -261,7 +261,7 @@ class Findings:
     >>> from driftree.paper.six_tables import table_f1
     >>> from driftree.streams import sea
     >>> results = {("sea", "vfdt-mc"): list(prequential("vfdt-mc", sea(5000)))}
-    >>> findings = Findings.from_records(results, missing={"gas": "no network"})
+    >>> findings = PaperResults.from_records(results, missing={"gas": "no network"})
     >>> cell = table_f1(findings).cells["vfdt-mc", "sea"]
     >>> print(cell.ours, "here,", cell.paper, "in the paper")
     0.743 ± 0.114 here, 0.860 ± 0.030 in the paper
@@ -337,7 +337,7 @@ class Findings:
         ]
 
 
-def sum_up(findings: Findings, results: Results) -> dict[str, Any]:
+def sum_up(findings: PaperResults, results: Results) -> dict[str, Any]:
     """Return the means and deviations of all experiments, with versions, as data for JSON."""
     return {
         "versions": versions(),

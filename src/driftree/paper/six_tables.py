@@ -12,7 +12,7 @@ from driftree.evaluate.learners import LEARNERS
 from driftree.evaluate.records import Figure
 from driftree.learn.storage.atomic import replace_text
 from driftree.paper import published
-from driftree.paper.experiments import NOT_RUN, Findings
+from driftree.paper.experiments import NOT_RUN, PaperResults
 from driftree.paper.published import KNOWN_DRIFT, MEAN, TITLES, published_name
 from driftree.paper.table_formats import WRITERS, Better, Cell, Head, Table, Value
 
@@ -36,7 +36,7 @@ CATEGORIES: dict[str, tuple[str, Better]] = {
 
 
 def write_tables(
-    folder: Path, findings: Findings, *, note: str = ""
+    folder: Path, findings: PaperResults, *, note: str = ""
 ) -> tuple[list[Table], list[str]]:
     """Write tables I to VI in every format; return them, and the names of the files."""
     tables = make_tables(findings)
@@ -51,12 +51,12 @@ def write_tables(
     return tables, written
 
 
-def make_tables(findings: Findings) -> list[Table]:
+def make_tables(findings: PaperResults) -> list[Table]:
     """Return tables I to VI.
 
     Examples
     --------
-    >>> tables = make_tables(Findings(missing={"tueyeq": "made by hand"}))
+    >>> tables = make_tables(PaperResults(missing={"tueyeq": "made by hand"}))
     >>> [table.name for table in tables]
     ['data_sets', 'f1', 'n_paper_splits', 'n_parameters', 'seconds', 'summary']
     >>> tables[1].cells["efdt", "tueyeq"]
@@ -74,12 +74,12 @@ def make_tables(findings: Findings) -> list[Table]:
 
 
 # ---------------------------------------------------------------------- I: data sets
-def table_data_sets(findings: Findings) -> Table:
+def table_data_sets(findings: PaperResults) -> Table:
     """Return table I: rows, features, classes and rows of the majority.
 
     Examples
     --------
-    >>> table = table_data_sets(Findings(counts={"electricity": (45312, 8, 2, 26075)}))
+    >>> table = table_data_sets(PaperResults(counts={"electricity": (45312, 8, 2, 26075)}))
     >>> table.cells["electricity", "n_rows"]
     Cell(ours=45312, paper=45312, note='', mark='')
     """
@@ -103,24 +103,24 @@ def table_data_sets(findings: Findings) -> Table:
 
 
 # ---------------------------------------------------------------------- II to V: figures
-def table_f1(findings: Findings) -> Table:
+def table_f1(findings: PaperResults) -> Table:
     """Return table II: the F1 measure.
 
     Examples
     --------
-    >>> table_f1(Findings()).cells["efdt", "sea"].paper
+    >>> table_f1(PaperResults()).cells["efdt", "sea"].paper
     Figure(mean=0.87, std=0.04)
     """
     caption = "F1 measure (higher is better), mean ± standard deviation over the batches"
     return _figures("II", "f1", caption, findings, published.F1, better="higher", decimals=3)
 
 
-def table_splits(findings: Findings) -> Table:
+def table_splits(findings: PaperResults) -> Table:
     """Return table III: the number of splits, as the paper counts them.
 
     Examples
     --------
-    >>> table_splits(Findings()).cells["efdt", "sea"].paper
+    >>> table_splits(PaperResults()).cells["efdt", "sea"].paper
     Figure(mean=109.9, std=70.3)
     """
     caption = (
@@ -130,24 +130,24 @@ def table_splits(findings: Findings) -> Table:
     return _figures("III", "n_paper_splits", caption, findings, published.SPLITS, decimals=1)
 
 
-def table_parameters(findings: Findings) -> Table:
+def table_parameters(findings: PaperResults) -> Table:
     """Return table IV: the number of parameters, counted as in the paper.
 
     Examples
     --------
-    >>> table_parameters(Findings()).cells["efdt", "sea"].paper
+    >>> table_parameters(PaperResults()).cells["efdt", "sea"].paper
     Figure(mean=221.0, std=141.0)
     """
     caption = "Number of parameters (lower is better), mean ± standard deviation over the batches"
     return _figures("IV", "n_parameters", caption, findings, published.PARAMETERS)
 
 
-def table_seconds(findings: Findings) -> Table:
+def table_seconds(findings: PaperResults) -> Table:
     """Return table V: processor time of one test-then-train iteration.
 
     Examples
     --------
-    >>> table_seconds(Findings()).cells["efdt", "mean"].paper
+    >>> table_seconds(PaperResults()).cells["efdt", "mean"].paper
     Figure(mean=17.23, std=6.33)
     """
     caption = (
@@ -160,7 +160,7 @@ def _figures(
     number: str,
     name: str,
     caption: str,
-    findings: Findings,
+    findings: PaperResults,
     paper: Mapping[tuple[str, str], Figure],
     *,
     better: Better = "lower",
@@ -196,7 +196,7 @@ def _figures(
 
 
 def _cell(
-    findings: Findings, data_set: str, learner: str, name: str, theirs: Figure | None
+    findings: PaperResults, data_set: str, learner: str, name: str, theirs: Figure | None
 ) -> Cell:
     ours = findings.figure(data_set, learner, name)
     if ours is None:
@@ -229,7 +229,7 @@ def _mean(values: Iterable[Value]) -> Figure | None:
     return Figure(fmean(figure.mean for figure in known), fmean(figure.std for figure in known))
 
 
-def _data_set_heads(findings: Findings) -> tuple[Head, ...]:
+def _data_set_heads(findings: PaperResults) -> tuple[Head, ...]:
     """Return all thirteen; those that were had only in part are marked."""
     return tuple(
         Head(name, f"{title} †" if findings.is_stand_in(name) else title)
@@ -237,7 +237,7 @@ def _data_set_heads(findings: Findings) -> tuple[Head, ...]:
     )
 
 
-def _learner_heads(findings: Findings) -> tuple[Head, ...]:
+def _learner_heads(findings: PaperResults) -> tuple[Head, ...]:
     """Return the paper's learners, run or not, and the others that were run."""
     run = {learner for _, learner in findings.summaries}
     paper = {learner for _, learner in published.F1}
@@ -303,12 +303,12 @@ def rank(values: Mapping[str, float], *, better: Better) -> dict[str, str]:
     return {name: score(good) for name, good in goods.items()}
 
 
-def table_summary(findings: Findings) -> Table:
+def table_summary(findings: PaperResults) -> Table:
     """Return table VI: the stand-alone trees, scored in four categories by `rank`.
 
     Examples
     --------
-    >>> table_summary(Findings()).cells["vfdt-mc", "seconds"]
+    >>> table_summary(PaperResults()).cells["vfdt-mc", "seconds"]
     Cell(ours=None, paper='++', note='not run', mark='')
     """
     trees = ("dmt", *TREES)
@@ -348,7 +348,7 @@ def table_summary(findings: Findings) -> Table:
 
 
 def _averages(
-    findings: Findings, category: str, trees: Iterable[str], data_sets: Iterable[str]
+    findings: PaperResults, category: str, trees: Iterable[str], data_sets: Iterable[str]
 ) -> dict[str, float]:
     """Return what each tree achieved in a category; nothing where no data set belongs to it."""
     name, used = category, list(data_sets)

@@ -174,9 +174,9 @@ def to_markdown(table: Table) -> str:
 
     Examples
     --------
-    >>> from driftree.paper.experiments import Findings
+    >>> from driftree.paper.experiments import PaperResults
     >>> from driftree.paper.six_tables import table_data_sets
-    >>> table = table_data_sets(Findings(counts={"electricity": (45312, 8, 2, 26075)}))
+    >>> table = table_data_sets(PaperResults(counts={"electricity": (45312, 8, 2, 26075)}))
     >>> print(*to_markdown(table).splitlines()[:5], sep="\n")
     **Table I.** Data sets, as found and, in parentheses, as published.
     <BLANKLINE>
@@ -248,9 +248,9 @@ def to_latex(table: Table) -> str:
 
     Examples
     --------
-    >>> from driftree.paper.experiments import Findings
+    >>> from driftree.paper.experiments import PaperResults
     >>> from driftree.paper.six_tables import table_summary
-    >>> lines = to_latex(table_summary(Findings())).splitlines()
+    >>> lines = to_latex(table_summary(PaperResults())).splitlines()
     >>> print(next(line.strip() for line in lines if "EFDT" in line))
     EFDT & not run ($-$) & not run ($+$) & not run ($+$) & not run ($--$) \\
     """
@@ -308,9 +308,9 @@ def to_csv(table: Table) -> str:
 
     Examples
     --------
-    >>> from driftree.paper.experiments import Findings
+    >>> from driftree.paper.experiments import PaperResults
     >>> from driftree.paper.six_tables import table_f1
-    >>> print(*to_csv(table_f1(Findings())).splitlines()[:2], sep="\n")
+    >>> print(*to_csv(table_f1(PaperResults())).splitlines()[:2], sep="\n")
     table,learner,data_set,mean,std,paper_mean,paper_std,note
     f1,dmt,electricity,,,0.76,0.2,not run
     """

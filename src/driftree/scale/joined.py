@@ -95,7 +95,7 @@ class Early(NamedTuple):
 
 
 @dataclass
-class Quality:
+class StreamQuality:
     """How right predictions were: share of right labels, or mean absolute error."""
 
     n: int = 0
@@ -162,7 +162,7 @@ class JoinedStream:
     max_waiting: int = 100_000
     schema: Mapping[str, str] | None = None
     time: int = field(default=0, init=False)
-    quality: Quality = field(default_factory=Quality, init=False)
+    quality: StreamQuality = field(default_factory=StreamQuality, init=False)
 
     def __post_init__(self) -> None:
         if self.id_field == self.label_field:
@@ -340,7 +340,7 @@ class JoinedStream:
         self.model = model
         self.time = state["time"]
         self.counts = dict(state["counts"])
-        self.quality = Quality(*state["quality"])
+        self.quality = StreamQuality(*state["quality"])
         queues = json.loads(state["queues"].tobytes())
         self.waiting = OrderedDict((name, Waiting(*own)) for name, *own in queues["waiting"])
         self.early = OrderedDict((name, Early(*own)) for name, *own in queues["early"])

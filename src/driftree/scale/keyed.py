@@ -18,7 +18,7 @@ from driftree.learn.validation import as_objects
 from driftree.learn.words import nearest_name, shown
 from driftree.scale.keys import (
     KIND,
-    Drift,
+    KeyDrift,
     KeyRecord,
     Summary,
     Tally,
@@ -32,7 +32,7 @@ from driftree.scale.keys import (
     take_key,
     take_keys,
 )
-from driftree.scale.model_store import FORMAT_VERSION, Entry, ModelStore
+from driftree.scale.model_store import FORMAT_VERSION, KeptModel, ModelStore
 from driftree.stored import CLASSES
 from driftree.streams.rows import count_rows
 
@@ -184,17 +184,15 @@ class KeyedModels(Closing):
         taken, labels = take_keys(X, targets, self.key)
         weights = [1.0] * len(taken) if w is None else np.asarray(w, dtype=np.float64).tolist()
         rests = [rest for _, rest in taken]
-        lessons = list(zip(rests, labels, weights, strict=True))
+        given = list(zip(rests, labels, weights, strict=True))
         errors: dict[int, ValueError | TypeError] = {}
         with self._lock:
-            costs = [
-                self._try(errors, i, self._learn_parent, *one) for i, one in enumerate(lessons)
-            ]
+            costs = [self._try(errors, i, self._learn_parent, *one) for i, one in enumerate(given)]
             for key, places in by_key(taken).items():
                 entry = self._entry(key)
                 for i in places:
                     if i not in errors:
-                        self._try(errors, i, self._learn_own, *lessons[i], entry, costs[i])
+                        self._try(errors, i, self._learn_own, *given[i], entry, costs[i])
                 if entry.tally.n_rows:  # a key whose rows were all refused is none
                     self._store.keep(entry)
         if errors:
@@ -202,11 +200,11 @@ class KeyedModels(Closing):
 
     @staticmethod
     def _try(
-        errors: dict[int, ValueError | TypeError], row: int, learn: Callable[..., Any], *lesson: Any
+        errors: dict[int, ValueError | TypeError], row: int, learn: Callable[..., Any], *given: Any
     ) -> Any:
         """Learn a row, or note why not."""
         try:
-            return learn(*lesson)
+            return learn(*given)
         except (ValueError, TypeError) as error:
             errors[row] = error
 
@@ -225,7 +223,7 @@ class KeyedModels(Closing):
         return cost
 
     def _learn_own(
-        self, x: dict[Hashable, Any], y: Any, w: float, entry: Entry, parent_cost: float | None
+        self, x: dict[Hashable, Any], y: Any, w: float, entry: KeptModel, parent_cost: float | None
     ) -> None:
         """Let a key's own model learn a row; None is what no parent has lost."""
         model, tally = entry.model, entry.tally
@@ -315,7 +313,7 @@ class KeyedModels(Closing):
         """Return the changes of a key's tree, oldest first."""
         return list(self[key].events_)
 
-    def drifts(self, key: Hashable) -> list[Drift]:
+    def drifts(self, key: Hashable) -> list[KeyDrift]:
         """Return the times in which a key's loss was well above its usual one; the last 20."""
         with self._lock:
             return list(self._tally(key).drifts)
@@ -411,9 +409,9 @@ class KeyedModels(Closing):
                 self.parent = models.from_bytes(store.note("parent"), CLASSES)
 
     # ------------------------------------------------------------------ keys
-    def _entry(self, key: Hashable) -> Entry:
+    def _entry(self, key: Hashable) -> KeptModel:
         """Return a key's model; if the key is new, one to be kept when it has learnt."""
-        return self._store.get(key) or Entry(key, self.make())
+        return self._store.get(key) or KeptModel(key, self.make())
 
     def _tally(self, key: Hashable) -> Tally:
         return self._store.tally(check_key(key)) or self._unknown(key)

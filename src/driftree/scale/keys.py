@@ -53,7 +53,7 @@ KIND = "driftree keyed models"
 MAX_ERRORS = 5  # that an error names
 
 
-class Drift(NamedTuple):
+class KeyDrift(NamedTuple):
     """A time in which a key's loss was well above what is usual for the key.
 
     Attributes
@@ -193,7 +193,7 @@ class Tally:
         self.weight = self.own = self.parent = self.given = 0.0
         self.usual_weight = self.usual = self.usual_squares = 0.0
         self.changed_at: int | None = None
-        self.drifts: list[Drift] = []
+        self.drifts: list[KeyDrift] = []
 
     def add(self, own: float, parent: float, *, is_cold: bool) -> None:
         """Add what a row has cost both models; `is_cold` tells which of them has predicted it."""
@@ -216,7 +216,7 @@ class Tally:
         error = math.sqrt(max(variance, 0.0) / RECENT_ROWS)
         if self.drift_since is None:
             if excess > ALARM * error:
-                self.drifts = [*self.drifts[1 - MAX_DRIFTS :], Drift(self.n_rows)]
+                self.drifts = [*self.drifts[1 - MAX_DRIFTS :], KeyDrift(self.n_rows)]
         elif excess <= ALL_CLEAR * error:
             self.drifts[-1] = self.drifts[-1]._replace(end=self.n_rows)
 
@@ -261,7 +261,7 @@ class Tally:
         tally = cls()
         for name, value in zip(cls.__slots__, json.loads(text), strict=True):
             setattr(tally, name, value)
-        tally.drifts = [Drift(*drift) for drift in tally.drifts]
+        tally.drifts = [KeyDrift(*drift) for drift in tally.drifts]
         return tally
 
 

@@ -239,7 +239,7 @@ def merge_arrays(
             there = _same_model(own, other, place)
             then = None if base is None else _same_model(own, base, place)
             n_rows = rows[there] - (0.0 if before is None or then is None else before[then])
-            told.append(_Told(Blend.read(other, there, memory), max(n_rows, 0.0), there))
+            told.append(_CopyModel(Blend.read(other, there, memory), max(n_rows, 0.0), there))
         then = None if base is None else _same_model(own, base, place)
         start = None if base is None or then is None else Blend.read(base, then, memory)
         blend, weights = _merge_blends(told, start, memory, float(own["model.memory"][place]))
@@ -325,7 +325,7 @@ def _stride(n_numbers: int, n_outputs: int) -> int:
     return round(math.sqrt(half * half + n_numbers) - half)
 
 
-class _Told(NamedTuple):
+class _CopyModel(NamedTuple):
     """What a copy has of a simple model, from how many rows, and where."""
 
     blend: Blend
@@ -334,7 +334,7 @@ class _Told(NamedTuple):
 
 
 def _merge_blends(
-    told: Sequence[_Told], base: Blend | None, memory: Memory, share: float
+    told: Sequence[_CopyModel], base: Blend | None, memory: Memory, share: float
 ) -> tuple[Blend, NDArray[np.float64]]:
     """Return the merged model, and each copy's share in it."""
     first = told[0].blend
@@ -457,17 +457,17 @@ def _learn_round(
     """Learn one round, the rows of a batch."""
     check_mergeable(model)
     with model._learning():
-        lesson = model._read(X, y, None)
+        intake = model._read(X, y, None)
         tree: Any = model._tree
-        if lesson is None:
+        if intake is None:
             return
         with tree.engine.writing():
-            commit(tree, lesson)
-            if lesson.judged is not None:
-                judge(tree, lesson.X, None, lesson.answers.codes, lesson.judged)
-            codes = lesson.answers.codes.astype(np.float64)
+            commit(tree, intake)
+            if intake.judged is not None:
+                judge(tree, intake.X, None, intake.answers.codes, intake.judged)
+            codes = intake.answers.codes.astype(np.float64)
             places = [slice(i, None, n_slices) for i in range(min(n_slices, len(codes)))]
-            cuts = [RowSlice(lesson.X[rows], codes[rows], lesson.w[rows]) for rows in places]
+            cuts = [RowSlice(intake.X[rows], codes[rows], intake.w[rows]) for rows in places]
             base = tree.engine.arrays()
             found = spread(pickle.dumps(model), cuts)
             copies = [arrays for _, arrays in found]

@@ -53,7 +53,7 @@ MIN_GROWTH = 1.25  # of a key's rows, before its model is measured again
 
 
 @dataclass(slots=True)
-class Entry:
+class KeptModel:
     """A key's model in memory."""
 
     key: Any
@@ -93,7 +93,7 @@ class ModelStore:
         self.folder = Path(tempfile.mkdtemp(prefix="driftree-") if folder is None else folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.memory = memory
-        self.entries: OrderedDict[Any, Entry] = OrderedDict()
+        self.entries: OrderedDict[Any, KeptModel] = OrderedDict()
         self.n_bytes = 0
         fd = take_lock(self.folder / LOCK, BUSY)
         try:
@@ -127,7 +127,7 @@ class ModelStore:
         return self._release.alive
 
     # ------------------------------------------------------------------ models
-    def get(self, key: Any) -> Entry | None:
+    def get(self, key: Any) -> KeptModel | None:
         """Return a key's model, from the disk if need be; None if there is none."""
         entry = self.entries.get(key)
         if entry is not None:
@@ -140,7 +140,7 @@ class ModelStore:
             return None
         with self._named(key):
             model = models.from_bytes(found[1], CLASSES)
-        entry = Entry(key, model, Tally.from_text(found[0]), is_written=True)
+        entry = KeptModel(key, model, Tally.from_text(found[0]), is_written=True)
         self._hold(entry)
         return entry
 
@@ -152,24 +152,24 @@ class ModelStore:
         found = self._ask("SELECT tally FROM keys WHERE key = ?", key).fetchone()
         return None if found is None else Tally.from_text(found[0])
 
-    def keep(self, entry: Entry) -> None:
+    def keep(self, entry: KeptModel) -> None:
         """Keep a model that has learnt, and make room for what it has grown by."""
         entry.is_written = False
         if entry.key not in self.entries or entry.tally.n_rows >= entry.measure_at:
             self._hold(entry)
 
-    def _hold(self, entry: Entry) -> None:
+    def _hold(self, entry: KeptModel) -> None:
         self.entries[entry.key] = entry
         self._measure(entry)
         self._make_room(entry)
 
-    def _measure(self, entry: Entry) -> None:
+    def _measure(self, entry: KeptModel) -> None:
         self.n_bytes -= entry.n_bytes
         entry.n_bytes = entry.model.memory_usage()
         self.n_bytes += entry.n_bytes
         entry.measure_at = int(MIN_GROWTH * entry.tally.n_rows) + 1
 
-    def _make_room(self, in_use: Entry) -> None:
+    def _make_room(self, in_use: KeptModel) -> None:
         """Write the models that were not used for longest to the disk, until the rest fit."""
         while self.n_bytes > self.memory and len(self.entries) > 1:
             key, entry = next(iter(self.entries.items()))
@@ -181,7 +181,7 @@ class ModelStore:
             self.n_bytes -= entry.n_bytes
 
     # ------------------------------------------------------------------ the disk
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: KeptModel) -> None:
         if entry.is_written:
             return
         id_ = self._write_figures(entry)
@@ -193,7 +193,7 @@ class ModelStore:
         """Return what is known of a key."""
         return tally.record(key, of_labels=self.of_labels, has_parent=self.has_parent)
 
-    def _write_figures(self, entry: Entry) -> int:
+    def _write_figures(self, entry: KeptModel) -> int:
         record = self.record(entry.key, entry.tally)
         found = self._change(
             WRITE_KEY,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from driftree.explain.explanation import Explanation
     from driftree.learn.events import Event
-    from driftree.scale.keys import Drift, KeyRecord
+    from driftree.scale.keys import KeyDrift, KeyRecord
     from driftree.stored import StoredModel
 
 EVERY = 50_000
@@ -321,7 +321,7 @@ class RayKeyedModels(Closing):
         """Return the changes of a key's tree, oldest first."""
         return self._ask(key, "events", key)  # type: ignore[no-any-return]
 
-    def drifts(self, key: Hashable) -> list[Drift]:
+    def drifts(self, key: Hashable) -> list[KeyDrift]:
         """Return the times in which a key's loss was well above its usual one."""
         return self._ask(key, "drifts", key)  # type: ignore[no-any-return]
 

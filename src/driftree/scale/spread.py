@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.learn.forest import Forest
-    from driftree.learn.forest_engine import Told
+    from driftree.learn.forest_engine import StepSaid
     from driftree.streams.rows import Blocks
 
 EVERY = 50_000  # rows after which the driver takes the trees over, and forgets the rows
@@ -44,7 +44,7 @@ OF_STACK = ("weights", "agreement", "losses", "rows")  # by tree; the last two a
 
 
 # ---------------------------------------------------------------------- parts of a forest
-class Answer(NamedTuple):
+class PartAnswer(NamedTuple):
     """What a part says of a batch."""
 
     said: list[NDArray[np.float64]]
@@ -73,10 +73,10 @@ class Part:
     def _core(self) -> Any:
         return self.model._tree.core
 
-    def learn(self, rows: tuple[Any, Any], step_rows: int) -> Answer:
+    def learn(self, rows: tuple[Any, Any], step_rows: int) -> PartAnswer:
         """Learn a batch in steps of so many rows at most; return what the trees said."""
         core = self._core
-        told: list[Told] = []
+        told: list[StepSaid] = []
         core.told, core.most_rows = told, step_rows
         try:
             self.model.partial_fit(*rows)
@@ -84,7 +84,7 @@ class Part:
             core.told = core.most_rows = None
         first = 0 if self.is_first else 1  # the first tree is in all parts
         said = [one.said[first:] for one in told]
-        return Answer(said, [one.targets for one in told], self.step_rows())
+        return PartAnswer(said, [one.targets for one in told], self.step_rows())
 
     def step_rows(self) -> int:
         """Return how many rows its trees take in a step."""
@@ -331,7 +331,7 @@ class Spread:
             False if parts took different steps: nothing was learnt then, one process must do it.
         """
         arguments = self._workers.share((X, y)), self._step_rows
-        answers: list[Answer] = self._workers.call("learn", [arguments] * len(self._places))
+        answers: list[PartAnswer] = self._workers.call("learn", [arguments] * len(self._places))
         first = answers[0]
         sizes = [[len(step) for step in answer.targets] for answer in answers]
         if any(own != sizes[0] for own in sizes):

@@ -89,7 +89,7 @@ ENDPOINTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ModelView:
     """What the page says of a model, taken while it stands still."""
 
     name: str  # of the file
@@ -105,7 +105,7 @@ class Seen:
     allowed: tuple[Any, ...] | None  # labels
 
 
-def look_at(writer: Writer) -> Seen:
+def look_at(writer: Writer) -> ModelView:
     """Return what the page says; the model must not learn meanwhile."""
     model = writer.model
     summary = summarise(writer)
@@ -115,7 +115,7 @@ def look_at(writer: Writer) -> Seen:
         for name, own in list(levels.items())[:SAMPLED]
         if own != []
     }
-    return Seen(
+    return ModelView(
         name=writer.path.name,
         summary=summary,
         figures=watch_figures(model),
@@ -166,7 +166,7 @@ def to_page(text: str) -> bytes:
 
 
 # ---------------------------------------------------------------------- the page
-def landing_page(seen: Seen, address: str, *, needs_token: bool) -> str:
+def landing_page(seen: ModelView, address: str, *, needs_token: bool) -> str:
     """Return the page."""
     parts = [
         _section("At present", _numbers(seen)),
@@ -194,7 +194,7 @@ def _section(heading: str, body: str) -> str:
     return f"<section><h2>{heading}</h2>{body}</section>"
 
 
-def _header(seen: Seen) -> str:
+def _header(seen: ModelView) -> str:
     summary = seen.summary
     n_rows, n_features, n_labels = (
         summary["n_rows_seen"],
@@ -221,7 +221,7 @@ def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def _numbers(seen: Seen) -> str:
+def _numbers(seen: ModelView) -> str:
     figures, summary = seen.figures, seen.summary
     shown = [
         ("rows learnt", f"{summary['n_rows_seen']:,}"),
@@ -235,7 +235,7 @@ def _numbers(seen: Seen) -> str:
     return "<dl>" + "".join(f"<div><dt>{a}</dt><dd>{b}</dd></div>" for a, b in shown) + "</dl>"
 
 
-def _labels(seen: Seen) -> str:
+def _labels(seen: ModelView) -> str:
     shares = seen.figures.get("driftree_label_share", {})
     rows = [
         f'<tr><td class="label">{_text(label)}</td><td><svg viewBox="0 0 100 1" '
@@ -252,7 +252,7 @@ def _labels(seen: Seen) -> str:
     return (table if labels else "<p>None so far.</p>") + note
 
 
-def _features(seen: Seen) -> str:
+def _features(seen: ModelView) -> str:
     kinds = {
         name: "number" if levels is None else _count(len(levels), "level")
         for name, levels in seen.levels.items()
@@ -267,13 +267,13 @@ def _chips(texts: list[str]) -> str:
     return f'<ul class="names">{"".join(f"<li>{text}</li>" for text in shown)}</ul>'
 
 
-def _drifts(seen: Seen) -> str:
+def _drifts(seen: ModelView) -> str:
     last = seen.drifts[: -MOST_DRIFTS - 1 : -1]
     items = "".join(f"<li>{_text(drift)}</li>" for drift in last)
     return f"<ul>{items}</ul>" if items else "<p>None so far.</p>"
 
 
-def _examples(seen: Seen, address: str, *, needs_token: bool) -> Iterable[str]:
+def _examples(seen: ModelView, address: str, *, needs_token: bool) -> Iterable[str]:
     row, target = seen.sample, "targets" if seen.are_numbers else "labels"
     labels = seen.summary["classes"] or list(seen.allowed or ()) or ["granted"]
     asked: list[tuple[str, str, dict[str, Any]]] = []
@@ -297,7 +297,7 @@ def _lines(text: str) -> str:
     return "\n".join(map(_text, text.split("\n")))
 
 
-def _endpoints(seen: Seen) -> str:
+def _endpoints(seen: ModelView) -> str:
     rows = []
     for path, method, what in ENDPOINTS:
         if path == "/learn" and seen.summary["read_only"]:

@@ -96,7 +96,7 @@ class WhyNumber(_Why):
     contributions: dict[str, float]
 
 
-class Change(BaseModel):
+class FeatureChange(BaseModel):
     """What a feature is, and what it would have to be."""
 
     feature: str
@@ -111,7 +111,7 @@ class Way(BaseModel):
     target: Cell
     prediction: Cell
     row: dict[str, Cell] | None
-    changes: list[Change]
+    changes: list[FeatureChange]
     distance: float | None
     probability: float | None
     exact: bool

@@ -303,7 +303,7 @@ def drift(
 
     def batches() -> Batches:
         generator = np.random.default_rng(seed)
-        old, new = _Rows(before), _Rows(after)
+        old, new = _RowQueue(before), _RowQueue(after)
         for start in count(0, batch_rows):
             distance = np.arange(start, start + batch_rows) - at
             chance = distance >= 0 if width == 1 else 0.5 + 0.5 * np.tanh(2 * distance / width)
@@ -332,7 +332,7 @@ def drift(
     return batches()
 
 
-class _Rows:
+class _RowQueue:
     """The rows of a stream of batches, taken in any numbers."""
 
     def __init__(self, batches: Iterable[tuple[Features, Labels]]) -> None:

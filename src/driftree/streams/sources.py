@@ -416,7 +416,7 @@ def look_at_target(
     return find_target(name, how, values, [float(v) for v in values] if is_number else None)
 
 
-class Pairs(Source):
+class PairSource(Source):
     """An iterable of rows (dict, label), as River's data sets are, or of batches (X, y)."""
 
     def __init__(self, pairs: Iterable[Any]) -> None:

@@ -22,7 +22,7 @@ from driftree.streams.sources import (
     BadRows,
     BadRowsWarning,
     MemoryTable,
-    Pairs,
+    PairSource,
     Source,
 )
 
@@ -420,5 +420,5 @@ def _find_rows(source: Any, target: Hashable | None) -> Source:
     if isinstance(source, Stream):
         return _Recut(source)
     if isinstance(source, Iterable) and not isinstance(source, (bytes, dict)):
-        return Pairs(source)
+        return PairSource(source)
     raise TypeError(f"got {type(source).__name__!r}, but a stream can be {POSSIBLE}")

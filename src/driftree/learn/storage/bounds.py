@@ -77,7 +77,7 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
     ----------
     contents : object
         The model, as a file has it.
-    entries : mapping of str to Entry or ndarray
+    entries : mapping of str to ArrayEntry or ndarray
         What is known of the arrays: their shapes and bytes.
     read : callable
         Reads one of them.

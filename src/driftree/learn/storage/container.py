@@ -101,7 +101,7 @@ class FileArrays(Mapping[str, Any]):
         return self.stored.nbytes
 
 
-class Entry(NamedTuple):
+class ArrayEntry(NamedTuple):
     """What a header says of an array."""
 
     dtype: str
@@ -283,16 +283,16 @@ def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None
     }
     n_names = len(entries)
     for dtype, names in _names_by_type(told.short).items():
-        if entries.pop(SINGLES[dtype], None) != Entry(dtype, (len(names),)):
+        if entries.pop(SINGLES[dtype], None) != ArrayEntry(dtype, (len(names),)):
             raise _wrong_singles(dtype, len(names))
         begin, width = header[SINGLES[dtype]]["data_offsets"][0], NUMPY[dtype].itemsize
-        entries |= dict.fromkeys(names, Entry(dtype, (1,)))
+        entries |= dict.fromkeys(names, ArrayEntry(dtype, (1,)))
         for i, name in enumerate(names):
             place = begin + i * width
             header[name] = {"dtype": dtype, "data_offsets": [place, place + width]}
         n_names += len(names) - 1
     for dtype, names in _names_by_type(told.empty).items():
-        entries |= dict.fromkeys(names, Entry(dtype, (0,)))
+        entries |= dict.fromkeys(names, ArrayEntry(dtype, (0,)))
         header |= {name: {"dtype": dtype, "data_offsets": [0, 0]} for name in names}
         n_names += len(names)
     _check_names(entries, n_names)
@@ -310,13 +310,13 @@ def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None
     file.seek(0)
 
 
-def _read_entry(name: str, item: Any, n_bytes: int) -> Entry:
+def _read_entry(name: str, item: Any, n_bytes: int) -> ArrayEntry:
     """Return what a header says of an array; that all of them fit, safetensors looks at later."""
     match item:
         case {"dtype": str(dtype), "shape": [int(), *more] as shape, "data_offsets": [begin, end]}:
             if dtype not in NUMPY or len(more) > 1:
                 raise _wrong_tensor(name, dtype)
-            entry = Entry(dtype, tuple(shape))
+            entry = ArrayEntry(dtype, tuple(shape))
             is_whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
             if is_whole and end - begin == entry.nbytes:
                 if end > n_bytes:

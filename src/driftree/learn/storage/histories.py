@@ -59,7 +59,7 @@ MAX_DISTANCE = 2**40  # rows: it may double a dozen times before it is too large
 OPERATORS = ("<=", ">", "==", "!=", "is missing", "is present")
 
 
-class Limits(NamedTuple):
+class HistoryLimits(NamedTuple):
     """What a history may speak of."""
 
     max_nodes: int
@@ -116,7 +116,7 @@ def _encode_structure(structure: Structure) -> list[Any]:
     ]
 
 
-def _decode_structure(item: Any, limits: Limits) -> Structure:
+def _decode_structure(item: Any, limits: HistoryLimits) -> Structure:
     """Return a tree: every node but the root is the child of one node before it.
 
     None is a single leaf from the beginning.
@@ -244,7 +244,7 @@ def _encode_event(event: Event) -> dict[str, Any]:
     return {"kind": event.kind, **encoded}
 
 
-def _decode_event(item: Any, what: str, before: Structure, limits: Limits) -> Event:
+def _decode_event(item: Any, what: str, before: Structure, limits: HistoryLimits) -> Event:
     """Return a change that a tree allows; what it removed is what was there."""
     kind = KINDS.get(str(item.get("kind"))) if type(item) is dict else None
     if kind is None:
@@ -285,7 +285,7 @@ def _encode_input(change: InputChange) -> dict[str, Any]:
     return {field.name: json_values.encode(getattr(change, field.name)) for field in fields(change)}
 
 
-def _decode_drifts(items: Any, limits: Limits) -> tuple[Drift, ...]:
+def _decode_drifts(items: Any, limits: HistoryLimits) -> tuple[Drift, ...]:
     decoded = []
     for i, item in enumerate(json_values.items(items, "the drifts")):
         what = f"drift {i}"
@@ -408,7 +408,9 @@ def _is_in(column: list[int], low: int, high: int) -> bool:
     return not column or (low <= min(column) and max(column) <= high)
 
 
-def _check_samples(tables: dict[str, dict[str, list[Any]]], n_weights: int, limits: Limits) -> None:
+def _check_samples(
+    tables: dict[str, dict[str, list[Any]]], n_weights: int, limits: HistoryLimits
+) -> None:
     """Look at whole columns at once, before a row of them is used."""
     sample, node, entrant, mark = (tables[name] for name in ("sample", "node", "entrant", "mark"))
     _need(len(sample["step"]) <= MAX_SAMPLES, f"are more than {MAX_SAMPLES}")
@@ -438,7 +440,7 @@ def _check_samples(tables: dict[str, dict[str, list[Any]]], n_weights: int, limi
         _need(is_value, "have splits at no value")
 
 
-def _unpack_samples(arrays: Arrays, limits: Limits) -> tuple[list[Sample], dict[int, Mark]]:
+def _unpack_samples(arrays: Arrays, limits: HistoryLimits) -> tuple[list[Sample], dict[int, Mark]]:
     if not has_samples(arrays):
         return [], {}
     (weights,), place = _read_columns("sampled", arrays), 0
@@ -504,7 +506,7 @@ def pack(history: History) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     return contents, _pack_samples(history) if history.samples or history.marks else {}
 
 
-def unpack(contents: Any, arrays: Arrays, limits: Limits) -> History:
+def unpack(contents: Any, arrays: Arrays, limits: HistoryLimits) -> History:
     """Return the history that was packed."""
     keys = [*KEYS, DRIFTS] if type(contents) is dict and DRIFTS in contents else KEYS
     contents = json_values.members(contents, keys, "the history")

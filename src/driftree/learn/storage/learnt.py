@@ -206,7 +206,7 @@ def unpack_learnt(told: dict[str, Any], history: Any, arrays: Arrays) -> dict[st
         is_sampled = not is_all and histories.has_samples(arrays)
         parameters = told["parameters"]
         n_bends = getattr(parameters, "max_bends", 0)
-        limits = histories.Limits(
+        limits = histories.HistoryLimits(
             parameters.max_nodes,
             n_names,
             bounds.count_inputs(arrays, arrays.__getitem__) + n_bends if is_sampled else 1,

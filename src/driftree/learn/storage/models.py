@@ -168,7 +168,7 @@ def read_model(
     is_forest = hasattr(kind, "_member")
     with AsFileError():
         known = getattr(contents, "known", {})
-        told: _Told | None = known.get("model")
+        told: _Preamble | None = known.get("model")
         if told is None:
             learnt = contents["learnt"]
             if learnt is not None and not is_forest:
@@ -186,7 +186,7 @@ def read_model(
         return model, unpack_learnt(told.learnt, contents["history"], arrays)
 
 
-class _Told(NamedTuple):
+class _Preamble(NamedTuple):
     """What a file tells of a model beside numbers and history: never changed, and used again."""
 
     state: dict[str, Any]
@@ -205,7 +205,7 @@ class _Told(NamedTuple):
         return model
 
 
-def _read_told(contents: Mapping[str, Any], kind: Any) -> _Told:
+def _read_told(contents: Mapping[str, Any], kind: Any) -> _Preamble:
     model = kind(**decode_parameters(contents["parameters"], kind))
     model._read_parameters()
     features = _read_features(contents["n_features_in"], contents["feature_names_in"])
@@ -213,7 +213,7 @@ def _read_told(contents: Mapping[str, Any], kind: Any) -> _Told:
     copied = [name for name, value in state.items() if isinstance(value, (dict, list, np.ndarray))]
     item = contents["learnt"]
     is_tree = item is not None and not hasattr(kind, "_member")
-    return _Told(state, read_told(item, kind) if is_tree else None, copied)
+    return _Preamble(state, read_told(item, kind) if is_tree else None, copied)
 
 
 def _read_features(n_features: Any, names: Any) -> dict[str, Any]:
