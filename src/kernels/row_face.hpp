@@ -54,6 +54,7 @@ public:
         SparseBatch& batch = space.batch;
         if (engine_.table->absent_is_zero) {
             if (!read_sparse(x, true, space) || !add_names(batch, space.fresh)) return nb::borrow(Py_NotImplemented);
+            lock.open();
             engine_.learn({nullptr, 0, batch.rows(), &target, &weight}, 1);
         } else {
             Room room(n_features);
@@ -61,11 +62,11 @@ public:
             if (!reader_.read(x, engine_.table->absent, n_own(), true, row, batch)) return nb::borrow(Py_NotImplemented);
             for (int j = 0; j < n_features; j++)
                 if (engine_.schema().lacks_column(j, row[j])) return nb::borrow(Py_NotImplemented);
+            lock.open();
             engine_.learn({row, n_features, batch.held(), &target, &weight}, 1);
         }
         if constexpr (requires { engine_.show_level(); }) engine_.show_level();
         if (!engine_.has_due()) return nb::none();
-        lock.open();
         return nb::cast(new Held(owner_, engine_.turns, lock), nb::rv_policy::take_ownership);
     }
     int n_features() const { return engine_.table->n_features(); }
@@ -177,10 +178,7 @@ private:
     };
     class RowSpace {
     public:
-        RowSpace() : parts_(kept().is_taken ? own_.emplace() : kept()), batch(parts_.batch), fresh(parts_.fresh) {
-            parts_.is_taken = true;
-            batch.clear();
-        }
+        RowSpace() : RowSpace(kept()) {}
         RowSpace(const RowSpace&) = delete;
         RowSpace& operator=(const RowSpace&) = delete;
         ~RowSpace() {
@@ -189,6 +187,11 @@ private:
         }
 
     private:
+        explicit RowSpace(RowParts& kept)
+            : parts_(kept.is_taken ? own_.emplace() : kept), batch(parts_.batch), fresh(parts_.fresh) {
+            parts_.is_taken = true;
+            batch.clear();
+        }
         static RowParts& kept() {
             thread_local RowParts parts;
             return parts;

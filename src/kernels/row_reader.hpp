@@ -176,6 +176,9 @@ private:
     // Rows mostly have the same keys in the same order: the i-th key is compared with that of the row before.
     Py_ssize_t feature_of(PyObject* key, std::size_t i) {
         if (i < last_keys_.size() && last_keys_[i].first.ptr() == key) return last_keys_[i].second;
+        return look_up(key, i);
+    }
+    [[gnu::noinline]] Py_ssize_t look_up(PyObject* key, std::size_t i) {
         nb::object own = nb::borrow(key);  // code of a name may take it out of the row
         PyObject* place = PyDict_GetItemWithError(names.ptr(), key);
         if (!place) PyErr_Clear();
