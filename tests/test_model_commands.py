@@ -255,3 +255,22 @@ def test_the_commands_of_the_readme_can_be_copied(tmp_path, monkeypatch):
         assert result.exit_code == 0, f"{command}: {result.output}"
         if into:
             Path(into).write_text(result.stdout)
+
+
+def test_columns_are_new_to_a_model_only_where_that_is_wanted(folder, tmp_path):
+    path, rows = tmp_path / "model.dmt", tmp_path / "rows.csv"
+    path.write_bytes((folder / "loans/model.dmt").read_bytes())
+    lines = (folder / "loans.csv").read_text().splitlines()
+    rows.write_text(
+        "\n".join(f"{'car' if i == 0 else 'van'},{line}" for i, line in enumerate(lines))
+    )
+    told = ["learn", path, rows, "--target", "granted", "--out", tmp_path / "more.dmt"]
+    result = run(*told, "--drop", "car")
+    assert (result.exit_code, "new to the model" in result.output) == (0, False), result.output
+    assert "car" not in driftree.load(tmp_path / "more.dmt")._fitted.encoder.feature_names
+    result = run(*told)
+    assert "new to the model: 'car'" in result.output
+    result = run(*told, "--drop", "applied")
+    assert "drop names 'applied', which is a feature of the model" in result.output
+    result = run(*told, "--drop", "cra")
+    assert (result.exit_code, "drop names 'cra'" in result.output) == (2, True)

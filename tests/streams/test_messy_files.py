@@ -468,3 +468,185 @@ def test_numbers_on_standard_input_are_asked_about(tmp_path):
     result = runner.invoke(cli.app, [*arguments, "--task", "regression"], input=text.encode())
     assert result.exit_code == 0, result.output
     assert result.output.startswith("predicting 'price' (last column; --target for another), a num")
+
+
+# ---------------------------------------------------------------------- more files, as they come
+MONEY = [f"{income:,.2f}" for income in INCOMES]
+
+
+@pytest.mark.parametrize("mark", ["'", "\u2019", " ", "\u00a0", "\u202f"])
+def test_thousands_may_stand_apart_in_other_ways(mark, tmp_path):
+    X, _, found = read(csv_of(table(fee=[text.replace(",", mark) for text in MONEY])), tmp_path)
+    np.testing.assert_allclose(X["fee"], INCOMES)
+    assert "fee (as in " in str(found)
+
+
+def test_negative_numbers_may_have_a_typographers_sign_or_brackets(tmp_path):
+    for write in ("\u2212{}".format, "({})".format):
+        cells = [write(i) if i % 3 == 0 else str(i) for i in range(1, N_ROWS + 1)]
+        X, _, _ = read(csv_of(table(change=cells)), tmp_path)
+        assert X["change"][:3].tolist() == [1, 2, -3]
+
+
+@pytest.mark.parametrize(
+    "swap", [{",": ".", ".": ","}, {",": " ", ".": ","}], ids=["1.234,5", "1 234,5"]
+)
+@pytest.mark.parametrize("unit", ["", " €", "%"])
+def test_decimal_commas_are_seen_behind_thousands_and_before_units(swap, unit, tmp_path):
+    cells = [text.translate(str.maketrans(swap)) + unit for text in MONEY]
+    with pytest.raises(ValueError, match=r"'fee' of .* decimal commas, such as"):
+        read(csv_of(table(fee=cells)), tmp_path)
+
+
+def test_units_are_told_of_and_read_where_that_is_asked(tmp_path):
+    weights = rng.uniform(40, 100, N_ROWS).round(1)
+    text = csv_of(table(weight=[f"{weight} kg" for weight in weights]))
+    X, _, found = read(text, tmp_path)
+    assert X["weight"].dtype == object
+    assert f"weight (numbers with a unit, as in {weights[0]} kg, " in str(found)
+    X, _, _ = read(text, tmp_path, numeric=["weight"])
+    np.testing.assert_array_equal(X["weight"], weights)
+    mixed = csv_of(table(weight=[f"{w} {'kg' if w > 70 else 'lb'}" for w in weights]))
+    with pytest.raises(ValueError, match="expected a number, got"):
+        read(mixed, tmp_path, numeric=["weight"])
+
+
+@pytest.mark.parametrize("cell", ["NULL", "None", "n/a", "N/A", "#N/A", "<NA>", "\\N"])
+def test_what_programs_write_for_missing_is_missing(cell, tmp_path):
+    cells = [cell if i % 4 == 0 else str(i) for i in range(N_ROWS)]
+    X, _, found = read(csv_of(table(age=cells)), tmp_path)
+    assert np.isnan(X["age"]).sum() == N_ROWS / 4
+    assert "age (25 % missing)" in str(found)
+
+
+def test_space_around_cells_does_not_count(tmp_path):
+    X, y, found = read(csv_of().replace(",", ", ").replace("\n", " \n"), tmp_path)
+    assert set(X["owner"]) == {"yes", "no"}
+    assert y.tolist() == LABELS.tolist()
+    assert set(found.target.shares) == {"granted", "refused"}
+
+
+@pytest.mark.parametrize("sep", [",", ";"])
+def test_a_separator_at_the_end_of_each_line_is_no_column(sep, tmp_path):
+    text = csv_of(sep=sep).replace("\n", f"{sep}\n")
+    X, y, found = read(text, tmp_path)
+    assert list(X) == ["income", "owner"]
+    assert y.tolist() == LABELS.tolist()
+    assert "left out: column 4 (no name, no values)" in str(found)
+    with pytest.raises(ValueError, match=r"column 'column 4' of .* has no name in the header"):
+        read(text.replace(f"{sep}\n", f"{sep}x\n").replace(f"{sep}x", sep, 1), tmp_path)
+
+
+def test_an_index_that_pandas_wrote_is_left_out(tmp_path):
+    X, _, found = read(table().to_csv(), tmp_path)
+    assert list(X) == ["income", "owner"]
+    assert "left out: index (an id, " in str(found)
+    X, _, _ = read(table().set_index(DAYS.strftime("%Y-%m-%d %H:%M")).to_csv(), tmp_path)
+    assert list(X)[:3] == ["index: days", "index: hour", "index: weekday"]
+
+
+def test_the_index_in_a_parquet_file_is_told_of_and_kept_where_that_is_asked(tmp_path):
+    pytest.importorskip("pyarrow")
+    table().set_index("income").to_parquet(tmp_path / "written")
+    content = (tmp_path / "written").read_bytes()
+    X, _, found = read(content, tmp_path)
+    assert X.column_names == ["owner"]
+    assert "left out: income (the index of a pandas frame; categorical=income" in str(found)
+    X, y, _ = read(content, tmp_path, numeric=["income"])
+    assert (set(X.column_names), y.tolist()) == ({"income", "owner"}, LABELS.tolist())
+    _, y, _ = read(content, tmp_path, target="income")
+    np.testing.assert_array_equal(y, INCOMES)
+
+
+@pytest.mark.parametrize("cells", [[[1, 2]] * N_ROWS, pd.to_timedelta(np.arange(N_ROWS), "h")])
+def test_what_cannot_be_a_feature_is_named_before_anything_is_read(cells, tmp_path):
+    pytest.importorskip("pyarrow")
+    table(odd=cells).to_parquet(tmp_path / "written")
+    content = (tmp_path / "written").read_bytes()
+    with pytest.raises(ValueError, match=r"column 'odd' of .* or name the column in drop"):
+        read(content, tmp_path)
+    X, _, _ = read(content, tmp_path, drop=["odd"])
+    assert X.column_names == ["income", "owner"]
+
+
+def test_dates_without_signs_are_times_if_that_is_said(tmp_path):
+    text = csv_of(table(day=DAYS.strftime("%Y%m%d")))
+    X, _, found = read(text, tmp_path)
+    assert kinds(found)["day"] == "number"
+    X, _, _ = read(text, tmp_path, time=["day"])
+    assert [name for name in X if name.startswith("day")] == ["day: days", "day: weekday"]
+    assert X["day: days"][0] == 19751
+
+
+@pytest.mark.parametrize("per_second", [1, 1000])
+def test_seconds_since_1970_are_times_if_that_is_said(per_second, tmp_path):
+    seconds = (DAYS - pd.Timestamp("1970-01-01")) // pd.Timedelta(seconds=1)
+    X, _, _ = read(csv_of(table(at=seconds * per_second)), tmp_path, time=["at"])
+    assert X["at: days"][0] == 19751
+    np.testing.assert_allclose(X["at: hour"], DAYS.hour)
+
+
+def test_codes_with_leading_zeros_stay_labels_as_they_are(tmp_path):
+    codes = [f"{i % 3:03d}" for i in range(N_ROWS)]
+    _, y, _ = read(csv_of(table(code=codes).drop(columns="granted")), tmp_path)
+    assert y.tolist() == codes
+
+
+@pytest.mark.parametrize(
+    "target",
+    [[f"C{i}" for i in range(N_ROWS)], DAYS.strftime("%Y-%m-%d %H:%M")],
+    ids=["ids", "times"],
+)
+@pytest.mark.parametrize("source", ["file", "-"])
+def test_a_target_that_hardly_comes_twice_is_asked_about(target, source, tmp_path):
+    text = csv_of(table(which=target).drop(columns="granted"))
+    _, _, found = read(text, tmp_path)
+    assert "hardly any comes twice: is it the target?" in str(found)
+    assert found.is_surprising
+    path = tmp_path / "loans.csv"
+    path.write_text(text)
+    words = ["run", str(path) if source == "file" else "-", "--out", str(tmp_path / "out")]
+    runner = CliRunner(env={"COLUMNS": "200"})
+    result = runner.invoke(cli.app, [*words, "--batch", "100"], input=text.encode())
+    assert result.exit_code == 2
+    assert "'which' (last column) takes 300 different values" in result.output
+    named = [*words, "--batch", "100", "--target", "which", "--categorical", "which"]
+    result = runner.invoke(cli.app, named, input=text.encode())
+    assert result.exit_code == 0, result.output
+
+
+def test_labels_that_look_like_numbers_may_be_said_to_be_categories(tmp_path):
+    path = tmp_path / "loans.csv"
+    path.write_text(csv_of(table(kind=["1", "2", "x"] * 100).drop(columns="granted")))
+    result = run("run", path, "--out", tmp_path / "out")
+    assert "name the column in --categorical" in result.output
+    result = run("run", path, "--out", tmp_path / "out", "--categorical", "kind", "--overwrite")
+    assert (result.exit_code, "3 labels: 1 33 %" in result.output) == (0, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("'a','b'\n'1','x'\n", "names in single quotes"),
+        ("@relation loans\n@data\n", "is an ARFF file"),
+        ('{"a": {"b": 1}}\n', "line 1: 'a' holds {'b': 1}: give plain"),
+        (zipped(a=gzip.compress(csv_of().encode())), "is compressed, too: unpack it"),
+        (csv_of(table(city="München")).encode("latin-1"), r"'M\\xfcnchen' is not UTF-8"),
+        ("Loans of 2024,,\na,b,c\n1,2,x\n", "has no name for column 2"),
+    ],
+)
+def test_other_files_are_refused_by_what_they_are(content, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        read(content, tmp_path)
+
+
+def test_nothing_is_said_of_columns_that_no_row_has(tmp_path):
+    path = tmp_path / "loans.csv"
+    path.write_text("a,b,c\n" + "1,x\n" * 200)
+    result = run("run", path, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "predicting" not in result.output
+    assert "expected 3 cells, got 2" in result.output
+    path.write_text(csv_of())
+    result = run("run", path, "--out", tmp_path / "out", "--drop", "owner,income")
+    assert f"no column of {path} is left to learn from" in " ".join(result.output.split())

@@ -3,6 +3,7 @@
 import io
 import itertools
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 from river import datasets
 
 from driftree import streams
-from driftree.streams import open_stream
+from driftree.streams import InputWarning, open_stream
 from table_data import (
     DATA,
     KINDS,
@@ -131,7 +132,9 @@ def test_the_index_of_a_pandas_frame_is_no_column(tmp_path):
         frame.set_index(pd.Index(shuffled, name=name)).to_parquet(tmp_path / "a")
         stream = open_stream(tmp_path / "a")
         assert stream.feature_names == list(DATA)
-        assert_same_rows(stream)
+        told = warnings.catch_warnings() if name is None else pytest.warns(InputWarning, match=name)
+        with told:
+            assert_same_rows(stream)
 
 
 def test_names_of_columns_may_be_numbers():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from driftree.cli.run import (
+    Drop,
     MaxRows,
     NoHeader,
     OnBadRow,
@@ -79,6 +80,7 @@ def learn(
         ),
     ] = None,
     text: Words = "",
+    drop: Drop = "",
     no_header: NoHeader = False,
     max_rows: MaxRows = None,
     on_bad_row: OnBadRow = "stop",
@@ -89,8 +91,11 @@ def learn(
 ) -> None:
     """Learn the rows of a file and save the model; if a row is malformed, nothing changes.
 
-    Known columns are read as the model knows them, new ones become features.
+    Known columns are read as the model knows them, new ones become features, unless --drop names
+    them.
     """
+    from driftree.learn.words import list_names
+
     console, _ = consoles()
     with one_line():
         if out is None and Path(f"{model}.journal").exists():
@@ -108,6 +113,7 @@ def learn(
             has_target=True,
             header=not no_header,
             on_bad_row=on_bad_row,
+            drop=columns_in(drop),
             n_rows=max_rows,
             task="regression" if is_number else None,
         )
@@ -116,6 +122,9 @@ def learn(
             if not is_told and stream.findings is not None:
                 print_findings(stream.findings)
                 _tell_lacking(known, stream)
+                new = known.unknown(stream)
+                if new:
+                    console.print(f"new to the model: {list_names(new)}", soft_wrap=True)
             is_told = True
             labels = y if is_number else known.labels(y)
             if isinstance(X, list):

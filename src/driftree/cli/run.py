@@ -314,13 +314,35 @@ def tell_input(settings: RunSettings, *, is_asked: bool) -> RunSettings:
     is_number = findings.target is not None and findings.target.is_continuous
     if is_number and not is_asked:
         settings = replace(settings, task="regression")
-    print_findings(replace(findings, task=settings.task), is_guess=is_number and not is_asked)
+    if findings.target is not None and findings.target.name in settings.categorical:
+        settings = replace(settings, target=str(findings.target.name))
+    findings = replace(findings, task=settings.task)
+    _check_target(findings)
+    print_findings(findings, is_guess=is_number and not is_asked)
     return settings
+
+
+def _check_target(findings: Findings) -> None:
+    """Raise if the target does not look like labels, or nothing is there to tell them by."""
+    target = findings.target
+    if findings.n_rows and not any(column.is_used for column in findings.columns):
+        raise ValueError(f"no column of {findings.source} is left to learn from")
+    if target is not None and target.is_unlikely and findings.task == "classification":
+        name = "the target" if target.name is None else f"the target {target.name!r}"
+        how = f" ({target.how})" if target.how else ""
+        shown = ", ".join(f"{label}" for label in list(target.shares)[:3])
+        raise ValueError(
+            f"{name}{how} takes {len(target.shares):,} different values in the first "
+            f"{findings.n_rows:,} rows of {findings.source} ({shown}, ...), and labels come again: "
+            "name the target in --target, and in --categorical, too, if these are labels"
+        )
 
 
 def print_findings(findings: Findings, *, is_guess: bool = False) -> None:
     """Print what the first rows show."""
     console, _ = consoles()
+    if not findings.n_rows:  # what is wrong with all of them comes next
+        return
     lines = findings.lines("--{} ".format)
     if is_guess:
         lines[0] += " (--task classification takes each for a label)"
@@ -329,13 +351,15 @@ def print_findings(findings: Findings, *, is_guess: bool = False) -> None:
 
 def _tell_of_stream(findings: Findings, settings: RunSettings) -> None:
     """Print what the first rows of standard input show, before anything of them is learnt."""
-    print_findings(replace(findings, task=settings.task))
+    findings = replace(findings, task=settings.task)
+    _check_target(findings)
+    print_findings(findings)
     target = findings.target
     is_label = settings.task == "classification"
     if is_label and target is not None and target.is_continuous and target.low is not None:
         raise ValueError(
             f"{findings.source}: the target looks like a number, not like a label: give --task "
-            "regression, or --categorical with its name if each is a label"
+            "regression, or name it in --target and in --categorical if each is a label"
         )
 
 

@@ -26,6 +26,7 @@ OPTIONS = {  # how errors of the library are said here
     'on_bad_row="skip"': "--on-bad-row skip",
     "header=False": "--no-header",
     "name the column in drop or in categorical": "name the column in --drop or in --categorical",
+    "name the column in drop": "name the column in --drop",
     "name the column in categorical": "name the column in --categorical",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import narwhals.stable.v2 as nw
@@ -91,13 +92,17 @@ class KnownRows:
         has_target: bool = False,
         header: bool = True,
         on_bad_row: Any = "stop",
+        drop: tuple[str, ...] = (),
         n_rows: int | None = None,
         task: Task | None = None,
     ) -> Stream:
         """Open a file of rows; without a target, only what the model knows is read."""
-        hints = self.hints
+        for name in drop:
+            if name in self.columns:
+                raise ValueError(f"drop names {name!r}, which is a feature of the model")
+        hints = replace(self.hints, drop=drop)
         if not has_target and not self.is_sparse:
-            hints = ColumnHints(**{**vars(hints), "only": frozenset(self.columns)})
+            hints = replace(hints, only=frozenset(self.columns))
         found = open_source(
             source,
             target=target,
@@ -128,6 +133,13 @@ class KnownRows:
                 f"{list_names(self.columns)}"
             )
         return lacking
+
+    def unknown(self, stream: Stream) -> list[str]:
+        """Return the columns of a stream that will be features, and are not yet."""
+        if self.is_sparse or stream.findings is None:
+            return []
+        used = [str(column.name) for column in stream.findings.columns if column.is_used]
+        return [name for name in used if name not in self.columns]
 
     def batches(self, stream: Stream) -> Iterator[tuple[Any, NDArray[Any]]]:
         """Yield columns, or dicts where the model knows words, and the labels."""

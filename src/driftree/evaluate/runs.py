@@ -102,6 +102,11 @@ class RunSettings:
     header: bool = True
     parameters: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def categorical_features(self) -> tuple[str, ...]:
+        """Features that are categories; the target may be said to hold labels, too."""
+        return tuple(name for name in self.categorical if name != self.target)
+
 
 def look_at(settings: RunSettings) -> Findings | None:
     """Return what the first rows of a source show; None of standard input, which is read once."""
@@ -174,7 +179,10 @@ def _open(settings: RunSettings, batch: float) -> Stream:
             f"{', '.join(DATA_SETS)}"
         )
     if stream.feature_names is not None:
+        target = None if stream.findings is None else stream.findings.target
         for name in settings.categorical:
+            if target is not None and name == target.name:
+                continue
             check_name(name, stream.feature_names, "feature")
     return stream
 
@@ -187,7 +195,7 @@ def _check_text(settings: RunSettings, stream: Stream) -> None:
         return
     check_text(settings.text, stream.feature_names, stream.name)
     rows = Rows(*next(stream.batches()), settings.text).dicts
-    for name in settings.categorical:
+    for name in settings.categorical_features:
         if not all(isinstance(row.get(name, ""), str) for row in rows):
             raise ValueError(
                 f"{name!r} is categorical, but not stored as text, which is needed beside words: "
@@ -329,7 +337,7 @@ def _new_evaluation(
     learners = {
         name: make_learner(
             name,
-            categorical=settings.categorical,
+            categorical=settings.categorical_features,
             seed=settings.seed,
             of_text=bool(settings.text),
             task=settings.task,

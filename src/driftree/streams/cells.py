@@ -19,17 +19,23 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MISSING = frozenset({"", "NA", "NaN", "nan", "null", "?"})
-DECIMAL_COMMA = re.compile(r"\s*[-+]?[\d.]+,\d+\s*")
+NO_NUMBERS = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NaT")
+MISSING = frozenset({"", "?", "null", "NULL", "None", "\\N", *NO_NUMBERS})
 SHOWN_CHARACTERS = 60  # of a cell: an opened quote may have swallowed many lines
 
 CURRENCIES = r"[$€£¥₹]|USD|EUR|GBP|CHF|JPY"
-THOUSANDS = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?"
+MARKS = ",'\u2019\u00a0\u202f\u2009 "  # between thousands, such as narrow spaces
+THOUSANDS = rf"\d{{1,3}}(?P<mark>[{MARKS}])\d{{3}}(?:(?P=mark)\d{{3}})*(?:\.\d+)?"
+DECIMAL_COMMA = re.compile(
+    rf"\s*[-+]?\s?(?:{CURRENCIES})?\s?[-+]?\d[\d.{MARKS[1:]}]*,\d+\s?(?:%|{CURRENCIES})?\s*"
+)
+SIGNS = "-+\u2212"  # the last one is what typesetters take
 WRITTEN = re.compile(
-    rf"(?P<open>\()?(?P<sign>[-+])?\s?(?P<before>{CURRENCIES})?\s?(?P<inner>[-+])?"
+    rf"(?P<open>\()?(?P<sign>[{SIGNS}])?\s?(?P<before>{CURRENCIES})?\s?(?P<inner>[{SIGNS}])?"
     rf"(?P<number>{THOUSANDS}|\d+(?:\.\d*)?|\.\d+)\s?(?P<after>%|{CURRENCIES})?(?P<close>\))?"
 )
 UNCLEAR_COMMA = re.compile(r"\d{1,3},\d{3}")  # 1,234 may be 1234, or 1.234 with a decimal comma
+WITH_UNIT = re.compile(rf"[{SIGNS}]?[\d.{MARKS}]*\d\s?(?P<unit>[^\W\d_][^\d]{{0,15}})")
 CODE = re.compile(r"0\d+")  # 01067 is not a number, but a code
 
 
@@ -95,12 +101,13 @@ def parse_number(cell: str) -> float:
 
 
 def parse_text(cell: str) -> str | None:
-    """Return a feature that is text, None where missing."""
+    """Return a feature that is text, without space around it; None where missing."""
     if is_missing(cell):
         return None
     if not is_text(cell):
-        raise ValueError(f"{show(cell)} is not UTF-8: save the file as UTF-8")
-    return cell
+        raw = show(cell).replace("\\udc", "\\x")  # the byte that came in
+        raise ValueError(f"{raw} is not UTF-8: save the file as UTF-8")
+    return cell.strip()
 
 
 def parse_whole_label(cell: str) -> int:
@@ -158,6 +165,8 @@ def read_written(cell: str) -> Written | None:
     --------
     >>> read_written("$47,709.04"), read_written("4.3 %").value, read_written("(12.50)").value
     (Written(value=47709.04, unit='$', has_thousands=True), 4.3, -12.5)
+    >>> read_written("1 200"), read_written("1'200").value, read_written("\u221212").value
+    (Written(value=1200.0, unit='', has_thousands=True), 1200.0, -12.0)
     >>> read_written("1,5"), read_written("12 km")
     (None, None)
     """
@@ -170,11 +179,12 @@ def read_written(cell: str) -> Written | None:
     signs = [sign for sign in (found["sign"], found["inner"], found["open"]) if sign]
     if len(units) > 1 or len(signs) > 1 or bool(found["open"]) != bool(found["close"]):
         return None
-    if found["number"].startswith("0") and "," in found["number"]:
+    if found["number"].startswith("0") and found["mark"]:
         return None  # 0,123 is a decimal comma
-    value = float(found["number"].replace(",", ""))
+    value = float(found["number"].replace(found["mark"] or ",", ""))
     is_negative = bool(signs) and signs[0] != "+"
-    return Written(-value if is_negative else value, units[0] if units else "", "," in cell)
+    unit = units[0] if units else ""
+    return Written(-value if is_negative else value, unit, found["mark"] is not None)
 
 
 def find_unit(values: Sequence[str], *, may_be_decimal: bool) -> str | None:
@@ -195,11 +205,32 @@ def find_unit(values: Sequence[str], *, may_be_decimal: bool) -> str | None:
         return None
     units = {found.unit for _, found in written} - {""}
     grouped = [value for value, found in written if found.has_thousands]
-    if len(units) > 1 or not (units or grouped):
+    if len(units) > 1 or all(is_number(value) for value, _ in written):
         return None
     if grouped and may_be_decimal and all(map(UNCLEAR_COMMA.fullmatch, grouped)):
         return None
     return units.pop() if units else ""
+
+
+def find_own_unit(values: Sequence[str]) -> str | None:
+    """Return the word or sign that is behind most values, all of them numbers; None if none is.
+
+    Examples
+    --------
+    >>> find_own_unit(["72.5 kg", "80 kg"]), find_own_unit(["1 day", "2 days"])
+    ('kg', None)
+    """
+    found = [match["unit"] for value in values if (match := WITH_UNIT.fullmatch(value.strip()))]
+    units = set(found)
+    if 2 * len(found) <= len(values) or len(units) != 1:
+        return None
+    unit = units.pop()
+    return unit if all(_has_unit(value, unit) for value in values if unit in value) else None
+
+
+def _has_unit(cell: str, unit: str) -> bool:
+    text = cell.strip()
+    return text.endswith(unit) and read_written(text.removesuffix(unit)) is not None
 
 
 def parse_written(cell: str, unit: str) -> float:
@@ -218,6 +249,9 @@ def parse_written(cell: str, unit: str) -> float:
     if is_missing(cell):
         return math.nan
     found = read_written(cell)
+    if found is None and unit and _has_unit(cell, unit):
+        bare = read_written(cell.strip().removesuffix(unit))
+        found = bare and bare._replace(unit=unit)
     if found is None or math.isinf(found.value):
         raise ValueError(f"expected a number, got {show(cell)}")
     is_bare = not found.unit and (unit != "%" or found.value == 0)
@@ -246,6 +280,8 @@ MONTH_AS_WORD = re.compile(  # perhaps after a weekday
     r"(?:(?:,? |:)(?P<clock>.+))?",
     re.IGNORECASE,
 )
+COMPACT = re.compile(r"(\d{4})()(\d{2})(\d{2})()")  # 20241231
+SECONDS = {"seconds": 1, "milliseconds": 1000}  # since 1970, of which a second has so many
 CLOCK_PARTS = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?(?:\s?([AaPp])[Mm])?")
 PIVOT = 69  # of years with two digits: from 1969 to 2068, as in Python
 EPOCH = dt.date(1970, 1, 1)
@@ -256,8 +292,9 @@ class TimeFormat(NamedTuple):
 
     Attributes
     ----------
-    order : {"ymd", "dmy", "mdy", ""}
-        Year, month and day; "" if there is only a time of day.
+    order : {"ymd", "dmy", "mdy", "compact", "seconds", "milliseconds", ""}
+        Year, month and day, without signs between them if compact; seconds or milliseconds since
+        1970; "" if there is only a time of day.
     has_hour : bool
         Whether there are times of day.
     example : str
@@ -284,6 +321,8 @@ class TimeFormat(NamedTuple):
         if is_missing(cell):
             return np.datetime64("NaT", "s")
         text = cell.strip()
+        if self.order in SECONDS and is_number(text) and math.isfinite(float(text)):
+            return np.datetime64(int(float(text) // SECONDS[self.order]), "s")
         found = _match(self.order, text)
         if found is not None:
             try:
@@ -295,13 +334,18 @@ class TimeFormat(NamedTuple):
     def _moment(self, found: re.Match[str]) -> dt.datetime:
         if not self.order:
             return dt.datetime.combine(EPOCH, _read_clock(found[1]))
-        parts = dict(zip(self.order, (found[1], found[3], found[4]), strict=True))
+        order = "ymd" if self.order == "compact" else self.order
+        parts = dict(zip(order, (found[1], found[3], found[4]), strict=True))
         day = dt.date(_read_year(parts["y"]), int(parts["m"]), int(parts["d"]))
         return dt.datetime.combine(day, _read_clock(found[5]))
 
 
 def _match(order: str, text: str) -> re.Match[str] | None:
     """Match a time; with the year first, also if the month is a word."""
+    if order in SECONDS:
+        return None
+    if order == "compact":
+        return COMPACT.fullmatch(text)
     if order == "ymd":
         return YEAR_FIRST.fullmatch(text) or YEAR_FIRST.fullmatch(_with_digits(text))
     return (YEAR_LAST if order else CLOCK_ONLY).fullmatch(text)
@@ -368,6 +412,30 @@ def find_time_format(values: Sequence[str]) -> TimeFormat | None:
     form = TimeFormat(order, has_hour, next(iter(most)))
     n_good = sum(_parses(form.parse, text) for text in texts if text in most)
     return form if 2 * n_good > len(values) else None
+
+
+def find_numbered_times(values: Sequence[str]) -> TimeFormat | None:
+    """Return how times are written that are numbers; None if they are not times.
+
+    Examples
+    --------
+    >>> find_numbered_times(["20240229", "20240301"]).order
+    'compact'
+    >>> form = find_numbered_times(["1709213400", "1709280000"])
+    >>> form.order, str(form.parse("1709213400"))
+    ('seconds', '2024-02-29T13:30:00')
+    """
+    texts = [value.strip() for value in values]
+    if not texts or not all(map(is_number, texts)):
+        return None
+    compact = TimeFormat("compact", has_hour=False, example=texts[0])
+    if 2 * sum(_parses(compact.parse, text) for text in texts) > len(texts):
+        return compact
+    middle = sorted(map(float, texts))[len(texts) // 2]
+    for order, n in SECONDS.items():
+        if 1e8 <= middle / n < 1e10:  # from 1973 to 2286
+            return TimeFormat(order, has_hour=True, example=texts[0])
+    return None
 
 
 def _find_order(dates: Iterable[re.Match[str]]) -> str:

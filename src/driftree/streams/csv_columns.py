@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.times import parts_of
 from driftree.learn.words import list_names
 from driftree.streams.cells import (
     CODE,
     TimeFormat,
     UnclearDatesError,
+    find_numbered_times,
+    find_own_unit,
     find_time_format,
     find_unit,
     has_decimal_commas,
@@ -28,7 +31,6 @@ from driftree.streams.cells import (
     parse_text,
     parse_text_label,
     parse_whole_label,
-    read_written,
     unit_parser,
 )
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Kind = Literal["number", "category", "time", "text", "id"]
+NO_NAME, INDEX = "no name, no values", "the index of a pandas frame"  # why they are left out
 ENOUGH_ROWS = 50  # to tell an id or a text from a category
 ID_SHARE = 0.95  # of values that differ
 TEXT_SHARE, TEXT_WORDS = 0.5, 3  # of values that differ, and their mean number of words
@@ -56,7 +59,7 @@ class ColumnHints:
     only : frozenset of str or None
         Columns that are wanted at all; None is all of them.
     is_checked : bool
-        Whether names that are not there are mistakes.
+        Whether names that are not there are mistakes; those to leave out are in any case.
     is_plain : bool
         Whether columns are numbers or text, as they are, and nothing else.
     leaves_prose : bool
@@ -94,7 +97,8 @@ class ColumnHints:
         seen: dict[str, str] = {}
         for what, columns in self.given.items():
             for column in columns:
-                if self.is_checked and column not in names:
+                is_checked = self.is_checked or what == "drop"
+                if is_checked and column not in names:
                     raise ValueError(
                         f"{what} names {column!r}, but the columns of {source} are "
                         f"{list_names(names)}"
@@ -197,7 +201,8 @@ def decide_target(
         unit = find_unit(values, may_be_decimal=False) if len(numbers) < len(values) else None
         parse = parse_number_target if unit is None else _required(unit_parser(unit))
         return CsvColumn(name, parse, np.float64, is_repetitive, "number")
-    if is_category or (values and 2 * len(numbers) <= len(values)):
+    is_text = _holds_codes(values) or (values and 2 * len(numbers) <= len(values))
+    if is_category or is_text:
         return CsvColumn(name, parse_text_label, object, is_repetitive, "category")
     if all(map(is_whole, numbers)):
         return CsvColumn(name, parse_whole_label, np.int64, is_repetitive, "category")
@@ -262,7 +267,7 @@ def decide_column(
     if is_plain:
         return number if is_mostly_number else plain
     if hint == "number":
-        return _with_unit(number, values) or number
+        return _with_unit(number, values, is_asked=True) or number
     return _by_cells(plain, number, values, may_be_decimal=may_be_decimal)
 
 
@@ -284,13 +289,20 @@ def _by_cells(
 
 
 def _with_unit(
-    number: CsvColumn, values: Sequence[str], *, may_be_decimal: bool = False
+    number: CsvColumn,
+    values: Sequence[str],
+    *,
+    may_be_decimal: bool = False,
+    is_asked: bool = False,
 ) -> CsvColumn | None:
-    """Return a column of numbers in disguise, None if they are not."""
+    """Return a column of numbers in disguise, None if they are not; any unit does if asked for."""
     unit = find_unit(values, may_be_decimal=may_be_decimal)
+    if unit is None and is_asked:
+        unit = find_own_unit(values)
     if unit is None:
         return None
-    return number._replace(parse=unit_parser(unit), remark=_written_as(values))
+    parse = unit_parser(unit)
+    return number._replace(parse=parse, remark=_written_as(values, parse))
 
 
 def _time(plain: CsvColumn, form: TimeFormat | None) -> CsvColumn:
@@ -326,6 +338,8 @@ def _words(plain: CsvColumn, values: Sequence[str]) -> CsvColumn:
             remark = "all different" if n_different == len(values) else "nearly all different"
             return plain._replace(kind="id", remark=remark, is_used=False)
     remark = "codes with leading zeros" if _holds_codes(values) else ""
+    if n_different > MAX_LEVELS and find_own_unit(values) is not None:
+        remark = f"numbers with a unit, as in {values[0].strip()}"
     return plain._replace(remark=remark)
 
 
@@ -340,9 +354,11 @@ def find_format(values: Sequence[str], *, is_asked: bool = False) -> TimeFormat 
     if not values and is_asked:
         return TimeFormat("ymd", has_hour=True, example="2024-12-31")
     if form is None and is_asked:
+        form = find_numbered_times(values)
+    if form is None and is_asked:
         raise ValueError(
             "is named in time, but most of its first cells are not times such as 2024-12-31, "
-            "2024-12-31T23:59:59, 31.12.2024 or 23:59"
+            "2024-12-31T23:59:59, 31.12.2024, 23:59, 20241231 or seconds since 1970"
         )
     return form
 
@@ -362,10 +378,10 @@ def _holds_codes(values: Sequence[str]) -> bool:
     return any(CODE.fullmatch(value.strip()) for value in values)
 
 
-def _written_as(values: Sequence[str]) -> str:
+def _written_as(values: Sequence[str], parse: Callable[[str], float]) -> str:
     """Return an example of how numbers are written that are more than digits."""
     for value in values:
-        found = read_written(value)
-        if found is not None and (found.unit or found.has_thousands):
-            return f"as in {value.strip()}"
+        with contextlib.suppress(ValueError):  # a malformed one
+            if not is_number(value) and parse(value) is not None:
+                return f"as in {value.strip()}"
     return ""

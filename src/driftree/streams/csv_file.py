@@ -28,6 +28,7 @@ import numpy as np
 from driftree.learn.words import list_names
 from driftree.streams.cells import is_missing, is_number, is_text, read_written
 from driftree.streams.csv_columns import (
+    NO_NAME,
     ColumnHints,
     CsvColumn,
     check_decimal_points,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 DAMAGE = (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
 FIRST_ROWS = 1000  # which decide what a column holds
 BLOCK_ROWS = 500  # at 700 new lists Python would look for garbage, at 15 % of the time
-DELIMITERS = ",;\t"
+DELIMITERS = ",;\t|"
 LINE_BREAK = re.compile("\r\n?|\n")
 MAX_LINE = 2**22  # characters: hundreds of thousands of cells, and not yet a burden
 MAX_PART = 2**24  # characters of a block of rows
@@ -116,6 +117,7 @@ class CsvFile(Source):
         self.delimiter = ","
         self._how: Literal["named", "called target", "last column"] = "last column"
         self._is_json = False
+        self._unnamed: str | None = None
         self._room = Room()
         if self.is_repeatable:  # whose errors need not wait for the first batch
             with self._open() as lines:
@@ -250,6 +252,10 @@ class CsvFile(Source):
                 return column
             if not hints.wants(name):
                 return CsvColumn(name, remark="not wanted", is_used=False)
+            if name == self._unnamed:
+                if not all(map(is_missing, values)):
+                    raise ValueError("has no name in the header: give it one, or leave it out")
+                return CsvColumn(name, remark=NO_NAME, is_used=False)
             column = decide_column(
                 name, values, hint, may_be_decimal=may_be_decimal, is_plain=hints.is_plain
             )
@@ -290,9 +296,12 @@ class CsvFile(Source):
                 is_number_like = 2 * len(numbers) > len(given) and column.kind != "text"
                 has_hint = self.hints.kind_of(column.name) is not None
                 is_number_like &= not has_hint
+                labels = [value.strip() for value in given]
                 target = find_target(
-                    column.name, self._how, given, numbers if is_number_like else None
+                    column.name, self._how, labels, numbers if is_number_like else None
                 )
+                if has_hint:
+                    target = target._replace(is_unlikely=False)
                 continue
             found.append(find_column(column, given, len(values)))
         wanted = [column for column in found if self.hints.wants(str(column.name))]
@@ -398,10 +407,26 @@ class CsvFile(Source):
         except (TooLongError, *DAMAGE) as error:
             raise self._name_damage(error, 0) from error
         if self.has_header:
-            self._take_header([name.strip() for name in row])
+            self._take_header(self._named([name.strip() for name in row]))
             return reader
         self._take_header([f"x{j}" for j in range(len(row))])
         return _RowAgain(row, reader)
+
+    def _named(self, header: list[str]) -> list[str]:
+        """Return a header whose first or last column has a name, if it is the only one without.
+
+        The first is an index that was written with a table; behind the last name there is nothing
+        but a separator at the end of each line.
+        """
+        self._unnamed = None
+        if header.count("") != 1 or len(header) < 3:
+            return header
+        if not header[0] and "index" not in header:
+            return ["index", *header[1:]]
+        if not header[-1]:
+            self._unnamed = f"column {len(header)}"
+            return [*header[:-1], self._unnamed]
+        return header
 
     def _begin_json(self, lines: Iterator[str]) -> Reader:
         """Take the keys of the first object as header; others come later."""
@@ -410,7 +435,7 @@ class CsvFile(Source):
         try:
             row = next(reader)
         except csv.Error as error:
-            raise ValueError(f"line 1 of {self.name} {error}") from None
+            raise ValueError(f"{self.name}, line 1: {error}") from None
         self._take_header(header)
         return _RowAgain(row, reader)
 
@@ -419,7 +444,8 @@ class CsvFile(Source):
         self.header = header
         self.target_name = None
         if self.has_target:
-            self.target_name = header[pick_target(header, self.target, self.name)]
+            names = [name for name in header if name != self._unnamed]
+            self.target_name = names[pick_target(names, self.target, self.name)]
             if self.target is not None:
                 self._how = "named"
             elif self.target_name == "target":
@@ -428,6 +454,11 @@ class CsvFile(Source):
 
     def _check_header(self, header: list[str]) -> None:
         words = f"the header of {self.name}"
+        if len(header) > 1 and all(re.fullmatch("'.+'", name) for name in header):
+            raise ValueError(
+                f'{words} has names in single quotes ({list_names(header)}): quote cells with " '
+                "or not at all"
+            )
         if any("\0" in name for name in header):
             raise ValueError(f"{self.name} is not UTF-8 text: save it as CSV in UTF-8")
         if all(map(is_number, header)):
@@ -438,7 +469,7 @@ class CsvFile(Source):
         if len(header) == 1 and self.has_target:
             raise ValueError(
                 f"{words} has one column only, {header[0]!r}: features and a label are needed, "
-                "with a comma, a semicolon or a tab between them"
+                "with a comma, a semicolon, a tab or a bar between them"
             )
         seen = set()
         for i, name in enumerate(header):
@@ -448,8 +479,7 @@ class CsvFile(Source):
                 )
             if not name:
                 raise ValueError(
-                    f"{words} has no name for column {i + 1}: give it one, or leave it out (an "
-                    "index that pandas wrote goes with to_csv(index=False))"
+                    f"{words} has no name for column {i + 1}: give it one, or leave it out"
                 )
             if name in seen:
                 is_row = any(map(is_number, header))

@@ -18,7 +18,14 @@ from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.times import TIME_TYPES, split_times
 from driftree.learn.validation import InputWarning, is_missing
 from driftree.learn.words import printable
-from driftree.streams.csv_columns import ENOUGH_ROWS, CsvColumn, decide_column
+from driftree.streams.csv_columns import (
+    ENOUGH_ROWS,
+    INDEX,
+    NO_NAME,
+    TEXT_SHARE,
+    CsvColumn,
+    decide_column,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -38,6 +45,7 @@ PLURAL = {
 }
 
 FIRST_ROWS = 1000  # which decide what a column holds
+UNFIT = (nw.List, nw.Array, nw.Struct, nw.Duration, nw.Binary)
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,8 @@ class TargetFinding(NamedTuple):
         Whether it takes so many numbers that it is hardly a label.
     low, high : float or None
         The range of numbers.
+    is_unlikely : bool
+        Whether hardly any label comes twice, so that there is nothing to learn about it.
     """
 
     name: Hashable | None
@@ -107,6 +117,7 @@ class TargetFinding(NamedTuple):
     is_continuous: bool = False
     low: float | None = None
     high: float | None = None
+    is_unlikely: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,7 +153,9 @@ class Findings:
     @property
     def is_surprising(self) -> bool:
         """Whether something is read in another way than one might think."""
-        asks = self.target is not None and self.target.is_continuous and self.task is None
+        target = self.target
+        asks = target is not None and target.is_continuous and self.task is None
+        asks |= target is not None and target.is_unlikely
         return asks or any(column.is_surprising for column in self.columns)
 
     def lines(self, option: Callable[[str], str] = "{}=".format) -> list[str]:
@@ -184,7 +197,8 @@ class Findings:
         shown = list(target.shares.items())[:SHOWN_LABELS]
         labels = ", ".join(f"{printable(str(label))} {show_share(s)}" for label, s in shown)
         more = ", ..." if n > SHOWN_LABELS else ""
-        return f"predicting{name} {n:,} label{'s' if n != 1 else ''}: {labels}{more}"
+        hint = "; hardly any comes twice: is it the target?" if target.is_unlikely else ""
+        return f"predicting{name} {n:,} label{'s' if n != 1 else ''}: {labels}{more}{hint}"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -237,9 +251,12 @@ def _tell_left_out(column: ColumnFinding, option: Callable[[str], str]) -> str:
     name = printable(str(column.name))
     if column.kind == "text":
         return f"left out: {name} (prose; {option('text')}{name} learns its words)"
+    if column.remark == NO_NAME:
+        return f"left out: {name} ({column.remark})"
     if column.kind == "id":
         instead = f"{option('categorical')}{name} or {option('numeric')}{name} keeps it"
-        return f"left out: {name} (an id, its values are {column.remark}; {instead})"
+        why = column.remark if column.remark == INDEX else f"an id, its values are {column.remark}"
+        return f"left out: {name} ({why}; {instead})"
     return f"left out: {name}"
 
 
@@ -283,7 +300,8 @@ def find_target(
     n = max(1, len(labels))
     shares = {label: count / n for label, count in counts.most_common()}
     if not numbers:
-        return TargetFinding(name, how, shares)
+        is_unlikely = n >= ENOUGH_ROWS and len(counts) >= TEXT_SHARE * n
+        return TargetFinding(name, how, shares, is_unlikely=is_unlikely)
     n_different = len(set(numbers))
     is_whole = all(float(number).is_integer() for number in numbers)
     enough = min(MANY_VALUES, max(SOME_VALUES, n // 2)) if is_whole else SOME_VALUES
@@ -309,6 +327,11 @@ def decide_series(name: Any, series: Any, hints: ColumnHints) -> CsvColumn:
         if hint is None and series.dtype.is_integer():
             return decide_column(name, to_cells(series.to_list()))._replace(parse=float)
         return CsvColumn(name, kind="category" if hint == "category" else "number", parse=float)
+    if isinstance(series.dtype, UNFIT) and hint is None:
+        raise ValueError(
+            f"holds values of type {series.dtype}, which cannot be a feature: write them as "
+            "numbers or text, a column for each part, or name the column in drop"
+        )
     if series.dtype != nw.String:
         return CsvColumn(name)
     column = decide_column(name, to_cells(series.to_list()), hint, is_plain=hints.is_plain)

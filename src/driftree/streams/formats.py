@@ -43,6 +43,8 @@ REFUSED = {
     b"\x80\x05\x95": ("a pickle", "write the table as CSV or Parquet"),
     b"\x93NUMPY": ("a NumPy array", "load it with numpy.load and give the array"),
     b"<!DOCTYPE": ("a web page", "download the table itself"),
+    b"@relation": ("an ARFF file", "write the table as CSV or Parquet"),
+    b"@RELATION": ("an ARFF file", "write the table as CSV or Parquet"),
     b"<html": ("a web page", "download the table itself"),
     b"\xff\xfe": ("not UTF-8 text, but UTF-16", "save it as CSV in UTF-8"),
     b"\xfe\xff": ("not UTF-8 text, but UTF-16", "save it as CSV in UTF-8"),
@@ -105,7 +107,10 @@ def open_packed(file: Any, stack: ExitStack, name: str) -> Any:
         check_head(head, name)
         return file
     with suppress(EOFError, OSError, zlib.error, zipfile.BadZipFile):  # will come when it is read
-        check_head(file.peek(N_HEAD)[:N_HEAD], f"what is packed in {name}")
+        inner = file.peek(N_HEAD)[:N_HEAD]
+        if inner.startswith((GZIP, ZIP)):
+            raise ValueError(f"what is packed in {name} is compressed, too: unpack it")
+        check_head(inner, f"what is packed in {name}")
     return file
 
 
@@ -149,7 +154,9 @@ def is_json(first_line: str, name: str) -> bool:
     """
     start = "".join(first_line.split())
     if start == "[" or start.startswith("[{"):
-        raise ValueError(f"{name} is a JSON array: write one object per line (JSON Lines)")
+        raise ValueError(
+            f"{name} is a JSON array: write one object per line (JSON Lines; jq -c '.[]' does)"
+        )
     return start.startswith("{")
 
 

@@ -15,8 +15,10 @@ import numpy as np
 from driftree.learn.tables import Columns, from_sequence, to_columns, to_frame
 from driftree.learn.validation import is_missing
 from driftree.learn.words import list_names
+from driftree.streams.csv_columns import INDEX
 from driftree.streams.findings import (
     FIRST_ROWS,
+    ColumnFinding,
     Findings,
     TargetFinding,
     convert,
@@ -321,8 +323,11 @@ class ArrowFile(Source):
         self.n_rows = sum(groups)
         # pandas keeps a frame's index as columns after the others; a plain range is not one.
         index = [name for name in described.get("index_columns", ()) if isinstance(name, str)]
+        asked = {target, *(name for names in hints.given.values() for name in names)}
+        kept = [name for name in index if name in asked]
+        index = [name for name in index if name not in asked]
         self.index = [name for name in schema.names if name in index]
-        names = [name for name in schema.names if name not in index]
+        names = kept + [name for name in schema.names if name not in (*index, *kept)]
         self.target = names[pick_target(names, target, self.name)] if has_target else None
         hints.check(names, self.name, self.target)
         self._decide(names, target, hints)
@@ -360,9 +365,12 @@ class ArrowFile(Source):
             self.feature_names = features
             return
         frame = nw.from_native(first.slice(0, FIRST_ROWS), eager_only=True)
-        self._columns = {
-            name: decide_series(name, frame.get_column(name), hints) for name in features
-        }
+        self._columns = {}
+        for name in features:
+            try:
+                self._columns[name] = decide_series(name, frame.get_column(name), hints)
+            except ValueError as error:
+                raise ValueError(f"column {name!r} of {self.name} {error}") from None
         X = frame.select(features)
         self.feature_names = list(convert(X, self._columns).columns)
         found = [one for one in find_columns(X, self._columns) if hints.wants(str(one.name))]
@@ -371,6 +379,10 @@ class ArrowFile(Source):
             told = look_at_target(
                 self.target, target, to_label_array(frame.get_column(self.target).to_native())
             )
+            if hints.kind_of(str(self.target)) is not None:
+                told = told._replace(is_continuous=False, is_unlikely=False)
+        named = [name for name in self.index if not name.startswith("__index_level_")]
+        found += [ColumnFinding(name, "id", 0.0, 0, INDEX, is_used=False) for name in named]
         self.findings = Findings(self.name, len(frame), told, found)
 
     def _tables(self, skip_rows: int) -> Iterator[Any]:
