@@ -182,11 +182,12 @@ def _how_well(records: list[Record], *, has_labels: bool) -> list[tuple[str, str
     """Return how well the learners did, and of labels how well the first found each."""
     metrics = OF_LABELS if has_labels else OF_NUMBERS
     shown = (*metrics, *more_metrics(metrics))
+    score = _score if has_labels else _figure
     rows = [
         (
             _text(row["title"]),
-            " ± ".join(map(_figure, row[shown[0].field])),
-            *(_figure(row[metric.field]) for metric in shown[1:]),
+            " ± ".join(map(score, row[shown[0].field])),
+            *(score(row[metric.field]) for metric in shown[1:]),
             *(_figure(row[name]) for name in ("splits", "parameters", "seconds")),
         )
         for row in compare_learners(records, metrics)
@@ -196,10 +197,16 @@ def _how_well(records: list[Record], *, has_labels: bool) -> list[tuple[str, str
     mix = over_stream(records)["label_mix"]
     if mix is None:
         return [scores]
-    labels = [(_text(name), *map(_figure, figures)) for name, *figures in mix["found"]]
+    labels = [
+        (_text(name), f"{share:.0%}", *map(_score, scores)) for name, share, *scores in mix["found"]
+    ]
     found = _table(("label", "share", "recall", "precision", "F1"), labels, "Labels of all rows")
     words = f"Always predicting the most frequent label so far is right in {mix['majority']:.1%}."
     return [scores, ("Labels", words, found)]
+
+
+def _score(number: float | None) -> str:
+    return "-" if number is None else f"{number:.3f}"
 
 
 def _figure(number: float | None) -> str:
