@@ -1,5 +1,6 @@
 """What becomes of a message: rows, labels, and what does not fit."""
 
+import datetime as dt
 import json
 
 import pytest
@@ -44,6 +45,21 @@ def test_a_label_may_come_with_its_row_or_after_it_or_before_it():
         assert feed.stream.counts["learnt"] == feed.stream.version == i + 1
     assert not feed.stream.waiting
     assert not feed.stream.early
+
+
+def test_times_are_text_where_the_model_knows_their_parts():
+    model = DynamicModelTreeClassifier()
+    for day in range(1, 29):
+        model.learn_one({"ordered": dt.date(2024, 1, day)}, day % 7 == 0)
+    feed = Feed(model)
+    [reply] = feed({"id": 1, "ordered": "2024-02-04"})
+    assert reply.data["prediction"] == model.predict_one({"ordered": dt.date(2024, 2, 4)})
+    feed({"id": 1, "label": True})
+    assert model.n_rows_seen_ == 29
+    assert feed.reasons({"id": 2, "ordered": "soon"}) == [
+        "column 'ordered' holds times such as 2024-12-31T23:59, 2024-12-31 or 23:59, got 'soon'"
+    ]
+    assert "ordered" not in model._fitted.encoder.feature_names
 
 
 def test_a_prediction_says_leaf_and_version_and_where_its_row_stands():

@@ -1,6 +1,7 @@
 """The application: every endpoint, every refusal; whatever a client sends, no 5xx."""
 
 import asyncio
+import datetime as dt
 import html
 import json
 import os
@@ -104,6 +105,44 @@ def test_labels_are_predicted_by_the_threshold():
     found = ask(make_app(keep(model, max_rows=200)), "POST", "/predict", {"rows": rows}).json
     most = [found["classes"][int(np.argmax(row))] for row in found["probabilities"]]
     assert found["labels"] == [model.predict_one(row) for row in rows] != most
+
+
+def late_model():
+    """Return a model of rows with a time: what is ordered on Sundays comes late."""
+    model = DynamicModelTreeClassifier()
+    for day in range(400):
+        moment = dt.datetime(2024, 1, 1, 8, 30) + dt.timedelta(days=day)
+        label = "late" if moment.weekday() == 6 else "soon"
+        model.learn_one({"ordered": moment, "size": day % 3}, label)
+    return model
+
+
+def test_times_are_text_where_the_model_knows_their_parts(tmp_path):
+    late_model().save(tmp_path / "model.dmt")
+    recovered = start(tmp_path / "model.dmt")
+    app, model = make_app(recovered.writer), late_model()
+    row = {"ordered": "2024-06-02T08:30:00", "size": 1}
+    same = {"ordered": dt.datetime(2024, 6, 2, 8, 30), "size": 1}
+    found = ask(app, "POST", "/predict", {"rows": [row, {"ordered": "2024-06-03"}]}).json
+    assert (found["labels"], found["unknown"]) == (["late", "soon"], [])
+    assert found["probabilities"][0] == list(model.predict_proba_one(same).values())
+    assert ask(app, "POST", "/explain", {"row": row}).json["text"] == str(model.explain_one(same))
+    [way] = ask(app, "POST", "/counterfactual", {"row": row}).json["counterfactuals"]
+    assert way["prediction"] == "soon"
+    answer = ask(app, "POST", "/learn", {"rows": [row], "labels": ["late"]})
+    assert answer.status == 200
+    model.learn_one(same, "late")
+    names = ask(app, "GET", "/model").json["features"]
+    assert "ordered" not in names
+    assert "ordered: weekday" in names
+    assert recovered.writer.model.predict_proba_one(same) == model.predict_proba_one(same)
+    answer = ask(
+        app, "POST", "/learn", {"rows": [row, {"ordered": "soon"}], "labels": ["late"] * 2}
+    )
+    assert answer.status == 422
+    assert answer.json["detail"].startswith("row 1: column 'ordered' holds times such as")
+    recovered.writer.close()
+    os.close(recovered.lock)
 
 
 def test_explanations_are_those_of_the_model(served, model):

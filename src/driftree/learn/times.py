@@ -8,6 +8,7 @@ changes nothing.
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,6 +88,44 @@ def split_row(x: Mapping[Hashable, Any], known: Container[Hashable]) -> Mapping[
         else:
             row[name] = value
     return row
+
+
+def split_texts(x: Mapping[str, Any], times: Iterable[str]) -> Mapping[str, Any]:
+    """Return a row in which times that are text, as JSON has them, are their parts.
+
+    Parameters
+    ----------
+    x : dict
+        Names to values.
+    times : iterable of str
+        Names whose parts are features; other text stays what it is.
+
+    Examples
+    --------
+    >>> split_texts({"ordered": "2024-02-29T13:30", "car": "van"}, ["ordered"])
+    {'car': 'van', 'ordered: days': 19782.0, 'ordered: hour': 13.5, 'ordered: weekday': 'Thursday'}
+    >>> split_texts({"ordered": "soon"}, ["ordered"])
+    Traceback (most recent call last):
+    ValueError: column 'ordered' holds times such as 2024-12-31T23:59, 2024-12-31 or 23:59, got
+    'soon'
+    """
+    texts = {name: x[name] for name in times if isinstance(x.get(name), str)}
+    if not texts:
+        return x
+    row = {name: value for name, value in x.items() if name not in texts}
+    for name, text in texts.items():
+        parts = split_times(name, [_read(name, text)])
+        row |= {part: values.tolist()[0] for part, values in parts.items()}
+    return row
+
+
+def _read(name: str, text: str) -> dt.date | dt.time:
+    for kind in (dt.date, dt.datetime, dt.time):
+        with suppress(ValueError):
+            return kind.fromisoformat(text.strip())
+    raise ValueError(
+        f"column {name!r} holds times such as 2024-12-31T23:59, 2024-12-31 or 23:59, got {text!r}"
+    )
 
 
 def split_times(name: Hashable, cells: NDArray[Any] | list[Any]) -> dict[str, Any]:

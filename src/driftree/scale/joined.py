@@ -20,6 +20,7 @@ from sklearn.base import is_regressor
 from driftree.explain.changes import count_changes
 from driftree.explain.tree_data import tell_event
 from driftree.learn.imbalance import decide_one
+from driftree.learn.times import split_texts, whole_names
 from driftree.learn.words import list_names, quoted
 from driftree.streams.formats import MAX_TEXT, check_value, parse_json
 
@@ -174,6 +175,7 @@ class JoinedStream:
             )
         self.is_number = is_regressor(self.model)
         self.counts = dict.fromkeys(COUNTS, 0)
+        self._known: tuple[int, set[str]] = 0, set()
         self.waiting: OrderedDict[Any, Waiting] = OrderedDict()
         self.early: OrderedDict[Any, Early] = OrderedDict()
 
@@ -213,6 +215,7 @@ class JoinedStream:
         if label is not None:
             self._check_label(label)
         self._check_row(data)
+        data = dict(split_texts(data, self._times()))
         said = self._predict(data)
         self.counts["rows"] += 1
         place = {"partition": message.partition, "offset": message.offset}
@@ -263,6 +266,15 @@ class JoinedStream:
                     raise ValueError(f"feature {quoted(name)} must be a {kind}, got {quoted(cell)}")
 
     # ------------------------------------------------------------------ the model
+    def _times(self) -> set[str]:
+        """Return the names of the times whose parts the model knows."""
+        tree = self.model._tree
+        n_names = 0 if tree is None else len(tree.encoder.names)
+        if n_names != self._known[0]:
+            names = tree.encoder.names
+            self._known = n_names, whole_names(names).difference(names)
+        return self._known[1]
+
     @property
     def version(self) -> int:
         """Which state of the model it is: how many rows it has learnt."""

@@ -22,7 +22,7 @@ from driftree.serve import requests, responses
 from driftree.serve.landing import POLICY, address_of, landing_page, look_at, to_page
 from driftree.serve.middleware import CONTENT_TYPE, AccessMiddleware, Metrics
 from driftree.serve.requests import LearnBatch, Refusal, busy
-from driftree.serve.writer import predicts_numbers
+from driftree.serve.writer import feature_names, predicts_numbers
 from driftree.show.report import report_page
 
 if TYPE_CHECKING:
@@ -110,13 +110,19 @@ async def _read(request: Request, kind: Any) -> Any:
     return requests.read(kind, requests.parse(body))
 
 
+def _check_rows(rows: list[dict[str, Any]], writer: Writer) -> list[dict[str, Any]]:
+    """Return rows that are within the limits, with times as the model knows them."""
+    requests.check_rows(rows, writer.limits)
+    return requests.split_rows(rows, feature_names(writer.model))
+
+
 # ---------------------------------------------------------------------- predict and learn
 async def predict(request: Request) -> Response:
     """Predict rows: labels and their probabilities, or numbers."""
     writer = _writer(request)
     wanted = await _read(request, requests.PredictRequest)
-    requests.check_rows(wanted.rows, writer.limits)
-    return AsciiResponse(await run_in_threadpool(responses.predict, writer.model, wanted.rows))
+    rows = _check_rows(wanted.rows, writer)
+    return AsciiResponse(await run_in_threadpool(responses.predict, writer.model, rows))
 
 
 async def learn(request: Request) -> Response:
@@ -128,11 +134,11 @@ async def learn(request: Request) -> Response:
     kind = requests.LearnNumbersRequest if are_numbers else requests.LearnRequest
     wanted = await _read(request, kind)
     labels = wanted.targets if are_numbers else wanted.labels
-    requests.check_rows(wanted.rows, writer.limits)
+    rows = _check_rows(wanted.rows, writer)
     requests.check_batch(
         labels, wanted.weights, are_numbers=are_numbers, allowed=writer.limits.labels
     )
-    waiting = writer.submit(LearnBatch(wanted.rows, labels, wanted.weights, key))
+    waiting = writer.submit(LearnBatch(rows, labels, wanted.weights, key))
     learnt, is_new = await asyncio.wrap_future(waiting)
     return AsciiResponse(
         {"sequence": learnt.sequence, "rows": learnt.n_rows, "repeated": not is_new}
@@ -144,11 +150,11 @@ async def explain(request: Request) -> Response:
     """Explain the prediction of a row."""
     writer = _writer(request)
     wanted = await _read(request, requests.ExplainRequest)
-    requests.check_rows([wanted.row], writer.limits)
+    [row] = _check_rows([wanted.row], writer)
 
     def look() -> dict[str, Any]:
         with writer.still() as model:
-            return responses.explain(model, wanted.row)
+            return responses.explain(model, row)
 
     return AsciiResponse(await run_in_threadpool(look))
 
@@ -175,7 +181,7 @@ async def counterfactual(request: Request) -> Response:
     """Say what would have to be different in a row for another prediction."""
     writer = _writer(request)
     wanted = await _read(request, requests.CounterfactualRequest)
-    requests.check_rows([wanted.row], writer.limits)
+    [wanted.row] = _check_rows([wanted.row], writer)
 
     def search() -> dict[str, Any]:
         return responses.counterfactuals(writer.snapshot(), wanted, writer.limits.search_seconds)

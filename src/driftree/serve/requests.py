@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
+from driftree.learn.times import split_texts, whole_names
 from driftree.learn.words import list_names, quoted
 from driftree.streams import formats
 from driftree.streams.formats import MAX_TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Collection, Hashable
 
     from fastapi import Request
     from numpy.typing import NDArray
@@ -258,6 +259,26 @@ def check_rows(rows: list[dict[str, Any]], limits: Limits) -> None:
     for name in names:
         if len(name) > MAX_TEXT:
             raise Refusal(422, f"a feature's name exceeds {MAX_TEXT:,} characters: shorten it")
+
+
+def split_rows(rows: list[dict[str, Any]], names: Collection[Hashable]) -> list[dict[str, Any]]:
+    """Return rows in which times that are text are their parts, if the model knows these.
+
+    Examples
+    --------
+    >>> split_rows([{"opens": "09:30", "age": 31}], ["age", "opens: hour"])
+    [{'age': 31, 'opens: hour': 9.5}]
+    """
+    times = whole_names(names).difference(names)
+    if not times:
+        return rows
+    found = []
+    for i, row in enumerate(rows):
+        try:
+            found.append(dict(split_texts(row, times)))
+        except ValueError as error:
+            raise Refusal(422, f"row {i}: {error}") from None
+    return found
 
 
 def check_batch(
