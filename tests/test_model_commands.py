@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import driftree
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, cli
+from driftree.evaluate import prequential
 from driftree.evaluate.known_rows import KnownRows
 from driftree.streams import open_stream
 from driftree.streams.datasets import SAMPLES, sample_lines
@@ -274,3 +275,54 @@ def test_columns_are_new_to_a_model_only_where_that_is_wanted(folder, tmp_path):
     assert "drop names 'applied', which is a feature of the model" in result.output
     result = run(*told, "--drop", "cra")
     assert (result.exit_code, "drop names 'cra'" in result.output) == (2, True)
+
+
+@pytest.fixture(scope="module")
+def drifting(tmp_path_factory):
+    """Return a CSV file whose rule changes at row 24,000."""
+    rng = np.random.default_rng(1)
+    income, owner = rng.uniform(0, 90, 32_000), rng.random(32_000) < 0.5
+    is_late = np.arange(32_000) >= 24_000
+    granted = rng.normal(income, 8) > np.where(is_late & owner, 65, 40)
+    path = tmp_path_factory.mktemp("drifting") / "loans.csv"
+    rows = zip(income, np.where(owner, "yes", "no"), np.where(granted, "yes", "no"), strict=True)
+    path.write_text("income,owner,granted\n" + "".join(f"{a:.1f},{b},{c}\n" for a, b, c in rows))
+    return path
+
+
+@pytest.mark.parametrize("source", ["file", "-"])
+def test_a_run_says_which_drifts_it_noticed(source, drifting, tmp_path):
+    heard, out = tmp_path / "heard.jsonl", tmp_path / "out"
+    hook = f"cat >> {shlex.quote(str(heard))}; echo >> {shlex.quote(str(heard))}"
+    words = ["run", str(drifting) if source == "file" else "-", "--on-drift", hook]
+    runner = CliRunner(env={"COLUMNS": "300"})
+    result = runner.invoke(cli.app, [*words, "--out", str(out)], input=drifting.read_bytes())
+    assert result.exit_code == 0, result.output
+    told = json.loads((out / "summary.json").read_text())["drifts"]["dmt"]
+    assert [json.loads(line) for line in heard.read_text().splitlines()] == told
+    [drift] = told
+    assert 24_000 < drift["n_rows"] < 32_000
+    assert abs(drift["since"] - 24_000) <= 1000
+    said = result.output.partition("Drifts that it noticed:")[2]
+    assert f"- {drift['why']}" in said
+    assert drift["why"] in result.output.partition("learner ")[0]  # as it came
+
+
+def test_learning_more_says_which_drifts_it_noticed(drifting, tmp_path):
+    lines = drifting.read_text().splitlines()
+    parts = [tmp_path / "first.csv", tmp_path / "second.csv"]
+    parts[0].write_text("\n".join(lines[:20_001]))
+    parts[1].write_text("\n".join([lines[0], *lines[20_001:]]))
+    assert run("run", parts[0], "--out", tmp_path / "out").exit_code == 0
+    result = run("learn", tmp_path / "out/model.dmt", parts[1])
+    assert re.search("drift since about row 2[345],000", result.output)
+
+
+def test_callbacks_hear_changes_and_drifts(drifting):
+    changes, drifts = [], []
+    model = DynamicModelTreeClassifier()
+    for _ in prequential(model, drifting, on_change=changes.append, on_drift=drifts.append):
+        pass
+    assert changes == list(model.events_)
+    assert [drift.n_rows for drift in drifts] == [drift.n_rows for drift in model.drifts()]
+    assert drifts

@@ -141,8 +141,8 @@ def learn(
             f"{own.n_leaves_} lea{'f' if own.n_leaves_ == 1 else 'ves'}",
             soft_wrap=True,
         )
-        for event in events[-3:]:
-            console.print(f"- {event}")
+        for told in (*events[-3:], *_drifts(own, n_before)[-3:]):
+            console.print(f"- {told}")
 
 
 def explain(
@@ -264,6 +264,12 @@ def _number_rows(model: Any, X: Any) -> list[list[float]]:
 
 def _events(model: Any) -> list[Any]:
     return list(getattr(model, "events_", []))
+
+
+def _drifts(model: Any, since: int) -> list[Any]:
+    from driftree.explain.changes import can_tell
+
+    return list(model.drifts(since=since)) if can_tell(model) else []
 
 
 def _quietly(known: KnownRows, stream: Stream) -> Iterator[tuple[Any, Any]]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from driftree.evaluate.quality import Paired, Quality
     from driftree.evaluate.records import Figure, Record
     from driftree.evaluate.runs import RunResult, RunSettings
+    from driftree.explain import Drift
 
 
 MODEL = "model.dmt"
@@ -122,7 +123,7 @@ def _report(
 
 
 def _tell_tree(console: Console, model: Any) -> None:
-    """Print what a Dynamic Model Tree knows at the end, and what it changed last."""
+    """Print what a Dynamic Model Tree knows at the end, what it changed and noticed last."""
     if not has_report(model):
         return
     tree = model.best_tree().tree if hasattr(model, "best_tree") else model
@@ -136,6 +137,18 @@ def _tell_tree(console: Console, model: Any) -> None:
         console.print("\nIts last changes:", style="bold")
         for event in model.events_[-3:]:
             console.print(f"- {event}")
+    found = _drifts_of(model)
+    if found:
+        console.print("\nDrifts that it noticed:", style="bold")
+        for drift in found[-3:]:
+            console.print(f"- {drift}")
+
+
+def _drifts_of(model: Any) -> list[Drift]:
+    """Return what a model has noticed; nothing of one that cannot tell, or keeps no history."""
+    from driftree.explain.changes import can_tell
+
+    return list(model.drifts()) if can_tell(model) else []
 
 
 def _write_summary(
@@ -169,6 +182,12 @@ def _write_summary(
         "input": None if result.findings is None else result.findings.to_dict(),
         "learners": learners,
         "quality": quality,
+        "drifts": {
+            name: [drift.to_dict() for drift in found]
+            for one in results
+            for name, model in one.learners.items()
+            if (found := _drifts_of(model))
+        },
         "paired": [pair._asdict() for pair in pair_learners(records)],
     }
     write_json(path, what)
