@@ -326,3 +326,24 @@ def test_callbacks_hear_changes_and_drifts(drifting):
     assert changes == list(model.events_)
     assert [drift.n_rows for drift in drifts] == [drift.n_rows for drift in model.drifts()]
     assert drifts
+
+
+def test_every_kind_of_model_says_what_would_change_its_prediction(folder, tmp_path):
+    row = ["age=40", "income=20,000", "owner=yes"]
+    assert (
+        run(
+            "run", folder / "loans.csv", "--model", "forest", "--out", tmp_path / "forest"
+        ).exit_code
+        == 0
+    )
+    result = run("explain", tmp_path / "forest/model.dmt", *row, "--counterfactual")
+    assert (result.exit_code, "It would be " in result.output) == (0, True), result.output
+    rents = [folder / "rents/model.dmt", "area=50", "floor=2", "town=Jena"]
+    said = float(re.search(r"Prediction: ([\d.]+)", run("explain", *rents).output)[1])
+    result = run("explain", *rents, "--above", said + 50)
+    [number] = re.findall(r"It would be ([\d,.]+) if area were", result.output)[:1]
+    assert float(number.replace(",", "")) > said + 50
+    result = run("explain", *rents, "--counterfactual")
+    assert (result.exit_code, "--below 200, or --above 100" in result.output) == (2, True)
+    result = run("explain", folder / "loans/model.dmt", *row, "--below", "3")
+    assert (result.exit_code, "below is for numbers" in result.output) == (2, True)

@@ -438,7 +438,7 @@ void bind_common(nb::class_<Engine>& bound) {
         TABLE_COLUMN("scale_weight", scaler.weight) TABLE_COLUMN("scale_shift", scaler.shift)
         TABLE_COLUMN("scale_mean", scaler.mean) TABLE_COLUMN("scale_factor", scaler.factor)
         TABLE_COLUMN("scale_is_indicator", scaler.is_indicator) TABLE_COLUMN("scale_limit", scaler.limit)
-        TABLE_COLUMN("absent", absent)
+        TABLE_COLUMN("scale_low", scaler.low) TABLE_COLUMN("scale_high", scaler.high) TABLE_COLUMN("absent", absent)
         NODE_COLUMN("parent", parent) NODE_COLUMN("left", left) NODE_COLUMN("right", right) NODE_COLUMN("depth", depth)
         NODE_COLUMN("model", model) NODE_COLUMN("alive", is_alive) NODE_COLUMN("feature", condition.feature)
         NODE_COLUMN("threshold", condition.threshold) NODE_COLUMN("equality", condition.equality)

@@ -590,3 +590,17 @@ def test_shap_takes_words(shap):
     own = why.to_shap()
     assert set(own.feature_names) == {"word3", "often"}
     assert own.values.sum() == pytest.approx(sum(why.contributions.values()))
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+def test_what_the_rule_does_not_know_makes_it_no_less_certain(batch):
+    """Batches are learnt without the last targets, which rows that are explained have."""
+    rng = np.random.default_rng(1)
+    area = rng.uniform(20, 100, 4000)
+    rent = 8 * area + rng.normal(0, 25, 4000)
+    model = DynamicModelTreeRegressor()
+    for i in range(0, 4000, batch):
+        model.learn_many({"area": area[i : i + batch]}, rent[i : i + batch])
+    why = model.explain_one({"area": 50.0})
+    assert why.deviation < 5  # of the mean of 4,000 rows, each with an error of 25
+    assert abs(sum(why.contributions.values()) + why.intercept - 400) < 3 * why.deviation + 5

@@ -3,12 +3,15 @@
 import http.client
 import json
 import os
+import re
 import signal
 import sys
 import time
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from driftree import load
@@ -126,3 +129,16 @@ def test_another_process_predicts_from_the_model_of_one_that_learns(tmp_path):
         writer.end(signal.SIGKILL)
         assert request(reader.address, "POST", "/predict", rows) == told[1]
         assert reader.end() == (0, "")
+
+
+def test_the_page_on_deployment_names_options_that_there_are():
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
+    [unit] = re.findall(r"ExecStart=\S+ (.*)", page)
+    [entry] = re.findall(r"ENTRYPOINT (\[.*\])", page)
+    commands = [unit.split(), json.loads(entry)[1:]]
+    known = get_command(app).commands["serve"]
+    options = {name for option in known.params for name in option.opts}
+    for command in commands:
+        assert command[0] == "serve"
+        assert {word for word in command if word.startswith("--")} <= options
+    assert "install -d -o driftree /data" in page  # a volume belongs to whom its folder belongs

@@ -153,9 +153,11 @@ def explain(
     text: Words = "",
     counterfactual: Annotated[
         bool,
-        typer.Option("--counterfactual", help="Also say which few changes give another label."),
+        typer.Option("--counterfactual", help="Also say which few changes would change it."),
     ] = False,
     target: Annotated[str | None, typer.Option(help="The label wanted instead.")] = None,
+    below: Annotated[float | None, typer.Option(help="The number wanted: below this.")] = None,
+    above: Annotated[float | None, typer.Option(help="The number wanted: above this.")] = None,
     fixed: Annotated[
         str, typer.Option(help="Features that may not change, separated by commas.")
     ] = "",
@@ -169,13 +171,29 @@ def explain(
             raise ValueError(f"{model} holds a {type(own).__name__}, which explains nothing")
         x = known.row(_read_row(row))
         console.print(str(own.explain_one(x)), soft_wrap=True)
-        if counterfactual or target is not None:
-            labels = {str(label): label for label in own.classes_.tolist()}
-            if target is not None and target not in labels:
-                raise ValueError(f"there is no label {target!r}: it is one of {', '.join(labels)}")
-            wanted = None if target is None else labels[target]
-            for way in own.counterfactuals(x, target=wanted, fixed=columns_in(fixed)):
+        if counterfactual or any(one is not None for one in (target, below, above)):
+            wish = {"target": _label_of(own, target), "below": below, "above": above}
+            for way in _ways(own, x, fixed=columns_in(fixed), **wish):
                 console.print(f"\n{way}", soft_wrap=True)
+
+
+def _label_of(model: Any, text: str | None) -> Any:
+    """Return the label that is written so."""
+    if text is None or not hasattr(model, "classes_"):
+        return text
+    labels = {str(label): label for label in model.classes_.tolist()}
+    if text not in labels:
+        raise ValueError(f"there is no label {text!r}: it is one of {', '.join(labels)}")
+    return labels[text]
+
+
+def _ways(model: Any, x: Any, **wish: Any) -> list[Any]:
+    """Return several ways to another prediction; of a forest, one."""
+    if not hasattr(model, "classes_") and wish["below"] is wish["above"] is wish["target"] is None:
+        raise ValueError("say which number is wanted instead: --below 200, or --above 100")
+    if hasattr(model, "counterfactuals"):
+        return list(model.counterfactuals(x, **wish))
+    return [model.counterfactual(x, **wish)]
 
 
 # ---------------------------------------------------------------------- parts

@@ -132,6 +132,9 @@ def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
             values[block] = shifted.reshape(len(block), *values.shape[1:])
             if deviations is not None:
                 said = own @ weights.T
+                # What has no weight is not in the rule: batches are learnt without the last
+                # targets, say, of which then nothing is known but what was thought beforehand.
+                own = own * weights.any(axis=0)
                 squares = unit.factor**2 * ((own @ inverse) * own).sum(axis=1)
                 squares += doubt * (said**2).mean(axis=1)
                 deviations[block] = np.sqrt(np.maximum(squares, 0.0))  # rounding may fall below 0

@@ -473,8 +473,9 @@ class Readable:
         Numbers that most rows hold move as described.
 
         The model knows no more about what is possible: a number may leave the range ever seen
-        unless `ranges` keeps it, a whole number may become a fraction, and 0/1 columns that
-        stand for one category are not tied to each other (give it as one column of text instead).
+        unless `ranges` or `max_changes` keeps it, a whole number may become a fraction, and 0/1
+        columns that stand for one category are not tied to each other (give it as one column of
+        text instead).
 
         New numbers are rounded, away from the old ones, to as few digits as the model still agrees
         to. So the row may be a little farther than the nearest: per number mostly by less than
@@ -500,8 +501,8 @@ class Readable:
             nearest (`exact` is False).
         max_changes : int, optional
             How many features may change at most. The fewest change that are enough; of these rows,
-            it is the nearest; and numbers that came as whole ones stay whole. `counterfactuals`
-            returns others, too.
+            it is the nearest; numbers that came as whole ones stay whole, and within the values
+            ever seen, unless `ranges` names them. `counterfactuals` returns others, too.
 
         Returns
         -------
@@ -561,8 +562,9 @@ class Readable:
         """Return several ways to another prediction that a person can act on.
 
         Each changes other features, none of them more than it must: the fewest changes come first,
-        and of as many, the nearest. Numbers that came as whole numbers stay whole, a category
-        becomes a level that was learnt, and each row was predicted to be sure.
+        and of as many, the nearest. Numbers that came as whole numbers stay whole, and all within
+        the values ever seen, unless `ranges` names them; a category becomes a level that was
+        learnt, and each row was predicted to be sure.
 
         Parameters
         ----------

@@ -327,6 +327,12 @@ class _TreeEngine:
     def scale_mean(self) -> _Doubles:
         """Mean of the values of a numeric feature so far."""
     @property
+    def scale_low(self) -> _Doubles:
+        """Lowest value of a numeric feature so far; infinite before there was one."""
+    @property
+    def scale_high(self) -> _Doubles:
+        """Highest value of a numeric feature so far."""
+    @property
     def scale_shift(self) -> _Doubles:
         """Inputs are (x - shift) * factor: the shift."""
     @property

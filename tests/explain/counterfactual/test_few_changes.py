@@ -157,7 +157,9 @@ def test_too_few_changes_are_told(model):
         if "not enough" in way.reason
     ]
     assert few
-    assert few[0].reason.startswith("1 change is not enough; it would be if ")
+    assert few[0].reason.startswith(
+        "1 change is not enough within the values seen; it would be if "
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,3 +179,26 @@ def test_a_search_that_is_cut_short_says_so(model, monkeypatch):
     monkeypatch.setattr(counterfactual, "MAX_SETS", 1)
     for x in rows(5):
         assert not any(way.exact and way.changes for way in model.counterfactuals(x))
+
+
+def test_numbers_stay_within_what_was_seen_unless_a_range_is_given(model):
+    seen = list(rows(1500, seed=1))
+    ends = {
+        name: (min(x[name] for x in seen), max(x[name] for x in seen)) for name in ("age", "debt")
+    }
+    n_found = 0
+    for x in rows(15):
+        for way in model.counterfactuals(x, n=4):
+            for name, (low, high) in ends.items():
+                assert way.x is None or low <= way.x[name] <= high
+            n_found += way.exists
+    assert n_found > 15
+    free = [
+        way.x["age"]
+        for x in rows(15)
+        for way in model.counterfactuals(x, n=4, ranges={"age": (None, None)})
+        if way
+    ]
+    assert any(not 20 <= age < 60 for age in free)
+    outside = model.counterfactuals({"age": 150, "kids": 1, "job": "none", "debt": 5.0})
+    assert all(way.x is None or 20 <= way.x["age"] <= 150 for way in outside)

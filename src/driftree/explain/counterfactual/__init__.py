@@ -206,7 +206,7 @@ def counterfactuals(
             raise ValueError(f"{name} must be a whole number, 1 or more, got {value!r}")
     hunt, limits = prepare(model, x, fixed=fixed, ranges=ranges, **wish)
     hunt.keeps_whole = True
-    found, is_exact = search_few(hunt, limits, max_changes, n)
+    found, is_exact = search_few(hunt, limits.seen(hunt.encoder, hunt.values), max_changes, n)
     if found:
         return Counterfactuals(one.result(is_exact=is_exact) for one in found)
     free = hunt.again()
@@ -215,7 +215,7 @@ def counterfactuals(
         return Counterfactuals([free.nothing(_say_why(free), is_exact=free.unsearched == math.inf)])
     changes = free.changes(free.rounded())
     words = "1 change is" if max_changes == 1 else f"{max_changes} changes are"
-    reason = f"{words} not enough; it would be if {say_changes(changes)}"
+    reason = f"{words} not enough within the values seen; it would be if {say_changes(changes)}"
     return Counterfactuals([free.nothing(reason, is_exact=is_exact)])
 
 

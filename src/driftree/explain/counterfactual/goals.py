@@ -96,6 +96,19 @@ class Constraints:
                 limits.fix(j, values, is_category=_is_category(encoder, j))
         return limits
 
+    def seen(self, encoder: Encoder | SparseSpace, values: NDArray[np.float64]) -> Constraints:
+        """Return the same, in which numbers without a range stay within what was ever seen."""
+        limits = deepcopy(self)
+        if isinstance(encoder, SparseSpace):  # what comes there comes with its usual value
+            return limits
+        engine = encoder.engine
+        for j in np.flatnonzero(engine.scale_weight > 0).tolist():
+            if j not in self.ranged and not _is_category(encoder, j):
+                ends = [engine.scale_low[j], engine.scale_high[j], values[j]]
+                limits.low[j] = max(self.low[j], np.nanmin(ends))
+                limits.high[j] = min(self.high[j], np.nanmax(ends))
+        return limits
+
     def leaves_room(self, j: int) -> bool:
         """Tell whether a feature may change at all."""
         return bool(self.low[j] < self.high[j]) and len(self.values.get(j, "ab")) > 1
