@@ -347,3 +347,12 @@ def test_every_kind_of_model_says_what_would_change_its_prediction(folder, tmp_p
     assert (result.exit_code, "--below 200, or --above 100" in result.output) == (2, True)
     result = run("explain", folder / "loans/model.dmt", *row, "--below", "3")
     assert (result.exit_code, "below is for numbers" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize("words", [["predict", "rows"], ["learn", "rows"], ["explain", "age=40"]])
+def test_a_file_that_is_no_model_is_called_so(words, folder):
+    command, rest = words
+    other = folder / "loans.csv" if rest == "rows" else rest
+    result = run(command, folder / "loans.csv", other)
+    assert result.exit_code == 2
+    assert "loans.csv is not a model file: give the model.dmt" in " ".join(result.output.split())

@@ -200,7 +200,12 @@ def _ways(model: Any, x: Any, **wish: Any) -> list[Any]:
 def _open_model(path: Path, text: str) -> KnownRows:
     import driftree
     from driftree.evaluate.known_rows import KnownRows
+    from driftree.streams.formats import is_model
 
+    if path.is_file() and not is_model(path):
+        raise ValueError(
+            f"{path} is not a model file: give the model.dmt that driftree run or serve has left"
+        )
     model = driftree.load(path)
     if not model.__sklearn_is_fitted__():
         raise ValueError(f"{path} has learnt nothing yet")
