@@ -56,6 +56,8 @@ ABLATIONS = (
         Edit("driftree/learn/constants.py", "most_levels: int = 16", "most_levels: int = 0"),)),
     Ablation("no-finer-curves", "default", (
         Edit("driftree/learn/constants.py", "most_codes: int = 64", "most_codes: int = 0"),)),
+    Ablation("no-renewed", "default", (
+        Edit("driftree/learn/constants.py", "renew_rows: float = 200", "renew_rows: float = math.inf"),)),
     Ablation("no-sureness", "default", (
         Edit("driftree/learn/constants.py", "sureness_window: float = 500", "sureness_window: float = 0"),)),
     Ablation("half-curvature", "default", (

@@ -136,6 +136,10 @@ void bind_states(nb::module_& m) {
         .def_ro("replace_level", &NodeState::replace_level)
         .def_ro("rest_level", &NodeState::rest_level)
         .def_ro("trials_rest", &NodeState::trials_rest);
+    nb::class_<Renewed>(m, "Renewed")
+        .def_ro("model", &Renewed::model)
+        .def_ro("lead", &Renewed::lead)
+        .def_ro("born", &Renewed::born);
     nb::class_<BendTrial>(m, "BendTrial")
         .def_ro("model", &BendTrial::model)
         .def_ro("node_loss", &BendTrial::node_loss)
@@ -383,6 +387,11 @@ double memory(const MeasuredTree& engine, int model) {
     return engine.models[checked_model(engine, model)].blend.memory;
 }
 
+Renewed renewed(const MeasuredTree& engine, int node) {
+    const Reading lock(engine);
+    return engine.models[engine.nodes[checked_node(engine, node)].model].renewed;
+}
+
 BendTrial bend_trial(const MeasuredTree& engine, int node) {
     const Reading lock(engine);
     return engine.evidence.bend_trials[checked_node(engine, node)];
@@ -533,32 +542,33 @@ void bind_measured(nb::module_& m) {
                double restless_rows, double split_price, double model_window, double rows_per_input, int passes,
                double clear_lead, double most_sure, double variance, double sureness_window, double sparse_step,
                bool mean_curvature, double floor_first, double floor_first_rows, double floor_rows, double floor_least,
-               double floor_most, const std::string& loss, double step, double alarm_nats, double spread_rows,
-               double spread_first_rows, double spread_least, double input_limit, nb::object quantiles, nb::object asked,
-               double trial_rest_rows, double model_rest_rows, double grid_rest_rows, bool trials_rest, int costly_columns) {
+               double floor_most, const std::string& loss, double step, double alarm_nats, double renewed_doubt,
+               double renewed_rest, double spread_rows, double spread_first_rows, double spread_least, double input_limit,
+               nb::object quantiles, nb::object asked, double trial_rest_rows, double model_rest_rows, double grid_rest_rows,
+               bool trials_rest, int costly_columns) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 const SpreadRates spread = {spread_rows, spread_first_rows, spread_least};
-                new (self) Engine(
-                    {{model_window,
-                      rows_per_input,
-                      passes,
-                      clear_lead,
-                      most_sure,
-                      variance,
-                      sureness_window,
-                      step,
-                      sparse_step,
-                      mean_curvature,
-                      {floor, spread},
-                      costly_columns},
-                     {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor, restless_rows,
-                      split_price, alarm_nats, trial_rest_rows, model_rest_rows, grid_rest_rows, trials_rest},
-                     seed,
-                     max_nodes,
-                     loss_named(loss),
-                     items_of<double>(nb::list(quantiles)),
-                     maker_of(asked)},
-                    n_classes);
+                new (self) Engine({{model_window,
+                                    rows_per_input,
+                                    passes,
+                                    clear_lead,
+                                    most_sure,
+                                    variance,
+                                    sureness_window,
+                                    step,
+                                    sparse_step,
+                                    mean_curvature,
+                                    {floor, spread},
+                                    costly_columns},
+                                   {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor,
+                                    restless_rows, split_price, alarm_nats, trial_rest_rows, model_rest_rows, grid_rest_rows,
+                                    renewed_doubt, renewed_rest, trials_rest},
+                                   seed,
+                                   max_nodes,
+                                   loss_named(loss),
+                                   items_of<double>(nb::list(quantiles)),
+                                   maker_of(asked)},
+                                  n_classes);
                 self->table->scaler.most = input_limit;
             },
             "n_classes"_a, nb::kw_only(), "max_nodes"_a, "seed"_a, "evidence_window"_a, "trials"_a, "first_rows"_a,
@@ -566,9 +576,9 @@ void bind_measured(nb::module_& m) {
             "model_window"_a, "rows_per_input"_a, "passes"_a, "clear_lead"_a, "most_sure"_a, "variance"_a,
             "sureness_window"_a, "sparse_step"_a, "mean_curvature"_a, "floor_first"_a, "floor_first_rows"_a, "floor_rows"_a,
             "floor_least"_a, "floor_most"_a, "loss"_a = "labels", "step"_a = 1.0, "alarm_nats"_a = 0.0,
-            "spread_rows"_a = 500.0, "spread_first_rows"_a = 5.0, "spread_least"_a = 1e-8, "input_limit"_a = 1.5,
-            "quantiles"_a = nb::make_tuple(), "asked"_a = nb::none(),
-            "trial_rest_rows"_a = std::numeric_limits<double>::infinity(),
+            "renewed_doubt"_a = 0.0, "renewed_rest"_a = std::numeric_limits<double>::infinity(), "spread_rows"_a = 500.0,
+            "spread_first_rows"_a = 5.0, "spread_least"_a = 1e-8, "input_limit"_a = 1.5, "quantiles"_a = nb::make_tuple(),
+            "asked"_a = nb::none(), "trial_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "model_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "grid_rest_rows"_a = std::numeric_limits<double>::infinity(), "trials_rest"_a = false,
             "costly_columns"_a = std::numeric_limits<int>::max())
@@ -614,6 +624,14 @@ void bind_measured(nb::module_& m) {
         .def("sureness_variance", &sureness_variance, "model"_a)
         .def("bend_worth", &bend_worth, "model"_a)
         .def("bend_scores", &bend_scores, "node"_a)
+        .def("renewed", &renewed, "node"_a)
+        .def(
+            "renew",
+            [](Engine& e, int node) {
+                const Writing lock(e);
+                e.evidence.renew(checked_node(e, node));
+            },
+            "node"_a)
         .def("bend_trial", &bend_trial, "node"_a)
         .def("start_bend_trial", &start_bend_trial, "node"_a, "features"_a, "low"_a, "high"_a, "memory"_a, "level"_a)
         .def("memory", &memory, "model"_a)
@@ -689,6 +707,7 @@ void bind_measured(nb::module_& m) {
                          return e.evidence.recent_rows > 0.0 ? e.evidence.recent_loss / e.evidence.recent_rows
                                                              : std::numeric_limits<double>::quiet_NaN();
                      }))
+        .def_prop_ro("has_sparse", reading<Engine>([](const Engine& e) { return e.table->has_sparse(); }))
         .def_prop_ro("is_costly", reading<Engine>([](const Engine& e) { return e.evidence.is_costly(); }))
         .def_prop_ro("is_calm", reading<Engine>([](const Engine& e) { return e.evidence.is_calm(); }))
         .def_prop_ro("restless_until", reading<Engine>([](const Engine& e) { return e.evidence.restless_until; }));

@@ -235,6 +235,7 @@ public:
         const std::vector<int> below = nodes.below(0);
         Memory memory = new_memory();
         remove(0, below);
+        models.drop_renewed(models[nodes[0].model]);
         const int plain = made.has_floor ? std::exchange(nodes[0].model, -1) : -1;
         release(0);
         add_node(-1, evidence.take_exchange(plain, made), std::move(memory));
@@ -301,6 +302,7 @@ public:
     {
         table->sparse.reserve(n);
         if (!table->has_sparse() && n > 0) evidence.feature_came();  // gradients will be wider
+        for (Model& model : models.all) models.drop_renewed(model);
         table->sparse.grow(n);
     }
     // A sparse feature becomes one that may be split upon; with a column, one like any other. No prediction changes, but
@@ -355,7 +357,11 @@ public:
     void visit(Archive& a) {
         if constexpr (Archive::kReads) evidence.settle();  // rows that wait are not copied
         table->visit(a);
-        if constexpr (requires { a.has_sparse; }) a.has_sparse = table->has_sparse();
+        if constexpr (requires { a.has_sparse; }) {
+            a.has_sparse = table->has_sparse();
+            a.has_renewed = std::any_of(models.all.begin(), models.all.end(),
+                                        [](const Model& model) { return model.renewed.model >= 0; });
+        }
         if constexpr (Kind::kHasSparse) table->sparse.visit(a);
         has_labels() ? a("label_reach", label_reach) : target.visit(a);
         a("n_classes", n_classes), a("stride", shape.stride), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
@@ -430,7 +436,7 @@ private:
         for (; i < n; i += distance) {
             const double target = step_.chunk.targets[i];
             watch.keep(step_.chunk.raw_row(static_cast<int>(i), m), m, has_labels() ? target : this->target.unscaled(target),
-                       step_.leaf_loss[i], n_rows);
+                       step_.told_loss[i], n_rows);
         }
         watch.next_kept = n_rows - n + i;
     }
@@ -477,7 +483,7 @@ private:
         }
         evidence.accumulate_last(step_, whole_);
         evidence.absorb_last(whole_);
-        for (int i = 0; i < n && has_labels(); i++) learn_reach(label_reach, step_.leaf_loss[i]);
+        for (int i = 0; i < n && has_labels(); i++) learn_reach(label_reach, step_.told_loss[i]);
         keep_rows();
         train(step_, n_threads);
         if constexpr (Kind::kHasSparse) step_.keep_sparse(models, shape);
@@ -555,7 +561,8 @@ private:
                 } else {
                     const LearntRow learnt = {lesson.before.loss[i], residual, step.chunk.targets[row], 1.0,
                                               &models[pupil.model].loss};
-                    target.learn_reach(rules(loss).error ? rules(loss).error(learnt) : error_of(step, row));
+                    const bool tells = rules(loss).error && !models.renewed(models[pupil.model]);
+                    target.learn_reach(tells ? rules(loss).error(learnt) : error_of(step, row));
                 }
             }
         }
@@ -694,12 +701,28 @@ private:
             const int row = visit.rows[i];
             const double weight = stop.stands_for * step.chunk.weights[row];
             step.node_loss[row] = before.loss[i];
-            if (is_leaf) step.leaf_loss[row] = before.loss[i];
+            if (is_leaf) step.leaf_loss[row] = step.told_loss[row] = before.loss[i];
             sums.own += weight * before.loss[i];
             sums.subtree += weight * step.leaf_loss[row];
             sums.seen += weight;
         }
+        if (is_leaf && lesson) tell_losses(step, node.model, *lesson);
         evidence.accumulate(step, scratch, stop, visit, before, part.evidence);
+    }
+    // What the rows of a leaf cost as it is asked about them: with a renewed model beside its own. (What only Python can tell
+    // stays what its own model paid.)
+    void tell_losses(Step& step, int model, const Lesson& lesson) const {
+        const Model* const renewed = models.renewed(models[model]);
+        if (!renewed || asked_) return;
+        typename Kind::Predicting predict(f, shape);
+        predict.by(models[model], renewed);
+        Room predictors(padded(shape.outputs));
+        for (int i = 0; i < lesson.visit.n; i++) {
+            const int row = lesson.visit.rows[i];
+            predict(lesson.input(lesson.shape, i), predictors.data());
+            step.told_loss[row] = rules(loss).loss(*lesson.model.loss, predictors.data(), shape.outputs,
+                                                   step.chunk.targets[row], settings.quantiles.data());
+        }
     }
     void absorb(Part& part) {
         const NodeSums& sums = part.node;

@@ -18,9 +18,19 @@
 
 namespace driftree {
 
+// A leaf's model may have a second one beside it: its weights as they once were, learnt on as if nothing were known of them.
+// That one follows a change at once. What the leaf says is a mean of both, by which of them has lost less lately.
+struct Renewed {
+    std::int32_t model = -1;  // its place; -1: there is none
+    double lead = 0.0;        // nats by which it has lost less than the model, faded, less what it is doubted by
+    double born = 0.0;        // rows of the node at its start
+    double share() const { return 1.0 / (1.0 + std::exp(-lead)); }
+};
+
 struct Model {
     LossState loss;
     BlendState blend;
+    Renewed renewed;
     Bends bends;            // inputs that only this model has
     Lines<double> numbers;  // none: the place is free
     SparseWeights sparse;   // of inputs that have no column
@@ -115,7 +125,7 @@ struct Sgd {
     class Predicting {
     public:
         Predicting(const Functions& f, const Shape& s) : f_(f), s_(s) {}
-        void by(const Model& model) { weights_ = model.numbers.data(); }
+        void by(const Model& model, const Model*) { weights_ = model.numbers.data(); }
         void operator()(const double* inputs, double* out) { f_.predictors(s_, weights_, inputs, out); }
         void add(const Table&, const SparseRows&, double*) const {}  // it knows none
 
@@ -286,6 +296,20 @@ struct Blend {
             own = variance;
         }
     }
+    // A copy that has the weights, but is as sure of them as if it had just begun.
+    static Model renewed(const Shape& tree, const Model& from, double variance) {
+        Model model = from.without_sparse();
+        const Shape s = model.shape(tree);
+        const BlendParts parts(s, model.memory());
+        std::fill_n(parts.squares, s.size(), 0.0);
+        std::fill_n(parts.matrix, static_cast<std::size_t>(s.stride) * s.stride, 0.0);
+        for (int c = 0; c < s.columns; c++) parts.matrix[static_cast<long>(c) * s.stride + c] = variance;
+        parts.state->scale = 1.0;
+        parts.state->trace = variance * s.columns;
+        parts.state->sureness = 1.0;
+        parts.state->sureness_rows = 0.0;
+        return model;
+    }
     // What the loss would rise by without this input, to the second order: w^2 / (2 A), over all outputs.
     static double worth(const Shape& s, const Model& model, int column) {
         const BlendParts parts(s, model.memory());
@@ -296,21 +320,21 @@ struct Blend {
     }
     class Predicting {
     public:
-        Predicting(const Functions& f, const Shape& s) : f_(f), tree_(s), s_(s), other_(s.outputs) {}
-        void by(const Model& model) {
+        Predicting(const Functions& f, const Shape& s) : f_(f), tree_(s), s_(s), other_(s.outputs), second_(s.outputs) {}
+        void by(const Model& model, const Model* renewed) {
             s_ = model.shape(tree_);
-            const BlendParts parts(s_, model.memory());
-            adagrad_ = parts.adagrad;
-            newton_ = parts.newton;
-            newton_share_ = 1.0 / (1.0 + std::exp(-parts.state->preference));
-            sureness_ = parts.state->sureness;
+            own_ = Learners(s_, model);
+            has_renewed_ = renewed != nullptr;
+            if (renewed) renewed_ = Learners(s_, *renewed);
+            renewed_share_ = model.renewed.share();
             sparse_ = &model.sparse;
         }
         void operator()(const double* inputs, double* out) {
-            f_.predictors(s_, adagrad_, inputs, out);
-            f_.predictors(s_, newton_, inputs, other_.data());
+            ask(own_, inputs, out);
+            if (!has_renewed_) return;
+            ask(renewed_, inputs, second_.data());
             for (int k = 0; k < s_.outputs; k++)
-                out[k] = sureness_ * ((1.0 - newton_share_) * out[k] + newton_share_ * other_.data()[k]);
+                out[k] = (1.0 - renewed_share_) * out[k] + renewed_share_ * second_.data()[k];
         }
 
         // What a row holds of sparse features.
@@ -322,22 +346,41 @@ struct Blend {
                 if (!table.is_sparse(row.ids[i])) continue;
                 const int place = sparse_->find(row.ids[i]);
                 if (place < 0) continue;
-                const double z = sureness_ * sparse_->scale * table.sparse.input(row.ids[i], row.values[i]);
+                const double z = own_.sureness * sparse_->scale * table.sparse.input(row.ids[i], row.values[i]);
                 const float* cell = sparse_->numbers.data() + static_cast<long>(place) * width;
                 for (int k = 0; k < s_.outputs; k++, cell += 3)
-                    out[k] +=
-                        z * ((1.0 - newton_share_) * cell[SparseCell::kAdagrad] + newton_share_ * cell[SparseCell::kNewton]);
+                    out[k] += z * ((1.0 - own_.newton_share) * cell[SparseCell::kAdagrad] +
+                                   own_.newton_share * cell[SparseCell::kNewton]);
             }
         }
 
     private:
+        struct Learners {  // of one model
+            const double *adagrad = nullptr, *newton = nullptr;
+            double newton_share = 0.0, sureness = 1.0;
+            Learners() = default;
+            Learners(const Shape& s, const Model& model) {
+                const BlendParts parts(s, model.memory());
+                adagrad = parts.adagrad;
+                newton = parts.newton;
+                newton_share = 1.0 / (1.0 + std::exp(-parts.state->preference));
+                sureness = parts.state->sureness;
+            }
+        };
+        void ask(const Learners& model, const double* inputs, double* out) {
+            f_.predictors(s_, model.adagrad, inputs, out);
+            f_.predictors(s_, model.newton, inputs, other_.data());
+            for (int k = 0; k < s_.outputs; k++)
+                out[k] = model.sureness * ((1.0 - model.newton_share) * out[k] + model.newton_share * other_.data()[k]);
+        }
         const Functions& f_;
         const Shape& tree_;
         Shape s_;
         const SparseWeights* sparse_ = nullptr;
-        const double *adagrad_ = nullptr, *newton_ = nullptr;
-        double newton_share_ = 0.0, sureness_ = 1.0;
-        Room other_;
+        Learners own_, renewed_;
+        bool has_renewed_ = false;
+        double renewed_share_ = 0.0;
+        Room other_, second_;
     };
 
 private:
@@ -428,8 +471,15 @@ public:
         if (id >= 0) {
             Model gone;
             std::swap(all[id], gone);
+            free(gone.renewed.model);
         }
         id = -1;
+    }
+    const Model* renewed(const Model& model) const { return model.renewed.model < 0 ? nullptr : &all[model.renewed.model]; }
+    // A leaf's model is no longer one, or has other inputs now.
+    void drop_renewed(Model& model) {
+        free(model.renewed.model);
+        model.renewed = Renewed();
     }
     // Have all models room for so many columns of the tree?
     bool have_room(int columns) const {
@@ -444,6 +494,7 @@ public:
             const int n_bends = all[i].bends.n();
             out[i].loss = all[i].loss;
             out[i].blend = all[i].blend;
+            out[i].renewed = all[i].renewed;
             out[i].bends = all[i].bends;
             out[i].sparse = all[i].sparse;
             if (old.outputs != s.outputs) out[i].sparse.widen(old.outputs, s.outputs);
@@ -497,6 +548,8 @@ public:
                     inner("sureness_rows", model.blend.sureness_rows);
                 inner("bend_feature", model.bends.feature), inner("bend_low", model.bends.low);
                 inner("bend_high", model.bends.high);
+                inner("renewed_model", model.renewed.model), inner("renewed_lead", model.renewed.lead);
+                inner("renewed_born", model.renewed.born);
                 model.sparse.visit(inner);
             }
             if (have_spread) inner("spread", model.loss.spread), inner("spread_rows", model.loss.spread_rows);

@@ -232,6 +232,8 @@ void check_model(const Model& model, const Shape& shape, Blend) {
     need(model.blend.sureness_rows >= 0.0, "model.sureness_rows", "must not be negative");
     need(model.blend.memory >= 1e-3 && model.blend.memory <= 1e3, "model.memory", "must be from 0.001 to 1000");
     need(model.blend.wrong >= 0.0 && model.blend.wrong <= 1.0, "model.wrong", "must be from 0 to 1");
+    need(std::abs(model.renewed.lead) <= kMostLead, "model.renewed_lead", "is out of range");
+    need(model.renewed.born >= 0.0 && is_finite(model.renewed.born), "model.renewed_born", "is out of range");
     const BlendParts parts(shape, model.memory());
     need(std::all_of(parts.squares, parts.newton, [](double sum) { return sum >= 0.0; }), "model.numbers",
          "has a negative sum of squares");
@@ -408,6 +410,18 @@ void check_evidence(const Trials& evidence, const LossTree<Blend>& tree, ModelUs
             need(model.bends == own.bends && model.stride == own.stride, "trial.left_model",
                  "must have the bends of the node's model");
         }
+    }
+    for (std::size_t i = 0; i < tree.models.all.size(); i++) {
+        const Model& own = tree.models.all[i];
+        if (own.renewed.model == -1) continue;
+        models.use(own.renewed.model, "model.renewed_model");
+        const Model& model = tree.models.all[own.renewed.model];
+        need(model.bends == own.bends && model.stride == own.stride, "model.renewed_model",
+             "must have the bends of the model that it renews");
+        const bool is_leafs = std::any_of(tree.nodes.all.begin(), tree.nodes.all.end(), [&](const Node& node) {
+            return node.is_alive && node.is_leaf() && node.model == static_cast<int>(i);
+        });
+        need(is_leafs && tree.table->sparse.n() == 0, "model.renewed_model", "has a model out of place");
     }
     need_length(evidence.bend_trials, n, "bend_trial.model");
     for (std::size_t node = 0; node < n; node++) {

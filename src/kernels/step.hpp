@@ -69,7 +69,8 @@ struct Step {  // kept between steps for its memory
     } bent;
     std::vector<std::uint8_t> is_for_all;  // per row of the chunk: do those look at it, too, who rest?
     std::vector<double> node_loss;         // per row of the chunk: what the node at work paid,
-    std::vector<double> leaf_loss;         // and what its leaf paid
+    std::vector<double> leaf_loss;         // what its leaf paid,
+    std::vector<double> told_loss;         // and what the tree paid, which a renewed model of the leaf has a share in
 
     // Sends the rows down the tree.
     void route(const Nodes& nodes, int n_features) {
@@ -119,6 +120,7 @@ struct Step {  // kept between steps for its memory
         if (has_bends_) make_bent_inputs(n_inputs, n_lines, shape);
         node_loss.resize(chunk.n);
         leaf_loss.resize(chunk.n);
+        told_loss.resize(chunk.n);
         next_ = 0;
     }
     // Room for what the models are to learn of sparse features, so that keep_sparse() cannot fail.
@@ -197,8 +199,8 @@ struct Step {  // kept between steps for its memory
             inner("sparse_places", p->sparse.places);
         });
         a("bent_inputs", bent.values), a("bent_active", bent.active), a("bent_n_active", bent.n_active);
-        a("is_for_all", is_for_all), a("node_loss", node_loss), a("leaf_loss", leaf_loss), a("lessons", lessons),
-            a("counted", counted_);
+        a("is_for_all", is_for_all), a("node_loss", node_loss), a("leaf_loss", leaf_loss), a("told_loss", told_loss),
+            a("lessons", lessons), a("counted", counted_);
     }
 
 private:

@@ -96,7 +96,7 @@ public:
             leaves[i] = nodes.leaf_of(rows + static_cast<long>(i) * table->n_features());
             const Model& model = models[nodes[leaves[i]].model];
             const double* plain = inputs.data() + static_cast<long>(i) * shape.stride;
-            if (i == 0 || leaves[i] != leaves[i - 1]) predict.by(model);
+            if (i == 0 || leaves[i] != leaves[i - 1]) predict.by(model, models.renewed(model));
             if (model.bends.n() == 0) {
                 predict(plain, out);
             } else {
@@ -123,10 +123,17 @@ public:
                                 probabilities.data());
     }
     bool has_model(int node) const { return nodes[node].model >= 0; }
-    // [outputs, stride] in the shape of the node's model
+    // [outputs, stride] in the shape of the node's model: what a leaf says is linear, with a renewed model, too.
     void weights_of(int node, double* out) const {
         const Model& model = models[nodes[node].model];
-        Kind::weights(f, model.shape(shape), model, out);
+        const Shape s = model.shape(shape);
+        Kind::weights(f, s, model, out);
+        const Model* const renewed = models.renewed(model);
+        if (!renewed) return;
+        Room other(s.size());
+        Kind::weights(f, s, *renewed, other.data());
+        const double share = model.renewed.share();
+        for (int i = 0; i < s.size(); i++) out[i] = (1.0 - share) * out[i] + share * other.data()[i];
     }
     Shape shape_of(int node) const { return models[nodes[node].model].shape(shape); }
     const Bends& bends_of(int node) const { return models[nodes[node].model].bends; }

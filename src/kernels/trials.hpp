@@ -31,10 +31,12 @@ struct TrialRates {                  // handed in by Python (learn/constants.py)
     double restless_rows = 10000.0;  // of the stream for which nothing is spared then
     double split_price = 0.0;        // nats per row of the stream that a split must earn: counted as loss of what has it
     double alarm_nats = 0.0;         // recent loss per row above that of the long run, besides the factor
-    double trial_rows = std::numeric_limits<double>::infinity();  // after which a trial that does not earn rests,
-    double model_rows = std::numeric_limits<double>::infinity();  // or another model for the node,
-    double grid_rows = std::numeric_limits<double>::infinity();   // and of a node after which its grid does
-    bool trials_rest = false;                                     // wholly, with their node, and its grid with them
+    double trial_rows = std::numeric_limits<double>::infinity();    // after which a trial that does not earn rests,
+    double model_rows = std::numeric_limits<double>::infinity();    // or another model for the node,
+    double grid_rows = std::numeric_limits<double>::infinity();     // and of a node after which its grid does
+    double doubt = 0.0;                                             // nats against the renewed model of a leaf,
+    double renewed_rest = std::numeric_limits<double>::infinity();  // and how many more it is behind when it rests
+    bool trials_rest = false;                                       // wholly, with their node, and its grid with them
 };
 
 struct Trial {
@@ -57,6 +59,10 @@ struct BendTrial {
     bool is_free() const { return model < 0; }
     double gain() const { return node_loss - loss; }
 };
+
+// How the lead of a renewed model moves: like Newton's over Adagrad in a blend.
+constexpr double kKeptLead = 0.998, kMostLead = 8.0;
+constexpr double kMostAdvantage = 3.0;  // nats of one row
 
 class Trials {
 public:
@@ -101,9 +107,10 @@ public:
         std::vector<TrialSums> trials;
         GridRows grid;
         double bend_node_loss = 0.0, bend_loss = 0.0, bend_seen = 0.0;
+        double renewed_lead = 0.0;  // what the renewed model has lost less
         void start() {
             trials.clear();
-            bend_node_loss = bend_loss = bend_seen = 0.0;
+            bend_node_loss = bend_loss = bend_seen = renewed_lead = 0.0;
         }
         Part& operator+=(const Part& other) {
             for (const TrialSums& one : other.trials) {
@@ -115,6 +122,7 @@ public:
             bend_node_loss += other.bend_node_loss;
             bend_loss += other.bend_loss;
             bend_seen += other.bend_seen;
+            renewed_lead += other.renewed_lead;
             return *this;
         }
         template <class Archive>
@@ -127,6 +135,7 @@ public:
             a.records("trial_n_left", trials, &TrialSums::n_left);
             a.records("trial_n_right", trials, &TrialSums::n_right);
             a("bend_node_loss", bend_node_loss), a("bend_loss", bend_loss), a("bend_seen", bend_seen);
+            a("renewed_lead", renewed_lead);
             grid.visit(a);
         }
     };
@@ -213,9 +222,18 @@ public:
         if (trial.is_free() || tree_.models[trial.model].bends.n() < own.bends.n()) return 1.0;
         return trial_stands_for(stop, rates.model_rows, trial.born, trial.gain());
     }
+    // In calm times a renewed model that is clearly behind looks at some of the rows.
+    double renewed_stands_for(const Renewed& renewed) const {
+        return spares_ && renewed.lead < -rates.doubt - rates.renewed_rest ? rates.rest_share : 1.0;
+    }
     // The models of a node's trials, after its own.
     void enlist(Step& step, Stop& stop, const Pupil& own) const {
         const int node = stop.node;
+        if (const Renewed& renewed = tree_.models[own.model].renewed; renewed.model >= 0) {
+            Pupil& again = step.add_pupil(renewed.model, &own);
+            choose_rows(step, own.rows, renewed_stands_for(renewed), again.rows);
+            if (again.rows.empty()) step.n_pupils--;
+        }
         stop.has_grid = rates.first_rows > 0 && !trials_rest(stop);
         if (!stop.has_grid) return;
         // The grid only says what to try. In calm times that of an old node looks at some of the rows, of costly ones soon.
@@ -252,6 +270,7 @@ public:
         for (const Trial& trial : trials) print.add(trial.condition);
         for (const Grid& grid : grids) print.add(std::int64_t{grid.n_slots()});
         for (const BendTrial& trial : bend_trials) print.add(std::int64_t{trial.model});
+        for (const Model& model : tree_.models.all) print.add(std::int64_t{model.renewed.model});
     }
     void make_room(const Step& step, int n_threads, Scratch& scratch, Part& part) {
         part.trials.reserve(rates.per_node);
@@ -284,6 +303,14 @@ public:
     }
     // All but the grids.
     void accumulate(Step& step, Scratch&, const Stop& stop, const Visit&, const Forward&, Part& part) const {
+        const Renewed& renewed = tree_.models[tree_.nodes[stop.node].model].renewed;
+        const Lesson* again = renewed.model < 0 ? nullptr : step.next_lesson(renewed.model);
+        for (int i = 0; again && i < again->visit.n; i++) {
+            const int row = again->visit.rows[i];
+            const double less = step.node_loss[row] - again->before.loss[i];
+            part.renewed_lead +=
+                renewed_stands_for(renewed) * step.chunk.weights[row] * std::clamp(less, -kMostAdvantage, kMostAdvantage);
+        }
         if (trials_rest(stop)) return;
         for (int t = stop.node * rates.per_node; t < (stop.node + 1) * rates.per_node; t++) {
             if (trials[t].is_free()) continue;
@@ -365,7 +392,7 @@ public:
             sums.rival_loss += weight * std::min(step.leaf_loss[row], most);
         }
         for (int i = 0; i < step.chunk.n; i++) {
-            sums.loss += step.chunk.weights[i] * step.leaf_loss[i];
+            sums.loss += step.chunk.weights[i] * step.told_loss[i];
             sums.rows += step.chunk.weights[i];
         }
     }
@@ -378,22 +405,28 @@ public:
         }
         return fade;
     }
-    void absorb(int node, const Fade& fade, const NodeSums&, Part& part) {
+    void absorb(int node, const Fade& fade, const NodeSums& sums, Part& part) {
         grids[node].fade(fade.keep);
+        Renewed& renewed = tree_.models[tree_.nodes[node].model].renewed;
+        if (renewed.model >= 0) {
+            const double keep = sums.rows == 1.0 ? kKeptLead : std::pow(kKeptLead, sums.rows);
+            const double lead = keep * (renewed.lead + rates.doubt) - rates.doubt + part.renewed_lead;
+            renewed.lead = std::clamp(lead, -kMostLead, kMostLead);
+        }
         NodeRecord& record = tree_.records[node];
         const double price = rates.split_price * rates.window * (1.0 - fade.keep), below = record.n_splits * price;
         record.subtree_loss += below;
         for (int t = node * rates.per_node; part.trials.empty() && t < (node + 1) * rates.per_node; t++)
             for (double* sum : {&trials[t].node_loss, &trials[t].subtree_loss, &trials[t].trial_loss, &trials[t].evidence})
                 *sum *= fade.keep;
-        for (const TrialSums& sums : part.trials) {
-            Trial& trial = trials[sums.trial];
-            trial.node_loss = fade.keep * trial.node_loss + sums.node_loss;
-            trial.subtree_loss = fade.keep * trial.subtree_loss + sums.subtree_loss + below;
-            trial.trial_loss = fade.keep * trial.trial_loss + sums.trial_loss + price;
-            trial.evidence = fade.keep * trial.evidence + sums.seen;
-            trial.n_left += sums.n_left;
-            trial.n_right += sums.n_right;
+        for (const TrialSums& own : part.trials) {
+            Trial& trial = trials[own.trial];
+            trial.node_loss = fade.keep * trial.node_loss + own.node_loss;
+            trial.subtree_loss = fade.keep * trial.subtree_loss + own.subtree_loss + below;
+            trial.trial_loss = fade.keep * trial.trial_loss + own.trial_loss + price;
+            trial.evidence = fade.keep * trial.evidence + own.seen;
+            trial.n_left += own.n_left;
+            trial.n_right += own.n_right;
         }
         BendTrial& bend = bend_trials[node];
         bend.node_loss = fade.keep * bend.node_loss + part.bend_node_loss;
@@ -494,6 +527,7 @@ public:
     Branch take(int node, int t, Draft& draft) {
         std::swap(tree_.models[trials[t].left_model].sparse, draft.left);
         std::swap(tree_.models[trials[t].right_model].sparse, draft.right);
+        tree_.models.drop_renewed(tree_.models[tree_.nodes[node].model]);  // it is no longer a leaf's
         const Branch branch = {trials[t].condition, std::exchange(trials[t].left_model, -1),
                                std::exchange(trials[t].right_model, -1)};
         NodeRecord& record = tree_.records[node];
@@ -536,6 +570,20 @@ public:
         tree_.models.free(trial.left_model);
         tree_.models.free(trial.right_model);
         trial = Trial();
+    }
+    // ---- renewed models
+    // The leaf's second model starts again from its first. How the one before did is what is to be expected of it.
+    void renew(int node) {
+        Model& own = tree_.models[tree_.nodes[node].model];
+        if (!tree_.nodes[node].is_leaf() || tree_.table->has_sparse())
+            throw std::invalid_argument("only a leaf has a renewed model, and none of sparse features");
+        Model model = Blend::renewed(tree_.shape, own, tree_.models.rates.variance);
+        const double lead = own.renewed.model < 0 ? -rates.doubt : own.renewed.lead;
+        const int id = tree_.nodes[node].model;
+        tree_.models.make_places(1);  // from here on nothing can fail, and `own` may be elsewhere
+        tree_.models.free(tree_.models[id].renewed.model);
+        const int place = tree_.models.place(std::move(model));
+        tree_.models[id].renewed = {place, lead, tree_.nodes[node].rows};
     }
     // ---- bends
     // Tries the node's model with these bends and this memory instead of those that it has.

@@ -71,7 +71,9 @@ def check_caps(model, limits):
     if model.setting == "measured":
         running = [trial for node in nodes for trial in engine.trials(node)]
         n_bent = sum(engine.bend_trial(node).model >= 0 for node in nodes)
-        assert n_models == n_nodes + 2 * len(running) + n_bent + (engine.challenger >= 0)
+        n_besides = 2 * len(running) + n_bent + (engine.challenger >= 0)
+        n_renewed = sum(engine.renewed(leaf).model >= 0 for leaf in model._tree.leaves())
+        assert n_models == n_nodes + n_besides + n_renewed
         lengths = engine.arrays()["model.bend_feature.lengths"]
         assert lengths.max() <= model._tree.parameters.max_bends
         assert (engine.arrays()["trial.feature"] >= 0).sum() == len(running)

@@ -139,7 +139,7 @@ def check_nodes(model, oracle):
     for node, twin in node_pairs(engine, oracle):
         assert engine.rows[node] == twin.rows
         inputs = inputs_in_order(engine, oracle, int(engine.model[node]), twin.model)
-        near(engine.weights(node)[:, inputs], twin.model.W)
+        near(engine.weights(node)[:, inputs], twin.W)
         check = check_measured if oracle.measured else check_paper
         check(engine, oracle, node, twin)
     if oracle.challenger:

@@ -229,6 +229,13 @@ class BlendModel:
                 new.Ga[:, n_plain + i] = self.Ga[:, columns[bend[0]]]
         return new
 
+    def renewed(self):
+        """Spec, RENEWED: a copy that is as sure of its weights as if it had just begun."""
+        new = copy.deepcopy(self)
+        new.A, new.Ga = self.habits.variance * np.eye(len(self.A)), 0 * self.Ga
+        new.sureness, new.grip = 1.0, 0.0
+        return new
+
     def worth(self):
         """About what each bend earns: the loss without it, by the curvature of the present one."""
         n_plain = self.Wa.shape[1] - len(self.bends)
@@ -406,6 +413,26 @@ class BendTrial:
         return self.node_loss - self.loss
 
 
+class Renewed:
+    """Setting 2: a leaf's second model, and how far it is ahead of the first."""
+
+    MOST_LEAD, MOST_ADVANTAGE = 8.0, 3.0
+
+    def __init__(self, model, lead, born):
+        self.model, self.lead, self.born = model.renewed(), lead, born
+
+    def learn(self, rows, node_loss, stands_for):
+        loss, _ = self.model.forward(rows)
+        self.model.learn(rows)
+        less = np.clip(node_loss - loss, -self.MOST_ADVANTAGE, self.MOST_ADVANTAGE)
+        return stands_for * (rows.w * less).sum()
+
+    def follow(self, doubt, advantage, n_rows):
+        """The lead fades to where a renewed model begins."""
+        lead = 0.998**n_rows * (self.lead + doubt) - doubt + advantage
+        self.lead = min(self.MOST_LEAD, max(-self.MOST_LEAD, lead))
+
+
 class FeatureGrid:
     """Setting 2: discounted counts and gradients of one feature per slot; the last is missing."""
 
@@ -433,6 +460,15 @@ class Node:
         self.buffer, self.grid, self.trials = [], [], []  # buffer: raw rows until edges are chosen
         self.refresh_at, self.barred = 0, {}  # (feature, slot) -> rows of the node until free
         self.bend, self.next_bend, self.n_failed = None, 0, 0  # the trial of other bends
+        self.renewed = None  # of a leaf
+
+    @property
+    def W(self):  # noqa: N802
+        """What a leaf says: a mean of both models, by their lead."""
+        if self.renewed is None:
+            return self.model.W
+        share = sigmoid(self.renewed.lead)
+        return (1 - share) * self.model.W + share * self.renewed.model.W
 
     @property
     def earned(self):
@@ -471,6 +507,7 @@ class NaiveTree:
     PIECES, CODES, BENDS, UNBEND, MOST_BARS, SURENESS = 4, 16, 64, 5000, 5, 500
     PRICE, SHORT_MEMORY, DISTANCE = 0.001, 1 / 3, 0.03
     TRIAL_REST, GRID_REST, COSTLY = 200, 2000, 128
+    RENEW, DOUBT, RENEWED_REST = 200, 3.0, 1.0
 
     def __init__(self, n_features, n_classes=2, setting="measured", *, epsilon=None,
                  evidence_window=20000, model_window=1000, bins=64, trials=3, max_bends=128, seed=1,
@@ -583,6 +620,7 @@ class NaiveTree:
             holders += [node, node.model, *node.store.values(), *node.grid]
             holders += [model for trial in node.trials for model in trial.models]
             holders += [node.bend.model] if node.bend else []
+            holders += [node.renewed.model] if node.renewed else []
         for holder in holders:
             widen(holder, len(self.columns))
 
@@ -597,8 +635,9 @@ class NaiveTree:
         X = self.raw(X)
         each = []
         for x, z, full in zip(X, self.inputs(X), self.filled(X), strict=True):
-            model = self.leaf(x).model
-            each.append(model.W @ [*z, *(bend_input(bend, full[None])[0] for bend in model.bends)])
+            leaf = self.leaf(x)
+            bent = (bend_input(bend, full[None])[0] for bend in leaf.model.bends)
+            each.append(leaf.W @ [*z, *bent])
         return np.array(each).reshape(-1, self.outputs)
 
     def predict_proba(self, X):
@@ -612,7 +651,7 @@ class NaiveTree:
     def structure(self, node=None):
         node = node or self.root
         if node.split is None:
-            return "leaf", node.model.W.tolist()
+            return "leaf", node.W.tolist()
         s = node.split
         below = self.structure(node.left), self.structure(node.right)
         return "split", s.feature, s.value, s.equality, s.missing_left, *below
@@ -643,11 +682,11 @@ class NaiveTree:
         quarter = random_quarter(len(X), self.n_rows, self.seed)
         inputs = self.inputs(X), y, w, quarter, self.filled(X)
         rows, visited = Rows(X, *inputs, spares=self.spares or self.is_costly), []
-        loss = self.update(self.root, rows, visited)
+        loss, told = self.update(self.root, rows, visited).T
         if self.challenger:
             self.update_challenger(rows, loss)
         if self.measured:
-            self.watch(rows, loss)
+            self.watch(rows, told)
         if self.challenger and self.floor_is_due():
             self.flip_floor()
             return
@@ -660,26 +699,46 @@ class NaiveTree:
                 self.decide_paper(node)
 
     def update(self, node, rows, visited):
-        """Update a node and all below it; returns the loss of each row at the leaf it reaches."""
+        """Update a node and all below it; returns what each row cost its leaf, and the tree.
+
+        They differ where the leaf has a renewed model: what is tried is compared with the first.
+        """
         visited.append(node)
         node.rows += rows.w.sum()
         seen, stands_for = self.look_at(rows, rests=self.rests(node))
         part = rows.take(seen)
         loss, residual = node.model.forward(part)
-        leaf_loss = loss
+        paid = np.column_stack([loss, loss]) if node.split is None else np.zeros((len(rows.w), 2))
         if node.split is not None:
-            leaf_loss = np.zeros(len(rows.w))
             for child, mask in zip((node.left, node.right), node.split.sides(rows.X), strict=True):
                 if mask.any():
-                    leaf_loss[mask] = self.update(child, rows.take(mask), visited)
+                    paid[mask] = self.update(child, rows.take(mask), visited)
+        elif node.renewed:
+            paid[:, 1], _ = losses(node.W, rows.seen_by(node.model), node.model.rho)
+            self.update_renewed(node.renewed, rows, loss)
         node.model.learn(part)
         if self.measured:
-            self.gather_evidence(
-                node, part, loss, residual, leaf_loss[seen], stands_for, rows.w.sum()
-            )
+            leaf_loss = paid[seen, 0]
+            self.gather_evidence(node, part, loss, residual, leaf_loss, stands_for, rows.w.sum())
         else:
             self.gather_windows(node, part, loss, residual)
-        return leaf_loss
+        return paid
+
+    def update_renewed(self, renewed, rows, loss):
+        """Spec, RENEWED: in calm times one that is clearly behind looks at a quarter."""
+        is_behind = renewed.lead < -self.DOUBT - self.RENEWED_REST
+        part, stands_for = self.look_at(rows, rests=self.spares and is_behind)
+        advantage = renewed.learn(rows.take(part), loss[part], stands_for) if part.any() else 0.0
+        renewed.follow(self.DOUBT, advantage, rows.w.sum())
+
+    def renew(self, node):
+        """Spec, RENEWED: a leaf's second model starts again from the first, unless it leads."""
+        before = node.renewed
+        is_due = node.rows - (before.born if before else 0) >= self.RENEW
+        leads = before is not None and before.lead > -self.DOUBT
+        if self.max_bends and node.split is None and is_due and not leads and not self.is_costly:
+            lead = before.lead if before else -self.DOUBT
+            node.renewed = Renewed(node.model, lead, node.rows)
 
     @property
     def is_costly(self):
@@ -914,6 +973,7 @@ class NaiveTree:
         if not node.grid or node.rows < node.refresh_at or self.has_no_trials(node):
             return
         self.refresh_bends(node)
+        self.renew(node)
         young, leaf = node.rows <= self.YOUTH or not self.is_calm(), node.split is None
         node.refresh_at = node.rows + (self.REFRESH if young else self.OLD_REFRESH)
         gains = [t.gain if leaf else t.replacement_gain for t in node.trials]
@@ -981,6 +1041,7 @@ class NaiveTree:
         self.branch(node, trial.split, trial.models)
         node.own_loss, node.subtree_loss, node.trials = trial.node_loss, trial.trial_loss, []
         node.evidence, node.recent, node.bend = trial.evidence, 0.0, None
+        node.renewed = None
         node.left.n_failed = node.right.n_failed = node.n_failed
 
     # ------------------------------------------------------------------ bends
@@ -1008,7 +1069,7 @@ class NaiveTree:
         kind = "bend" if trial.added else "unbend" if trial.removed else "memory"
         sums = trial.node_loss, trial.loss, trial.evidence
         self.record(kind, node, self.bend_level(node), *sums, second=second, n_removed=0)
-        node.model, node.bend, node.trials = trial.model, None, []
+        node.model, node.bend, node.trials, node.renewed = trial.model, None, [], None
         node.own_loss -= trial.gain
         if node.split is None:
             node.subtree_loss -= trial.gain

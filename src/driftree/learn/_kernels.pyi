@@ -425,6 +425,17 @@ class BendTrial:
     n_failed: int
 
 @final
+class Renewed:
+    """The second model of a leaf, beside its own."""
+
+    model: int
+    """-1: there is none."""
+    lead: float
+    """Nats by which it has lost less than the leaf's own, faded."""
+    born: float
+    """Rows of the node when it started."""
+
+@final
 class TrialState:
     """A split that is being tried: its losses and those of the others on the same rows."""
 
@@ -646,6 +657,8 @@ class MeasuredEngine(_ModelTreeEngine):
         loss: str = "labels",
         step: float = 1.0,
         alarm_nats: float = 0.0,
+        renewed_doubt: float = 0.0,
+        renewed_rest: float = ...,
         spread_rows: float = 500.0,
         spread_first_rows: float = 5.0,
         spread_least: float = 1e-8,
@@ -751,6 +764,10 @@ class MeasuredEngine(_ModelTreeEngine):
         """Return the nats that a model would lose without each of its bends, about."""
     def memory(self, model: int) -> float:
         """Return the rows that a model remembers, as a share of the usual."""
+    def renewed(self, node: int) -> Renewed:
+        """Return the second model of a leaf; its model is -1 if there is none."""
+    def renew(self, node: int) -> None:
+        """Let the second model of a leaf start again, with the weights of its own."""
     def bend_trial(self, node: int) -> BendTrial:
         """Return the trial of other bends at a node; its model is -1 if there is none."""
     def start_bend_trial(
@@ -804,6 +821,9 @@ class MeasuredEngine(_ModelTreeEngine):
     @property
     def recent_loss(self) -> float:
         """Mean loss of the last rows, faded as what is called recent; NaN before the first."""
+    @property
+    def has_sparse(self) -> bool:
+        """Whether there may be features without a column."""
     @property
     def is_costly(self) -> bool:
         """Whether rows are costly: whether they have many columns."""

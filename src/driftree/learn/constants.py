@@ -63,6 +63,12 @@ class MeasuredConstants:
     """Of the usual memory: what a model may have instead, if that loses less."""
     unbend_rows: int = 5000
     """Rows over which a curve must have earned enough to stay, and another memory must win."""
+    renew_rows: float = 200
+    """Rows of a leaf after which its second model starts again from the first, unless it leads,"""
+    renewed_doubt: float = 3
+    """the nats by which the second is doubted,"""
+    renewed_rest: float = 1
+    """and those that it must be behind, besides, to look at some rows only in calm times."""
     most_bars: int = 5
     """After each trial of a model that failed, the next waits twice as long, so many times."""
 
@@ -211,6 +217,7 @@ STRAIGHT = replace(
     least_distance=0,
     split_price=0,
     short_memory=1,
+    renew_rows=math.inf,
     variance=10,
     sureness_window=0,
     mean_curvature=False,
@@ -234,6 +241,8 @@ def _for_numbers(constants: MeasuredConstants) -> MeasuredConstants:
         input_limit=3,
         restless_share=0.1,
         young_rows=2000,
+        renewed_doubt=0,
+        renewed_rest=math.inf,
     )
 
 

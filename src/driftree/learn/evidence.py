@@ -264,6 +264,8 @@ class MeasuredTrials:
             loss=loss,
             step=c.step,
             alarm_nats=c.alarm_nats,
+            renewed_doubt=c.renewed_doubt,
+            renewed_rest=c.renewed_rest,
             spread_rows=c.spread_rows,
             spread_first_rows=c.spread_first_rows,
             spread_least=c.spread_least,
@@ -302,17 +304,19 @@ class MeasuredTrials:
     def leaf_bytes(self, size: SchemaSize, *, may_split: bool) -> int:
         """Return those of models and grid.
 
-        Two models per trial, the leaf's own, the challenger's and one with other bends; and the
-        slots of the grid.
+        Two models per trial, the leaf's own, its second, the challenger's and one with other bends;
+        and the slots of the grid.
         """
+        c = self.constants
+        renews = math.isfinite(c.renew_rows) and size.n_columns <= c.costly_columns
         n_numeric = size.n_features - size.n_categorical
-        n_bends = min(self.most_bends, self.constants.curve_pieces * n_numeric)
-        n_models = 1 + (size.n_classes <= 2) + 2 * self.trials * may_split + (n_bends > 0)
+        n_bends = min(self.most_bends, c.curve_pieces * n_numeric)
+        n_models = 1 + renews + (size.n_classes <= 2) + 2 * self.trials * may_split + (n_bends > 0)
         bent = replace(size, n_columns=size.n_columns + n_bends)
         n_slots = (MAX_LEVELS + 2) * size.n_categorical + n_numeric * (
             self.grid_bins(size.n_columns, 4 * size.n_weights, size.n_categorical, n_numeric) + 1
         )
-        n_slots *= self.constants.first_rows > 0
+        n_slots *= c.first_rows > 0
         return 8 * n_models * (3 * bent.n_weights + bent.stride**2) + n_slots * (
             4 * size.n_weights + 24
         )
@@ -381,6 +385,7 @@ class MeasuredTrials:
         if own.rows < own.refresh_at or own.trials_rest:
             return
         self.models.refresh(node)
+        self.models.renew(node)
         is_young = own.rows <= c.young_rows or not engine.is_calm
         engine.refresh_at(node, own.rows + (c.refresh_rows if is_young else c.old_refresh_rows))
         running = []

@@ -167,6 +167,20 @@ class ModelTrials:
         if wanted is not None:
             self._start(node, wanted)
 
+    def renew(self, node: int) -> None:
+        """Let the second model of a leaf start again from the first, unless it leads.
+
+        It has the same weights, but is as sure of them as if it had just begun, and so follows a
+        change at once. What the leaf says is a mean of both, by what they have lost lately. All
+        that is tried is compared with the first.
+        """
+        engine, own, renewed = self.engine, self.engine.node(node), self.engine.renewed(node)
+        is_due = own.rows - renewed.born >= self.constants.renew_rows
+        leads = renewed.model >= 0 and renewed.lead > -self.constants.renewed_doubt
+        is_wide = engine.is_costly or engine.has_sparse
+        if own.is_leaf and is_due and not leads and not is_wide:
+            engine.renew(node)
+
     def _may_end(self, trial: BendTrial, age: float) -> bool:
         """Tell whether a trial may have failed, whatever it is of: `_has_failed` says."""
         c, gain = self.constants, trial.node_loss - trial.trial_loss

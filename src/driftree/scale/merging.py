@@ -54,6 +54,8 @@ STATE = ("preference", "sureness", "sureness_rows", "wrong", "floor_0", "floor_1
 SCALES = ("scale_shift", "scale_factor")
 STRUCTURE = ("left", "right", "feature", "threshold", "equality", "missing_left")
 
+LEAST_LEAD = -8.0  # of a renewed model: kernels/trials.hpp
+
 SLICES = 2
 ROUND_ROWS = 500
 # What the driver has to know of a copy that has learnt.
@@ -125,6 +127,9 @@ def merge(
     before = start[0][1] if start else None
     nodes = [int(place) for place in own["node.model"] if place >= 0]
     merged = merge_arrays(own, arrays, before, memory, nodes)
+    if "model.renewed_lead" in own:  # renewed models are one part's only: they are not believed
+        has_renewed = own["model.renewed_model"] >= 0
+        merged["model.renewed_lead"] = np.where(has_renewed, LEAST_LEAD, own["model.renewed_lead"])
     classes = {DynamicModelTreeClassifier.__name__: DynamicModelTreeClassifier}
     return files.unpack(told[most], {**own, **merged}, classes)
 
@@ -277,6 +282,9 @@ def _rows_of_models(arrays: Arrays) -> NDArray[np.float64]:
         met[arrays[f"trial.{side}_model"][of_trial]] = arrays[f"trial.n_{side}"][of_trial]
     bent = arrays["bend_trial.model"] >= 0
     met[arrays["bend_trial.model"][bent]] = arrays["node.rows"][: len(bent)][bent]
+    for place, renewed in enumerate(arrays.get("model.renewed_model", ())):
+        if renewed >= 0:
+            met[renewed] = met[place]
     return met
 
 

@@ -187,7 +187,8 @@ LONGEST: dict[str, Callable[[_Size], int]] = {
     "sparse_": lambda size: size.n_sparse,
     "watch_rows": lambda size: MOST_WATCHED * max(1, size.n_features),
     "watch_": lambda size: MOST_WATCHED,
-    "model.": lambda size: 2 * size.n_nodes + 2 * size.n_trials + 1,  # a node's may be on trial
+    # A node's may be on trial, a leaf's may have a second one; and the challenger.
+    "model.": lambda size: 3 * size.n_nodes + 2 * size.n_trials + 1,
     "": lambda size: max(1, size.n_nodes),  # of a node, or a single number
 }
 
