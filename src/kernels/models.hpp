@@ -324,10 +324,11 @@ struct Blend {
         void by(const Model& model, const Model* renewed) {
             s_ = model.shape(tree_);
             own_ = Learners(s_, model);
-            has_renewed_ = renewed != nullptr;
-            if (renewed) renewed_ = Learners(s_, *renewed);
-            renewed_share_ = model.renewed.share();
             sparse_ = &model.sparse;
+            has_renewed_ = renewed != nullptr;
+            if (!renewed) return;
+            renewed_ = Learners(s_, *renewed);
+            renewed_share_ = model.renewed.share();
         }
         void operator()(const double* inputs, double* out) {
             ask(own_, inputs, out);
