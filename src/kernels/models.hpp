@@ -296,7 +296,7 @@ struct Blend {
             own = variance;
         }
     }
-    // A copy that has the weights, but is as sure of them as if it had just begun.
+    // A copy that knows as little of how good its weights are as if it had just begun.
     static Model renewed(const Shape& tree, const Model& from, double variance) {
         Model model = from.without_sparse();
         const Shape s = model.shape(tree);
@@ -306,8 +306,6 @@ struct Blend {
         for (int c = 0; c < s.columns; c++) parts.matrix[static_cast<long>(c) * s.stride + c] = variance;
         parts.state->scale = 1.0;
         parts.state->trace = variance * s.columns;
-        parts.state->sureness = 1.0;
-        parts.state->sureness_rows = 0.0;
         return model;
     }
     // What the loss would rise by without this input, to the second order: w^2 / (2 A), over all outputs.

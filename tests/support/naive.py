@@ -230,10 +230,9 @@ class BlendModel:
         return new
 
     def renewed(self):
-        """Spec, RENEWED: a copy that is as sure of its weights as if it had just begun."""
+        """Spec, RENEWED: a copy that knows nothing of how good its weights are."""
         new = copy.deepcopy(self)
         new.A, new.Ga = self.habits.variance * np.eye(len(self.A)), 0 * self.Ga
-        new.sureness, new.grip = 1.0, 0.0
         return new
 
     def worth(self):

@@ -391,9 +391,9 @@ class Readable:
         Prediction: refused, 93% (granted 7%)
         Rule: age <= 50.36 (leaf 1, 690 rows learnt, stands since row 635)
         Log-odds of refused over granted, compared with an average row:
-            for        +7.19  income = 20
+            for        +7.20  income = 20
             against    -0.30  age = 35
-            An average row has -4.34, this one +2.55.
+            An average row has -4.34, this one +2.56.
             (`.contributions` are about granted: their signs are opposite.)
         Certainty: if this rule holds, the probability of refused is between 87% and 96% (95%
         interval).
@@ -521,7 +521,7 @@ class Readable:
         ...     model.learn_one({"income": income, "job": "yes" if has_job else "no"}, label)
         >>> x = {"income": 25_000, "job": "no"}
         >>> print(model.counterfactual(x, fixed=["job"]))
-        It would be 'granted' (50%) if income were 51,914 instead of 25,000.
+        It would be 'granted' (50%) if income were 51,917 instead of 25,000.
         >>> print(model.counterfactual(x, fixed=["job"], ranges={"income": (None, 30_000)}))
         Nothing makes it 'granted': job is fixed and income has a range; without these limits it
         would be if job were 'yes' instead of 'no' and income were 34,986 instead of 25,000.
@@ -598,7 +598,7 @@ class Readable:
         >>> for way in model.counterfactuals({"income": 38_000, "job": "no"}):
         ...     print(way)
         It would be 'granted' (99.4%) if job were 'yes' instead of 'no'.
-        It would be 'granted' (60%) if income were 52,575 instead of 38,000.
+        It would be 'granted' (60%) if income were 52,578 instead of 38,000.
         """
         tree, _ = inside(self)
         has_two = tree.engine.has_labels and tree.engine.n_classes == 2

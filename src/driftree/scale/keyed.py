@@ -113,7 +113,7 @@ class KeyedModels(Closing):
     >>> models.predict_one({"machine": "new", "heat": 90})  # by the parent
     True
     >>> print(models.record("C"))
-    'C': 1,005 rows, loss 0.0216, usually 0.0764, tree changed at row 735
+    'C': 1,005 rows, loss 0.0206, usually 0.0722, tree changed at row 735
     >>> print(models.events("C")[0])
     Row ...
     """
