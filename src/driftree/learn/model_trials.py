@@ -170,7 +170,7 @@ class ModelTrials:
     def renew(self, node: int) -> None:
         """Let the second model of a leaf start again from the first, unless it leads.
 
-        It has the same weights, but is as sure of them as if it had just begun, and so follows a
+        It has the same weights, but knows as little of them as if it had just begun, and follows a
         change at once. What the leaf says is a mean of both, by what they have lost lately. All
         that is tried is compared with the first.
         """
