@@ -837,6 +837,7 @@ NB_MODULE(_kernels, m) {
     m.attr("MAX_LEVELS") = kLevels - 1;
     m.attr("LANES") = kLanes;
     m.attr("SKETCH") = kSketch;
+    m.attr("MOST_LEAD") = kMostLead;
     m.attr("LARGEST_NUMBER") = kLargestNumber;
     m.attr("REACH_LEVELS") = std::vector<double>(kReachLevels, kReachLevels + kReaches);
     m.def("instruction_set", [] { return std::string(choose_functions().name); });

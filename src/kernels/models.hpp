@@ -144,9 +144,7 @@ struct Blend {
     static constexpr bool kHasState = true;
     static std::size_t size(const Shape& s) { return BlendParts::size(s); }
     static void start(const Shape& s, Model& model, const Rates& rates) {
-        const BlendParts parts(s, model.memory());
-        for (int c = 0; c < s.columns; c++) parts.matrix[static_cast<long>(c) * s.stride + c] = rates.variance;
-        parts.state->trace = rates.variance * s.columns;
+        forget(s, BlendParts(s, model.memory()), rates.variance);
         model.loss.floor[0] = model.loss.floor[1] = rates.loss.floor.first;
     }
     // The stride for which this is the size.
@@ -300,12 +298,7 @@ struct Blend {
     static Model renewed(const Shape& tree, const Model& from, double variance) {
         Model model = from.without_sparse();
         const Shape s = model.shape(tree);
-        const BlendParts parts(s, model.memory());
-        std::fill_n(parts.squares, s.size(), 0.0);
-        std::fill_n(parts.matrix, static_cast<std::size_t>(s.stride) * s.stride, 0.0);
-        for (int c = 0; c < s.columns; c++) parts.matrix[static_cast<long>(c) * s.stride + c] = variance;
-        parts.state->scale = 1.0;
-        parts.state->trace = variance * s.columns;
+        forget(s, BlendParts(s, model.memory()), variance);
         return model;
     }
     // What the loss would rise by without this input, to the second order: w^2 / (2 A), over all outputs.
@@ -383,6 +376,14 @@ struct Blend {
     };
 
 private:
+    // All but the weights is as at the start.
+    static void forget(const Shape& s, const BlendParts& parts, double variance) {
+        std::fill_n(parts.squares, s.size(), 0.0);
+        std::fill_n(parts.matrix, static_cast<std::size_t>(s.stride) * s.stride, 0.0);
+        for (int c = 0; c < s.columns; c++) parts.matrix[static_cast<long>(c) * s.stride + c] = variance;
+        parts.state->scale = 1.0;
+        parts.state->trace = variance * s.columns;
+    }
     static double trace_of(const Shape& s, const BlendParts& parts) {
         double sum = 0.0;
         for (int c = 0; c < s.columns; c++) sum += parts.matrix[static_cast<long>(c) * s.stride + c];

@@ -26,6 +26,8 @@ LARGEST_NUMBER: float
 """The largest target that is a number."""
 SKETCH: int
 """A grid sees sparse inputs hashed into so many."""
+MOST_LEAD: float
+"""Nats that a renewed model may be ahead or behind."""
 LANES: int
 """The kernels' arrays are whole vectors of so many numbers."""
 MAX_LEVELS: int

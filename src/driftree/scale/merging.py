@@ -32,7 +32,7 @@ from scipy import linalg
 
 from driftree.estimators import DynamicModelTreeClassifier
 from driftree.forests import DynamicModelForest, DynamicModelForestRegressor
-from driftree.learn._kernels import MeasuredSums
+from driftree.learn._kernels import MOST_LEAD, MeasuredSums
 from driftree.learn.estimator import commit, judge
 from driftree.learn.storage import models as files
 from driftree.learn.words import shown
@@ -53,8 +53,6 @@ Model = TypeVar("Model", DynamicModelTreeClassifier, DynamicModelForest)
 STATE = ("preference", "sureness", "sureness_rows", "wrong", "floor_0", "floor_1", "floor_rows")
 SCALES = ("scale_shift", "scale_factor")
 STRUCTURE = ("left", "right", "feature", "threshold", "equality", "missing_left")
-
-LEAST_LEAD = -8.0  # of a renewed model: kernels/trials.hpp
 
 SLICES = 2
 ROUND_ROWS = 500
@@ -129,7 +127,7 @@ def merge(
     merged = merge_arrays(own, arrays, before, memory, nodes)
     if "model.renewed_lead" in own:  # renewed models are one part's only: they are not believed
         has_renewed = own["model.renewed_model"] >= 0
-        merged["model.renewed_lead"] = np.where(has_renewed, LEAST_LEAD, own["model.renewed_lead"])
+        merged["model.renewed_lead"] = np.where(has_renewed, -MOST_LEAD, own["model.renewed_lead"])
     classes = {DynamicModelTreeClassifier.__name__: DynamicModelTreeClassifier}
     return files.unpack(told[most], {**own, **merged}, classes)
 
