@@ -38,7 +38,7 @@ class Saver {
 public:
     static constexpr bool kReads = true, kMeasures = false;
     nb::dict arrays;
-    bool has_sparse = true, has_watch = true, has_renewed = true;  // if not, nothing is said of these
+    bool has_sparse = true, has_watch = true, has_renewed = true, has_block = true;  // if not, nothing is said of these
     template <class T, class Allocator>
     void operator()(const std::string& name, std::vector<T, Allocator>& values) {
         if (is_left_out(name)) return;
@@ -77,7 +77,7 @@ public:
 private:
     bool is_left_out(const std::string& name) const {
         return (!has_sparse && name.starts_with("sparse_")) || (!has_watch && name.starts_with("watch_")) ||
-               (!has_renewed && name.starts_with("renewed_"));
+               (!has_renewed && name.starts_with("renewed_")) || (!has_block && name.starts_with("block_"));
     }
     using Bytes = std::vector<char>;
     struct Packed {
@@ -163,10 +163,11 @@ private:
         std::size_t n = 0, next = 0, n_items = 0, item = 0;
         const std::int64_t* lengths = nullptr;
     };
-    // Files from before there were sparse features, renewed models, a watch or sets of labels have nothing of them.
+    // Files from before there were sparse features, renewed models, a watch or sets of labels have nothing of them; others
+    // are not in the middle of a block.
     bool is_lacking(std::string_view name) const {
         if (!name.starts_with("sparse_") && !name.starts_with("renewed_") && !name.starts_with("watch_") &&
-            name != "label_reach")
+            !name.starts_with("block_") && name != "label_reach")
             return false;
         return stored_ ? !stored_->find(key(name)) : !PyDict_GetItemString(arrays_.ptr(), key(name).c_str());
     }

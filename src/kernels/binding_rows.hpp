@@ -126,7 +126,7 @@ void check_step(const Engine& engine, const RowsGiven& given, const Doubles& tar
 
 template <class Engine>
 auto learn(Engine& engine, Matrix X, Doubles targets, Doubles weights, const SparseBatch* sparse) {
-    const Writing turn(engine);
+    const Learning turn(engine);
     nb::gil_scoped_release release;
     const RowsGiven given = {X, sparse};
     check_step(engine, given, targets, weights);
@@ -142,7 +142,7 @@ nb::object for_rows(const Engine& engine, const RowsGiven& all, Width&& width, E
     std::unique_ptr<T[]> out;
     std::size_t columns = 0;
     {
-        Reading turn(engine);
+        Predicting turn(engine);
         nb::gil_scoped_release release;
         const std::size_t n_features = engine.table->n_features(), given = X.shape(1), n_rows = X.shape(0);
         check_rows(engine, all);

@@ -10,7 +10,8 @@ namespace driftree {
 namespace {
 
 constexpr double kEvenOdds = 0.6931471805599453;  // nats: log 2
-constexpr long kTogetherBytes = 16384;
+constexpr long kTogetherBytes = 16384;    // of matrices that are worked on in one step,
+constexpr long kFollowingBytes = 262144;  // and one row after the other
 constexpr int kRowsByHalf = 4;  // of a lesson: with fewer, the lower half of Newton's matrix is not worth leaving out
 
 inline void predictors_of(const Shape& s, const double* weights, const double* inputs, double* predictors) {
@@ -600,15 +601,17 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& le
     if (state.scale > 1e3 || state.scale < 1e-3) fold_scale(s, matrix, state);
 }
 
+// Which matrices of a group are worked on by half, and from which something is yet to be subtracted.
+struct Matrices {
+    bool by_half[kLanes] = {}, waits[kLanes] = {};
+};
+
 template <class Loss>
-void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first, bool halves_matrix) {
+void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first, Matrices& matrices) {
     const int free_outputs = group.shape(0).outputs - 1;  // of a joint loss: one follows from the others
     const double share = Loss::kIsJoint && Loss::kHasLabels && rates.mean_curvature ? 2.0 / free_outputs : 1.0;
     double keep[kLanes];
-    bool waits[kLanes] = {}, by_half[kLanes];
     for (int l = 0; l < group.n; l++) {
-        by_half[l] = waits[l] = halves_matrix && group.lessons[l]->visit.n >= kRowsByHalf;
-        for (int c = 0; by_half[l] && c < group.shape(l).stride; c++) group.scratch(l).square[c] = 0.0;  // nothing yet
         const double least = rates.rows_per_column * group.shape(l).columns;
         const double memory = rates.rows > least ? rates.rows : least;
         keep[l] = 1.0 - 1.0 / (memory * group.models[l]->state->memory);
@@ -617,10 +620,22 @@ void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first, 
         if (i > 0 || !knows_first) group.template ask<&BlendParts::newton, &Scratch::newton>(i);
         for (int l = 0; l < group.n; l++)
             newton_row(group.shape(l), *group.models[l], *group.lessons[l], i, group.step(l, i), keep[l], share,
-                       rates.variance, group.scratch(l), by_half[l], waits[l]);
+                       rates.variance, group.scratch(l), matrices.by_half[l], matrices.waits[l]);
     });
+}
+// All rows of a step, for models whose matrices are worked on together.
+template <class Loss>
+void newton_step(Group<Loss>& group, const BlendRates& rates, bool knows_first, bool halves_matrix) {
+    Matrices matrices;
+    for (int l = 0; l < group.n; l++) {
+        matrices.by_half[l] = matrices.waits[l] = halves_matrix && group.lessons[l]->visit.n >= kRowsByHalf;
+        for (int c = 0; matrices.by_half[l] && c < group.shape(l).stride; c++)
+            group.scratch(l).square[c] = 0.0;  // nothing yet
+    }
+    newton_pass(group, rates, knows_first, matrices);
     for (int l = 0; l < group.n; l++)
-        if (waits[l]) subtract_waiting(group.shape(l), group.models[l]->matrix, group.scratch(l), by_half[l]);
+        if (matrices.waits[l])
+            subtract_waiting(group.shape(l), group.models[l]->matrix, group.scratch(l), matrices.by_half[l]);
 }
 
 // ---------------------------------------------------------------- the blend
@@ -731,44 +746,84 @@ inline bool needs_more_passes(const Lesson& lesson, const BlendRates& rates, boo
     return !spares || lesson.model.blend->preference <= (lesson.visit.n == 1 ? rates.clear_lead : 0.0);
 }
 
-// How many of the lessons learn Newton together: their matrices should stay in the first cache.
-inline int newton_together(const Lesson* lessons, int n) {
+// How many of the lessons learn together: their matrices should stay in the first cache, or in the second.
+inline int learn_together(const Lesson* lessons, int n, long most_bytes) {
     long size = 0;
     for (int l = 0; l < n; l++) {
         const long stride = lessons[l].shape.stride;
         size += 8 * stride * stride;
-        if (l > 0 && size > kTogetherBytes) return l;
+        if (l > 0 && size > most_bytes) return l;
     }
     return n;
+}
+
+// Up to eight lessons. newton(models, knows_first) is to do its part of them.
+template <class Loss, class Newton>
+void learn_side_by_side(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, bool spares_passes,
+                        SurenessFade& fade, Newton&& newton) {
+    Group<Loss> group(rows), again(rows);
+    BlendParts models[kLanes];
+    bool knows_first = true;  // what the forward pass left in the scratch
+    for (int l = 0; l < n; l++) {
+        if (learn_preference<Loss>(rows, lessons[l]) > rates.most_sure && lessons[l].model.blend->wrong > 0.5) {
+            limit_sureness(rows, lessons[l], rates.most_sure);
+            knows_first = false;
+        }
+        if (rates.sureness_window > 0.0) learn_sureness(rows, lessons[l], rates.sureness_window, fade);
+        const BlendParts& model = models[l] = BlendParts(lessons[l].shape, lessons[l].model);
+        group.add(lessons[l], model);
+        if (needs_more_passes(lessons[l], rates, spares_passes)) again.add(lessons[l], model);
+    }
+    adagrad_pass<true>(group, knows_first, rates.step, rates.sparse_step);
+    for (int pass = 1; pass < rates.passes; pass++) adagrad_pass<false>(again, false, rates.step, 0.0);
+    newton(models, knows_first);
+    for (int l = 0; l < n; l++) learn_loss<Loss>(rows, lessons[l], rates.loss);
 }
 
 template <class Loss>
 void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, const Care& care) {
     SurenessFade fade;
     for (int begin = 0; begin < n; begin += kLanes) {
-        const int end = n < begin + kLanes ? n : begin + kLanes;
-        Group<Loss> group(rows), again(rows);
-        BlendParts models[kLanes];
-        bool knows_first = true;  // what the forward pass left in the scratch
-        for (int l = begin; l < end; l++) {
-            if (learn_preference<Loss>(rows, lessons[l]) > rates.most_sure && lessons[l].model.blend->wrong > 0.5) {
-                limit_sureness(rows, lessons[l], rates.most_sure);
-                knows_first = false;
+        const Lesson* const some = lessons + begin;
+        const int n_some = n < begin + kLanes ? n - begin : kLanes;
+        const auto newton = [&](const BlendParts* models, bool knows_first) {
+            for (int l = 0, together; l < n_some; l += together) {
+                together = learn_together(some + l, n_some - l, kTogetherBytes);
+                Group<Loss> part(rows);
+                for (int i = l; i < l + together; i++) part.add(some[i], models[i]);
+                newton_step(part, rates, knows_first, care.halves_matrix);
             }
-            if (rates.sureness_window > 0.0) learn_sureness(rows, lessons[l], rates.sureness_window, fade);
-            const BlendParts& model = models[l - begin] = BlendParts(lessons[l].shape, lessons[l].model);
-            group.add(lessons[l], model);
-            if (needs_more_passes(lessons[l], rates, care.spares_passes)) again.add(lessons[l], model);
+        };
+        learn_side_by_side<Loss>(rows, some, n_some, rates, care.spares_passes, fade, newton);
+    }
+}
+
+// The same rows as if each came in a step of its own: it is judged by models that have learnt the rows before it. The rows of
+// a model follow each other, so that its matrix stays in the cache.
+template <class Loss>
+void blend_follow(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, const Care& care) {
+    SurenessFade fade;
+    for (int begin = 0, together; begin < n; begin += together) {
+        together = learn_together(lessons + begin, n - begin < kLanes ? n - begin : kLanes, kFollowingBytes);
+        Lesson one[kLanes];  // the next row of each
+        Matrices matrices;
+        int n_left = together;
+        const auto newton = [&](const BlendParts* models, bool knows_first) {
+            Group<Loss> group(rows);
+            for (int l = 0; l < n_left; l++) group.add(one[l], models[l]);
+            newton_pass(group, rates, knows_first, matrices);
+        };
+        for (int i = 0; i < lessons[begin].visit.n; i++) {
+            while (lessons[begin + n_left - 1].visit.n <= i) n_left--;
+            for (int l = 0; l < n_left; l++) one[l] = lessons[begin + l].row(i);
+            blend_forward<Loss>(rows, one, n_left);
+            learn_side_by_side<Loss>(rows, one, n_left, rates, care.spares_passes, fade, newton);
         }
-        adagrad_pass<true>(group, knows_first, rates.step, rates.sparse_step);
-        for (int pass = 1; pass < rates.passes; pass++) adagrad_pass<false>(again, false, rates.step, 0.0);
-        for (int l = begin, together; l < end; l += together) {
-            together = newton_together(lessons + l, end - l);
-            Group<Loss> part(rows);
-            for (int i = l; i < l + together; i++) part.add(lessons[i], models[i - begin]);
-            newton_pass(part, rates, knows_first, care.halves_matrix);
+        for (int l = 0; l < together; l++) {
+            const Lesson& lesson = lessons[begin + l];
+            if (matrices.waits[l])
+                subtract_waiting(lesson.shape, BlendParts(lesson.shape, lesson.model).matrix, Scratch(lesson), false);
         }
-        for (int l = begin; l < end; l++) learn_loss<Loss>(rows, lessons[l], rates.loss);
     }
 }
 

@@ -50,7 +50,9 @@ public:
         template <class Archive>
         void visit(Archive&) {}
     };
+    struct Lessons {};
     struct Scratch {
+        [[no_unique_address]] Lessons lessons;
         CandidateStep step;
         bool may_wait = false;  // a single row, until it is needed
         int n_threads = 1;
@@ -62,7 +64,8 @@ public:
 
     void begin_step() {}
     bool spares() const { return false; }
-    double stands_for(int) const { return 1.0; }
+    static constexpr bool kWaits = false;  // rows that come one at a time are learnt at once
+    void look(Stop& stop) const { stop.stands_for = 1.0; }
     bool trials_rest(int) const { return false; }
     void choose_rows(Step&) const {}
     void choose_rows(const Step&, const std::vector<std::int32_t>& rows, double, std::vector<std::int32_t>& seen) const {
@@ -86,8 +89,10 @@ public:
             sums.has_left.size() != n || sums.gradient_left.size() != n * size || !sums.row.empty())
             throw std::invalid_argument("the sums do not fit the node's candidates");
     }
-    void accumulate(Step& step, Scratch& scratch, const Stop& stop, const Visit& visit, const Forward& before,
-                    Part& part) const {
+    void find_lessons(Step&, const Stop&, Lessons&) const {}
+    void accumulate(Step& step, Scratch& scratch, const Stop& stop, Lessons&, const Lesson* own, int, Part& part) const {
+        const Visit visit = own ? own->visit : Visit{nullptr, 0};
+        const Forward before = own ? own->before : Forward{};
         scratch.step.begin(tree_.f, tree_.shape, tree_.table->schema, step.chunk, visit, before, rates.gain_step,
                            scratch.n_threads);
         scratch.step.accumulate(stores[stop.node], scratch.may_wait, part.sums);
@@ -95,7 +100,7 @@ public:
     void accumulate_last(Step&, Whole&) const {}
     void accumulate_grid(const Step&, const Stop&, Part&) const {}  // there are none
     void absorb_grid(int, Part&) {}
-    void learn_grid(const Step&, const Stop&, const Features&, Scratch&, int) {}
+    void learn_grid(const Step&, const Stop&, const Visit&, const Features&, Scratch&, int) {}
     double grid_work(int) const { return 0.0; }
     Fade fade_after(double) const { return {}; }
     // The node's sums have the step's rows already.

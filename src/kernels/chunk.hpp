@@ -5,6 +5,7 @@
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -51,6 +52,7 @@ public:
     std::vector<std::int32_t> active, n_active;
     SparseInputs sparse;     // what has no column
     Lines<double> sketched;  // inputs, and behind them the sketch of sparse ones; empty: the table knows none
+    Lines<double> filled;    // of rows that wait: raw values, and for those that are missing what they counted as
 
     Rows rows() const {
         return {inputs.data(), active.data(), n_active.data(), targets.data(), weights.data(), steps.data()};
@@ -68,7 +70,7 @@ public:
         a("raw", raw), a("inputs", inputs), a("weights", weights), a("steps", steps), a("targets", targets);
         a("active", active), a("n_active", n_active), a("order", order_), a("keys", keys_), a("begin", begin_);
         sparse.visit_scratch(a);
-        a("sketched", sketched);
+        a("sketched", sketched), a("filled", filled);
     }
     // Copies the rows in the order in which the step visits them, and makes room for their inputs. The rows have the first
     // `width` values each, all of them but for what they hold of sparse features.
@@ -107,6 +109,30 @@ public:
         if (has_grids) sketch(stride);
     }
     bool has_sparse() const { return !sketched.empty(); }
+
+    // ---- rows that wait
+    void make_room(int most, int m, int stride) {
+        for (auto* values : {&raw, &filled}) values->resize(static_cast<std::size_t>(most) * m);
+        inputs.resize(static_cast<std::size_t>(most) * stride);
+        active.resize(static_cast<std::size_t>(most) * stride);
+        n_active.resize(most);
+        for (auto* values : {&targets, &weights, &steps}) values->resize(most);
+    }
+    // Takes over the only row of another chunk, as row i: what is known of it before it is scaled, and then the rest.
+    void take_raw(int i, const Chunk& from, int m) {
+        std::copy_n(from.raw.data(), m, raw.data() + static_cast<long>(i) * m);
+        weights[i] = from.weights[0];
+        steps[i] = from.steps[0];
+    }
+    void take_inputs(int i, const Chunk& from, const Table& table, int stride) {
+        const int m = table.n_features();
+        double* values = filled.data() + static_cast<long>(i) * m;
+        for (int j = 0; j < m; j++) values[j] = std::isnan(from.raw[j]) ? table.scaler.shift[j] : from.raw[j];
+        std::copy_n(from.inputs.data(), stride, inputs.data() + static_cast<long>(i) * stride);
+        std::copy_n(from.active.data(), from.n_active[0], active.data() + static_cast<long>(i) * stride);
+        n_active[i] = from.n_active[0];
+        targets[i] = from.targets[0];
+    }
 
     // Takes what the rows hold into what is known of the sparse features; there is a place for each.
     void learn_sparse(SparseTable& table) const {

@@ -123,14 +123,14 @@ nb::object rows_of(const BoundForest& forest, int place, Matrix X) {
 // As RowFace::learn: None, NotImplemented, or the turn in which Python decides.
 nb::object learn_row(nb::handle_t<BoundForest> self, Face& face, nb::handle x, nb::handle y, double weight) {
     BoundForest& forest = *nb::inst_ptr<BoundForest>(self);
-    Writing lock(forest);
+    Learning lock(forest);
     double target;
     Room row(forest.leader().table->n_features());
     if (!face.read(y, target) || !face.read(x, true, row.data())) return nb::borrow(Py_NotImplemented);
     forest.learn({row.data(), forest.leader().table->n_features(), {}}, &target, &weight, 1);
     forest.show_level();
     if (!forest.has_due()) return nb::none();
-    return nb::cast(new Held(nb::borrow(self), forest.turns, lock), nb::rv_policy::take_ownership);
+    return nb::cast(new Held(nb::borrow(self), forest, lock), nb::rv_policy::take_ownership);
 }
 
 // [width()] of what all say together; false when Python must read the row.

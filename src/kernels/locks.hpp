@@ -2,6 +2,7 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -17,45 +18,94 @@ constexpr auto without_gil = [](auto&& wait) {
     nb::gil_scoped_release release;
     wait();
 };
-struct Writing : Turn {
+// For who learns or only predicts.
+struct Learning : Turn {
     template <class Engine>
-    explicit Writing(const Engine& engine) : Turn(engine.turns, true, without_gil) {}
+    explicit Learning(const Engine& engine) : Turn(engine.turns, true, without_gil) {}
 };
-struct Reading : Turn {
+struct Predicting : Turn {
     template <class Engine>
-    explicit Reading(const Engine& engine) : Turn(engine.turns, false, without_gil) {}
+    explicit Predicting(const Engine& engine) : Turn(engine.turns, false, without_gil) {}
+};
+
+// Others see a tree that has settled: no rows wait in it (model_tree.hpp).
+template <class Engine>
+bool has_waiting(const Engine& engine) {
+    if constexpr (requires { engine.has_waiting(); }) return engine.has_waiting();
+    return false;
+}
+template <class Engine>
+void settle(const Engine& engine) {
+    if constexpr (requires(Engine& e) { e.settle(); }) const_cast<Engine&>(engine).settle();
+}
+class Settled {
+public:
+    void end() { turn_.reset(); }
+
+protected:
+    template <class Engine>
+    void begin(const Engine& engine, bool writes) {
+        turn_.emplace(engine.turns, writes, without_gil);
+        if (!has_waiting(engine)) return;
+        if (!writes) {
+            turn_.reset();
+            if (Turn::only_reads(engine.turns)) {  // inside of a prediction: it sees what that does
+                turn_.emplace(engine.turns, false, without_gil);
+                return;
+            }
+            turn_.emplace(engine.turns, true, without_gil, true);
+        }
+        settle(engine);
+    }
+    std::optional<Turn> turn_;
+};
+struct Writing : Settled {
+    template <class Engine>
+    explicit Writing(const Engine& engine) {
+        begin(engine, true);
+    }
+    void close() { turn_->close(); }
+};
+struct Reading : Settled {
+    template <class Engine>
+    explicit Reading(const Engine& engine) {
+        begin(engine, false);
+    }
 };
 
 // One turn for several calls from Python: `with engine.writing(): ...`.
-class Held {
+class Held : Settled {
 public:
-    Held(nb::object engine, Turns& turns, bool writes) : engine_(std::move(engine)), turns_(turns), writes_(writes) {}
+    template <class Engine>
+    Held(nb::object owner, const Engine& engine, bool writes)
+        : engine_(std::move(owner)), begin_([this, &engine, writes] { Settled::begin(engine, writes); }) {}
     // Goes on with a writing turn that the thread has: it ends with this object.
-    Held(nb::object engine, Turns& turns, Turn& begun) : Held(std::move(engine), turns, true) {
-        begin();
+    template <class Engine>
+    Held(nb::object owner, const Engine& engine, Turn& begun) : Held(std::move(owner), engine, true) {
+        turn_.emplace(engine.turns, true, without_gil);
         turn_->take_over(begun);
     }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
     void begin() {
-        if (!turn_) turn_.emplace(turns_, writes_, without_gil);
+        if (!turn_) begin_();
     }
-    void end() { turn_.reset(); }
+    using Settled::end;
 
 private:
     nb::object engine_;  // stays alive
-    Turns& turns_;
-    bool writes_;
-    std::optional<Turn> turn_;
+    std::function<void()> begin_;
 };
 
 // A lock for whole calls. Unlike Python's own it is released with its block whatever interrupts that, and a forked process
 // finds it free.
 struct Lock {
-    Turns turns{false};
+    mutable Turns turns{false};
 };
 
 template <class Engine, bool kWrites>
 Held* hold(nb::handle_t<Engine> self) {
-    return new Held(nb::borrow(self), nb::inst_ptr<Engine>(self)->turns, kWrites);
+    return new Held(nb::borrow(self), *nb::inst_ptr<Engine>(self), kWrites);
 }
 
 }  // namespace driftree

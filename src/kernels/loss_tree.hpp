@@ -19,6 +19,7 @@ struct NodeRecord {
     double split_level = 0.0, prune_level = 0.0;  // set by Python: what the gains must reach to be reported,
     double replace_level = 0.0, rest_level = std::numeric_limits<double>::infinity();  // and what lets the node rest;
     int n_splits = 0;                                                                  // of its branch
+    std::int32_t rests = 0;  // who rests until the block ends: Trials::Rests
 };
 
 // What the rows of a step add to a node. Additive over rows.

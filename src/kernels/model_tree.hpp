@@ -142,6 +142,17 @@ public:
         is_asking_ = false;
     }
 
+    // Rows that came one at a time may wait: their leaves' models have learnt them, and that is all a prediction needs. Inner
+    // nodes, trials, grids and the challenger take them in blocks, each model its own rows one after the other, as if each
+    // had come in a step of its own. Who looks at more than predictions lets the tree settle first; that changes nothing
+    // in what is learnt, but may fail for want of memory: then they wait on.
+    bool has_waiting() const { return waiting_.n > 0; }
+    void settle() {
+        if (!has_waiting()) return;
+        prepare_to_settle(waiting_.n);
+        finish_waiting();
+    }
+
     // What rows would add to the tree as it is: nothing in it changes, and nothing is learnt.
     Sums accumulate(const Given& given, int n) const {
         Sums sums;
@@ -181,7 +192,8 @@ public:
         n_rows = std::min(n_rows + sums.n_rows, kMostRows);
         n_steps = std::min(n_steps + sums.n_steps, n_rows);
         for (Part& part : sums.parts) {
-            absorb(part);
+            absorb_lead(part);
+            absorb(part, clock);
             evidence.absorb_grid(part.node.node, part.evidence);
         }
         evidence.absorb_last(sums.whole);
@@ -199,7 +211,7 @@ public:
     const std::vector<std::int32_t>& due() const { return due_; }
     bool has_due() const {
         return !due_.empty() || n_changes + n_growths != n_told || n_rows >= wake_at || n_rows >= look_at ||
-               evidence.is_link_due() || watch.has_alarm();
+               (!is_in_block() && evidence.is_link_due()) || watch.has_alarm();
     }
 
     // ---------------------------------------------------------------- structure, for Python's decisions
@@ -300,6 +312,7 @@ public:
     void make_sparse(int n)
         requires Kind::kHasSparse
     {
+        settle();
         table->sparse.reserve(n);
         if (!table->has_sparse() && n > 0) evidence.feature_came();  // gradients will be wider
         for (Model& model : models.all) models.drop_renewed(model);
@@ -355,12 +368,13 @@ public:
 
     template <class Archive>
     void visit(Archive& a) {
-        if constexpr (Archive::kReads) evidence.settle();  // rows that wait are not copied
+        if constexpr (Archive::kReads) settle_all();  // rows that wait are not copied
         table->visit(a);
         if constexpr (requires { a.has_sparse; }) {
             a.has_sparse = table->has_sparse();
             a.has_renewed = std::any_of(models.all.begin(), models.all.end(),
                                         [](const Model& model) { return model.renewed.model >= 0; });
+            a.has_block = is_in_block();
         }
         if constexpr (Kind::kHasSparse) table->sparse.visit(a);
         has_labels() ? a("label_reach", label_reach) : target.visit(a);
@@ -371,12 +385,14 @@ public:
             inner("clock", record.clock), inner("born", record.born), inner("own_loss", record.own_loss);
             inner("subtree_loss", record.subtree_loss), inner("evidence", record.evidence), inner("recent", record.recent);
             inner("refresh_at", record.refresh_at), inner("class_rows", record.class_rows);
+            if constexpr (Evidence::kWaits) inner("block_rests", record.rests);
         });
         evidence.visit(a);
         if constexpr (requires { a.has_watch; }) a.has_watch = watch.has_begun();
         watch.visit(a);
         if constexpr (Archive::kMeasures) {
             step_.visit_scratch(a);
+            waiting_.visit_scratch(a);
             scratch_.visit_scratch(a);
             tasks_.visit_scratch(a);
             part_.node.visit(a);
@@ -441,6 +457,148 @@ private:
         watch.next_kept = n_rows - n + i;
     }
 
+    // ---- rows that wait
+    bool is_in_block() const {
+        if constexpr (Evidence::kWaits) return evidence.block.is_open;
+        return false;
+    }
+    void settle_all() {
+        settle();
+        evidence.settle();
+    }
+    // A block begins with a row that comes alone, when the rows so far are whole blocks; it ends when they are again, or with
+    // the first rows that come together.
+    bool may_wait(int n) const {
+        if constexpr (Evidence::kWaits) {
+            const Rates& rates = evidence.rates;
+            if (n != 1 || rates.block_rows == 1 || asked_ || table->has_sparse()) return false;
+            return is_in_block() || (n_rows % rates.block_rows == 0 && models.bytes() > rates.wait_bytes);
+        }
+        return false;
+    }
+    bool ends_block() const {
+        return (n_rows + 1) % block_rows() == 0;
+    }
+    int block_rows() const {
+        if constexpr (Evidence::kWaits) return evidence.rates.block_rows;
+        return 1;
+    }
+    void open_block() {
+        if constexpr (Evidence::kWaits) evidence.open_block();
+    }
+    void close_block() {
+        if constexpr (Evidence::kWaits) evidence.block = {};
+    }
+    // Will this row make models be converted? Those for which it waits would have to have learnt the rows before it.
+    bool will_convert(const Given& given) const {
+        if (has_labels()) return false;
+        const double weight = given.weights ? given.weights[0] : 1.0;
+        if (target.is_off_after(given.targets[0], weight)) return true;
+        const Scaler& scaler = table->scaler;
+        for (int j = 0; j < table->n_features() && !table->by_range(); j++) {
+            const double x = given.X[j];
+            if (scaler.shift[j] == 0.0 && scaler.factor[j] == 1.0) {
+                const bool stays = scaler.is_indicator[j] && (x == 0.0 || x == 1.0 || std::isnan(x));
+                if (!stays) return true;
+            }
+            if (generation(scaler.weight[j]) != generation(scaler.weight[j] + weight)) return true;
+        }
+        return false;
+    }
+    // Takes over the row of the step as the next that waits, as far as its models need it to be enlisted,
+    void wait_raw() {
+        const int i = waiting_.n;
+        waiting_.step.chunk.take_raw(i, step_.chunk, table->n_features());
+        waiting_.step.is_for_all[i] = step_.is_for_all[0];
+    }
+    // and when it is learnt, the rest.
+    void wait_on() {
+        const int i = waiting_.n;
+        const Lesson& leaf = step_.lessons[0];
+        waiting_.step.chunk.take_inputs(i, step_.chunk, *table, shape.stride);
+        waiting_.clock[i] = clock;
+        waiting_.loss[i] = leaf.before.loss[0];
+        std::copy_n(leaf.before.residual, shape.outputs, waiting_.residual.data() + static_cast<long>(i) * shape.outputs);
+        waiting_.n = i + 1;
+    }
+    // All that may fail for want of memory. `n` of the rows: the last may still have to be learnt by its leaf.
+    void prepare_to_settle(int n) {
+        if constexpr (Evidence::kWaits) {
+            Step& step = waiting_.step;
+            step.chunk.n = n;
+            evidence.begin_step();
+            step.route(nodes, table->n_features());
+            enlist(step);
+            waiting_.lessons.reserve(step.lessons.size());
+            evidence.make_room(step, 1, scratch_, part_.evidence);
+            part_.node.class_rows.reserve(n_classes);
+        }
+    }
+    void finish_waiting() {
+        if constexpr (Evidence::kWaits) {
+            Step& step = waiting_.step;
+            step.fill_bends(f, models, *table, shape.stride, 0, step.chunk.n);
+            for (int p = 0; p < step.n_pupils; p++) {
+                if (!step.pupils[p]->is_taught) continue;
+                const Lesson& lesson = step.lessons[p];
+                for (int i = 0; i < lesson.visit.n; i++) {
+                    const int row = lesson.visit.rows[i];
+                    lesson.before.loss[i] = waiting_.loss[row];
+                    std::copy_n(waiting_.residual.data() + static_cast<long>(row) * shape.outputs, shape.outputs,
+                                lesson.before.residual + static_cast<long>(i) * shape.outputs);
+                }
+            }
+            catch_up(step);
+            keep_finite(step);
+            for (int s = step.n_stops - 1; s >= 0; s--) absorb_rows(step, step.stops[s]);
+            LessonRows challenger = evidence.find_challenger(step);
+            for (int row = 0; row < step.chunk.n; row++) {
+                whole_ = {};
+                evidence.accumulate_challenger(step, challenger, row + 1, whole_);
+                evidence.absorb_challenger(whole_, waiting_.clock[row]);
+            }
+            waiting_.n = 0;
+        }
+    }
+    void catch_up(Step& step)
+        requires Evidence::kWaits
+    {
+        step.list_untaught(waiting_.lessons);
+        const Rows rows = rows_of(step);
+        const Lesson* lessons = waiting_.lessons.data();
+        const std::size_t n = waiting_.lessons.size();
+        const int n_threads = this->n_threads.load();
+        double work = 0.0;
+        for (std::size_t i = 0; i < n && n_threads > 1; i++)
+            work += lessons[i].visit.n * Kind::learning_work(lessons[i].shape);
+        Threads::all().run_ranges(
+            n_threads, n, 1, work / std::max<std::size_t>(n, 1), [&](std::size_t begin, std::size_t end, int) {
+                Kind::follow(f, loss, shape, rows, {lessons + begin, lessons + end}, models.rates, evidence.spares());
+            });
+    }
+    // One row after the other, as it came.
+    void absorb_rows(Step& step, const Stop& stop)
+        requires Evidence::kWaits
+    {
+        const Lesson* const own = step.next_lesson(nodes[stop.node].model);
+        evidence.find_lessons(step, stop, scratch_.lessons);
+        SumsSoFar so_far;
+        for (const int row : stop.rows) {
+            const int then = so_far.own.next;
+            so_far.own.lesson = own;
+            accumulate(step, scratch_, stop, so_far, row + 1, part_);
+            absorb(part_, waiting_.clock[row]);
+            const Visit seen = {own ? own->visit.rows + then : nullptr, so_far.own.next - then};
+            if (seen.n > 0 && stop.has_grid && (!stop.grid_rests || step.is_for_all[row]))
+                evidence.learn_grid(step, stop, seen, {0, table->n_features()}, scratch_, 0);
+        }
+    }
+    // What is due at a node and below it, children before parents.
+    void list_due(int node) {
+        if (!nodes[node].is_leaf()) list_due(nodes[node].left), list_due(nodes[node].right);
+        if (is_due(node)) due_.push_back(node);
+    }
+
     // ---- the moves
     // All memory is made before the first number changes (but for the paper's candidate store, which stays sound if its
     // memory runs out in mid-step). One node after the other is summed and absorbed, so that its sums need no more room
@@ -450,19 +608,29 @@ private:
         if (n == 0) return;
         const int n_threads = asked_ ? 1 : this->n_threads.load();  // Python answers one at a time
         if (n_threads > 1 && had_help_) Threads::all().wake(n_threads - 1);
+        const bool waits = may_wait(n), ends = !waits || ends_block();
+        if (has_waiting() && (!waits || will_convert(given))) settle();
         if (n_rows == 0 && shape.stride != padded(shape.columns))  // the first rows' columns are known
             reshape({shape.columns, padded(shape.columns), shape.outputs}, 0);
         evidence.begin_step();
-        read(step_, given, n);
-        if constexpr (Kind::kHasSparse) step_.make_sparse_room(models, shape);
-        evidence.make_room(step_, n_threads, scratch_, part_.evidence);
+        if (waits) {
+            read_for_leaf(step_, given);
+            waiting_.make_room(block_rows(), table->n_features(), shape);
+            wait_raw();
+            if (ends) prepare_to_settle(waiting_.n + 1);
+        } else {
+            read(step_, given, n);
+            if constexpr (Kind::kHasSparse) step_.make_sparse_room(models, shape);
+            evidence.make_room(step_, n_threads, scratch_, part_.evidence);
+        }
         tasks_.reserve(n_threads, step_.n_stops, step_.lessons.size());
         part_.node.class_rows.reserve(n_classes);
-        due_.reserve(step_.n_stops);
+        due_.reserve(waits ? nodes.size() : step_.n_stops);
         make_scale_room();
         table->scaler.make_scratch();
         watch.make_room(n_rows, n, table->n_features());
         look_back();  // from here on nothing can fail
+        if (waits && !is_in_block()) open_block();
         if (!has_labels()) learn_target(given, n);
         scale_targets(step_);
         step_.chunk.learn_sparse(table->sparse);
@@ -476,19 +644,31 @@ private:
         keep_finite(step_);
         if (!has_labels()) learn_reaches(step_);
         if constexpr (Kind::kHasSparse) learn_energy(step_);
-        for (int s = step_.n_stops - 1; s >= 0; s--) {  // children before parents
-            accumulate(step_, scratch_, step_.stops[s], part_);
-            absorb(part_);
-            evidence.renew(step_, scratch_, step_.stops[s].node, part_.node);
+        if (waits) {
+            absorb_leaf(step_);
+        } else {
+            for (int s = step_.n_stops - 1; s >= 0; s--) {  // children before parents
+                accumulate(step_, scratch_, step_.stops[s], part_);
+                absorb_lead(part_);
+                absorb(part_, clock);
+                evidence.renew(step_, scratch_, step_.stops[s].node, part_.node);
+            }
+            evidence.accumulate_last(step_, whole_);
+            evidence.absorb_last(whole_);
         }
-        evidence.accumulate_last(step_, whole_);
-        evidence.absorb_last(whole_);
         for (int i = 0; i < n && has_labels(); i++) learn_reach(label_reach, step_.told_loss[i]);
         keep_rows();
         train(step_, n_threads);
         if constexpr (Kind::kHasSparse) step_.keep_sparse(models, shape);
-        for (int s = step_.n_stops - 1; s >= 0; s--)
-            if (is_due(step_.stops[s].node)) due_.push_back(step_.stops[s].node);
+        if (waits) wait_on();
+        if (ends && waits) {
+            finish_waiting();
+            list_due(0);
+        } else if (ends) {
+            for (int s = step_.n_stops - 1; s >= 0; s--)
+                if (is_due(step_.stops[s].node)) due_.push_back(step_.stops[s].node);
+        }
+        if (ends) close_block();
         if (n > kScratchRows) drop_scratch();  // do not keep the memory that a huge batch needed
     }
     // Which rows come to which nodes, and which models are to learn them.
@@ -496,11 +676,15 @@ private:
         step.chunk.fill(f, *table, given, n, settings.seed, shape.stride);
         step.route(nodes, table->n_features());
         evidence.choose_rows(step);
+        enlist(step);
+    }
+    void enlist(Step& step) const {
         step.n_pupils = 0;
         for (int s = step.n_stops - 1; s >= 0; s--) {
             Stop& stop = step.stops[s];
-            stop.stands_for = evidence.stands_for(stop.node);
+            evidence.look(stop);
             Pupil& pupil = step.add_pupil(nodes[stop.node].model);
+            pupil.is_taught = step.waits && nodes[stop.node].is_leaf();
             evidence.choose_rows(step, stop.rows, stop.stands_for, pupil.rows);
             stop.pupil = pupil.rows.empty() ? nullptr : &pupil;
             stop.has_grid = stop.pupil != nullptr;
@@ -511,6 +695,18 @@ private:
             }
         }
         evidence.enlist_last(step);
+        step.make_lessons(const_cast<Models<Kind>&>(models), shape);
+    }
+    // The same of a row that is to wait: it comes to its leaf alone.
+    void read_for_leaf(Step& step, const Given& given) const {
+        step.chunk.fill(f, *table, given, 1, settings.seed, shape.stride);
+        step.route_to_leaf(nodes);
+        evidence.choose_rows(step);
+        step.n_pupils = 0;
+        Pupil& pupil = step.add_pupil(nodes[step.stops[0].node].model);
+        pupil.rows.push_back(0);
+        step.stops[0].pupil = &pupil;
+        if constexpr (Evidence::kWaits) evidence.enlist_renewed(step, pupil);
         step.make_lessons(const_cast<Models<Kind>&>(models), shape);
     }
     // Takes numbers into the scale and the level of the target, in the order in which they came. It cannot fail.
@@ -659,7 +855,7 @@ private:
         Threads::all().run_ranges(n_threads, step.chunk.n, 8, work, [&](std::size_t first, std::size_t last, int) {
             const int begin = static_cast<int>(first), end = static_cast<int>(last);
             step.chunk.scale(f, *table, shape.stride, Kind::kListsActive, begin, end);
-            step.fill_bends(f, models, *table, begin, end);
+            step.fill_bends(f, models, *table, shape.stride, begin, end);
         });
         bool has_grids = false;
         for (int s = 0; s < step.n_stops; s++) has_grids |= step.stops[s].has_grid;
@@ -684,30 +880,54 @@ private:
         return rows;
     }
 
+    // Where the sums of the rows at a node have got to.
+    struct SumsSoFar {
+        LessonRows own;
+        std::size_t next_row = 0;
+    };
     void accumulate(Step& step, typename Evidence::Scratch& scratch, const Stop& stop, Part& part) const {
+        SumsSoFar so_far = {{step.next_lesson(nodes[stop.node].model)}};
+        evidence.find_lessons(step, stop, scratch.lessons);
+        accumulate(step, scratch, stop, so_far, step.chunk.n, part);
+    }
+    // Of the next rows before `end`.
+    void accumulate(Step& step, typename Evidence::Scratch& scratch, const Stop& stop, SumsSoFar& so_far, int end,
+                    Part& part) const {
         NodeSums& sums = part.node;
         const Node& node = nodes[stop.node];
         sums.start(stop.node, n_classes);
         part.evidence.start();
-        for (const int row : stop.rows) sums.rows += step.chunk.weights[row];
-        if (has_labels())
-            for (const int row : stop.rows)
-                sums.class_rows[static_cast<int>(step.chunk.targets[row])] += step.chunk.weights[row];
-        const Lesson* lesson = step.next_lesson(node.model);
-        const Visit visit = lesson ? lesson->visit : Visit{nullptr, 0};
-        const Forward before = lesson ? lesson->before : Forward{};
+        for (; so_far.next_row < stop.rows.size() && stop.rows[so_far.next_row] < end; so_far.next_row++) {
+            const int row = stop.rows[so_far.next_row];
+            sums.rows += step.chunk.weights[row];
+            if (has_labels()) sums.class_rows[static_cast<int>(step.chunk.targets[row])] += step.chunk.weights[row];
+        }
+        const Lesson* const lesson = so_far.own.lesson;
         const bool is_leaf = node.is_leaf();
-        for (int i = 0; i < visit.n; i++) {
-            const int row = visit.rows[i];
-            const double weight = stop.stands_for * step.chunk.weights[row];
-            step.node_loss[row] = before.loss[i];
-            if (is_leaf) step.leaf_loss[row] = step.told_loss[row] = before.loss[i];
-            sums.own += weight * before.loss[i];
+        so_far.own.read(end, [&](int i, int row) {
+            const double weight = stop.stands_for * step.chunk.weights[row], own = lesson->before.loss[i];
+            step.node_loss[row] = own;
+            if (is_leaf) step.leaf_loss[row] = step.told_loss[row] = own;
+            sums.own += weight * own;
             sums.subtree += weight * step.leaf_loss[row];
             sums.seen += weight;
+        });
+        if (is_leaf && lesson && !step.waits) tell_losses(step, node.model, *lesson);
+        evidence.accumulate(step, scratch, stop, scratch.lessons, lesson, end, part.evidence);
+    }
+    // What a leaf, and the tree as a whole, know at once of a row that is to wait.
+    void absorb_leaf(Step& step) {
+        if constexpr (Evidence::kWaits) {
+            const int node = step.stops[0].node, model = nodes[node].model;
+            const Lesson& own = step.lessons[0];
+            step.node_loss[0] = step.leaf_loss[0] = step.told_loss[0] = own.before.loss[0];
+            tell_losses(step, model, own);
+            LessonRows again = {step.n_pupils > 1 ? &step.lessons[1] : nullptr};
+            evidence.absorb_lead(node, step.chunk.weights[0], evidence.lead_on(step, models[model].renewed, again, 1));
+            whole_ = {};
+            evidence.accumulate_loss(step, whole_);
+            evidence.absorb_loss(whole_);
         }
-        if (is_leaf && lesson) tell_losses(step, node.model, *lesson);
-        evidence.accumulate(step, scratch, stop, visit, before, part.evidence);
     }
     // What the rows of a leaf cost as it is asked about them: with a renewed model beside its own. (What only Python can tell
     // stays what its own model paid.)
@@ -724,11 +944,14 @@ private:
                                                    step.chunk.targets[row], settings.quantiles.data());
         }
     }
-    void absorb(Part& part) {
+    void absorb_lead(const Part& part) {
+        if constexpr (Evidence::kWaits) evidence.absorb_lead(part.node.node, part.node.rows, part.evidence.renewed_lead);
+    }
+    void absorb(Part& part, double now) {
         const NodeSums& sums = part.node;
         NodeRecord& record = records[sums.node];
-        const Fade fade = evidence.fade_after(clock - record.clock);
-        record.clock = clock;
+        const Fade fade = evidence.fade_after(now - record.clock);
+        record.clock = now;
         for (int k = 0; k < n_classes; k++) record.class_rows[k] = fade.keep * record.class_rows[k] + sums.class_rows[k];
         nodes[sums.node].rows += sums.rows;
         record.own_loss = fade.keep * record.own_loss + sums.own;
@@ -752,13 +975,15 @@ private:
                 if (task.stop < 0) {
                     teach(task.begin, task.end);
                 } else {
-                    evidence.learn_grid(step, step.stops[task.stop], {task.begin, task.end}, scratch_, who);
+                    const Stop& stop = step.stops[task.stop];
+                    evidence.learn_grid(step, stop, stop.pupil->visit(), {task.begin, task.end}, scratch_, who);
                 }
             });
             return;
         }
         for (int s = step.n_stops - 1; s >= 0; s--)
-            if (step.stops[s].has_grid) evidence.learn_grid(step, step.stops[s], {0, m}, scratch_, 0);
+            if (const Stop& stop = step.stops[s]; stop.has_grid)
+                evidence.learn_grid(step, stop, stop.pupil->visit(), {0, m}, scratch_, 0);
         teach(0, step.n_pupils);
     }
     // Cuts what is to be learnt into tasks, and tells whether several threads pay.
@@ -869,7 +1094,7 @@ private:
         evidence.reserve_nodes(n);
     }
     void reshape(const Shape& to, int n_more) override {
-        evidence.settle();
+        settle_all();
         auto moved_models = models.moved(shape, to, n_more);
         auto moved_sums = evidence.reshaped(to);
         models.all.swap(moved_models);
@@ -915,6 +1140,7 @@ private:
     std::shared_ptr<AskedLoss> asked_;  // that Python has, if there is one
     bool is_asking_ = false;
     Step step_;
+    RowBlock waiting_;
     typename Evidence::Scratch scratch_;
     StepTasks tasks_;
     bool had_help_ = false;  // in the last step

@@ -226,6 +226,12 @@ struct Blend {
         const bool is_wide = are_wide(tree, rates);
         f.blend[loss].learn(rows, lessons.data(), static_cast<int>(lessons.size()), rates, {spares || is_wide, is_wide});
     }
+    // Rows that came one at a time, learnt later.
+    static void follow(const Functions& f, LossKind loss, const Shape& tree, const Rows& rows,
+                       std::span<const Lesson> lessons, const Rates& rates, bool spares) {
+        f.blend[loss].follow(rows, lessons.data(), static_cast<int>(lessons.size()), rates,
+                             {spares || are_wide(tree, rates), false});
+    }
     static double learning_work(const Shape& s) { return 50.0 + 1.5 * s.size() + 0.1 * s.stride * s.stride; }
     static void weights(const Functions& f, const Shape& s, const Model& model, double* out) {
         f.blend_weights(s, model.memory(), out);
@@ -435,6 +441,12 @@ public:
     Model& operator[](int id) { return all[id]; }
     const Model& operator[](int id) const { return all[id]; }
     bool has(int id) const { return id >= 0 && id < std::ssize(all) && !all[id].is_free(); }
+
+    double bytes() const {
+        std::size_t n = 0;
+        for (const Model& model : all) n += model.numbers.size();
+        return static_cast<double>(n * sizeof(double));
+    }
 
     Model fresh(const Shape& s) const {
         Model model;

@@ -45,7 +45,7 @@ public:
     // Takes one step with one dict of some weight, and returns None; or NotImplemented when Python must read the row; or,
     // if something is due then, the turn, in which Python decides before anybody else may look: `with turn: ...`.
     nb::object learn(nb::handle x, nb::handle label, double weight) {
-        Writing lock(engine_);
+        Learning lock(engine_);
         lock.close();
         double target;
         if (!read_target(label, target)) return nb::borrow(Py_NotImplemented);
@@ -67,12 +67,12 @@ public:
         }
         if constexpr (requires { engine_.show_level(); }) engine_.show_level();
         if (!engine_.has_due()) return nb::none();
-        return nb::cast(new Held(owner_, engine_.turns, lock), nb::rv_policy::take_ownership);
+        return nb::cast(new Held(owner_, engine_, lock), nb::rv_policy::take_ownership);
     }
     int n_features() const { return engine_.table->n_features(); }
     // One dict as a row of numbers [features], for who learns or predicts by other means; false when Python must read it.
     bool read(nb::handle x, bool is_learning, double* row) {
-        const Reading lock(engine_);
+        const Predicting lock(engine_);
         const Table& table = *engine_.table;
         RowSpace space;
         if (table.has_sparse() || !reader_.read(x, table.absent, n_own(), is_learning, row, space.batch)) return false;
@@ -82,12 +82,12 @@ public:
     }
     // The code of a known label, or the number; false when Python must read it.
     bool read(nb::handle label, double& target) {
-        const Reading lock(engine_);
+        const Predicting lock(engine_);
         return read_target(label, target);
     }
     // The most probable label or the number, or NotImplemented when Python must read the row.
     nb::object predict(nb::handle x) {
-        const Reading lock(engine_);
+        const Predicting lock(engine_);
         Room predictors(engine_.n_outputs());
         const int leaf = predict_row(x, predictors.data());
         if (leaf < 0) return nb::borrow(Py_NotImplemented);
@@ -98,7 +98,7 @@ public:
     }
     // {label: probability}, or None when Python must read the row.
     nb::object probabilities(nb::handle x) {
-        const Reading lock(engine_);
+        const Predicting lock(engine_);
         Room predictors(engine_.n_outputs()), found(engine_.n_classes);
         const int leaf = predict_row(x, predictors.data());
         if (leaf < 0) return nb::none();

@@ -57,7 +57,7 @@ void slots(const double* edges, int n_edges, const double* values, int n, std::i
 
 namespace {
 #define DRIFTREE_SGD(Loss) {sgd_forward<Loss>, sgd_learn<Loss>},
-#define DRIFTREE_BLEND(Loss) {blend_forward<Loss>, blend_learn<Loss>},
+#define DRIFTREE_BLEND(Loss) {blend_forward<Loss>, blend_learn<Loss>, blend_follow<Loss>},
 constexpr SgdFunctions sgd_functions[] = {DRIFTREE_LOSSES(DRIFTREE_SGD)};
 constexpr BlendFunctions blend_functions[] = {DRIFTREE_LOSSES(DRIFTREE_BLEND)};
 }  // namespace

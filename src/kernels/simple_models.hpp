@@ -169,6 +169,15 @@ struct Lesson {
     const std::int32_t* lines = nullptr;  // where the inputs of the i-th row are
     SparseLesson* sparse = nullptr;       // of a model that has sparse inputs
     const double* input(const Shape& s, int i) const { return inputs + static_cast<long>(lines[i]) * s.stride; }
+    // Its i-th row alone; not of sparse inputs.
+    Lesson row(int i) const {
+        Lesson one = *this;
+        one.visit = {visit.rows + i, 1};
+        one.before = {before.loss + i, before.residual + static_cast<long>(i) * shape.outputs, before.signal + i,
+                      before.scratch};
+        one.lines = lines + i;
+        return one;
+    }
 };
 
 // What one row adds to the sums of its side, besides its gradient.
@@ -250,6 +259,7 @@ struct SgdFunctions {
 struct BlendFunctions {  // each model in its own shape
     void (*forward)(const Rows&, const Lesson* lessons, int n);
     void (*learn)(const Rows&, const Lesson* lessons, int n, const BlendRates&, const Care&);
+    void (*follow)(const Rows&, const Lesson* lessons, int n, const BlendRates&, const Care&);  // both, row after row
 };
 
 struct Functions {

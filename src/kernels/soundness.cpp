@@ -201,10 +201,10 @@ void check_reach(const std::vector<double>& reach, const char* name) {
 }
 
 void check_target(const NumberTarget& target, const Table& table, std::size_t n_quantiles) {
-    for (const double number : {target.shift, target.mean, target.level[0], target.level[1], target.level[2]})
+    for (const double number : {target.shift, target.moments.mean, target.level[0], target.level[1], target.level[2]})
         need(std::abs(number) <= kLargestNumber, "target_mean", "must hold finite numbers, and none so large");
     need(target.scale > 0.0 && target.scale <= kLargestNumber, "target_scale", "must be above 0");
-    need(target.rows >= 0.0 && target.squares >= 0.0, "target_squares", "must not be negative");
+    need(target.moments.rows >= 0.0 && target.moments.squares >= 0.0, "target_squares", "must not be negative");
     check_reach(target.reach, "target_reach");
     need_length(target.offset, n_quantiles, "target_offset");
     need(std::all_of(target.offset.begin(), target.offset.end(), is_weight), "target_offset", "must hold finite numbers");

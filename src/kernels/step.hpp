@@ -1,6 +1,7 @@
 // Step: the rows of one step on their way through a tree: which nodes they pass, and which models learn which of them.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -16,6 +17,7 @@ struct Pupil;
 struct Stop {  // the rows of this step at one node
     int node;
     std::vector<std::int32_t> rows;
+    std::int32_t rests;  // who does: Trials::Rests
     double stands_for;   // how many rows each row that the node looks at counts for
     const Pupil* pupil;  // the node's model and those rows; or none
     bool has_grid;       // whether its grid looks at any rows,
@@ -31,6 +33,7 @@ struct Pupil {  // a model that learns in this step
     std::vector<std::int32_t> lines;      // where the rows are among the lender's
     std::size_t first_input, first_line;  // of a model with bends, in those of the step
     const Pupil* source;                  // whose sparse weights it has where it has none of its own; or none
+    bool is_taught;                       // the model has learnt the rows already
     struct {                              // what the rows hold of sparse features
         std::vector<std::int32_t> begin, cells, ids, places;  // ids[cell]; places among the model's own, or -1
         std::vector<double> z, numbers;
@@ -56,6 +59,18 @@ struct Pupil {  // a model that learns in this step
     }
 };
 
+// A lesson that is read on and on.
+struct LessonRows {
+    const Lesson* lesson = nullptr;
+    int next = 0;
+    // Calls each(place, row) for its next rows, as far as they are before row `end` of the step.
+    template <class Each>
+    void read(int end, Each&& each) {
+        for (; lesson && next < lesson->visit.n && lesson->visit.rows[next] < end; next++)
+            each(next, lesson->visit.rows[next]);
+    }
+};
+
 struct Step {  // kept between steps for its memory
     Chunk chunk;
     std::vector<Stop> stops;  // the first n_stops are visited in this step, parents before children
@@ -71,6 +86,7 @@ struct Step {  // kept between steps for its memory
     std::vector<double> node_loss;         // per row of the chunk: what the node at work paid,
     std::vector<double> leaf_loss;         // what its leaf paid,
     std::vector<double> told_loss;         // and what the tree paid, which a renewed model of the leaf has a share in
+    bool waits = false;                    // the rows came one at a time, and their leaves' models have learnt them
 
     // Sends the rows down the tree.
     void route(const Nodes& nodes, int n_features) {
@@ -88,12 +104,21 @@ struct Step {  // kept between steps for its memory
             }
         }
     }
+    // The only row, to its leaf alone.
+    void route_to_leaf(const Nodes& nodes) {
+        n_stops = 0;
+        Stop& stop = next_stop(nodes.leaf_of(chunk.raw.data()));
+        stop.rows.push_back(0);
+        stop.stands_for = 1.0;
+        stop.has_grid = stop.grid_rests = false;
+    }
     Pupil& add_pupil(int model, const Pupil* lender = nullptr, const Pupil* source = nullptr) {
         if (n_pupils == static_cast<int>(pupils.size())) pupils.push_back(std::make_unique<Pupil>());
         Pupil& pupil = *pupils[n_pupils++];
         pupil.model = model;
         pupil.lender = lender;
         pupil.source = lender ? lender : source;
+        pupil.is_taught = false;
         pupil.rows.clear();
         return pupil;
     }
@@ -155,21 +180,22 @@ struct Step {  // kept between steps for its memory
             }
         }
     }
-    // The inputs of models with bends of some rows, once those of all models are there.
+    // The inputs of models with bends of some rows, once those of all models are there, `plain` of a row.
     template <class Kind>
-    void fill_bends(const Functions& f, const Models<Kind>& models, const Table& table, int begin, int end) {
+    void fill_bends(const Functions& f, const Models<Kind>& models, const Table& table, int plain, int begin, int end) {
+        const Lines<double>& values = waits ? chunk.filled : chunk.raw;
         for (int i = 0; has_bends_ && i < n_pupils; i++) {
             Pupil& pupil = *pupils[i];
             const Model& model = models[pupil.model];
             if (model.bends.n() == 0 || pupil.lender) continue;
-            const int stride = lessons[i].shape.stride, plain = static_cast<int>(chunk.inputs.size()) / chunk.n;
+            const int stride = lessons[i].shape.stride;
             const auto place_of = [&](int row) { return std::lower_bound(pupil.rows.begin(), pupil.rows.end(), row); };
             const auto last = place_of(end) - pupil.rows.begin();
             for (auto line = place_of(begin) - pupil.rows.begin(); line < last; line++) {
                 const int row = pupil.rows[line];
                 const std::size_t first = pupil.first_input + line * stride;
                 double* inputs = bent.values.data() + first;
-                table.fill_bends(f, chunk.raw_row(row, table.n_features()),
+                table.fill_bends(f, values.data() + static_cast<long>(row) * table.n_features(),
                                  chunk.inputs.data() + static_cast<long>(row) * plain, model.bends, stride, inputs);
                 bent.n_active[pupil.first_line + line] =
                     list_active(inputs, lessons[i].shape.columns, bent.active.data() + first);
@@ -182,9 +208,14 @@ struct Step {  // kept between steps for its memory
         return &lessons[next_++];
     }
     void sort_lessons() {
-        if (chunk.n > 1)
-            std::sort(lessons.begin(), lessons.end(),
-                      [](const Lesson& a, const Lesson& b) { return a.visit.n > b.visit.n; });
+        if (chunk.n > 1) std::sort(lessons.begin(), lessons.end(), &is_longer);
+    }
+    // The lessons of models that have not learnt their rows yet, longest first; there is room for them.
+    void list_untaught(std::vector<Lesson>& out) const {
+        out.clear();
+        for (int i = 0; i < n_pupils; i++)
+            if (!pupils[i]->is_taught) out.push_back(lessons[i]);
+        std::sort(out.begin(), out.end(), &is_longer);
     }
     template <class Archive>
     void visit_scratch(Archive& a) {
@@ -204,6 +235,7 @@ struct Step {  // kept between steps for its memory
     }
 
 private:
+    static bool is_longer(const Lesson& a, const Lesson& b) { return a.visit.n > b.visit.n; }
     // What a model's rows hold of sparse features, and its numbers for these, each once.
     template <class Kind>
     SparseLesson* take_sparse(Models<Kind>& models, Pupil& pupil, const Shape& shape) {
@@ -340,6 +372,28 @@ private:
     std::vector<std::int32_t> counted_;  // 0, 1, ...: the lines of a model that borrows none
     int next_ = 0;
     bool has_bends_ = false;  // any of the models
+};
+
+// Rows that came one at a time: their leaves' models have learnt them, all else waits for them.
+struct RowBlock {
+    Step step;
+    std::atomic<int> n = 0;
+    std::vector<double> clock;              // of the tree, when each had come
+    std::vector<double> loss, residual;     // of the leaf: [n], [n, outputs]
+    std::vector<Lesson> lessons;            // that are yet to be learnt
+    void make_room(int most, int m, const Shape& shape) {
+        step.waits = true;
+        step.chunk.make_room(most, m, shape.stride);
+        step.is_for_all.resize(most);
+        clock.resize(most);
+        loss.resize(most);
+        residual.resize(static_cast<std::size_t>(most) * shape.outputs);
+    }
+    template <class Archive>
+    void visit_scratch(Archive& a) {
+        step.visit_scratch(a);
+        a("clock", clock), a("loss", loss), a("residual", residual), a("lessons", lessons);
+    }
 };
 
 }  // namespace driftree

@@ -42,9 +42,29 @@ struct Conversion {
     double spread = 1.0;
 };
 
+struct TargetMoments {  // Welford's, faded once there are many rows
+    double rows = 0.0, mean = 0.0, squares = 0.0;
+    double deviation() const { return rows > 0.0 ? std::sqrt(squares / rows) : 0.0; }
+    void add(double y, double weight) {
+        fade(weight);
+        rows += weight;
+        const double delta = y - mean;
+        mean += delta * (weight / rows);
+        squares += weight * delta * (y - mean);
+    }
+
+private:
+    static constexpr double kMostRows = 10000.0;
+    void fade(double weight) {
+        if (rows < kMostRows) return;
+        squares *= 1.0 - weight / kMostRows;
+        rows -= weight;
+    }
+};
+
 struct NumberTarget {
     double shift = 0.0, scale = 1.0;
-    double rows = 0.0, mean = 0.0, squares = 0.0;  // moments of y: Welford's, faded once there are many
+    TargetMoments moments;
     double level[kLevelInputs] = {};
     std::vector<double> reach = {kFirstReaches,
                                  kFirstReaches + kReaches};  // of intervals, as multiples of the spread's root
@@ -58,36 +78,30 @@ struct NumberTarget {
 
     double scaled(double y) const { return (y - shift) / scale; }
     double unscaled(double t) const { return shift + scale * t; }
-    double deviation() const { return rows > 0.0 ? std::sqrt(squares / rows) : 0.0; }
 
     void add(double y, double weight) {
-        if (rows >= kMostRows) {
-            squares *= 1.0 - weight / kMostRows;
-            rows -= weight;
-        }
         for (int k = 0; k < kLevelInputs; k++) {
             const double rate = weight == 1.0 ? kLevelRates[k] : 1.0 - std::pow(1.0 - kLevelRates[k], weight);
-            level[k] = rows == 0.0 ? y : level[k] + rate * (y - level[k]);
+            level[k] = moments.rows == 0.0 ? y : level[k] + rate * (y - level[k]);
         }
-        rows += weight;
-        const double delta = y - mean;
-        mean += delta * (weight / rows);
-        squares += weight * delta * (y - mean);
+        moments.add(y, weight);
     }
-    double size() const { return has_log_link ? mean : deviation(); }
+    double size(const TargetMoments& of) const { return has_log_link ? of.mean : of.deviation(); }
 
     // Does the scale no longer fit?
-    bool is_off() const {
-        const double deviation_now = size();
-        if (!(deviation_now > 0.0)) return !is_known && shift != mean;
-        if (!is_known || rows <= kFirstRows) return true;  // at first it is renewed with every step
-        return deviation_now > 4.0 * scale || 4.0 * deviation_now < scale || std::abs(mean - shift) > 8.0 * scale;
+    bool is_off() const { return is_off(moments); }
+    // Will it not, when this number is added?
+    bool is_off_after(double y, double weight) const {
+        TargetMoments then = moments;
+        then.add(y, weight);
+        return is_off(then);
     }
     // Takes the scale of the rows so far.
     Conversion renew() {
         const double old_shift = shift, old_scale = scale;
-        const double now = size() * (has_log_link ? 1.0 : 1.0 + 4.0 / rows);  // of few rows it is mostly too small
-        shift = has_log_link ? 0.0 : mean;
+        const double small = has_log_link ? 1.0 : 1.0 + 4.0 / moments.rows;  // of few rows it is mostly too small
+        const double now = size(moments) * small;
+        shift = has_log_link ? 0.0 : moments.mean;
         if (!(now > 0.0)) return {};  // all the same so far: 0
         scale = now;
         for (double& one : offset) one *= is_known ? old_scale / scale : 0.0;
@@ -107,15 +121,21 @@ struct NumberTarget {
     }
     template <class Archive>
     void visit(Archive& a) {
-        a("target_shift", shift), a("target_scale", scale), a("target_rows", rows), a("target_mean", mean);
-        a("target_squares", squares), a("target_last", level[0]), a("target_last_few", level[1]);
+        a("target_shift", shift), a("target_scale", scale), a("target_rows", moments.rows);
+        a("target_mean", moments.mean), a("target_squares", moments.squares), a("target_last", level[0]), a("target_last_few", level[1]);
         a("target_last_many", level[2]), a("target_is_known", is_known), a("target_has_level", has_level);
         a("target_reach", reach), a("target_offset", offset);
         if (has_unit) a("target_unit", unit), a("target_power", power);
     }
 
 private:
-    static constexpr double kFirstRows = 100.0, kMostRows = 10000.0, kReachStep = 0.1;
+    bool is_off(const TargetMoments& of) const {
+        const double now = size(of);
+        if (!(now > 0.0)) return !is_known && shift != of.mean;
+        if (!is_known || of.rows <= kFirstRows) return true;  // at first it is renewed with every step
+        return now > 4.0 * scale || 4.0 * now < scale || std::abs(of.mean - shift) > 8.0 * scale;
+    }
+    static constexpr double kFirstRows = 100.0, kReachStep = 0.1;
 };
 
 }  // namespace driftree

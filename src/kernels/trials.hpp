@@ -37,6 +37,8 @@ struct TrialRates {                  // handed in by Python (learn/constants.py)
     double doubt = 0.0;                                             // nats against the renewed model of a leaf,
     double renewed_rest = std::numeric_limits<double>::infinity();  // and how many more it is behind when it rests
     bool trials_rest = false;                                       // wholly, with their node, and its grid with them
+    int block_rows = 1;        // rows that come one at a time may wait until the tree has so many more,
+    double wait_bytes = 0.0;   // if its models are larger than this
 };
 
 struct Trial {
@@ -162,10 +164,17 @@ public:
         std::vector<std::int32_t> seen;  // rows that a grid at rest looks at,
         std::vector<double> residual;    // and what its node's model said of them
     };
+    // Lessons of models at a node, besides its own.
+    struct Lessons {
+        LessonRows renewed, bend;
+        std::vector<LessonRows> sides;  // of the trials, left and right
+    };
     struct Scratch {
+        Lessons lessons;
         std::vector<GridScratch> grids;  // of each thread
         template <class Archive>
         void visit_scratch(Archive& a) {
+            a("sides", lessons.sides);
             a.each("thread", grids, [](auto& inner, GridScratch& one) {
                 inner("grid_values", one.values), inner("grid_seen", one.seen), inner("grid_residual", one.residual);
                 one.rows.visit(inner);
@@ -173,23 +182,55 @@ public:
         }
     };
 
+    // ---- who rests
+    // Rows that come one at a time are learnt in blocks: who rests is decided when one begins, and for all of it. Otherwise,
+    // for every step.
+    static constexpr bool kWaits = true;
+    struct Block {
+        std::uint8_t is_open = 0, spares = 0, challenger_rests = 0;
+    } block;
+    void open_block() {
+        for (int node = 0; node < tree_.nodes.size(); node++)
+            if (tree_.nodes.has(node)) tree_.records[node].rests = rests_now(node);
+        block = {1, is_calm(), challenger_rests_now()};
+    }
     bool is_calm() const { return tree_.clock >= restless_until; }
-    void begin_step() { spares_ = is_calm(); }
+    void begin_step() { spares_ = block.is_open ? block.spares != 0 : is_calm(); }
     bool spares() const { return spares_; }
     // Rows of many columns are costly: then who does not earn rests at all times.
     bool is_costly() const { return Blend::are_wide(tree_.shape, tree_.models.rates); }
     bool may_rest() const { return spares_ || is_costly(); }
-    // A node that is far from being pruned rests as long as its branch earns enough lately, too.
-    double stands_for(int node) const {
-        const NodeRecord& record = tree_.records[node];
-        if (!spares_ || tree_.nodes[node].is_leaf()) return 1.0;
-        const double gain = record.own_loss - record.subtree_loss;
-        const bool rests = gain >= record.rest_level && rates.recent_speed * record.recent >= rates.rest_least * gain;
-        return rests ? rates.rest_share : 1.0;
+
+    // Bits of those at a node that rest when they may.
+    enum Rests : std::int32_t { kNode = 1, kGrid = 2, kBendTrial = 4, kFirstTrial = 8 };
+    std::int32_t rests_now(int node) const {
+        const double rows = tree_.nodes[node].rows;
+        const bool is_leaf = tree_.nodes[node].is_leaf();
+        std::int32_t bits = !is_leaf && is_far_from_change(node) ? kNode : 0;
+        // The grid only says what to try. In calm times that of an old node looks at some of the rows, of costly ones soon.
+        if (rows > (is_costly() ? rates.trial_rows : rates.grid_rows)) bits |= kGrid;
+        const Trial* trial = trials.data() + static_cast<long>(node) * rates.per_node;
+        for (int i = 0; i < rates.per_node; i++, trial++) {
+            if (trial->is_free()) continue;
+            const double rival = is_leaf ? trial->node_loss : trial->subtree_loss;
+            if (is_mostly_lost(rows - trial->born, rates.trial_rows, rival - trial->trial_loss)) bits |= kFirstTrial << i;
+        }
+        const BendTrial& bend = bend_trials[node];
+        if (!bend.is_free() && is_mostly_lost(rows - bend.born, rates.model_rows, bend.gain()) &&
+            tree_.models[bend.model].bends.n() >= tree_.models[tree_.nodes[node].model].bends.n())  // fewer need not earn
+            bits |= kBendTrial;
+        return bits;
+    }
+    void look(Stop& stop) const {
+        stop.rests = block.is_open ? tree_.records[stop.node].rests : rests_now(stop.node);
+        stop.stands_for = spares_ && (stop.rests & kNode) ? rates.rest_share : 1.0;
     }
     // Far from any change there is nothing to try.
     bool trials_rest(const Stop& stop) const { return rates.trials_rest && stop.stands_for != 1.0; }
-    bool trials_rest(int node) const { return rates.trials_rest && stands_for(node) != 1.0; }
+    bool trials_rest(int node) const {
+        return rates.trials_rest && spares_ && !tree_.nodes[node].is_leaf() && is_far_from_change(node) &&
+               rates.rest_share != 1;
+    }
     // Which rows those look at who rest.
     void choose_rows(Step& step) const {
         step.is_for_all.resize(step.chunk.n);
@@ -207,46 +248,36 @@ public:
             if (step.is_for_all[row]) seen.push_back(row);
     }
     // How many of the node's rows each row that a trial looks at counts for: one that does not earn is mostly lost.
-    double trial_stands_for(const Stop& stop, double least_rows, double born, double gain) const {
-        const bool rests = (may_rest() || tree_.table->has_sparse()) && stop.stands_for == 1.0 &&
-                           tree_.nodes[stop.node].rows - born > least_rows && !(gain > 0.0);
-        return rests ? rates.rest_share : 1.0;
-    }
-    double trial_stands_for(const Stop& stop, const Trial& trial) const {
-        const double rival = tree_.nodes[stop.node].is_leaf() ? trial.node_loss : trial.subtree_loss;
-        return trial_stands_for(stop, rates.trial_rows, trial.born, rival - trial.trial_loss);
-    }
-    // One with fewer bends need not earn.
-    double trial_stands_for(const Stop& stop, const BendTrial& trial) const {
-        const Model& own = tree_.models[tree_.nodes[stop.node].model];
-        if (trial.is_free() || tree_.models[trial.model].bends.n() < own.bends.n()) return 1.0;
-        return trial_stands_for(stop, rates.model_rows, trial.born, trial.gain());
+    double trial_stands_for(const Stop& stop, std::int32_t bit) const {
+        const bool may = may_rest() || tree_.table->has_sparse();
+        return may && stop.stands_for == 1.0 && (stop.rests & bit) ? rates.rest_share : 1.0;
     }
     // In calm times a renewed model that is clearly behind looks at some of the rows.
     double renewed_stands_for(const Renewed& renewed) const {
         return spares_ && renewed.lead < -rates.doubt - rates.renewed_rest ? rates.rest_share : 1.0;
     }
+    void enlist_renewed(Step& step, const Pupil& own) const {
+        const Renewed& renewed = tree_.models[own.model].renewed;
+        if (renewed.model < 0) return;
+        Pupil& again = step.add_pupil(renewed.model, &own);
+        choose_rows(step, own.rows, renewed_stands_for(renewed), again.rows);
+        if (again.rows.empty()) step.n_pupils--;
+    }
     // The models of a node's trials, after its own.
     void enlist(Step& step, Stop& stop, const Pupil& own) const {
         const int node = stop.node;
-        if (const Renewed& renewed = tree_.models[own.model].renewed; renewed.model >= 0) {
-            Pupil& again = step.add_pupil(renewed.model, &own);
-            choose_rows(step, own.rows, renewed_stands_for(renewed), again.rows);
-            if (again.rows.empty()) step.n_pupils--;
-        }
+        if (!step.waits) enlist_renewed(step, own);
         stop.has_grid = rates.first_rows > 0 && !trials_rest(stop);
         if (!stop.has_grid) return;
-        // The grid only says what to try. In calm times that of an old node looks at some of the rows, of costly ones soon.
-        const double least_rows = is_costly() ? rates.trial_rows : rates.grid_rows;
-        stop.grid_rests = may_rest() && stop.stands_for == 1.0 && tree_.nodes[node].rows > least_rows;
+        stop.grid_rests = may_rest() && stop.stands_for == 1.0 && (stop.rests & kGrid);
         const auto is_seen = [&](int row) { return step.is_for_all[row] != 0; };
         stop.has_grid = !stop.grid_rests || std::any_of(own.rows.begin(), own.rows.end(), is_seen);
-        for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++) {
-            const Trial& trial = trials[t];
+        for (int i = 0; i < rates.per_node; i++) {
+            const Trial& trial = trials[node * rates.per_node + i];
             if (trial.is_free()) continue;
             Pupil& left = step.add_pupil(trial.left_model, &own);  // whose bends it has
             Pupil& right = step.add_pupil(trial.right_model, &own);
-            const bool rests = trial_stands_for(stop, trial) != 1.0;
+            const bool rests = trial_stands_for(stop, kFirstTrial << i) != 1.0;
             for (const int row : own.rows)
                 if (!rests || step.is_for_all[row])
                     (trial.condition.holds(step.chunk.raw_row(row, tree_.table->n_features())) ? left : right)
@@ -256,7 +287,7 @@ public:
         }
         if (bend_trials[node].is_free()) return;
         Pupil& bent = step.add_pupil(bend_trials[node].model, nullptr, &own);
-        choose_rows(step, own.rows, trial_stands_for(stop, bend_trials[node]), bent.rows);
+        choose_rows(step, own.rows, trial_stands_for(stop, kBendTrial), bent.rows);
         if (bent.rows.empty()) step.n_pupils--;
     }
     // The challenger, after all nodes.
@@ -274,6 +305,7 @@ public:
     }
     void make_room(const Step& step, int n_threads, Scratch& scratch, Part& part) {
         part.trials.reserve(rates.per_node);
+        scratch.lessons.sides.reserve(2 * static_cast<std::size_t>(rates.per_node));
         if (std::ssize(scratch.grids) < n_threads) scratch.grids.resize(n_threads);
         const int m = tree_.table->n_features();
         int n_raw = 0;  // rows of a node that has no edges yet
@@ -301,53 +333,66 @@ public:
         grids[node].check(part.grid, tree_.grid_shape(), tree_.table->n_features());
         grids[node].make_room_for(part.grid.n, tree_.table->n_features(), rates.first_rows);
     }
-    // All but the grids.
-    void accumulate(Step& step, Scratch&, const Stop& stop, const Visit&, const Forward&, Part& part) const {
+    void find_lessons(Step& step, const Stop& stop, Lessons& found) const {
         const Renewed& renewed = tree_.models[tree_.nodes[stop.node].model].renewed;
-        const Lesson* again = renewed.model < 0 ? nullptr : step.next_lesson(renewed.model);
-        for (int i = 0; again && i < again->visit.n; i++) {
-            const int row = again->visit.rows[i];
-            const double less = step.node_loss[row] - again->before.loss[i];
-            part.renewed_lead +=
-                renewed_stands_for(renewed) * step.chunk.weights[row] * std::clamp(less, -kMostAdvantage, kMostAdvantage);
-        }
+        found.renewed = {renewed.model < 0 || step.waits ? nullptr : step.next_lesson(renewed.model)};
+        found.sides.clear();
+        found.bend = {};
         if (trials_rest(stop)) return;
         for (int t = stop.node * rates.per_node; t < (stop.node + 1) * rates.per_node; t++) {
             if (trials[t].is_free()) continue;
+            for (const int model : {trials[t].left_model, trials[t].right_model})
+                found.sides.push_back({step.next_lesson(model)});
+        }
+        const BendTrial& bend = bend_trials[stop.node];
+        if (!bend.is_free()) found.bend = {step.next_lesson(bend.model)};
+    }
+    // What a renewed model has lost less on some rows.
+    double lead_on(const Step& step, const Renewed& renewed, LessonRows& again, int end) const {
+        double lead = 0.0;
+        again.read(end, [&](int i, int row) {
+            const double less = step.node_loss[row] - again.lesson->before.loss[i];
+            lead += renewed_stands_for(renewed) * step.chunk.weights[row] * std::clamp(less, -kMostAdvantage, kMostAdvantage);
+        });
+        return lead;
+    }
+    // All but the grids, of the next rows before `end`.
+    void accumulate(Step& step, Scratch&, const Stop& stop, Lessons& lessons, const Lesson*, int end, Part& part) const {
+        part.renewed_lead += lead_on(step, tree_.models[tree_.nodes[stop.node].model].renewed, lessons.renewed, end);
+        if (trials_rest(stop)) return;
+        auto side = lessons.sides.begin();
+        for (int place = 0; place < rates.per_node; place++) {
+            const int t = stop.node * rates.per_node + place;
+            if (trials[t].is_free()) continue;
             TrialSums& sums = part.trials.emplace_back();
             sums.trial = t;
-            const double stands_for = stop.stands_for * trial_stands_for(stop, trials[t]);
-            for (const bool is_left : {true, false}) {
-                const Lesson* side = step.next_lesson(is_left ? trials[t].left_model : trials[t].right_model);
-                if (!side) continue;
-                double& count = is_left ? sums.n_left : sums.n_right;
-                for (int i = 0; i < side->visit.n; i++) {
-                    const int row = side->visit.rows[i];
+            const double stands_for = stop.stands_for * trial_stands_for(stop, kFirstTrial << place);
+            for (double* count : {&sums.n_left, &sums.n_right}) {
+                side->read(end, [&](int i, int row) {
                     const double weight = stands_for * step.chunk.weights[row];
                     sums.node_loss += weight * step.node_loss[row];
                     sums.subtree_loss += weight * step.leaf_loss[row];
-                    sums.trial_loss += weight * side->before.loss[i];
+                    sums.trial_loss += weight * side->lesson->before.loss[i];
                     sums.seen += weight;
-                    count += step.chunk.weights[row];
-                }
+                    *count += step.chunk.weights[row];
+                });
+                side++;
             }
         }
-        const Lesson* bent = bend_trials[stop.node].is_free() ? nullptr : step.next_lesson(bend_trials[stop.node].model);
-        const double stands_for = stop.stands_for * trial_stands_for(stop, bend_trials[stop.node]);
-        for (int i = 0; bent && i < bent->visit.n; i++) {
-            const int row = bent->visit.rows[i];
+        const double stands_for = stop.stands_for * trial_stands_for(stop, kBendTrial);
+        lessons.bend.read(end, [&](int i, int row) {
             const double weight = stands_for * step.chunk.weights[row];
             part.bend_node_loss += weight * step.node_loss[row];
-            part.bend_loss += weight * bent->before.loss[i];
+            part.bend_loss += weight * lessons.bend.lesson->before.loss[i];
             part.bend_seen += weight;
-        }
+        });
     }
     // The grids: of a node that looks at any rows, some features at a time, each on any thread.
-    void accumulate_grid(const Step& step, const Stop& stop, const Features& some, GridScratch& own, GridRows& sums) const {
-        Visit seen = stop.pupil->visit();
-        const double* residual = stop.pupil->residual.data();
+    void accumulate_grid(const Step& step, const Stop& stop, Visit seen, const Features& some, GridScratch& own,
+                         GridRows& sums) const {
+        const int outputs = tree_.shape.outputs;
+        const double* residual = stop.pupil->residual.data() + (seen.rows - stop.pupil->rows.data()) * outputs;
         if (stop.grid_rests) {
-            const int outputs = tree_.shape.outputs;
             own.seen.clear();
             own.residual.clear();
             for (int i = 0; i < seen.n; i++) {
@@ -365,15 +410,16 @@ public:
     void accumulate_grid(const Step& step, const Stop& stop, Part& part) const {
         GridScratch own;
         own.values.resize(step.chunk.n);
-        if (stop.has_grid) accumulate_grid(step, stop, {0, tree_.table->n_features()}, own, part.grid);
+        if (stop.has_grid)
+            accumulate_grid(step, stop, stop.pupil->visit(), {0, tree_.table->n_features()}, own, part.grid);
     }
     void absorb_grid(int node, const Features& some, GridRows& sums) {
         grids[node].absorb(tree_.f, tree_.grid_shape(), sums, some, rates.first_rows);
     }
     void absorb_grid(int node, Part& part) { absorb_grid(node, {0, tree_.table->n_features()}, part.grid); }
-    void learn_grid(const Step& step, const Stop& stop, const Features& some, Scratch& scratch, int who) {
+    void learn_grid(const Step& step, const Stop& stop, const Visit& seen, const Features& some, Scratch& scratch, int who) {
         GridScratch& own = scratch.grids[who];
-        accumulate_grid(step, stop, some, own, own.rows);
+        accumulate_grid(step, stop, seen, some, own, own.rows);
         absorb_grid(stop.node, some, own.rows);
     }
     // Nanoseconds that a row costs, roughly, by feature. Before there are edges, next to nothing.
@@ -382,15 +428,23 @@ public:
     // without it.
     void accumulate_last(Step& step, Whole& sums) const {
         sums = {};
+        LessonRows lesson = find_challenger(step);
+        accumulate_challenger(step, lesson, step.chunk.n, sums);
+        accumulate_loss(step, sums);
+    }
+    LessonRows find_challenger(Step& step) const {
+        return {challenger.model < 0 ? nullptr : step.next_lesson(challenger.model)};
+    }
+    void accumulate_challenger(const Step& step, LessonRows& lesson, int end, Whole& sums) const {
         const double stands_for = challenger_stands_for(), most = most_floored_;
-        const Lesson* lesson = challenger.model < 0 ? nullptr : step.next_lesson(challenger.model);
-        for (int i = 0; lesson && i < lesson->visit.n; i++) {
-            const int row = lesson->visit.rows[i];
+        lesson.read(end, [&](int i, int row) {
             const double weight = stands_for * step.chunk.weights[row];
             sums.seen += weight;
-            sums.challenger_loss += weight * std::min(lesson->before.loss[i], most);
+            sums.challenger_loss += weight * std::min(lesson.lesson->before.loss[i], most);
             sums.rival_loss += weight * std::min(step.leaf_loss[row], most);
-        }
+        });
+    }
+    static void accumulate_loss(const Step& step, Whole& sums) {
         for (int i = 0; i < step.chunk.n; i++) {
             sums.loss += step.chunk.weights[i] * step.told_loss[i];
             sums.rows += step.chunk.weights[i];
@@ -405,14 +459,15 @@ public:
         }
         return fade;
     }
-    void absorb(int node, const Fade& fade, const NodeSums& sums, Part& part) {
-        grids[node].fade(fade.keep);
+    void absorb_lead(int node, double rows, double more) {
         Renewed& renewed = tree_.models[tree_.nodes[node].model].renewed;
-        if (renewed.model >= 0) {
-            const double keep = sums.rows == 1.0 ? kKeptLead : std::pow(kKeptLead, sums.rows);
-            const double lead = keep * (renewed.lead + rates.doubt) - rates.doubt + part.renewed_lead;
-            renewed.lead = std::clamp(lead, -kMostLead, kMostLead);
-        }
+        if (renewed.model < 0) return;
+        const double keep = rows == 1.0 ? kKeptLead : std::pow(kKeptLead, rows);
+        const double lead = keep * (renewed.lead + rates.doubt) - rates.doubt + more;
+        renewed.lead = std::clamp(lead, -kMostLead, kMostLead);
+    }
+    void absorb(int node, const Fade& fade, const NodeSums&, Part& part) {
+        grids[node].fade(fade.keep);
         NodeRecord& record = tree_.records[node];
         const double price = rates.split_price * rates.window * (1.0 - fade.keep), below = record.n_splits * price;
         record.subtree_loss += below;
@@ -436,13 +491,18 @@ public:
     // When the leaves have recently lost clearly more than in the long run, something has changed, and for a long while
     // nothing is spared.
     void absorb_last(const Whole& sums) {
-        if (challenger.model >= 0) {
-            const double keep = fade_after(tree_.clock - challenger.clock).keep;
-            challenger.loss = keep * challenger.loss + sums.challenger_loss;
-            challenger.rival_loss = keep * challenger.rival_loss + sums.rival_loss;
-            challenger.rows = keep * challenger.rows + sums.seen;
-            challenger.clock = tree_.clock;
-        }
+        absorb_challenger(sums, tree_.clock);
+        absorb_loss(sums);
+    }
+    void absorb_challenger(const Whole& sums, double clock) {
+        if (challenger.model < 0) return;
+        const double keep = fade_after(clock - challenger.clock).keep;
+        challenger.loss = keep * challenger.loss + sums.challenger_loss;
+        challenger.rival_loss = keep * challenger.rival_loss + sums.rival_loss;
+        challenger.rows = keep * challenger.rows + sums.seen;
+        challenger.clock = clock;
+    }
+    void absorb_loss(const Whole& sums) {
         const Fade fade = fade_after(sums.rows);
         tree_loss = fade.keep * tree_loss + sums.loss;
         tree_rows = fade.keep * tree_rows + sums.rows;
@@ -715,6 +775,8 @@ public:
         a("challenger_clock", challenger.clock), a("challenger_rows", challenger.rows);
         a("tree_loss", tree_loss), a("tree_rows", tree_rows), a("recent_loss", recent_loss);
         a("recent_rows", recent_rows), a("restless_until", restless_until);
+        a("block_is_open", block.is_open), a("block_spares", block.spares);
+        a("block_challenger_rests", block.challenger_rests);
         a.each("trial", trials, [](auto& inner, Trial& trial) {
             inner("feature", trial.condition.feature), inner("threshold", trial.condition.threshold);
             inner("equality", trial.condition.equality), inner("missing_left", trial.condition.missing_left);
@@ -753,9 +815,18 @@ private:
         all.loosening = 1.0;
         return all;
     }
+    // A node that is far from being pruned rests as long as its branch earns enough lately, too.
+    bool is_far_from_change(int node) const {
+        const NodeRecord& record = tree_.records[node];
+        const double gain = record.own_loss - record.subtree_loss;
+        return gain >= record.rest_level && rates.recent_speed * record.recent >= rates.rest_least * gain;
+    }
+    static bool is_mostly_lost(double rows, double least_rows, double gain) { return rows > least_rows && !(gain > 0.0); }
+    bool challenger_rests_now() const { return challenger.gain() <= -challenger.level; }
     double challenger_stands_for() const {
         if (tree_.table->has_sparse() && challenger.gain() <= 0.0) return rates.rest_share;
-        return may_rest() && challenger.gain() <= -challenger.level ? rates.rest_share : 1.0;
+        const bool rests = block.is_open ? block.challenger_rests != 0 : challenger_rests_now();
+        return may_rest() && rests ? rates.rest_share : 1.0;
     }
     void drop_trials(int node) {
         for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++)

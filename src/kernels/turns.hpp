@@ -141,14 +141,27 @@ private:
 // A turn that the thread has, until the end of the block. A turn inside a turn of the same thread waits for nobody.
 class Turn {
 public:
-    template <class Wait>  // wait(call) calls `call`, which may take long
-    Turn(Turns& turns, bool writes, Wait&& wait) : turns_(turns), writes_(writes), outer_(innermost_) {
+    // wait(call) calls `call`, which may take long. `settles`: what is written changes nothing that another can see, and so a
+    // closed turn allows it.
+    template <class Wait>
+    Turn(Turns& turns, bool writes, Wait&& wait, bool settles = false)
+        : turns_(turns), writes_(writes), outer_(innermost_) {
         is_own_ = writes ? turns.try_write() : turns.try_read();
-        if (!is_own_ && !is_inside()) {
+        if (!is_own_ && !is_inside(settles)) {
             wait([&] { writes ? turns.write() : turns.read(); });
             is_own_ = true;
         }
         innermost_ = this;
+    }
+    // Has this thread a turn, and none to write?
+    static bool only_reads(const Turns& turns) {
+        bool reads = false;
+        for (const Turn* turn = innermost_; turn; turn = turn->outer_) {
+            if (&turn->turns_ != &turns) continue;
+            if (turn->writes_) return false;
+            reads = true;
+        }
+        return reads;
     }
     // Lets a forked process go on: called once, when the module is loaded.
     static void survive_forks() {
@@ -183,11 +196,11 @@ public:
     }
 
 private:
-    bool is_inside() const {
+    bool is_inside(bool settles) const {
         bool reads = false;
         for (const Turn* turn = outer_; turn; turn = turn->outer_) {
             if (&turn->turns_ != &turns_) continue;
-            if (writes_ && turn->is_closed_) throw std::logic_error("a model cannot learn while it reads a row");
+            if (writes_ && turn->is_closed_ && !settles) throw std::logic_error("a model cannot learn while it reads a row");
             if (turn->writes_ || !writes_) return true;
             reads = true;
         }

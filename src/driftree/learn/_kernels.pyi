@@ -672,6 +672,8 @@ class MeasuredEngine(_ModelTreeEngine):
         grid_rest_rows: float = ...,
         trials_rest: bool = False,
         costly_columns: int = ...,
+        block_rows: int = ...,
+        wait_bytes: float = ...,
     ) -> None:
         """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
     def accumulate(

@@ -121,6 +121,11 @@ class MeasuredConstants:
     """so many splits are tried at a time, with one more for each that earns,"""
     costly_grid_bytes: int = 1_500_000
     """and a grid takes so much memory."""
+    block_rows: int = 64
+    """Rows that come one at a time are learnt by their leaf's model at once, and by all else in
+    blocks of so many. Decisions are made between blocks,"""
+    wait_bytes: float = 131_072
+    """where the models are larger than this: those of small trees stay in the cache anyway."""
     recent_speed: int = 16
     """What is called recent fades so many times as fast as the evidence."""
     alarm_factor: float = 1.2
@@ -224,6 +229,7 @@ STRAIGHT = replace(
     trial_rest_rows=math.inf,
     grid_rest_rows=math.inf,
     costly_columns=2**31 - 1,
+    block_rows=1,
 )
 
 

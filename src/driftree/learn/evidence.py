@@ -277,6 +277,8 @@ class MeasuredTrials:
             grid_rest_rows=c.grid_rest_rows,
             trials_rest=c.trials_rest,
             costly_columns=c.costly_columns,
+            block_rows=c.block_rows,
+            wait_bytes=c.wait_bytes,
         )
         self.engine.absent_is_zero = p.absent == "zero"
         self.models = ModelTrials(self.engine, c, p)
