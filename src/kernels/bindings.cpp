@@ -246,7 +246,7 @@ void bind_model_tree(nb::class_<Engine>& bound) {
              "rest"_a, "n_splits"_a)
         .def("node", &node_state<Engine>, "node"_a)
         .def_prop_ro("task_work", reading<Engine>([](const Engine& e) { return e.task_work(); }))
-        .def_prop_ro("link_is_due", reading<Engine>([](const Engine& e) { return e.evidence.is_link_due(); }))
+        .def_prop_ro("link_is_due", reading<Engine>([](const Engine& e) { return e.is_link_due(); }))
         .def("accumulate", &accumulate<Engine>, "X"_a, "targets"_a, "weights"_a, "sparse"_a = nullptr)
         .def(
             "absorb",
@@ -707,6 +707,7 @@ void bind_measured(nb::module_& m) {
                          return e.evidence.recent_rows > 0.0 ? e.evidence.recent_loss / e.evidence.recent_rows
                                                              : std::numeric_limits<double>::quiet_NaN();
                      }))
+        .def_prop_ro("n_waiting", [](const Engine& e) { return e.n_waiting(); })
         .def_prop_ro("has_sparse", reading<Engine>([](const Engine& e) { return e.table->has_sparse(); }))
         .def_prop_ro("is_costly", reading<Engine>([](const Engine& e) { return e.evidence.is_costly(); }))
         .def_prop_ro("is_calm", reading<Engine>([](const Engine& e) { return e.evidence.is_calm(); }))

@@ -146,7 +146,8 @@ public:
     // nodes, trials, grids and the challenger take them in blocks, each model its own rows one after the other, as if each
     // had come in a step of its own. Who looks at more than predictions lets the tree settle first; that changes nothing
     // in what is learnt, but may fail for want of memory: then they wait on.
-    bool has_waiting() const { return waiting_.n > 0; }
+    int n_waiting() const { return waiting_.n; }
+    bool has_waiting() const { return n_waiting() > 0; }
     void settle() {
         if (!has_waiting()) return;
         prepare_to_settle(waiting_.n);
@@ -211,8 +212,9 @@ public:
     const std::vector<std::int32_t>& due() const { return due_; }
     bool has_due() const {
         return !due_.empty() || n_changes + n_growths != n_told || n_rows >= wake_at || n_rows >= look_at ||
-               (!is_in_block() && evidence.is_link_due()) || watch.has_alarm();
+               is_link_due() || watch.has_alarm();
     }
+    bool is_link_due() const { return !is_in_block() && evidence.is_link_due(); }  // nothing is decided within a block
 
     // ---------------------------------------------------------------- structure, for Python's decisions
     // Splits a node by one of its candidates; what is below an inner node goes.

@@ -388,6 +388,13 @@ void check_evidence(const Trials& evidence, const LossTree<Blend>& tree, ModelUs
     for (int j = 0; j < schema.n_features; j++)  // a level's code is a slot of a grid
         need(!schema.is_categorical[j] || schema.value_column[j] < 0, "value_column",
              "must be -1 where a feature has levels");
+    const Trials::Block& block = evidence.block;
+    need(block.is_open <= 1, "block_is_open", "must be 0 or 1");
+    need(block.spares <= 1, "block_spares", "must be 0 or 1");
+    need(block.challenger_rests <= 1, "block_challenger_rests", "must be 0 or 1");
+    for (const NodeRecord& record : tree.records)
+        need(record.rests >= 0 && record.rests < Trials::kFirstTrial << evidence.rates.per_node, "sums.block_rests",
+             "is out of range");
     const std::size_t n = tree.nodes.size();
     need_length(evidence.grids, n, "grid.scale");
     need_length(evidence.trials, n * evidence.rates.per_node, "trial.feature");

@@ -19,7 +19,7 @@ from driftree import DynamicModelTreeClassifier
 
 TESTS = Path(__file__).parents[1]
 SOURCE = next(TESTS.rglob("failing_new.cpp"))
-KINDS = [*stored.MAKERS, "three labels"]
+KINDS = [*stored.MAKERS, "three labels", "waiting"]
 COMPILER = shutil.which(os.environ.get("CXX", "c++"))
 needs_shim = pytest.mark.skipif(
     sys.platform != "linux" or COMPILER is None or "libasan" in os.environ.get("LD_PRELOAD", ""),
@@ -109,6 +109,7 @@ def calls(kind, n_labels):
     new = {"a": None, "b": 1.0, ("colour", 1): "mauve", "new": 3.0, "text": "x"}
     wide = {f"feature {j}": 1.0 for j in range(30)}
     batch = {name: column[:50] for name, column in columns.items()}
+    yield grown, lambda m: learn_and_look(m, columns, y)
     yield grown, lambda m: m.learn_one(new, "maybe")
     yield grown, lambda m: m.learn_one(wide, "no")
     yield grown, lambda m: m.learn_one(new | wide, "one more")
@@ -119,6 +120,13 @@ def calls(kind, n_labels):
     yield grown, lambda m: m.memory_usage()
     yield grown, lambda m: stored.from_bytes(grown)
     yield grown, lambda m: m.__setstate__(m.__getstate__())
+
+
+def learn_and_look(model, columns, y):
+    """Of rows that wait, some are still to be learnt when somebody looks."""
+    for i in range(90):
+        model.learn_one({name: column[i] for name, column in columns.items()}, y[i])
+    model.memory_usage()
 
 
 def fail_helpers(library, check_whole):
@@ -158,7 +166,9 @@ def fail_calls(library, check_whole, kind, which):
     """Let allocations of each call fail, and print how many did."""
     n_labels = 3 if kind == "three labels" else 2
     n_failures = 0
-    for before, call in calls("measured" if n_labels == 3 else kind, n_labels):
+    if kind == "waiting":
+        stored.let_wait(pytest.MonkeyPatch())
+    for before, call in calls(kind if kind in stored.MAKERS else "measured", n_labels):
         n = 0
         while True:
             n += 1 if which == "all" else 1 + n // 2

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import cycle, islice, pairwise
 
 import numpy as np
 import pytest
@@ -152,40 +153,56 @@ def check_nodes(model, oracle):
 @given(
     stream=streams,
     mood=moods,
-    batch_rows=st.sampled_from([1, 7, 20, 33, N_ROWS]),
+    batches=st.sampled_from([[1], [1] * 10 + [3], [7], [20], [33], [N_ROWS]]),
     order_seed=st.integers(0, 9),
     weighted=st.booleans(),
     max_bends=st.sampled_from([0, 3, 8]),
     trials_rest=st.booleans(),
     costly_columns=st.sampled_from([1, 128]),
+    block_rows=st.sampled_from([1, 8]),
+    looks=st.booleans(),
 )
 def test_tree_equals_oracle(
-    setting, stream, mood, order_seed, max_bends, trials_rest, costly_columns, **how
+    setting, stream, mood, order_seed, max_bends, trials_rest, costly_columns, block_rows, **how
 ):
     model, oracle = make_pair(setting, stream, seed=order_seed, max_bends=max_bends, **mood)
     oracle.trials_rest = trials_rest and max_bends > 0
     oracle.costly_columns = costly_columns if max_bends > 0 else math.inf
+    oracle.block_rows = block_rows if setting == "measured" and max_bends > 0 else 1
     with pytest.MonkeyPatch.context() as patch:
-        bent = replace(constants.MEASURED, trials_rest=trials_rest, costly_columns=costly_columns)
+        bent = replace(
+            constants.MEASURED,
+            trials_rest=trials_rest,
+            costly_columns=costly_columns,
+            block_rows=block_rows,
+            wait_bytes=0,
+        )
         patch.setattr(constants, "MEASURED", bent)
         check_course(model, oracle, stream, **how)
 
 
-def check_course(model, oracle, stream, batch_rows, weighted):
-    """Both learn the stream, and are the same after each batch."""
+def check_course(model, oracle, stream, batches, weighted, looks):
+    """Both learn the stream, in batches of so many rows in turn, and are the same after each.
+
+    Who looks at a tree makes rows that wait be learnt: unless ``looks``, only the end is compared.
+    """
     X, y = make_stream(**stream)
     weights = make_weights(stream["seed"], N_ROWS) if weighted else np.ones(N_ROWS)
     classes = np.arange(stream["n_classes"])
-    for start in range(0, N_ROWS, batch_rows):
-        rows = slice(start, start + batch_rows)
-        n_events = len(oracle.events)
+    ends = np.cumsum(list(islice(cycle(batches), N_ROWS)))
+    n_events = 0
+    for start, end in pairwise([0, *ends[: np.searchsorted(ends, N_ROWS) + 1]]):
+        rows = slice(start, min(end, N_ROWS))
         oracle.learn(X[rows], y[rows], weights[rows])
         model.partial_fit(X[rows], y[rows], classes=classes, sample_weight=weights[rows])
         assume(not oracle.too_close)
+        if not looks and end < N_ROWS:
+            continue
         new = model.events_[n_events:], oracle.events[n_events:]
         check_events(*new, measured=oracle.measured)
         if len(oracle.events) > n_events or rows.stop >= N_ROWS:
             check_nodes(model, oracle)
+        n_events = len(oracle.events)
     near(model.predict_proba(X), oracle.predict_proba(X))
 
 

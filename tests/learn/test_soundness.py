@@ -21,11 +21,16 @@ MODELS = {
     "paper": lambda: learnt("paper", 1630),
     "FIMT-DD": lambda: learnt("FIMT-DD", 1630),
     "sparse": lambda: sparse(1630),
+    "in a block": lambda: in_a_block(1630),
 }
 
 # What must hold of an array; `BROKEN` breaks it, and every file in which it is broken is refused.
 GUARDS = {
     "label_reach": "reach",
+    "block_is_open": "flags",
+    "block_spares": "flags",
+    "block_challenger_rests": "flags",
+    "sums.block_rests": "count",
     "is_categorical": "flags",
     "node.equality": "flags",
     "node.missing_left": "flags",
@@ -176,6 +181,13 @@ def learnt(kind, n_rows, n_labels=2):
     columns, y = stored.draw(n_rows, n_labels=n_labels)
     stored.learn_rows(model, columns | {"more": columns["a"] ** 2}, y)
     return model
+
+
+def in_a_block(n_rows):
+    """A model of which nothing is decided until the block is full that its rows are learnt in."""
+    with pytest.MonkeyPatch.context() as patch:
+        stored.let_wait(patch)
+        return learnt("measured", n_rows)
 
 
 def sparse(n_rows):

@@ -522,6 +522,7 @@ class NaiveTree:
         never = math.inf, math.inf
         self.trial_rest, self.grid_rest = (self.TRIAL_REST, self.GRID_REST) if max_bends else never
         self.trials_rest = False  # wholly, with their node
+        self.block_rows, self.in_block = 1, False  # of trees that are large enough: set by a test
         self.costly_columns = self.COSTLY if max_bends else math.inf
         self.bins, self.n_trials = bins, trials
         self.seed, self.learning_rate = seed, learning_rate
@@ -673,7 +674,8 @@ class NaiveTree:
         order = visiting_order(X, self.seed)
         X, y, w = X[order], y[order], w[order]
         self.steps += 1
-        self.spares = self.is_calm()
+        waits = self.begin_block(len(X))
+        self.spares = self.block_spares if self.in_block else self.is_calm()
         self.n_rows += len(X)
         self.T += w.sum()
         for j, scale in self.scales.items():
@@ -686,16 +688,49 @@ class NaiveTree:
             self.update_challenger(rows, loss)
         if self.measured:
             self.watch(rows, told)
+        if waits and self.n_rows % self.block_rows:
+            return
+        self.in_block = False
+        visited = self.root.nodes() if waits else visited
         if self.challenger and self.floor_is_due():
             self.flip_floor()
             return
         for node in sorted(visited, key=lambda node: (-len(node.path), node.id)):
             if self.measured:
+                self.choose_grid(node)
                 self.decide_bend(node)
                 self.decide_measured(node)
                 self.refresh(node)
             else:
                 self.decide_paper(node)
+
+    def begin_block(self, n):
+        """Spec, BLOCKS: of rows that come alone, who rests is decided for a block of them.
+
+        Returns whether the step belongs to one: then nothing is decided until it is over.
+        """
+        begins = self.n_rows % self.block_rows == 0
+        waits = n == 1 and self.block_rows > 1 and (self.in_block or begins)
+        if waits and not self.in_block:
+            self.in_block, self.block_spares = True, self.is_calm()
+            for node in self.root.nodes():
+                node.resting = self.who_rests(node, node.rows)
+            self.challenger_rests = self.challenger and self.floor_gain <= -self.floor_level
+        return waits
+
+    def who_rests(self, node, rows):
+        """Who at a node rests in calm times: itself, its grid, its bend, and each trial."""
+        leaf = node.split is None
+        gains = [t.gain if leaf else t.replacement_gain for t in node.trials]
+        trials = [
+            rows - trial.born > self.trial_rest and gain <= 0
+            for trial, gain in zip(node.trials, gains, strict=True)
+        ]
+        bend = node.bend
+        is_lost = bend and not bend.removed and bend.node_loss <= bend.loss
+        bend_rests = is_lost and rows - bend.born > self.trial_rest
+        grid_rests = rows > (self.trial_rest if self.is_costly else self.grid_rest)
+        return self.is_far_from_change(node), grid_rests, bend_rests, trials
 
     def update(self, node, rows, visited):
         """Update a node and all below it; returns what each row cost its leaf, and the tree.
@@ -703,8 +738,11 @@ class NaiveTree:
         They differ where the leaf has a renewed model: what is tried is compared with the first.
         """
         visited.append(node)
+        if self.measured and not self.in_block:
+            node.resting = self.who_rests(node, node.rows)
         node.rows += rows.w.sum()
-        seen, stands_for = self.look_at(rows, rests=self.rests(node))
+        rests = self.measured and self.spares and node.resting[0]
+        seen, stands_for = self.look_at(rows, rests=rests)
         part = rows.take(seen)
         loss, residual = node.model.forward(part)
         paid = np.column_stack([loss, loss]) if node.split is None else np.zeros((len(rows.w), 2))
@@ -718,7 +756,7 @@ class NaiveTree:
         node.model.learn(part)
         if self.measured:
             leaf_loss = paid[seen, 0]
-            self.gather_evidence(node, part, loss, residual, leaf_loss, stands_for, rows.w.sum())
+            self.gather_evidence(node, part, loss, residual, leaf_loss, stands_for)
         else:
             self.gather_windows(node, part, loss, residual)
         return paid
@@ -756,11 +794,11 @@ class NaiveTree:
 
     def has_no_trials(self, node):
         """Far from any change there is nothing to try."""
-        return self.trials_rest and self.rests(node)
+        return self.trials_rest and self.spares and self.is_far_from_change(node)
 
-    def rests(self, node):
+    def is_far_from_change(self, node):
         """Spec, REST: a branch that earns so much, and goes on earning, is far from any change."""
-        if not (self.measured and self.spares) or node.split is None:
+        if node.split is None:
             return False
         return self.REST * self.tau(node) <= node.earned <= 2 * self.RECENT * node.recent
 
@@ -867,14 +905,15 @@ class NaiveTree:
 
     # ------------------------------------------------------------------ setting 2: measured
 
-    def gather_evidence(self, node, rows, loss, residual, leaf_loss, stands_for, n_new):
+    def gather_evidence(self, node, rows, loss, residual, leaf_loss, stands_for):
         """Spec: fade by the stream's clock, then add to the node, its trials and its grid.
 
         The losses and the rows behind them are sums in which a row counts for ``stands_for``;
         the grid and the trials' sides count the rows that were looked at. In calm times, and where
         rows are costly, a trial that does not earn, and the grid of an old node, look at a quarter.
         """
-        may_rest, leaf = rows.spares and stands_for == 1, node.split is None
+        may_rest = rows.spares and stands_for == 1
+        _, grid_rests, bend_rests, trials_rest = node.resting
         fade = math.exp(-(self.T - node.T) / self.window)
         node.T = self.T
         node.own_loss = fade * node.own_loss + stands_for * (rows.w * loss).sum()
@@ -892,10 +931,8 @@ class NaiveTree:
                 grid.count *= fade
                 grid.gradient *= fade
             return
-        for trial in node.trials:
-            gain = trial.gain if leaf else trial.replacement_gain
-            is_old = node.rows - n_new - trial.born > self.trial_rest
-            part, counts_for = self.look_at(rows, rests=may_rest and is_old and gain <= 0)
+        for trial, rests in zip(node.trials, trials_rest, strict=True):
+            part, counts_for = self.look_at(rows, rests=may_rest and rests)
             trial.fade(fade)
             trial.trial_loss += price
             trial.subtree_loss += below
@@ -904,21 +941,14 @@ class NaiveTree:
                     counts = stands_for * counts_for
                     trial.learn(side, rows.take(mask), loss[mask], leaf_loss[mask], counts)
         if node.bend:
-            is_old = node.rows - n_new - node.bend.born > self.trial_rest
-            is_lost = not node.bend.removed and node.bend.node_loss <= node.bend.loss
-            rests = may_rest and is_old and is_lost
-            part, counts_for = self.look_at(rows, rests=rests)
+            part, counts_for = self.look_at(rows, rests=may_rest and bend_rests)
             node.bend.fade(fade)
             if part.any():
                 node.bend.learn(rows.take(part), loss[part], stands_for * counts_for)
         if not node.grid:
             node.buffer = (node.buffer + list(rows.X))[: self.WARM_UP]
-            if len(node.buffer) == self.WARM_UP:
-                node.grid = [self.new_grid(j, np.array(node.buffer)[:, j]) for j in range(self.m)]
-                node.refresh_at = node.rows + self.REFRESH
             return
-        least = self.trial_rest if self.is_costly else self.grid_rest
-        part, _ = self.look_at(rows, rests=may_rest and node.rows - n_new > least)
+        part, _ = self.look_at(rows, rests=may_rest and grid_rests)
         rows, residual = rows.take(part), residual[part]
         for j, grid in enumerate(node.grid):
             grid.count *= fade
@@ -926,6 +956,12 @@ class NaiveTree:
             for x, r, z, w in zip(rows.X[:, j], residual, rows.z, rows.w, strict=True):
                 grid.count[grid.slot(x)] += w
                 grid.gradient[grid.slot(x)] += w * np.outer(r, z)
+
+    def choose_grid(self, node):
+        """Of the first rows, when there are enough."""
+        if not node.grid and len(node.buffer) == self.WARM_UP:
+            node.grid = [self.new_grid(j, np.array(node.buffer)[:, j]) for j in range(self.m)]
+            node.refresh_at = node.rows + self.REFRESH
 
     def new_grid(self, j, x):
         """Edges: distinct inverted quantiles i / bins of the values, without the maximum."""
@@ -1233,7 +1269,9 @@ class NaiveTree:
         No row costs either more than it can with a floor. Far behind, the challenger rests.
         """
         fade = math.exp(-rows.w.sum() / self.window)
-        rests = (self.spares or self.is_costly) and self.floor_gain <= -self.floor_level
+        if not self.in_block:
+            self.challenger_rests = self.floor_gain <= -self.floor_level
+        rests = (self.spares or self.is_costly) and self.challenger_rests
         seen, stands_for = self.look_at(rows, rests=rests)
         part, leaf_loss = rows.take(seen), leaf_loss[seen]
         loss, _ = self.challenger.forward(part)

@@ -1,12 +1,14 @@
 """Models in mid-stream, to be kept in files: their streams, and a hard look at what comes back."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, export_text
 from driftree.explain.loss_over_time import loss_by_node
 from driftree.explain.over_time import gain_race, outline, weights_over_time
+from driftree.learn import constants
 from driftree.learn.storage import bounds, container, models
 
 RASH = {
@@ -25,6 +27,13 @@ MAKERS = {
     "FIMT-DD": lambda **p: FIMTDDClassifier(**RASH_FIMTDD | p),
 }
 LEVELS = ("red", "green", "blue", "grey")
+
+
+def let_wait(patch, block_rows=64):
+    """Let rows that come one at a time wait in small trees, too."""
+    for name in ("MEASURED", "MEASURED_NUMBERS"):
+        waiting = replace(getattr(constants, name), block_rows=block_rows, wait_bytes=0)
+        patch.setattr(constants, name, waiting)
 
 
 def draw(n_rows, *, start=0, n_labels=2, seed=1):

@@ -826,6 +826,10 @@ class MeasuredEngine(_ModelTreeEngine):
     def recent_loss(self) -> float:
         """Mean loss of the last rows, faded as what is called recent; NaN before the first."""
     @property
+    def n_waiting(self) -> int:
+        """Rows that only their leaves have learnt yet. Asking for it leaves them waiting."""
+
+    @property
     def has_sparse(self) -> bool:
         """Whether there may be features without a column."""
     @property
