@@ -48,10 +48,10 @@ class QuickNaiveTree(NaiveTree):
             follows = not scores and not split.equality and not node.grid[split.feature].count[-1]
             self.too_close |= bool(follows and abs(n_left - n_right) < 1e-9 * n_left)
             scores.append(score)
-            if split.equality:  # of two levels either may come first: its gradient is rounded
-                mirrored = [n_right, n_left] in shares.setdefault(split.feature, [])
-                self.too_close |= mirrored
-                shares[split.feature].append([n_left, n_right])
+            known = shares.setdefault(split.feature, [])  # of equals either may be the first:
+            mirrored = any(near(score, first) and near(n_right, n) for first, n in known)
+            self.too_close |= mirrored  # gradients of the two sides are rounded otherwise
+            known.append((score, n_left))
             if node.barred.get((split.feature, slot), 0) <= node.rows:
                 firsts.setdefault(split.feature, score)
         for scores in best.values():
@@ -70,6 +70,10 @@ class QuickNaiveTree(NaiveTree):
         scores = sorted((score for score in self.best_scores if score > 0), reverse=True)
         self.too_close |= any(step < 1e-3 for step in steps(scores))
         return found
+
+
+def near(a, b):
+    return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
 
 
 def steps(scores):
