@@ -10,8 +10,8 @@ namespace driftree {
 namespace {
 
 constexpr double kEvenOdds = 0.6931471805599453;  // nats: log 2
-constexpr long kTogetherBytes = 16384;    // of matrices that are worked on in one step,
-constexpr long kFollowingBytes = 262144;  // and one row after the other
+constexpr long kTogetherBytes = 16384;            // of matrices that are worked on in one step,
+constexpr long kFollowingBytes = 262144;          // and one row after the other
 constexpr int kRowsByHalf = 4;  // of a lesson: with fewer, the lower half of Newton's matrix is not worth leaving out
 
 inline void predictors_of(const Shape& s, const double* weights, const double* inputs, double* predictors) {

@@ -211,8 +211,8 @@ public:
     bool asks() const { return asked_ != nullptr; }  // Python for its loss
     const std::vector<std::int32_t>& due() const { return due_; }
     bool has_due() const {
-        return !due_.empty() || n_changes + n_growths != n_told || n_rows >= wake_at || n_rows >= look_at ||
-               is_link_due() || watch.has_alarm();
+        return !due_.empty() || n_changes + n_growths != n_told || n_rows >= wake_at || n_rows >= look_at || is_link_due() ||
+               watch.has_alarm();
     }
     bool is_link_due() const { return !is_in_block() && evidence.is_link_due(); }  // nothing is decided within a block
 
@@ -478,9 +478,8 @@ private:
         }
         return false;
     }
-    bool ends_block() const {
-        return (n_rows + 1) % block_rows() == 0;
-    }
+    // (The number of rows has an end, the rows of a stream have none.)
+    bool ends_block() const { return (n_rows + 1) % block_rows() == 0 || n_waiting() + 1 == block_rows(); }
     int block_rows() const {
         if constexpr (Evidence::kWaits) return evidence.rates.block_rows;
         return 1;

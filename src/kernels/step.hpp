@@ -378,9 +378,9 @@ private:
 struct RowBlock {
     Step step;
     std::atomic<int> n = 0;
-    std::vector<double> clock;              // of the tree, when each had come
-    std::vector<double> loss, residual;     // of the leaf: [n], [n, outputs]
-    std::vector<Lesson> lessons;            // that are yet to be learnt
+    std::vector<double> clock;           // of the tree, when each had come
+    std::vector<double> loss, residual;  // of the leaf: [n], [n, outputs]
+    std::vector<Lesson> lessons;         // that are yet to be learnt
     void make_room(int most, int m, const Shape& shape) {
         step.waits = true;
         step.chunk.make_room(most, m, shape.stride);

@@ -122,7 +122,8 @@ struct NumberTarget {
     template <class Archive>
     void visit(Archive& a) {
         a("target_shift", shift), a("target_scale", scale), a("target_rows", moments.rows);
-        a("target_mean", moments.mean), a("target_squares", moments.squares), a("target_last", level[0]), a("target_last_few", level[1]);
+        a("target_mean", moments.mean), a("target_squares", moments.squares), a("target_last", level[0]),
+            a("target_last_few", level[1]);
         a("target_last_many", level[2]), a("target_is_known", is_known), a("target_has_level", has_level);
         a("target_reach", reach), a("target_offset", offset);
         if (has_unit) a("target_unit", unit), a("target_power", power);

@@ -37,8 +37,8 @@ struct TrialRates {                  // handed in by Python (learn/constants.py)
     double doubt = 0.0;                                             // nats against the renewed model of a leaf,
     double renewed_rest = std::numeric_limits<double>::infinity();  // and how many more it is behind when it rests
     bool trials_rest = false;                                       // wholly, with their node, and its grid with them
-    int block_rows = 1;        // rows that come one at a time may wait until the tree has so many more,
-    double wait_bytes = 0.0;   // if its models are larger than this
+    int block_rows = 1;       // rows that come one at a time may wait until the tree has so many more,
+    double wait_bytes = 0.0;  // if its models are larger than this
 };
 
 struct Trial {
@@ -352,7 +352,8 @@ public:
         double lead = 0.0;
         again.read(end, [&](int i, int row) {
             const double less = step.node_loss[row] - again.lesson->before.loss[i];
-            lead += renewed_stands_for(renewed) * step.chunk.weights[row] * std::clamp(less, -kMostAdvantage, kMostAdvantage);
+            lead +=
+                renewed_stands_for(renewed) * step.chunk.weights[row] * std::clamp(less, -kMostAdvantage, kMostAdvantage);
         });
         return lead;
     }
@@ -410,8 +411,7 @@ public:
     void accumulate_grid(const Step& step, const Stop& stop, Part& part) const {
         GridScratch own;
         own.values.resize(step.chunk.n);
-        if (stop.has_grid)
-            accumulate_grid(step, stop, stop.pupil->visit(), {0, tree_.table->n_features()}, own, part.grid);
+        if (stop.has_grid) accumulate_grid(step, stop, stop.pupil->visit(), {0, tree_.table->n_features()}, own, part.grid);
     }
     void absorb_grid(int node, const Features& some, GridRows& sums) {
         grids[node].absorb(tree_.f, tree_.grid_shape(), sums, some, rates.first_rows);

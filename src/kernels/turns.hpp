@@ -144,8 +144,7 @@ public:
     // wait(call) calls `call`, which may take long. `settles`: what is written changes nothing that another can see, and so a
     // closed turn allows it.
     template <class Wait>
-    Turn(Turns& turns, bool writes, Wait&& wait, bool settles = false)
-        : turns_(turns), writes_(writes), outer_(innermost_) {
+    Turn(Turns& turns, bool writes, Wait&& wait, bool settles = false) : turns_(turns), writes_(writes), outer_(innermost_) {
         is_own_ = writes ? turns.try_write() : turns.try_read();
         if (!is_own_ && !is_inside(settles)) {
             wait([&] { writes ? turns.write() : turns.read(); });
