@@ -59,6 +59,12 @@ class QuickNaiveTree(NaiveTree):
         self.too_close |= any(step < 1e-5 for step in steps(sorted(firsts.values())[::-1]))
         return found
 
+    def adopt_window(self, kind, node, window, threshold, before, second):
+        gain = window.gains(self.gain_step).sum()
+        gains = [own.gains(self.gain_step).sum() for own in node.store.values()]
+        self.too_close |= sum(near(gain, other) for other in gains) > 1  # sums round otherwise
+        super().adopt_window(kind, node, window, threshold, before, second)
+
     def bend_scores(self, node, j):
         scores = list(super().bend_scores(node, j))
         self.best_scores = [*self.best_scores, max(scores, default=0.0)]
