@@ -898,19 +898,25 @@ private:
         const Node& node = nodes[stop.node];
         sums.start(stop.node, n_classes);
         part.evidence.start();
-        for (; so_far.next_row < stop.rows.size() && stop.rows[so_far.next_row] < end; so_far.next_row++) {
-            const int row = stop.rows[so_far.next_row];
-            sums.rows += step.chunk.weights[row];
-            if (has_labels()) sums.class_rows[static_cast<int>(step.chunk.targets[row])] += step.chunk.weights[row];
-        }
+        const double *weights = step.chunk.weights.data(), *targets = step.chunk.targets.data();
+        const std::size_t first = so_far.next_row;
+        std::size_t last = first;
+        for (; last < stop.rows.size() && stop.rows[last] < end; last++) sums.rows += weights[stop.rows[last]];
+        so_far.next_row = last;
+        double* const class_rows = sums.class_rows.data();
+        for (std::size_t i = first; i < last && has_labels(); i++)
+            class_rows[static_cast<int>(targets[stop.rows[i]])] += weights[stop.rows[i]];
         const Lesson* const lesson = so_far.own.lesson;
         const bool is_leaf = node.is_leaf();
+        const double* const losses = lesson ? lesson->before.loss : nullptr;
+        double *const node_loss = step.node_loss.data(), *const leaf_loss = step.leaf_loss.data();
+        double* const told_loss = step.told_loss.data();
         so_far.own.read(end, [&](int i, int row) {
-            const double weight = stop.stands_for * step.chunk.weights[row], own = lesson->before.loss[i];
-            step.node_loss[row] = own;
-            if (is_leaf) step.leaf_loss[row] = step.told_loss[row] = own;
+            const double weight = stop.stands_for * weights[row], own = losses[i];
+            node_loss[row] = own;
+            if (is_leaf) leaf_loss[row] = told_loss[row] = own;
             sums.own += weight * own;
-            sums.subtree += weight * step.leaf_loss[row];
+            sums.subtree += weight * leaf_loss[row];
             sums.seen += weight;
         });
         if (is_leaf && lesson && !step.waits) tell_losses(step, node.model, *lesson);

@@ -66,8 +66,11 @@ struct LessonRows {
     // Calls each(place, row) for its next rows, as far as they are before row `end` of the step.
     template <class Each>
     void read(int end, Each&& each) {
-        for (; lesson && next < lesson->visit.n && lesson->visit.rows[next] < end; next++)
-            each(next, lesson->visit.rows[next]);
+        if (!lesson) return;
+        const Visit visit = lesson->visit;
+        int i = next;  // what `each` writes might be the number itself, for all the compiler knows
+        for (; i < visit.n && visit.rows[i] < end; i++) each(i, visit.rows[i]);
+        next = i;
     }
 };
 

@@ -222,7 +222,8 @@ public:
         return bits;
     }
     void look(Stop& stop) const {
-        stop.rests = block.is_open ? tree_.records[stop.node].rests : rests_now(stop.node);
+        const bool may = may_rest() || tree_.table->has_sparse();
+        stop.rests = block.is_open ? tree_.records[stop.node].rests : (may ? rests_now(stop.node) : 0);
         stop.stands_for = spares_ && (stop.rests & kNode) ? rates.rest_share : 1.0;
     }
     // Far from any change there is nothing to try.
@@ -361,6 +362,8 @@ public:
     void accumulate(Step& step, Scratch&, const Stop& stop, Lessons& lessons, const Lesson*, int end, Part& part) const {
         part.renewed_lead += lead_on(step, tree_.models[tree_.nodes[stop.node].model].renewed, lessons.renewed, end);
         if (trials_rest(stop)) return;
+        const double *weights = step.chunk.weights.data(), *node_loss = step.node_loss.data(),
+                     *leaf_loss = step.leaf_loss.data();
         auto side = lessons.sides.begin();
         for (int place = 0; place < rates.per_node; place++) {
             const int t = stop.node * rates.per_node + place;
@@ -369,13 +372,14 @@ public:
             sums.trial = t;
             const double stands_for = stop.stands_for * trial_stands_for(stop, kFirstTrial << place);
             for (double* count : {&sums.n_left, &sums.n_right}) {
+                const double* const losses = side->lesson ? side->lesson->before.loss : nullptr;
                 side->read(end, [&](int i, int row) {
-                    const double weight = stands_for * step.chunk.weights[row];
-                    sums.node_loss += weight * step.node_loss[row];
-                    sums.subtree_loss += weight * step.leaf_loss[row];
-                    sums.trial_loss += weight * side->lesson->before.loss[i];
+                    const double weight = stands_for * weights[row];
+                    sums.node_loss += weight * node_loss[row];
+                    sums.subtree_loss += weight * leaf_loss[row];
+                    sums.trial_loss += weight * losses[i];
                     sums.seen += weight;
-                    *count += step.chunk.weights[row];
+                    *count += weights[row];
                 });
                 side++;
             }
