@@ -177,7 +177,7 @@ def main() -> None:
     print(table)
     if not given.no_write:
         RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        page.write_table("alarms", "## How good the alarms are", table, page="monitor")
+        page.write_table("alarms", "## How reliable the alarms are", table, page="monitor")
 
 
 if __name__ == "__main__":
