@@ -213,7 +213,7 @@ def test_mistakes_about_numbers_are_named(rents, tmp_path, options, words):
 def test_a_data_set_has_labels(tmp_path):
     result = run("run", "electricity", "--task", "regression", "--out", str(tmp_path))
     assert result.exit_code == 2
-    assert "leave --task regression out" in " ".join(result.output.split())
+    assert "omit --task regression" in " ".join(result.output.split())
 
 
 def test_the_report_is_about_the_tree_also_where_others_come_first(loans, tmp_path):
@@ -394,10 +394,10 @@ def test_malformed_rows_are_reported_at_the_end(loans, tmp_path):
         (["run", "{loans}", "--batch", "5000"], "2,000 rows, no more than one batch"),
         (["run", "{loans}", "--batch", "inf"], "--batch must be"),
         (["run", "{loans}", "--categorical", "salry"], "salry"),
-        (["run", "sea", "--target", "y"], "leave the target out"),
+        (["run", "sea", "--target", "y"], "omit the target"),
         (["run", "sea", "--categorical", "x9"], "no feature 'x9'"),
         (["compare", "{loans}", "--models", ","], "at least one learner"),
-        (["compare", "-", "--models", "dmt,majority", "--jobs", "2"], "one process only"),
+        (["compare", "-", "--models", "dmt,majority", "--jobs", "2"], "only one process"),
         (["report", "{loans}", "--models", "majority"], "name dmt, forest or dmt-paper first"),
         (["report", "nowhere.csv"], "no file 'nowhere.csv'"),
         (["paper", "--data", "electricty"], "did you mean electricity?"),

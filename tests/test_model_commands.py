@@ -303,7 +303,7 @@ def test_a_run_says_which_drifts_it_noticed(source, drifting, tmp_path):
     [drift] = told
     assert 24_000 < drift["n_rows"] < 32_000
     assert abs(drift["since"] - 24_000) <= 1000
-    said = result.output.partition("Drifts that it noticed:")[2]
+    said = result.output.partition("Detected drifts:")[2]
     assert f"- {drift['why']}" in said
     assert drift["why"] in result.output.partition("learner ")[0]  # as it came
 

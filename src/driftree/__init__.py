@@ -56,8 +56,8 @@ __all__ = [
     "to_onnx",
 ]
 
-# What is public is imported when it is first asked for: scikit-learn alone takes a second of the
-# processor, and `driftree --help` needs nothing of it. What is not listed here is a room.
+# Public names are imported on first access: scikit-learn alone takes a second of CPU time, and
+# `driftree --help` does not need it. Names not listed here are subpackages.
 _MODULE_OF = {
     "Checkpointer": "driftree.evaluate.checkpoints",
     "DynamicModelForestClassifier": "driftree.forests",
@@ -77,10 +77,10 @@ _MODULE_OF = {
 }
 
 
-if not TYPE_CHECKING:  # which would take every name for one of ours
+if not TYPE_CHECKING:  # which would regard every name as public
 
     def __getattr__(name: str) -> Any:
-        """Import what is public."""
+        """Import public names lazily."""
         if name not in __all__:
             raise AttributeError(f"module 'driftree' has no attribute {name!r}")
         if name not in _MODULE_OF:
@@ -90,5 +90,5 @@ if not TYPE_CHECKING:  # which would take every name for one of ours
 
 
 def __dir__() -> list[str]:
-    """List what is public, imported or not."""
+    """List the public names, imported or not."""
     return sorted({*__all__, "__version__"})

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Configured(StreamEstimator):
-    """What trees and forests share: how their parameters are read."""
+    """Base of trees and forests: how their parameters are read."""
 
     setting: str
     absent: str | None
@@ -51,7 +51,7 @@ class Configured(StreamEstimator):
     FIT_ROWS = MEASURED.step_rows
 
     def _read_parameters(self, *, is_sparse: bool = False) -> Parameters:
-        """Return the parameters, checked; of a model whose first rows are sparse."""
+        """Return the validated parameters; `sparse` if the first rows are sparse."""
         parameters = read_parameters(self, self._settings)
         if is_sparse and self.absent is None and isinstance(parameters, MeasuredParameters):
             return replace(parameters, absent="zero")
@@ -64,7 +64,7 @@ class Configured(StreamEstimator):
 
 
 class DynamicModelTree(Readable, Configured):
-    """What classifier and regressor share: the settings, the tree, its events."""
+    """Base of classifier and regressor: the settings, the tree, its events."""
 
     _target: type[Target]
 
@@ -129,17 +129,18 @@ class DynamicModelTree(Readable, Configured):
         yield {"setting": "paper"}
 
     def _unit_test_skips(self) -> set[str]:
-        # A batch is ONE time step (a set of rows) in the paper. To learn rows one at a time, each
-        # seen by models that know the rows before it, is a different computation, not a worse one.
+        # A batch is ONE time step (a set of rows) in the paper. Learning rows one at a time, each
+        # with models that have learnt the rows before it, is a different computation, not a worse
+        # one.
         return {"check_learn_many_matches_learn_one"}
 
 
 class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
     """Shallow decision tree with a linear model in every node, for streams that change.
 
-    It learns row by row or batch by batch. A leaf is split, a split replaced and a branch pruned
-    only when the measured loss says so, and every such change is recorded with its reason in
-    `events_`. Input needs no preparation: it may hold numbers of any scale, text and booleans as
+    It learns row by row or batch by batch. A leaf is split, a split replaced or a branch pruned
+    only when the measured loss justifies it, and every such change is recorded with its reason in
+    `events_`. Input needs no preprocessing: it may hold numbers of any scale, text and booleans as
     categories, missing values, and new features and labels at any time.
 
     `DynamicModelTreeClassifier()` is our setting: second-order simple models on inputs scaled
@@ -163,14 +164,14 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
     seed : int, default=1
         Order in which the rows of a batch are visited. Same seed, same rows: same tree.
     keep_history : bool, default=True
-        Whether to record why the tree changed and how its models developed. What it learns does not
-        depend on it.
+        Whether to record why the tree changed and how its models developed. Learning is the same
+        without.
     setting : {"measured", "paper"}, default="measured"
-        Which of the two settings; see `paper`. Each has parameters of its own, whose default is
-        None; a value for one of the other setting is an error when learning starts.
+        Which variant of the algorithm; see `paper`. Each setting has parameters of its own, whose
+        default is None; setting one of the other setting raises an error when learning starts.
     evidence_window : float or None, default=None
-        Measured setting: rows of the stream that evidence for or against a split remembers. Larger:
-        more certain decisions, slower forgetting. None is 20,000.
+        Measured setting: rows of the stream over which the evidence for or against a split is
+        summed. Larger: more certain decisions, slower forgetting. None is 20,000.
     model_window : float or None, default=None
         Measured setting: rows that the simple models remember (at least 20 per input). Smaller:
         follows drift faster, noisier weights. None is 1,000.
@@ -181,22 +182,23 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         Measured setting: candidate splits that a leaf trains at the same time. One is faster, and
         finds splits later. None is 3.
     max_bends : int or None, default=None
-        Measured setting: pieces of curves that a leaf's model may have, all features together. A
-        feature whose line is worth bending gets a curve of up to four pieces; one of few values,
-        which may be codes, a knot at each, if that pays; only for these there may be more than 64.
-        0: only lines. None is 128.
+        Measured setting: pieces of curves that a leaf's model may have, over all features. A
+        feature gets a piecewise linear curve of up to four pieces if that pays, and one of few
+        values, which may be codes, a knot at each value; only the latter may exceed 64 pieces in
+        all. 0: only lines. None is 128.
     absent : {"missing", "zero"} or None, default=None
-        Measured setting: what a feature is in a row that does not hold it. "missing": not known.
-        "zero": 0, as for words of a text; then a row costs what it holds, and there may be very
-        many features. None is "missing", but "zero" if the first rows are sparse: a sparse matrix,
-        or among the first ten dicts one with new names that lacks most of the known ones; the model
-        then starts again with that one. A first table of numbers in more than 512 columns is
-        learnt column by column, too, unless this is "missing"; docs/input.md has the details.
+        Measured setting: the value of a feature that is absent from a row. "missing": unknown.
+        "zero": 0, as for words of a text; then the cost of a row depends only on the features that
+        it holds, and there may be very many features. None is "missing", but "zero" if the first
+        rows are sparse: a sparse matrix, or a dict among the first ten that has new names and lacks
+        most of the known ones; the model then starts again with that row. A first table of more
+        than 512 numeric columns is learnt column by column, too, unless this is "missing"; see
+        docs/input.md.
     max_features : int or None, default=None
-        Measured setting, ``absent="zero"``: how many names are known at most. When there are more,
-        those that were in the fewest rows are forgotten. None is 262,144.
+        Measured setting, ``absent="zero"``: the largest number of names. When there are more, those
+        that occurred in the fewest rows are forgotten. None is 262,144.
     learning_rate : float or None, default=None
-        Paper's setting: step of the simple models' gradient descent. None is 0.05.
+        Paper's setting: learning rate of the simple models' gradient descent. None is 0.05.
     gain_step : float or None, default=None
         Paper's setting: lambda in (6) and (7). Larger: gains look larger, more splits. None is the
         learning rate.
@@ -205,17 +207,18 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
     replacement_rate : float or None, default=None
         Paper's setting: share of the stored candidates that one step may replace. None is 0.5.
     class_weight : dict, "balanced" or None, default=None
-        What the rows of each label weigh, beside `sample_weight`; 1 if it is not in the dict.
-        "balanced": inversely to how often the label was seen up to the row. Only ratios count:
-        weights above 6 are scaled down together. docs/imbalance.md has the details.
+        Weights of the labels, multiplied with `sample_weight`; 1 for labels that are not in the
+        dict. "balanced": inversely proportional to the frequency of the label up to the row. Only
+        ratios matter: weights above 6 are scaled down together. See docs/imbalance.md.
     threshold : dict or None, default=None
-        From which probability on the positive one of two labels is predicted, chosen online:
-        ``{"precision": 0.9}``, ``{"recall": 0.8}`` or ``{"fp": 1, "fn": 20}``, the costs of false
-        positives and negatives; with ``"positive"``, the label, unless that is 1 or True. More
-        labels than two are refused. None: the most probable label is predicted.
+        Chooses the decision threshold of two labels online, for a precision or recall,
+        ``{"precision": 0.9}`` or ``{"recall": 0.8}``, or for the costs of false positives and
+        negatives, ``{"fp": 1, "fn": 20}``; with ``"positive"``, the positive label, unless that is
+        1 or True. More than two labels are refused. None: the most probable label is predicted.
     n_jobs : int or None, default=None
-        Threads that work on a batch, where that saves time; -1 is one per core, None is one. Any
-        number of them learns and predicts the same bits. It is not in model files: docs/threads.md.
+        Threads that work on a batch, where that saves time; -1 is one per core, None is one. The
+        results do not depend on it, bit for bit. Model files do not contain it. See
+        docs/threads.md.
 
     Attributes
     ----------
@@ -224,7 +227,7 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
     events_ : list of Event
         The last 1,000 changes of the tree, oldest first; `str(event)` says why.
     threshold_ : float or None
-        The probability from which on the positive label is predicted now, with `threshold`.
+        The present decision threshold on the probability of the positive label, with `threshold`.
     n_paper_splits_, n_parameters_ : int
         Size as the paper counts it: inner nodes plus one (two classes) or c per leaf; inner nodes
         plus the weights.
@@ -238,17 +241,17 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
     Notes
     -----
     None, NaN and an absent key all mean missing, or 0 with ``absent="zero"``. Once a feature has
-    been missing, the simple models have an input that says so; a split sends such rows to the side
-    that fits them, or tests for them itself. `fit` learns the rows in steps of at most 200. An
-    error leaves the model unchanged.
+    been missing, the simple models have an indicator input for it; a split sends such rows to the
+    side with the lower loss, or tests for missing values itself. `fit` learns the rows in steps of
+    at most 200. An error leaves the model unchanged.
 
     Haug, Broelemann and Kasneci: Dynamic Model Tree for Interpretable Data Stream Learning, ICDE
-    2022. Each equation's place in the code, and each deviation with its reason, are in
-    docs/algorithm.md.
+    2022. docs/algorithm.md maps each equation to the code, and lists each deviation with its
+    reason.
 
     Examples
     --------
-    An exclusive or is not linear, but one split makes both sides linear:
+    XOR is not linear, but one split makes both sides linear:
 
     >>> import numpy as np
     >>> from driftree import DynamicModelTreeClassifier
@@ -335,11 +338,12 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
     # ------------------------------------------------------------------ more than one label
     @undisturbed
     def predict_set(self, X: Any, level: float = 0.9) -> NDArray[np.bool_]:
-        """Return a set of labels for each row that holds the true one with a stated probability.
+        """Return a set of labels for each row that contains the true one with a given probability.
 
-        A label is in the set if its probability is large enough. How large that must be adapts to
-        what really came, so that in the long run at least a share of `level` of the sets are right,
-        whatever the models and the stream do. No set is empty: the most probable label is in it.
+        A label is in the set if its probability is large enough. The limit adapts to the true
+        labels, so that in the long run at least a share of `level` of the sets contain the true
+        label, whatever the models and the stream do. No set is empty: the most probable label is in
+        it.
 
         Parameters
         ----------
@@ -372,7 +376,7 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
         return self._labels.sets(engine.reaches, engine.probabilities(*rows), level)
 
     def predict_set_one(self, x: Mapping[Hashable, Any], level: float = 0.9) -> list[Any]:
-        """Return the set of labels for one row, most probable first; empty at the very start."""
+        """Return the set of labels for one row, most probable first; at first it is empty."""
         tree = self._tree
         if tree is None:
             return []
@@ -395,25 +399,25 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
 class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
     """Shallow regression tree with a linear model in every node, for streams that change.
 
-    The same tree as `DynamicModelTreeClassifier`, for a target that is a number: the same decisions
-    and events, both settings, all inputs. Losses are nats of a likelihood whose spread each node
-    learns, so that results do not depend on the unit of the target.
+    The same tree as `DynamicModelTreeClassifier`, for numeric targets: the same decisions and
+    events, both settings, all inputs. Losses are negative log-likelihoods, in nats, whose spread
+    each node learns, so that results do not depend on the unit of the target.
 
     Parameters
     ----------
     loss : {"gaussian", "student", "poisson", "quantile"}, Loss or None, default=None
-        What is minimised. "gaussian" is for means; "student" for means where some rows are far off;
-        "poisson" for counts and rates, whose logarithm is linear (a row with exposure e is the rate
-        y / e with weight e); "quantile" for `quantiles`. A `Loss` is one of your own (measured
-        setting; slower). None is "gaussian".
+        What is minimised. "gaussian" is for means; "student" for means with outliers; "poisson" for
+        counts and rates, with a log link (a row with exposure e is the rate y / e with weight e);
+        "quantile" for `quantiles`. A `Loss` is a custom loss (measured setting; slower). None is
+        "gaussian".
     quantiles : sequence of float or None, default=None
-        Measured setting, ``loss="quantile"``: which ones are predicted, by `predict_quantiles`;
+        Measured setting, ``loss="quantile"``: the quantiles that `predict_quantiles` predicts;
         `predict` returns the middle one. None is 0.1, 0.5 and 0.9.
     follow_target : bool or None, default=None
-        Measured setting: whether the recent level of the target is an input of the models: what it
-        was last, and its mean over about 3 and 20 rows. Within a batch of up to 20 rows this is
-        what was known before it, as it is when a batch is predicted; larger ones are learnt without
-        it. None is True.
+        Measured setting: whether recent targets are inputs of the models: the last one, and the
+        means over about 3 and 20 rows. Within a batch of up to 20 rows these keep their values from
+        before the batch, as when a batch is predicted; larger batches are learnt without them. None
+        is True.
     epsilon, categorical, max_nodes, max_depth, seed, keep_history, setting : optional
         As for `DynamicModelTreeClassifier`.
     evidence_window, model_window, bins, trials, max_bends, absent, max_features : optional
@@ -428,13 +432,13 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
 
     See Also
     --------
-    FIMTDDRegressor : A published model tree to compare with.
+    FIMTDDRegressor : A published model tree, as a baseline.
 
     Notes
     -----
-    Switch `follow_target` off where targets come late, where rows have no order in time, and where
-    rows of several series are mixed. docs/regression.md is a guide, with all limits; the equations
-    are in docs/algorithm.md.
+    Use ``follow_target=False`` if targets arrive late, rows have no order in time, or rows of
+    several series are mixed. docs/regression.md is a guide, with all limits; the equations are in
+    docs/algorithm.md.
 
     Examples
     --------
@@ -506,9 +510,9 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
     _target = Numbers
 
     def _whole(self, tree: LearningTree, n_rows: int, news: News) -> AbstractContextManager[None]:
-        """Let all rows be learnt or none, as a loss of the user's own may fail at any step.
+        """Learn all rows or none, as a custom loss may fail at any step.
 
-        A step that fails undoes itself; this undoes those before it, and what was new.
+        A step that fails undoes itself; this undoes those before it, and new names.
         """
         if tree.parameters.loss in BUILT_IN:
             return nullcontext()
@@ -519,11 +523,11 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
     # ------------------------------------------------------------------ more than one number
     @undisturbed
     def predict_interval(self, X: Any, level: float = 0.9) -> NDArray[np.float64]:
-        """Return an interval for each row that holds the target with a stated probability.
+        """Return an interval for each row that contains the target with a given probability.
 
-        Its width follows the spread that the leaf has learnt, times a factor that adapts to what
-        really came: in the long run a share of `level` of the rows is inside, whatever the models
-        and the stream do. With ``loss="quantile"``, use `predict_quantiles` instead.
+        Its width is the spread that the leaf has learnt, times a factor that adapts to the true
+        targets: in the long run a share of `level` of the rows is inside, whatever the models and
+        the stream do. With ``loss="quantile"``, use `predict_quantiles` instead.
 
         Parameters
         ----------
@@ -549,7 +553,7 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
     def predict_interval_one(
         self, x: Mapping[Hashable, Any], level: float = 0.9
     ) -> tuple[float, float]:
-        """Return the interval for one row; of no width before anything was learnt."""
+        """Return the interval for one row; of zero width before anything is learnt."""
         tree = self._tree
         if tree is None:
             return 0.0, 0.0

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 
 class DynamicModelForest(ReadableForest, Configured):
-    """What classifier and regressor share: the trees, their events, which is the best."""
+    """Base of classifier and regressor: the trees, their events, the best tree."""
 
-    setting = "measured"  # a forest has no other
+    setting = "measured"  # forests have no other setting
     _member: type[DynamicModelTree]
     _tree: Forest | None = None  # what a single tree has in its place
     if TYPE_CHECKING:
@@ -56,11 +56,11 @@ class DynamicModelForest(ReadableForest, Configured):
     @property
     @undisturbed
     def trees_(self) -> list[Any]:
-        """The trees as they are now: copies, which explain themselves and learn independently.
+        """Copies of the present trees, which can explain themselves and learn independently.
 
-        The first is a plain tree. The others have hinges of pairs of features as further inputs, by
-        names such as "age & income #3", which only the forest can compute: read them, and predict
-        with the forest.
+        The first is a plain tree. The others have hinges of pairs of features as further inputs,
+        with names such as "age & income #3", which only the forest can compute: read these trees,
+        but predict with the forest.
         """
         forest = self._fitted
         return [self._copy_of(forest, place) for place in range(len(forest.members))]
@@ -75,10 +75,10 @@ class DynamicModelForest(ReadableForest, Configured):
 
     @undisturbed
     def best_tree(self) -> BestTree:
-        """Return the single tree nearest to the forest, and what it costs to have only this one.
+        """Return the single tree nearest to the forest, and the loss of both.
 
-        Only trees that see no pairs can stand alone: the first, and where features are sparse all.
-        Of these it is the one that loses least.
+        Only trees without pairs can be used on their own: the first, or all if features are sparse.
+        Of these it is the one with the lowest loss.
 
         Returns
         -------
@@ -106,7 +106,7 @@ class DynamicModelForest(ReadableForest, Configured):
     @property
     @undisturbed
     def weights_(self) -> NDArray[np.float64]:
-        """What each tree counts: factor of its log-odds, or its share of the mean."""
+        """Weight of each tree: the factor of its log-odds, or its share of the mean."""
         engine = self._fitted.core
         return engine.stack.weights if engine.has_labels else engine.stack.shares
 
@@ -125,7 +125,7 @@ class DynamicModelForest(ReadableForest, Configured):
     @property
     @undisturbed
     def looks_(self) -> list[Look]:
-        """How the trees agreed and did over time: up to 200 looks, the present one last."""
+        """Agreement, weights and losses of the trees over time, at up to 200 points."""
         engine = self._fitted.core
         return [*engine.looks, engine.look()]
 
@@ -151,7 +151,7 @@ class DynamicModelForest(ReadableForest, Configured):
     @property
     @undisturbed
     def n_paper_splits_(self) -> int:
-        """Splits of all trees as the paper counts them, see those of a single tree."""
+        """Splits of all trees as the paper counts them, as for a single tree."""
         return sum(map(count_paper_splits, self._fitted.trees))
 
     @property
@@ -163,7 +163,7 @@ class DynamicModelForest(ReadableForest, Configured):
 
     @undisturbed
     def memory_usage(self) -> int:
-        """Return the bytes that the model holds, as a single tree does."""
+        """Return the bytes that the model holds, as for a single tree."""
         tree = self._tree
         return 0 if tree is None else tree.core.memory_usage() + bytes_of(self.__dict__)
 
@@ -186,7 +186,7 @@ class DynamicModelForest(ReadableForest, Configured):
         members = learnt["members"]
         if len(members) != len(forest.members):
             raise ValueError(
-                f"there must be {len(forest.members)} trees, and there are {len(members)}"
+                f"there must be {len(forest.members)} trees, but there are {len(members)}"
             )
         for place, (member, one) in enumerate(zip(forest.members, members, strict=True)):
             if place > 0:
@@ -212,29 +212,27 @@ class DynamicModelForest(ReadableForest, Configured):
 
 
 class DynamicModelForestClassifier(DynamicModelForest, StreamClassifier):
-    """A few Dynamic Model Trees together, for the last points of accuracy.
+    """Ensemble of a few Dynamic Model Trees, for the last points of accuracy.
 
     The first tree is a plain one. The others have, as further inputs, hinges of random pairs of
-    numbers, max(0, a z_p + b z_q + c), which say what two features do together; every other one
-    of them never splits. All learn all rows.
-    Their log-odds are added up with weights that follow the loss, so that contributions of features
-    and pairs still add up to the forest's log-odds.
+    numeric features, max(0, a z_p + b z_q + c), which model interactions; every other one of them
+    never splits. All learn all rows. Their log-odds are added up with weights that minimise the
+    loss, so that contributions of features and pairs still add up to the forest's log-odds.
 
     Parameters
     ----------
     n_trees : int, default=5
         Number of trees. Ten are slightly better than five, and cost twice as much.
     n_jobs : int or None, default=None
-        Threads that work at the same time; -1 is one per core, None is one. What is learnt does not
-        depend on it.
+        Number of threads; -1 is one per core, None is one. The results do not depend on it.
     seed : int, default=1
-        Order in which the rows of a batch are visited, and which pairs there are.
+        Order in which the rows of a batch are visited, and choice of the pairs.
     epsilon, categorical, max_nodes, max_depth, keep_history : optional
         As for `DynamicModelTreeClassifier`, for each tree.
     evidence_window, model_window, bins, trials, max_bends, absent, max_features : optional
         As for `DynamicModelTreeClassifier`, for each tree.
     class_weight, threshold : optional
-        As for `DynamicModelTreeClassifier`; the threshold is of what the trees say together.
+        As for `DynamicModelTreeClassifier`; the threshold applies to the forest's probabilities.
 
     Attributes
     ----------
@@ -243,28 +241,28 @@ class DynamicModelForestClassifier(DynamicModelForest, StreamClassifier):
     trees_ : list of DynamicModelTreeClassifier
         Copies of the trees.
     weights_ : ndarray
-        What the log-odds of each tree count.
+        Weight of each tree's log-odds.
     events_ : list of MemberEvent and MemberReplaced
         Changes of all trees, oldest first; `str(event)` says why.
     looks_ : list of Look
         Agreement, weights and losses of the trees over time.
     threshold_ : float or None
-        The probability from which on the positive label is predicted now, with `threshold`.
+        The present decision threshold on the probability of the positive label, with `threshold`.
     n_nodes_, n_leaves_, n_splits_, n_paper_splits_, n_parameters_, depth_, n_rows_seen_ : int
-        As of a single tree; sums over the trees, but for depth and rows.
+        As for a single tree; sums over the trees, except depth and rows.
 
     See Also
     --------
-    DynamicModelTreeClassifier : One tree: smaller, faster, and all there is to read.
+    DynamicModelTreeClassifier : One tree: smaller, faster, easier to read.
 
     Notes
     -----
-    A tree whose weight falls to 0 is of no use. A new one, with other pairs, takes its place, and
-    an event says so. docs/forest.md says how it works, docs/which.md when it is worth its cost.
+    A tree whose weight falls to 0 is replaced by a new one with other pairs, which is recorded as
+    an event. docs/forest.md says how it works, docs/which.md when it is worth its cost.
 
     Examples
     --------
-    A product is no sum of two curves, but hinges of both features come near it:
+    A product is not a sum of two curves, but hinges of both features approximate it:
 
     >>> import numpy as np
     >>> from driftree import DynamicModelForestClassifier
@@ -324,18 +322,17 @@ class DynamicModelForestClassifier(DynamicModelForest, StreamClassifier):
 
 
 class DynamicModelForestRegressor(DynamicModelForest, StreamRegressor):
-    """A few Dynamic Model Trees together that predict a number.
+    """Ensemble of a few Dynamic Model Trees for regression.
 
     As `DynamicModelForestClassifier`, with the trees of `DynamicModelTreeRegressor`: the prediction
-    is a mean of theirs, whose shares follow the error.
+    is a weighted mean of theirs, with weights that minimise the error.
 
     Parameters
     ----------
     n_trees : int, default=5
         Number of trees.
     n_jobs : int or None, default=None
-        Threads that work at the same time; -1 is one per core, None is one. What is learnt does not
-        depend on it.
+        Number of threads; -1 is one per core, None is one. The results do not depend on it.
     loss, quantiles, follow_target : optional
         As for `DynamicModelTreeRegressor`.
     seed, epsilon, categorical, max_nodes, max_depth, keep_history : optional
@@ -349,7 +346,7 @@ class DynamicModelForestRegressor(DynamicModelForest, StreamRegressor):
         As for `DynamicModelForestClassifier`; weights are shares of the mean, losses are absolute
         errors.
     n_nodes_, n_leaves_, n_splits_, n_paper_splits_, n_parameters_, depth_, n_rows_seen_ : int
-        As of a single tree; sums over the trees, but for depth and rows.
+        As for a single tree; sums over the trees, except depth and rows.
 
     Examples
     --------
@@ -411,10 +408,10 @@ class DynamicModelForestRegressor(DynamicModelForest, StreamRegressor):
 
     @undisturbed
     def predict_interval(self, X: Any, level: float = 0.9) -> NDArray[np.float64]:
-        """Return an interval for each row: the mean of the trees' own, by their shares.
+        """Return an interval for each row: the weighted mean of the trees' intervals.
 
-        Each tree's interval holds at its level. The forest errs less than its trees, so that more
-        rows than stated are inside.
+        Each tree's interval has the coverage `level`. The forest errs less than its trees, so the
+        coverage of its intervals is higher.
 
         Parameters
         ----------
@@ -434,7 +431,7 @@ class DynamicModelForestRegressor(DynamicModelForest, StreamRegressor):
     def predict_interval_one(
         self, x: Mapping[Hashable, Any], level: float = 0.9
     ) -> tuple[float, float]:
-        """Return the interval for one row; of no width before anything was learnt."""
+        """Return the interval for one row; of zero width before anything is learnt."""
         forest = self._tree
         if forest is None:
             return 0.0, 0.0

@@ -1,4 +1,4 @@
-"""The models that files hold, and `load`, which reads them."""
+"""`load`, and the kinds of models that files may hold."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ CLASSES: dict[str, type[StoredModel]] = {
 
 
 def load(path: str | os.PathLike[str]) -> StoredModel:
-    """Read a model from a file that its `save` has written.
+    """Read a model from a file written by its `save`.
 
     It predicts, learns and explains exactly as the saved model would have, bit for bit. The file
-    need not be trusted: reading it runs no code, and takes no more memory than a small multiple of
+    need not be trusted: reading it executes no code, and memory is bounded by a small multiple of
     its size.
 
     Parameters

@@ -1,3 +1,3 @@
-"""The version, for all rooms: as `driftree.__version__`, in files and in pickles."""
+"""The version: as `driftree.__version__`, in files and in pickles."""
 
 __version__ = "0.1.0"

@@ -125,7 +125,7 @@ def test_a_damaged_one_is_moved_aside_and_the_one_before_is_resumed(tmp_path, ho
     newest = fill(tmp_path, 100, 200, 300) / "checkpoint-000000000300.dmt"
     damage(newest, how)
     with Checkpointer(tmp_path) as checkpointer:
-        with pytest.warns(CheckpointWarning, match=r"0300\.dmt: .*aside.* resuming from row 200"):
+        with pytest.warns(CheckpointWarning, match=r"0300\.dmt: .*renamed.* resuming from row 200"):
             found = checkpointer.resume()
         assert (found.position, found.metrics) == (200, {"n": 200})
         assert checkpointer.positions == [100, 200]
@@ -138,7 +138,7 @@ def test_where_none_is_whole_nothing_is_begun_anew(tmp_path):
     for path in fill(tmp_path, 100, 200).glob("*.dmt"):
         damage(path, "torn")
     with Checkpointer(tmp_path) as checkpointer:
-        with pytest.raises(ModelFileError, match=r"no checkpoint .* is whole.*0200.*0100"):
+        with pytest.raises(ModelFileError, match=r"no checkpoint .* is intact.*0200.*0100"):
             checkpointer.resume()
         assert checkpointer.positions == [100, 200]
 
@@ -199,7 +199,7 @@ def test_an_error_of_the_disk_is_told_and_leaves_no_part(tmp_path, monkeypatch, 
         model = checkpointer.resume().model
         with monkeypatch.context() as patch:
             patch.setattr(atomic.os, call, fail)
-            with pytest.raises(OSError, match=r"row 200 could not .*, that of row 100 is whole"):
+            with pytest.raises(OSError, match=r"row 200 could not .*, that of row 100 is intact"):
                 checkpointer.commit(model, 200)
         assert checkpointer.resume().position == 100
     assert sorted(os.listdir(tmp_path)) == ["checkpoint-000000000100.dmt", "lock"]
@@ -244,7 +244,7 @@ def test_an_evaluation_goes_on_as_if_it_had_never_been_interrupted(
         ({"stream": sea(100, batch_rows=50)}, "does not have the 200 rows"),
         ({"stream": sea(1000, batch_rows=150)}, "does not have the 200 rows"),
         ({"stream": open_stream(sea(1000), batch=50)}, "batch_rows was None, is 50"),
-        ({"model": {"a": "dmt", "b": "dmt"}}, "of one learner, not of a, b"),
+        ({"model": {"a": "dmt", "b": "dmt"}}, "one learner, not a, b"),
     ],
 )
 def test_another_evaluation_is_not_gone_on_with(tmp_path, change, words):
@@ -282,7 +282,7 @@ def test_another_version_is_told_of(tmp_path, monkeypatch):
 
     evaluate()
     monkeypatch.setattr("driftree.evaluate.resuming.__version__", "99.0")
-    with pytest.warns(CheckpointWarning, match=r"begun by driftree 0.* resumed by 99\.0"):
+    with pytest.warns(CheckpointWarning, match=r"started by driftree 0.* resumed by 99\.0"):
         evaluate()
 
 
@@ -371,7 +371,7 @@ def test_a_damaged_checkpoint_is_told_of_and_the_run_ends_as_it_should(table):
         (["--rows", "400"], "n_rows was None, is 400"),
         (["--batch", "20"], "batch was 50, is 20"),
         (["--model", "vfdt-nba"], "vfdt-nba cannot have checkpoints, which hold no code"),
-        (["--model", "dmt,fimtdd"], "of one learner, not of dmt, fimtdd"),
+        (["--model", "dmt,fimtdd"], "one learner, not dmt, fimtdd"),
         ([], "SHA-256 of"),
     ],
 )
@@ -410,7 +410,7 @@ def test_checkpoints_are_overwritten_only_when_asked(table):
         assert refused.exit_code == 2
         assert "add --resume to continue, --overwrite to replace it" in refused.output
     both = runner.invoke(cli.app, [*often, "--resume", "--overwrite"])
-    assert "give one" in both.output
+    assert "give only one" in both.output
     with Checkpointer(folder):
         busy = runner.invoke(cli.app, [*begin, "--overwrite"])
         assert "is in use by this process already" in busy.output

@@ -79,7 +79,7 @@ def test_compare_leaves_out_who_takes_no_text_unless_named(mail, tmp_path):
     assert list(learners) == ["dmt", "vfdt-mc", "vfdt-nba", "ht-ada", "efdt", "majority"]
     result = run("compare", mail, *few, "--models", "dmt,fimtdd", "--out", tmp_path / "two")
     assert result.exit_code == 2
-    assert "fimtdd takes no text" in result.output
+    assert "fimtdd does not support text" in result.output
 
 
 def test_the_saved_model_goes_on_with_words(mail, tmp_path):
@@ -125,8 +125,8 @@ def test_other_text_is_not_resumed(mail, tmp_path):
         (["--text", "body"], "text names 'body', but the columns of"),
         (["--text", "spam"], "text names 'spam', which is the target"),
         (["--text", "length"], "is named in text, but holds numbers"),
-        (["--text", "message", "--categorical", "message"], "as categorical and as text"),
-        (["--text", "message", "--model", "dmt-paper"], "dmt-paper takes no text"),
+        (["--text", "message", "--categorical", "message"], "in categorical and in text"),
+        (["--text", "message", "--model", "dmt-paper"], "dmt-paper does not support text"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_results(mail, tmp_path, arguments, words):
@@ -183,7 +183,7 @@ def test_numbers_and_categories_stay_beside_words(mail):
 
 
 def test_who_cannot_learn_from_dicts_is_refused(mail):
-    with pytest.raises(TypeError, match="no learn_one"):
+    with pytest.raises(TypeError, match="needs learn_one"):
         list(prequential(SGDClassifier(), open_stream(mail), text=["message"]))
     with pytest.raises(TypeError, match=r"write \['message'\]"):
         list(prequential("dmt", open_stream(mail), text="message"))

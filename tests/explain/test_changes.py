@@ -49,7 +49,7 @@ def test_a_node_says_what_it_is_and_how_near_the_next_change_is(model):
     answer = model.why(node=0).splitlines()
     assert answer[0] == f"Node 0, all rows, is split by {first.condition} since row {first.n_rows}."
     assert answer[1] == str(first)
-    assert answer[2].startswith("To do without the split has a gain of -")
+    assert answer[2].startswith("Removing the split has a gain of -")
     assert answer[3].startswith("The best other split at present, ")
     assert all(line.endswith(" required.") for line in answer[2:])
 
@@ -99,7 +99,7 @@ def test_what_was_folded_is_said_to_be_unknown(monkeypatch):
     model = DynamicModelTreeClassifier(max_bends=0).partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     assert model.events_ == []
     answer = model.why(step=5)
-    assert answer.startswith("The log begins after step 5 (row 1,000): why anything changed until")
+    assert answer.startswith("The log begins after step 5 (row 1,000): the reasons of")
     assert "no longer known" in model.why(step=9, node=1)
     assert "since row 1,000" in model.why(node=1)
 
@@ -227,8 +227,8 @@ def test_rows_say_when_as_well_as_steps():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda model: model.tree_at(), "say when, by a step or by row="),
-        (lambda model: model.tree_at(1, row=5), "and not by both"),
+        (lambda model: model.tree_at(), "give either a step or row="),
+        (lambda model: model.tree_at(1, row=5), "got step 1 and row 5"),
         (
             lambda model: model.tree_at(row=51),
             r"row must be a whole number from 0 .* to 50, got 51",

@@ -181,7 +181,7 @@ def test_the_words_of_a_number():
     with pytest.raises(ValueError, match="a number has no labels"):
         why.to_shap(label="high")
     paper = explain_one(learn_numbers(**PAPER), {"age": 30.0})
-    assert "Certainty: not known" in str(paper)
+    assert "Certainty: not available" in str(paper)
 
 
 def test_numbers_go_to_shap():
@@ -352,7 +352,7 @@ def test_since_when_comes_from_the_history(model, monkeypatch):
     spot = model.tree_at(model._tree.engine.n_steps).nodes[why.leaf]
     assert (why.since_step, why.since_row) == (spot.since_step, spot.since_row)
     assert spot.since_row > 0
-    assert f"stands since row {spot.since_row:,}" in str(why)
+    assert f"in place since row {spot.since_row:,}" in str(why)
     monkeypatch.setattr(model._tree, "history", None)
     assert explain(model, frame)[0].since_row is None
 
@@ -414,7 +414,7 @@ def test_words_of_one_label():
     model = DynamicModelTreeClassifier()
     model.learn_one({"x": 1.0}, "yes")
     assert str(explain_one(model, {"x": 1.0})) == (
-        "Prediction: yes, 100%\nRule: all rows (leaf 0, 1 rows learnt, stands since row 0)\n"
+        "Prediction: yes, 100%\nRule: all rows (leaf 0, 1 rows learnt, in place since row 0)\n"
         "No other label was seen so far."
     )
 
@@ -465,7 +465,7 @@ def test_rows_are_the_same_alone_and_among_many(model, n_rows):
 # ---------------------------------------------------------------------- errors
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_a_frame_is_not_one_row(model, frame):
-    with pytest.raises(TypeError, match=r"got a data frame: give all its rows to explain, or one"):
+    with pytest.raises(TypeError, match=r"got a data frame: pass all its rows to explain, or one"):
         explain_one(model, frame({"age": [1.0]}))
 
 

@@ -130,7 +130,7 @@ def test_without_a_history_there_is_no_course():
     model = DynamicModelTreeClassifier(keep_history=False)
     model.learn_one({"x": 1.0}, "yes")
     for ask in (gain_race, weights_over_time):
-        with pytest.raises(ValueError, match="make it with keep_history=True"):
+        with pytest.raises(ValueError, match="create it with keep_history=True"):
             ask(model)
 
 

@@ -123,7 +123,7 @@ def test_since_when_comes_from_the_history():
     split = model.events_[-1]
     first = rules(model)[0]
     assert (first.since_step, first.since_row) == (split.step, split.n_rows)
-    assert str(first).endswith(f"So since row {split.n_rows:,}.")
+    assert str(first).endswith(f"In place since row {split.n_rows:,}.")
     model = DynamicModelTreeClassifier(keep_history=False).partial_fit([[1.0], [2.0]], [0, 1])
     assert {(rule.since_step, rule.since_row) for rule in rules(model)} == {(None, None)}
 

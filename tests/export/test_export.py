@@ -391,7 +391,7 @@ def test_what_cannot_be_exported_is_refused_with_a_reason():
     forest = DynamicModelForestClassifier(absent="zero").partial_fit([[0.0, 1.0], [1.0, 0]], [0, 1])
     refuses(forest, everywhere, "sparse rows")
     mixed = learnt({"x": ["a", 1]}, categorical=["x"])
-    refuses(mixed, ("onnx", "c", "sql"), "'x' has the level 1|'x' has the level 'a'")
+    refuses(mixed, ("onnx", "c", "sql"), "'x' mixes the level 1|'x' mixes the level 'a'")
     assert "{'a': 0, 1: 1}" in to_code(mixed, "python")
     refuses(
         learnt({"x": [2**53 + 1, 1]}, categorical=["x"]), ("onnx", "c", "sql"), "double can hold"
@@ -423,7 +423,7 @@ def test_intervals_that_are_not_there_are_refused():
 def test_a_query_that_no_database_takes_is_refused():
     X = np.random.default_rng(1).normal(size=(300, 10))
     forest = DynamicModelForestClassifier(30).partial_fit(X, X[:, 0] > 0)
-    refuses(forest, ["sql"], "columns, and databases take about 1,600")
+    refuses(forest, ["sql"], "columns, but databases allow about 1,600")
 
 
 def test_a_tree_that_is_too_deep_is_refused(monkeypatch):

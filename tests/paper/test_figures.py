@@ -183,7 +183,7 @@ def test_without_matplotlib_the_message_names_the_extra(monkeypatch):
 
     real = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", fail)
-    with pytest.raises(ImportError, match=r"pictures need matplotlib: pip install matplotlib"):
+    with pytest.raises(ImportError, match=r"plots need matplotlib: pip install matplotlib"):
         plot_records(make_records("dmt"))
 
 

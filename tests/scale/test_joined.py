@@ -108,7 +108,7 @@ def test_rows_and_labels_wait_no_longer_than_the_window():
     assert feed.stream.counts["unlabelled"] == 0
     assert feed.reasons({"x": 1}, seconds=1) == []
     assert feed.stream.counts["unlabelled"] == 1
-    assert feed.reasons({"x": 1}) == ["no row with the id 2 came within 10 seconds"]
+    assert feed.reasons({"x": 1}) == ["no row with the id 2 arrived within 10 seconds"]
     feed({"id": 1, "label": "a"})
     assert feed.stream.counts["learnt"] == 0
 
@@ -153,9 +153,7 @@ def test_what_cannot_be_used_is_told_with_a_reason(value, reason):
 def test_labels_that_do_not_fit():
     feed = Feed(DynamicModelTreeRegressor(loss="poisson"))
     feed({"id": 1, "x": 1})
-    assert feed.reasons({"label": 3}, only_labels=True) == [
-        "a label needs 'id', which is not there"
-    ]
+    assert feed.reasons({"label": 3}, only_labels=True) == ["a label needs 'id', which is missing"]
     assert feed.reasons({"id": 1, "label": "a"}) == ["label must be a number, got 'a'"]
     [reason] = feed.reasons({"id": 1, "label": -1})
     assert "must not be negative" in reason
@@ -173,7 +171,7 @@ def test_a_schema_says_what_a_row_may_hold():
     assert feed.reasons({"age": True}) == ["feature 'age' must be a number, got True"]
     assert feed.reasons({"car": 7}) == ["feature 'car' must be a text, got 7"]
     assert feed.reasons({"agee": 7}) == ["feature 'agee' is not in the schema"]
-    with pytest.raises(ValueError, match="number, text, boolean of a feature, got 'float'"):
+    with pytest.raises(ValueError, match="one of number, text, boolean, got 'float'"):
         Feed(schema={"age": "float"})
     with pytest.raises(ValueError, match="both be the field 'id'"):
         Feed(label_field="id")

@@ -108,9 +108,9 @@ def test_what_cannot_be_used_is_sent_on_with_a_reason(brokers, whole):
     assert "not valid JSON" in found["rows", 0, 25]["reason"]
     assert found["rows", 0, 25]["value"] == "{torn"
     assert "column 'a' is numeric, but row 0 holds 'text'" in found["rows", 0, 40]["reason"]
-    assert found["labels", 0, 70]["reason"] == "a label needs 'id', which is not there"
+    assert found["labels", 0, 70]["reason"] == "a label needs 'id', which is missing"
     for i in (50, 80):
-        reason = f"no row with the id {i} came within 100 seconds"
+        reason = f"no row with the id {i} arrived within 100 seconds"
         assert found["labels", 0, i]["reason"] == reason
     assert len(letters) == 5
 
@@ -213,7 +213,7 @@ def test_folders_topics_and_clusters_that_will_not_do(brokers, tmp_path, monkeyp
         checkpointer.commit(DynamicModelTreeClassifier(), 0)
     with pytest.raises(ValueError, match="not those of a stream"):
         make_stream(tmp_path / "other", brokers)
-    with pytest.raises(ValueError, match="topic 'labels' is read, so that nothing"):
+    with pytest.raises(ValueError, match="topic 'labels' is an input, so"):
         make_stream(tmp_path, brokers, predictions="labels")
     monkeypatch.setattr("driftree.scale.kafka.ANSWER_SECONDS", 0.3)
     with pytest.raises(OSError, match=r"the cluster at 127.0.0.1:1 does not answer"):

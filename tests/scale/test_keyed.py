@@ -230,7 +230,7 @@ def test_a_folder_is_for_one_process_and_one_kind(tmp_path):
             KeyedModels(make, "key", path=tmp_path)
     with pytest.raises(ValueError, match="key was 'key', is 'customer'"):
         KeyedModels(make, "customer", path=tmp_path)
-    with pytest.raises(ValueError, match="made otherwise: model was"):
+    with pytest.raises(ValueError, match="with other settings: model was"):
         KeyedModels(DynamicModelTreeClassifier, "key", path=tmp_path)
     with pytest.raises(ValueError, match="closed"):
         keyed.learn_one({"key": "a", "x": 1.0}, "yes")
@@ -258,7 +258,7 @@ def test_a_damaged_model_is_named(tmp_path):
 def test_without_a_path_nothing_is_committed():
     keyed = KeyedModels(make, "key")
     folder = keyed._store.folder
-    with pytest.raises(ValueError, match="without a path"):
+    with pytest.raises(ValueError, match="commit needs a folder"):
         keyed.commit()
     keyed.close()
     assert not folder.exists()

@@ -132,7 +132,7 @@ def test_what_cannot_be_spread_is_refused():
     with pytest.raises(ValueError, match="workers must be"):
         fit(DynamicModelForestClassifier(), rows, workers=0)
     X, y = np.eye(3)[np.arange(3000) % 3], np.arange(3000) % 2
-    with pytest.raises(ValueError, match="names of their own"):
+    with pytest.raises(ValueError, match="their own names"):
         fit(DynamicModelForestClassifier(absent="zero"), (X, y), workers=2)
 
 

@@ -695,7 +695,7 @@ def test_a_forest_says_which_wishes_it_does_not_take():
     [way] = ask(app, "POST", "/counterfactual", {"row": row}).json["counterfactuals"]
     assert way["prediction"] == forest.predict_one(way["row"]) == "True"
     answer = ask(app, "POST", "/counterfactual", {"row": row, "n": 2})
-    assert (answer.status, "a forest takes neither" in answer.json["detail"]) == (422, True)
+    assert (answer.status, "a forest supports neither" in answer.json["detail"]) == (422, True)
     assert b"One tree at a time" in ask(app, "GET", "/report").body
 
 
@@ -822,6 +822,6 @@ def test_a_stray_label_is_refused(tmp_path):
     narrow = replace(LIMITS, labels=("up", "sideways"))
     with pytest.raises(ValueError, match="has learnt 'down', but --labels has only"):
         open_model(tmp_path / "model.dmt", limits=narrow)
-    with pytest.raises(ValueError, match="this one predicts numbers"):
+    with pytest.raises(ValueError, match="this model predicts numbers"):
         open_model(tmp_path / "new.dmt", new=True, task="regression", limits=narrow)
     assert not (tmp_path / "new.dmt.journal").exists()

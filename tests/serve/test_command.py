@@ -51,7 +51,7 @@ def test_told_to_stop_it_saves_the_model_and_ends_well(tmp_path):
         (["missing.dmt"], "missing.dmt does not exist: add --new to start with an empty model"),
         (["there.dmt", "--new"], "there.dmt exists: omit --new"),
         (["there.dmt"], "this is not a model file"),
-        (["new.dmt", "--new", "--read-only"], "give one of them"),
+        (["new.dmt", "--new", "--read-only"], "give only one of them"),
         (["there.dmt", "--param", "max_nodes=7"], "--param is for --new"),
         (["there.dmt", "--categorical", "zip"], "--categorical is for --new"),
         (["new.dmt", "--new", "--param", "max_nodes"], "--param must be name=value"),

@@ -218,7 +218,7 @@ def test_the_tree_of_a_step_is_drawn():
 def test_words_say_whose_effects_a_leaf_shows():
     most, strongest = "the leaf's most frequent label", "the label with the strongest effect"
     words = " ".join(texts_of(plot_tree(large())))
-    assert f"{most} (where no rows came: {strongest}) gain when" in words
+    assert f"{most} (without rows: {strongest}) gain when" in words
     words = " ".join(texts_of(plot_tree(large(), step=large().events_[-1].step)))
     assert f"log-odds of {strongest} gain when" in words
     assert "label True gain when" in " ".join(texts_of(plot_tree(changing())))

@@ -200,7 +200,7 @@ def test_without_matplotlib_the_message_names_the_extra(monkeypatch):
         lambda: plot_contributions(explanation),
         lambda: plot_tree(changing()),
     ):
-        with pytest.raises(ImportError, match=r"pictures need matplotlib: pip install matplotlib"):
+        with pytest.raises(ImportError, match=r"plots need matplotlib: pip install matplotlib"):
             draw()
 
 

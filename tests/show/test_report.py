@@ -145,7 +145,7 @@ def test_a_forest_is_compared_and_tells_how_well_it_found_labels(models, tmp_pat
     assert page.index("DMT forest (driftree)") < page.index("&lt;b&gt;other&lt;/b&gt;")
     assert '<th scope="row">&lt;i&gt;yes&lt;/i&gt;</th>' in page
     assert "<b>other" not in page
-    assert "Always predicting the most frequent label so far is right in " in page
+    assert "Always predicting the most frequent label so far has an accuracy of " in page
     plain = report(models["forest"], path=tmp_path / "page.html").read_text(encoding="utf-8")
     assert "How well" not in plain
 

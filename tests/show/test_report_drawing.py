@@ -178,9 +178,9 @@ def test_past_is_not_drawn_from_the_future(page, models):
         seen += 1
         opened.execute_script("goToRow(arguments[0]); chooseNode(arguments[1])", event.n_rows, side)
         reading = text_of(opened, "#reading")
-        assert f"first seen at row {first.n_rows:,}" in reading
+        assert f"first sampled at row {first.n_rows:,}" in reading
         assert "has learnt" not in reading
-        assert "its weights are those of then" in reading
+        assert "its weights are from then" in reading
         card = text_of(opened, f"#tree .leaf[data-node='{side}']")
         assert "as of row" in card
         opened.execute_script("goToRow(arguments[0]); chooseNode(arguments[1])", first.n_rows, side)

@@ -335,7 +335,7 @@ def test_prints_light_and_without_controls(page, models):
 
 def test_without_history_says_so(page):
     opened = page("without")
-    assert "keep no history" in text_of(opened, "main")
+    assert "keeps no history" in text_of(opened, "main")
     assert "since row" not in text_of(opened, "#reading")
     find(opened, "#tree .leaf")[0].click()
     assert "Strongest weights" in text_of(opened, "#reading")

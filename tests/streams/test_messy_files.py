@@ -210,7 +210,7 @@ def test_a_number_to_predict_is_noticed(target, tmp_path):
     path.write_text(text)
     result = run("run", path, "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert "(--task classification takes each for a label)" in result.output
+    assert "(--task classification treats each value as a label)" in result.output
     assert "MAE" in result.output
 
 
@@ -231,7 +231,7 @@ def test_a_missing_header_is_noticed(tmp_path):
     assert list(X) == ["x0", "x1"]
     assert len(y) == N_ROWS
     numbers = table(owner=1.5, granted=1)[["income", "owner"]].to_csv(index=False, header=False)
-    with pytest.raises(ValueError, match=r"holds numbers only .* header=False"):
+    with pytest.raises(ValueError, match=r"holds only numbers .* header=False"):
         read(numbers, tmp_path)
 
 
@@ -367,14 +367,14 @@ def workbook(path):
     ("write", "words"),
     [
         (sqlite, "is an SQLite database: export the table as CSV"),
-        (model, "is a model of driftree's: driftree.load reads it"),
+        (model, "is a driftree model: driftree.load reads it"),
         (workbook, "is an Excel workbook: save the sheet or table as CSV"),
         (
             lambda path: path.write_bytes(zipped(a="1", b="2")),
             r"is a zip archive of 2 files \('a', 'b'\)",
         ),
         (lambda path: path.write_bytes(b"BZh91AY"), "is compressed by bzip2: unpack it"),
-        (lambda path: path.write_bytes(zipped(a="1")[:40]), "zip archive that is cut off"),
+        (lambda path: path.write_bytes(zipped(a="1")[:40]), "truncated or damaged zip archive"),
         (
             lambda path: path.write_bytes(csv_of().encode("utf-16")),
             "is not UTF-8 text, but UTF-16: save it as CSV in UTF-8",

@@ -72,7 +72,7 @@ def test_a_share_of_the_stream_is_a_batch(source, tmp_path):
 @pytest.mark.parametrize("source", ["binary file object", "text file object", "rows"])
 def test_what_can_be_read_only_once_says_so(source, tmp_path):
     opened = SOURCES[source](tmp_path / "data")
-    with pytest.raises(ValueError, match=r"batch=0.1 is a share .* batch=1000, or"):
+    with pytest.raises(ValueError, match=r"batch=0.1 is a fraction .* batch=1000, or"):
         open_stream(opened, batch=0.1)
     stream = open_stream(opened, batch=0.1, n_rows=1000)
     assert stream.batch_rows == 100
@@ -88,7 +88,7 @@ def test_standard_input(source, tmp_path, monkeypatch):
     stream = open_stream("-")
     assert (stream.name, stream.feature_names, stream.n_rows) == ("standard input", None, None)
     assert_same_rows(stream)
-    with pytest.raises(ValueError, match="how many rows standard input holds"):
+    with pytest.raises(ValueError, match="the number of rows of standard input"):
         open_stream("-", batch=0.1)
 
 
@@ -212,7 +212,7 @@ def test_a_stream_of_a_stream(tmp_path):
 
 def test_endless_generators():
     endless = datasets.synth.SEA(seed=1)
-    with pytest.raises(ValueError, match="how many rows SEA holds is not known"):
+    with pytest.raises(ValueError, match="the number of rows of SEA is not known"):
         open_stream(endless, batch=0.1)
     assert len(list(open_stream(endless, batch=0.1, n_rows=50))) == 10
     first, second = itertools.islice(open_stream(endless, batch=3), 2)
@@ -240,7 +240,7 @@ def test_features_of_rows_may_come_and_go():
         (lambda: open_stream(NUMBERS, n_rows=0), "n_rows must be at least 1"),
         (lambda: open_stream(NUMBERS, on_bad_row="x"), '"stop" or "skip", but is \'x\''),
         (lambda: open_stream(NUMBERS, categorical="a"), r"write \['a'\]"),
-        (lambda: open_stream(NUMBERS, categorical=["a"]), "give it to the learner"),
+        (lambda: open_stream(NUMBERS, categorical=["a"]), "pass it to the learner"),
         (lambda: open_stream(NUMBERS, target=2), "position of one of the columns, .* got 2"),
         (lambda: open_stream(LABELS), "position of one of the columns"),
         (lambda: open_stream((LABELS, LABELS)), "two dimensions, .* X.reshape"),
@@ -252,7 +252,7 @@ def test_features_of_rows_may_come_and_go():
             lambda: open_stream(([[1, 2], [3]], [0, 1])),
             r"same number of cells, got rows of \[1, 2\] cells",
         ),
-        (lambda: open_stream(rows_of_dicts(), target="a"), "leave target out"),
+        (lambda: open_stream(rows_of_dicts(), target="a"), "omit target"),
         (lambda: open_stream(pd.DataFrame(DATA), target="b"), "no column 'b'; its columns are"),
         (lambda: list(open_stream([])), "list holds no rows"),
         (lambda: list(open_stream([1, 2])), "list must yield rows, .* got 1"),

@@ -1,1 +1,1 @@
-"""Other learners than ours, to compare it with."""
+"""Baselines: learners by others, to compare ours with."""

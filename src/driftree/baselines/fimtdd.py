@@ -2,8 +2,8 @@
 
 The kernels learn the rows one by one: they route a row, pass the error of its leaf back up to the
 Page-Hinkley tests of the inner nodes, train the leaf's linear model and count the row in the leaf's
-split points. They stop where a decision is due: when a leaf is split, and when a branch is deleted,
-is decided here, in `FIMTDDTree`.
+split points. They stop where a decision is due: `FIMTDDTree` decides when to split a leaf or delete
+a branch.
 
 Ikonomovska, Gama and Dzeroski: Learning model trees from evolving data streams, Data Mining and
 Knowledge Discovery 23, 2011. The target is numeric there; for the classifier it is the indicator of
@@ -50,7 +50,7 @@ class SplitPoint(NamedTuple):
 
 
 def hoeffding_bound(delta: float, n_rows: float) -> float:
-    """Return how far the mean of `n_rows` values in [0, 1] may be off, but for the risk `delta`.
+    """Return how far the mean of `n_rows` values in [0, 1] may be off, with risk `delta`.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class FIMTDDTree(TreeNodes):
         w: NDArray[np.float64],
         sparse: SparseRows | None = None,
     ) -> None:
-        """Learn rows in their order; a decision comes right after the row that calls for it.
+        """Learn rows in their order; decide right after the row that makes a decision due.
 
         The caller holds the engine's lock: nobody reads between a row and its decisions.
         """
@@ -116,7 +116,7 @@ class FIMTDDTree(TreeNodes):
                 self._decide_leaf(node)
 
     def _decide_leaf(self, leaf: int) -> None:
-        """Split if the best feature is surely better than the second, or both are as good."""
+        """Split if the best feature is clearly better than the second, or both are equally good."""
         if not self._may_split(leaf):
             return
         ranked = sorted(
@@ -157,11 +157,11 @@ class FIMTDDTree(TreeNodes):
         """Finish what was interrupted: nothing to do."""
 
     def knowledge(self) -> dict[str, Any]:
-        """Return a copy of all that was learnt."""
+        """Return a copy of everything learnt."""
         return {"arrays": self.engine.arrays()}
 
     def restore(self, knowledge: dict[str, Any]) -> None:
-        """Take over the knowledge of another tree with the same parameters, if it is sound."""
+        """Restore what another tree with the same parameters has learnt, if it is valid."""
         self.engine.restore(knowledge["arrays"])
         self.check(knowledge.get("history"))
 
@@ -169,11 +169,11 @@ class FIMTDDTree(TreeNodes):
         """Raise unless the tree keeps to its parameters; it has no history."""
         self.check_depth(self.parameters.max_depth)
         if history is not None:
-            raise ValueError("a tree of FIMT-DD has no history")
+            raise ValueError("a FIMT-DD tree has no history")
 
 
 class FIMTDD:
-    """What classifier and regressor share: the parameters, and how a tree is made."""
+    """Base of classifier and regressor: the parameters, and how a tree is created."""
 
     def __init__(
         self,
@@ -217,25 +217,25 @@ class FIMTDDClassifier(FIMTDD, StreamClassifier):
     """Model tree that splits by standard deviation and deletes branches whose error rises.
 
     FIMT-DD (Fast Incremental Model Tree with Drift Detection) is a baseline for
-    `DynamicModelTreeClassifier`: the other model tree for streams. A leaf is split by the reduction
+    `DynamicModelTreeClassifier`: another model tree for streams. A leaf is split by the reduction
     of the standard deviation of the target (the indicator of the second of two classes; of more
-    classes the mean over their indicators) as soon as the Hoeffding bound says that the best
-    feature is better than the second best, or that both are as good. The leaves hold linear models
-    (logit or soft-max) that learn by stochastic gradient descent. At each inner node a Page-Hinkley
-    test watches the error of the leaves below; when it has risen, the branch is deleted.
+    classes the mean over their indicators) as soon as, by the Hoeffding bound, the best feature is
+    better than the second best, or both are equally good. The leaves hold linear models (logit or
+    softmax) that learn by stochastic gradient descent. At each inner node a Page-Hinkley test
+    watches the error of the leaves below; when it has risen, the branch is deleted.
 
     Rows are learnt one by one in their order, in batches as well.
 
     Parameters
     ----------
     learning_rate : float, default=0.01
-        Step of the linear models' gradient descent.
+        Learning rate of the linear models' gradient descent.
     delta : float, default=0.01
         The risk that the better of two features is the worse. Smaller: later splits.
     tie_threshold : float, default=0.05
         The Hoeffding bound below which two features count as equally good. 0 never breaks a tie.
     grace_period : int, default=200
-        Rows of a leaf between two looks at its splits.
+        Rows of a leaf between two checks for a split.
     drift_tolerance : float, default=0.005
         Page-Hinkley's alpha: rise of the mean error that does not count as drift.
     drift_threshold : float, default=50.0
@@ -267,7 +267,7 @@ class FIMTDDClassifier(FIMTDD, StreamClassifier):
     -----
     What the description leaves open: inputs of the linear models are scaled online, as those of
     `DynamicModelTreeClassifier`; missing values and levels have inputs of their own; a split sends
-    missing values right, or asks for them itself. A leaf keeps the first 256 distinct values of a
+    missing values right, or tests for them itself. A leaf keeps the first 256 distinct values of a
     feature (fewer beyond 62 classes, but at least 16) as thresholds, with exact counts, instead of
     dropping bad ones. Page-Hinkley tests start with the split, take the absolute error of the
     leaf's prediction (1 - the probability of the right label), and do not fire in their first 30
@@ -307,12 +307,12 @@ class FIMTDDClassifier(FIMTDD, StreamClassifier):
 class FIMTDDRegressor(FIMTDD, StreamRegressor):
     """Model tree that splits by standard deviation and deletes branches whose error rises.
 
-    FIMT-DD as it was published, for a target that is a number; a baseline for
-    `DynamicModelTreeRegressor`. A leaf is split by the reduction of the target's standard deviation
-    as soon as the Hoeffding bound says that the best feature is better than the second best, or
-    that both are as good. The leaves hold perceptrons without a threshold, linear models that learn
-    by stochastic gradient descent. At each inner node a Page-Hinkley test watches the error of the
-    leaves below; when it has risen, the branch is deleted.
+    FIMT-DD as published, for numeric targets; a baseline for `DynamicModelTreeRegressor`. A leaf is
+    split by the reduction of the target's standard deviation as soon as, by the Hoeffding bound,
+    the best feature is better than the second best, or both are equally good. The leaves hold
+    perceptrons without a threshold, linear models that learn by stochastic gradient descent. At
+    each inner node a Page-Hinkley test watches the error of the leaves below; when it has risen,
+    the branch is deleted.
 
     Rows are learnt one by one in their order, in batches as well.
 
@@ -338,7 +338,7 @@ class FIMTDDRegressor(FIMTDD, StreamRegressor):
     -----
     What the description leaves open is as for `FIMTDDClassifier`. The target is standardised by its
     mean and deviation so far, so that results do not depend on its unit. A step of gradient descent
-    is at most so long that the row which it learns is met: many inputs cannot make it diverge.
+    is no longer than it takes to fit the row exactly, so that many inputs cannot make it diverge.
 
     Ikonomovska, Gama and Dzeroski: Learning model trees from evolving data streams, Data Mining
     and Knowledge Discovery 23, 2011.

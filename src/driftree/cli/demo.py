@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from driftree.evaluate.records import Record
 
 # ---------------------------------------------------------------------- demo
-# Agrawal's rules by number, and what each says. The third is a straight line: one leaf is enough.
+# Agrawal's rules by number, and what each means. The third is a straight line: one leaf is enough.
 DEMO_RULES = {
     0: "age alone: below 40, or 60 and more",
     1: "a band of salaries that depends on age",
@@ -83,7 +83,7 @@ class Race:
             yield self.evaluation.n_rows
 
     def report(self, path: Path, command: str) -> None:
-        """Write the tree's story beside the other's scores as a page."""
+        """Write the report of the tree, with the other's scores."""
         records = [record for group in self.records.values() for record in group]
         title = f"{self.n_rows:,} loan applications, and a rule that changes"
         n_rules = len(DEMO_RULES)
@@ -96,7 +96,7 @@ class Race:
         driftree.report(self.ours, records, path, title=title, drifts=drifts, settings=settings)
 
     def f1(self, learner: str, start: float = 0, stop: float = math.inf) -> float:
-        """Return the mean F1 of the batches that begin in a part of the stream, NaN if none do."""
+        """Return the mean F1 of the batches that begin in a part of the stream, or NaN."""
         scores = [
             record.f1
             for record in self.records[learner]
@@ -105,12 +105,12 @@ class Race:
         return sum(scores) / len(scores) if scores else math.nan
 
     def n_splits(self, learner: str) -> int:
-        """Return the splits at present."""
+        """Return the present number of splits."""
         records = self.records[learner]
         return (records[-1].n_splits or 0) if records else 0
 
     def rows_per_second(self, learner: str) -> float:
-        """Return the rows predicted and learnt per second of processor time."""
+        """Return the rows predicted and learnt per second of CPU time."""
         seconds = sum(record.seconds for record in self.records[learner])
         return len(self.records[learner]) * self.batch_rows / max(seconds, 1e-9)
 
@@ -124,7 +124,7 @@ def demo(
     """Watch a tree learn loan applications while the rule behind them changes three times."""
     console, _ = consoles()
     with one_line():
-        out.parent.mkdir(parents=True, exist_ok=True)  # rather now than fail after the run
+        out.parent.mkdir(parents=True, exist_ok=True)  # fail now rather than after the run
         race = Race(rows, seed)
         _introduce(console, rows)
         show = _show_live if console.is_terminal and not console.is_dumb_terminal else _show_lines
@@ -140,8 +140,9 @@ def demo(
 # ---------------------------------------------------------------------- what the demo shows
 def _introduce(console: Console, n_rows: int) -> None:
     console.print(
-        f"{n_rows:,} loan applications, each predicted before it is learnt. Their numbers are off "
-        f"by up to {DEMO_SHIFT:.0%} of their range. The rule behind them changes without notice:"
+        f"{n_rows:,} loan applications, each predicted before it is learnt. Their numbers are "
+        f"perturbed by up to {DEMO_SHIFT:.0%} of their range. The rule behind them changes "
+        "without notice:"
     )
     for place, words in enumerate(DEMO_RULES.values()):
         start = place * n_rows // len(DEMO_RULES) + 1
@@ -172,7 +173,7 @@ def _show_live(console: Console, race: Race) -> None:
 
 
 def _show_lines(console: Console, race: Race) -> None:
-    """Print a line for every tenth of the stream: for files, pipes and simple terminals."""
+    """Print a line for every tenth of the stream, for files, pipes and simple terminals."""
     from driftree.evaluate.learners import title_of
 
     shown = 0
@@ -223,7 +224,7 @@ def _conclude(console: Console, race: Race) -> None:
     console.print(
         f"\nF1: harmonic mean of weighted precision and recall, mean over batches of "
         f"{race.batch_rows:,} rows, under all rules and under each. Splits: inner nodes, at "
-        "the end. Rows/s: predicting and learning dicts one by one, processor time, one thread.\n",
+        "the end. Rows/s: predicting and learning dicts one by one, CPU time, one thread.\n",
         style="dim",
     )
     console.print("The tree that driftree ends with:\n", style="bold")

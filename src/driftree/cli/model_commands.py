@@ -61,7 +61,7 @@ def predict(
             writer = csv.writer(file, lineterminator="\n")
             is_begun = False
             for X, _ in _quietly(known, stream):
-                if not is_begun:  # not before the rows have shown that they can be read
+                if not is_begun:  # not before the first rows have been read
                     _tell_lacking(known, stream)
                     writer.writerow(head)
                     is_begun = True
@@ -100,7 +100,7 @@ def learn(
     with one_line():
         if out is None and Path(f"{model}.journal").exists():
             raise ValueError(
-                f"{model} is served, and {model}.journal may hold rows that it does not: learn "
+                f"{model} is served, and {model}.journal may hold rows that are not in it: learn "
                 "through the server, or give --out"
             )
         known = _open_model(model, text)
@@ -153,22 +153,26 @@ def explain(
     text: Words = "",
     counterfactual: Annotated[
         bool,
-        typer.Option("--counterfactual", help="Also say which few changes would change it."),
+        typer.Option(
+            "--counterfactual", help="Also show which few changes would change the prediction."
+        ),
     ] = False,
-    target: Annotated[str | None, typer.Option(help="The label wanted instead.")] = None,
-    below: Annotated[float | None, typer.Option(help="The number wanted: below this.")] = None,
-    above: Annotated[float | None, typer.Option(help="The number wanted: above this.")] = None,
+    target: Annotated[str | None, typer.Option(help="The wanted label.")] = None,
+    below: Annotated[float | None, typer.Option(help="The wanted number: below this.")] = None,
+    above: Annotated[float | None, typer.Option(help="The wanted number: above this.")] = None,
     fixed: Annotated[
         str, typer.Option(help="Features that may not change, separated by commas.")
     ] = "",
 ) -> None:
-    """Say what a model predicts for one row, and why; features not given are missing."""
+    """Show what a model predicts for one row, and why; features not given are missing."""
     console, _ = consoles()
     with one_line():
         known = _open_model(model, text)
         own = known.model
         if not hasattr(own, "explain_one"):
-            raise ValueError(f"{model} holds a {type(own).__name__}, which explains nothing")
+            raise ValueError(
+                f"{model} holds a {type(own).__name__}, which cannot explain its predictions"
+            )
         x = known.row(_read_row(row))
         console.print(str(own.explain_one(x)), soft_wrap=True)
         if counterfactual or any(one is not None for one in (target, below, above)):
@@ -178,19 +182,19 @@ def explain(
 
 
 def _label_of(model: Any, text: str | None) -> Any:
-    """Return the label that is written so."""
+    """Return the label that a text stands for."""
     if text is None or not hasattr(model, "classes_"):
         return text
     labels = {str(label): label for label in model.classes_.tolist()}
     if text not in labels:
-        raise ValueError(f"there is no label {text!r}: it is one of {', '.join(labels)}")
+        raise ValueError(f"there is no label {text!r}: choose one of {', '.join(labels)}")
     return labels[text]
 
 
 def _ways(model: Any, x: Any, **wish: Any) -> list[Any]:
-    """Return several ways to another prediction; of a forest, one."""
+    """Return several ways to another prediction; for a forest, one."""
     if not hasattr(model, "classes_") and wish["below"] is wish["above"] is wish["target"] is None:
-        raise ValueError("say which number is wanted instead: --below 200, or --above 100")
+        raise ValueError("give the wanted number: --below 200, or --above 100")
     if hasattr(model, "counterfactuals"):
         return list(model.counterfactuals(x, **wish))
     return [model.counterfactual(x, **wish)]
@@ -204,7 +208,7 @@ def _open_model(path: Path, text: str) -> KnownRows:
 
     if path.is_file() and not is_model(path):
         raise ValueError(
-            f"{path} is not a model file: give the model.dmt that driftree run or serve has left"
+            f"{path} is not a model file: give the model.dmt written by driftree run or serve"
         )
     model = driftree.load(path)
     if not model.__sklearn_is_fitted__():
@@ -240,7 +244,7 @@ def _read_row(words: Sequence[str]) -> dict[str, str]:
 
 
 def _questions(known: KnownRows) -> tuple[list[str], Any]:
-    """Return the header of predictions, and how they are asked for."""
+    """Return the header of predictions, and the function that computes them."""
     model = known.model
     if hasattr(model, "classes_"):
         labels = model.classes_.tolist()
@@ -296,7 +300,7 @@ def _drifts(model: Any, since: int) -> list[Any]:
 
 
 def _quietly(known: KnownRows, stream: Stream) -> Iterator[tuple[Any, Any]]:
-    """Yield batches without the warning that says what is printed."""
+    """Yield batches without the warning about what is printed anyway."""
     from driftree.streams import InputWarning
 
     with warnings.catch_warnings():
@@ -316,7 +320,7 @@ def _tell_lacking(known: KnownRows, stream: Stream) -> None:
 
 @contextmanager
 def _writing(out: Path | None) -> Iterator[TextIO]:
-    """Open a file that is there as a whole or not at all, or standard output."""
+    """Open a file that is written atomically, or standard output."""
     if out is None:
         yield sys.stdout
         return
@@ -345,16 +349,16 @@ def export(
     ] = "float64",
     interval: Annotated[
         float | None,
-        typer.Option(help="Regressors: also give an interval that holds this share of rows."),
+        typer.Option(help="Regressors: also predict an interval that contains this share of rows."),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the file if it exists.")
     ] = False,
 ) -> None:
-    """Write a model as ONNX, or as a function in Python, C or SQL.
+    """Export a model as ONNX, or as a function in Python, C or SQL.
 
-    What is written predicts what the model predicts now, and learns nothing; docs/export.md says
-    how to call it.
+    The export predicts what the model predicts now, and does not learn; docs/export.md says how to
+    call it.
     """
     with one_line():
         from driftree.export import to_code, to_onnx

@@ -35,10 +35,11 @@ def paper(
     ] = ALL,
     jobs: Annotated[
         int,
-        typer.Option(min=1, help="Experiments that run at the same time, each in its own process."),
+        typer.Option(min=1, help="Experiments that run in parallel, each in its own process."),
     ] = 1,
     rows: Annotated[
-        int | None, typer.Option(min=1, help="Only the first rows of each stream, to try it out.")
+        int | None,
+        typer.Option(min=1, help="Use only the first rows of each stream, to try it out."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of learners that use random numbers.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path(
@@ -50,7 +51,7 @@ def paper(
 ) -> None:
     """Run the paper's experiments; print and write its tables I to VI and figures 3 and 4.
 
-    Every figure stands beside the paper's. Results are cached: what was run with the same rows,
+    Every figure is compared with the paper's. Results are cached: what was run with the same rows,
     settings and code is not run again. All of it takes hours on two cores.
     """
     from driftree.evaluate.learners import LEARNERS
@@ -65,7 +66,7 @@ def paper(
         fetch = partial(_fetch, console=error_console) if download else None
         here, missing = find_data_sets(names, fetch)
         if not here:
-            raise ValueError(f"none of the data sets is here: {'; '.join(missing.values())}")
+            raise ValueError(f"none of the data sets is available: {'; '.join(missing.values())}")
         results = _run(error_console, here, learners, rows=rows, seed=seed, jobs=jobs)
         findings = PaperResults.from_records(
             results, counts={name: count_data_set(name) for name in here}, missing=missing
@@ -75,7 +76,7 @@ def paper(
 
 
 def _fetch(name: str, *, console: Console) -> bool:
-    """Download a data set, and say if it did not come."""
+    """Download a data set; print a message if that fails."""
     from driftree.streams import DataSetUnavailable
 
     try:
@@ -95,7 +96,7 @@ def _run(
     seed: int,
     jobs: int,
 ) -> Results:
-    """Run all experiments, or find their results again."""
+    """Run all experiments that are not cached."""
     from driftree.evaluate.learners import title_of
     from driftree.evaluate.parallel import run_tasks
     from driftree.evaluate.records import summarise
@@ -118,7 +119,7 @@ def _run(
     results = {}
 
     def tell_to_wait() -> None:
-        console.print("Stopping; finished experiments are remembered. Ctrl-C again stops at once")
+        console.print("Stopping; finished experiments are cached. Ctrl-C again stops at once")
 
     with Progress(console, titles, what="experiments") as progress:
         for place, records in run_tasks(
@@ -163,7 +164,7 @@ def _write(
 # ---------------------------------------------------------------------- data sets
 @data_app.command("list")
 def list_() -> None:
-    """List the paper's thirteen data sets, and where those are that are present."""
+    """List the paper's thirteen data sets, and where those that are present are stored."""
     from rich import box
     from rich.table import Table
 
@@ -192,9 +193,9 @@ def list_() -> None:
         folder = data_folder()
     console.print(table)
     console.print(
-        f"\nDRIFTREE_DATA: {folder or 'not set'}; cache: {cache_folder()}. Put others as "
-        "NAME.csv.gz (features first, last column `target`) into one of these, or get them with: "
-        "driftree data get NAME",
+        f"\nDRIFTREE_DATA: {folder or 'not set'}; cache: {cache_folder()}. Put others into one of "
+        "these as NAME.csv.gz (features first, last column `target`), or get them with: driftree "
+        "data get NAME",
         style="dim",
         soft_wrap=True,
     )
@@ -219,7 +220,7 @@ def sample(
     rows: Annotated[int, typer.Option(min=1, help="Number of rows.")] = 5000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random rows.")] = 1,
 ) -> None:
-    """Print a made-up table as CSV, to try the commands on: driftree data sample > loans.csv."""
+    """Print a synthetic table as CSV, to try the commands on: driftree data sample > loans.csv."""
     from driftree.streams.catalogue import check_name
     from driftree.streams.datasets import SAMPLES, sample_lines
 
@@ -229,7 +230,7 @@ def sample(
 
 
 def fetch_with_progress(name: str, console: Console) -> Path:
-    """Download a data set, if it is not here, behind a bar."""
+    """Download a data set unless it is present, with a progress bar."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     from driftree.streams import fetch_data_set

@@ -1,4 +1,4 @@
-"""`driftree report`: what a tree knows and how it changed, as one HTML page."""
+"""`driftree report`: what a model has learnt and how it changed, as one HTML page."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def report(
         bool, typer.Option("--overwrite", help="Replace the file if it exists.")
     ] = False,
 ) -> None:
-    """Write what a model knows and why it changed as one HTML page; a stream is learnt first.
+    """Write what a model has learnt and why it changed as one HTML page; a stream is learnt first.
 
-    The page needs no network: the tree at any time of the stream, the reason of every change, the
-    rules, how well it did, and how others did on the same rows.
+    The page works offline. It shows the tree at any time of the stream, the reason for every
+    change, the rules, its scores, and those of other learners on the same rows.
     """
     from driftree.streams.formats import is_model
 
@@ -120,7 +120,7 @@ def _check_first(settings: RunSettings) -> None:
 
 
 def _write_of_model(path: Path, out: Path, title: str | None, command: str) -> None:
-    """Write the page of a model that is there."""
+    """Write the page of an existing model."""
     import driftree
 
     model = driftree.load(path)
@@ -171,7 +171,7 @@ def _tell_page(out: Path, model: Any, n_rows: int) -> None:
 
 
 def command_line(context: typer.Context) -> str:
-    """Return a command as it can be given again; what was not given is left out."""
+    """Return a command line that repeats a command; options that were not given are left out."""
     words = ["driftree", context.info_name or ""]
     for parameter in context.command.params:
         name, value = parameter.name or "", context.params.get(parameter.name or "")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MODEL = "model.dmt"
 LABELS = "labels.csv"
 MOST_LABELS = 8  # that are listed
-MOST_PARTS = 5  # of the stream, to say how the labels' shares went
+MOST_PARTS = 5  # parts of the stream, for label shares over time
 SAID = {
     "classification": "F1: harmonic mean of weighted precision and recall. Macro F1, AUC, ECE: "
     "of all rows.",
@@ -45,7 +45,7 @@ def conclude(
 ) -> None:
     """Write summary and plot, and print the table.
 
-    `measured` are the records with what they cost, where the files are to be without.
+    `measured` are the records with their costs, if those in the files are to be without.
     """
     from driftree.evaluate.labels import write_labels
     from driftree.evaluate.records import by_learner
@@ -59,10 +59,10 @@ def conclude(
     n_batches = len({record.step for record in records})
     console.print(
         f"\nMeans over {n_batches:,} batch{'es' if n_batches > 1 else ''} of up to "
-        f"{first.batch_rows:,} rows, ± the spread over batches, predicted before learnt; "
+        f"{first.batch_rows:,} rows, ± the standard deviation over batches, predicted before "
+        "learnt; "
         f"{SAID[settings.task]} Splits (inner "
-        "nodes) and parameters: after each batch. Rows/s: processor time, one thread. MB: at the "
-        "end.",
+        "nodes) and parameters: after each batch. Rows/s: CPU time, one thread. MB: at the end.",
         style="dim",
     )
     tell_quality(console, results, records)
@@ -89,7 +89,7 @@ def conclude(
 
 
 def save_model(folder: Path, settings: RunSettings, results: Iterable[RunResult]) -> None:
-    """Leave the model of a run of one of driftree's own learners; others have no file."""
+    """Save the model of a run of one of driftree's own learners; others have no file."""
     from driftree.evaluate import learners_for
 
     if len(settings.learners) == 1 and learners_for(settings.task)[settings.learners[0]].is_ours:
@@ -105,7 +105,7 @@ def _report(
     result: RunResult,
     learners: dict[str, Any],
 ) -> bool:
-    """Write the story of the first Dynamic Model Tree among the learners; False if none is."""
+    """Write the report of the first Dynamic Model Tree among the learners; False if none is."""
     from driftree.show.provenance import tell_run
 
     trees = [name for name in settings.learners if has_report(learners[name])]
@@ -123,7 +123,7 @@ def _report(
 
 
 def _tell_tree(console: Console, model: Any) -> None:
-    """Print what a Dynamic Model Tree knows at the end, what it changed and noticed last."""
+    """Print the final Dynamic Model Tree, its last changes and drifts."""
     if not has_report(model):
         return
     tree = model.best_tree().tree if hasattr(model, "best_tree") else model
@@ -139,13 +139,13 @@ def _tell_tree(console: Console, model: Any) -> None:
             console.print(f"- {event}")
     found = _drifts_of(model)
     if found:
-        console.print("\nDrifts that it noticed:", style="bold")
+        console.print("\nDetected drifts:", style="bold")
         for drift in found[-3:]:
             console.print(f"- {drift}")
 
 
 def _drifts_of(model: Any) -> list[Drift]:
-    """Return what a model has noticed; nothing of one that cannot tell, or keeps no history."""
+    """Return the drifts that a model has detected; none without a history."""
     from driftree.explain.changes import can_tell
 
     return list(model.drifts()) if can_tell(model) else []
@@ -194,7 +194,7 @@ def _write_summary(
 
 
 def _plot(path: Path, records: list[Record], source: str) -> bool:
-    """Draw F1 and splits over time, and known drifts; False if that is not possible here."""
+    """Draw F1 and splits over time, and known drifts; False without matplotlib."""
     if find_spec("matplotlib") is None:
         return False
     from driftree.show.scores import plot_records
@@ -206,7 +206,7 @@ def _plot(path: Path, records: list[Record], source: str) -> bool:
 
 
 def known_drifts(source: str, n_rows: int) -> list[tuple[int, int]]:
-    """Return where a data set is known to change, within so many rows; of files nothing is."""
+    """Return the known drifts of a data set within so many rows; files have none."""
     from driftree.streams import DATA_SETS
 
     if source not in DATA_SETS or Path(source).is_file():
@@ -223,7 +223,7 @@ def stem_of(source: str) -> str:
 def _tabulate(
     records: Iterable[Record], batch_rows: int, memory: Mapping[str, int | None], width: int
 ) -> Table:
-    """Lay out how well, how simply and how fast each learner did; less on a narrow screen."""
+    """Lay out scores, size and speed of each learner; fewer columns on a narrow screen."""
     from rich import box
     from rich.table import Table
 
@@ -270,7 +270,7 @@ def _first_scores(figures: Mapping[str, Figure]) -> dict[str, str]:
 
 
 def _more_scores(figures: Mapping[str, Figure], n_parameters: str) -> dict[str, str]:
-    """Return the others, and the parameters among them."""
+    """Return the other scores, and parameters."""
     if "f1" not in figures:
         return {"RMSE": figures["rmse"].to_text(), "parameters": n_parameters}
     return {
@@ -289,7 +289,7 @@ def _show(figure: float, digits: int) -> str:
 
 
 def has_report(model: Any) -> bool:
-    """Tell whether a learner is a tree or a forest, of which there is a report."""
+    """Return whether a learner is a tree or a forest, which have reports."""
     from driftree.estimators import DynamicModelTree
     from driftree.forests import DynamicModelForest
 
@@ -298,7 +298,7 @@ def has_report(model: Any) -> bool:
 
 # ---------------------------------------------------------------------- labels, baseline, chance
 def tell_quality(console: Console, results: list[RunResult], records: list[Record]) -> None:
-    """Print the label mix, what one label alone would score, and how well each label was found."""
+    """Print the label shares, the accuracy of the majority, and recall and precision by label."""
     from driftree.evaluate.learners import title_of
     from driftree.evaluate.records import by_learner
 
@@ -324,7 +324,7 @@ def tell_quality(console: Console, results: list[RunResult], records: list[Recor
 
 
 def _say_mix(records: list[Record]) -> str:
-    """Say how the labels' shares went over the stream; nothing of too few batches."""
+    """Print the label shares over the stream; nothing if there are too few batches."""
     from driftree.evaluate.labels import label_blocks, names_in
 
     blocks = label_blocks(records, MOST_PARTS)

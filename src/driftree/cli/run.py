@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from driftree.streams import Findings
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-CHECKPOINTS = "checkpoints"  # the folder of them, in that of the results
+CHECKPOINTS = "checkpoints"  # folder for checkpoints within that of the results
 COMPARED: dict[Literal["classification", "regression"], str] = {
     "classification": "dmt,dmt-paper,fimtdd,vfdt-mc,vfdt-nba,ht-ada,efdt,majority",
     "regression": "dmt,dmt-paper,fimtdd,linear,pa,ewa,htr,hatr,sgt,amrules,mean,no-change",
@@ -67,13 +67,19 @@ BatchSize = Annotated[
     ),
 ]
 Categorical = Annotated[
-    str, typer.Option(help="Columns, separated by commas, whose numbers are categories.")
+    str, typer.Option(help="Columns of numbers that are categories, separated by commas.")
 ]
-Numeric = Annotated[str, typer.Option(help="Columns that are numbers, whatever they look like.")]
-Time = Annotated[str, typer.Option(help="Columns that are dates or times.")]
+Numeric = Annotated[
+    str,
+    typer.Option(help="Columns that are numbers, whatever they look like, separated by commas."),
+]
+Time = Annotated[str, typer.Option(help="Columns that are dates or times, separated by commas.")]
 Drop = Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")]
 NoHeader = Annotated[
-    bool, typer.Option("--no-header", help="The first line is a row; columns are x0, x1, ...")
+    bool,
+    typer.Option(
+        "--no-header", help="The first line is a row, not a header; columns are called x0, x1, ..."
+    ),
 ]
 Parameters = Annotated[
     list[str] | None,
@@ -86,7 +92,7 @@ Text = Annotated[
         "often it occurs. Rows are then learnt one by one, even in a batch."
     ),
 ]
-MaxRows = Annotated[int | None, typer.Option("--rows", min=1, help="Only the first rows.")]
+MaxRows = Annotated[int | None, typer.Option("--rows", min=1, help="Use only the first rows.")]
 OnBadRow = Annotated[
     Literal["stop", "skip"], typer.Option(help="What to do with a malformed row of a CSV file.")
 ]
@@ -99,9 +105,7 @@ Folder = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="Folder for the results; by default driftree-results/NAME."),
 ]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace results that are in the folder.")
-]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace results in the folder.")]
 
 
 def run(
@@ -130,8 +134,9 @@ def run(
         bool,
         typer.Option(
             "--resume",
-            help="Resume from the last checkpoint; without one, start and keep checkpoints. Killed "
-            "at any moment, the same command resumes, with the results of an undisturbed run.",
+            help="Resume from the last checkpoint; without one, start a run with checkpoints. If "
+            "killed at any moment, the same command resumes, with the results of an "
+            "uninterrupted run.",
         ),
     ] = False,
     checkpoint_every: Annotated[
@@ -144,7 +149,7 @@ def run(
 ) -> None:
     """Test, then train a learner on a stream, batch by batch, and show its scores over time.
 
-    The first batch only trains. Records go to OUT/records.csv as they come, a summary to
+    The first batch only trains. Records go to OUT/records.csv as they are measured, a summary to
     OUT/summary.json, a plot to OUT/plot.png, the report on a Dynamic Model Tree to OUT/report.html,
     the model to OUT/model.dmt. With checkpoints, seconds and bytes go to OUT/costs.csv.
     """
@@ -184,8 +189,8 @@ def compare(
             help="Learners, separated by commas: dmt, forest, dmt-paper, fimtdd, vfdt-mc, "
             "vfdt-nba, ht-ada, efdt, arf3, levbag3, logistic, majority, no-change; for regression: "
             "dmt, forest, dmt-paper, fimtdd, linear, pa, ewa, htr, hatr, sgt, amrules, mean, "
-            "no-change. By default all but forest and, for classification, arf3, levbag3, "
-            "logistic and no-change; with text, only those that take it."
+            "no-change. By default all except forest and, for classification, arf3, levbag3, "
+            "logistic and no-change; with text, only those that support it."
         ),
     ] = None,
     target: Target = None,
@@ -204,14 +209,14 @@ def compare(
     seed: Seed = 1,
     jobs: Annotated[
         int,
-        typer.Option(min=1, help="Learners that run at the same time, each in its own process."),
+        typer.Option(min=1, help="Learners that run in parallel, each in its own process."),
     ] = 1,
     out: Folder = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Compare learners on the same rows: how good, how simple and how fast each is, over time.
+    """Compare learners on the same rows: their scores, size and speed over time.
 
-    The first batch only trains. Records go to OUT/records.csv as they come, a summary to
+    The first batch only trains. Records go to OUT/records.csv as they are measured, a summary to
     OUT/summary.json, a plot to OUT/plot.png, the report on a Dynamic Model Tree to OUT/report.html.
     """
     _run_once(
@@ -252,7 +257,7 @@ def _run_once(
         folder = out or Path("driftree-results") / stem_of(source)
         own_process = jobs > 1 and len(settings.learners) > 1
         if own_process and source == "-":
-            raise ValueError("standard input can be read by one process only: leave --jobs out")
+            raise ValueError("standard input can be read by only one process: omit --jobs")
         _prepare(folder, settings, overwrite=overwrite)
         _run(settings, folder, jobs=jobs if own_process else 1, on_drift=on_drift)
 
@@ -269,12 +274,12 @@ def read_settings(
     header: bool = True,
     **more: Any,
 ) -> RunSettings:
-    """Return what the options of a command ask for, and say what the first rows show."""
+    """Return the settings of a run from a command's options, and print what the first rows show."""
     from driftree.evaluate import learners_for
     from driftree.evaluate.runs import RunSettings, check_learners
 
     if batch is not None and not math.isfinite(batch):
-        raise ValueError(f"--batch must be a number of rows or their share, got {batch}")
+        raise ValueError(f"--batch must be a number of rows or a fraction of them, got {batch}")
     columns: dict[str, Any] = {
         name: columns_in(more.pop(name))
         for name in ("categorical", "numeric", "time", "text", "drop")
@@ -302,9 +307,9 @@ def read_settings(
 
 
 def tell_input(settings: RunSettings, *, is_asked: bool) -> RunSettings:
-    """Print what the first rows show; return settings that predict a number if the target is one.
+    """Print what the first rows show; return settings for regression if the target is a number.
 
-    Of standard input, that is told while it is read.
+    For standard input, that is printed while it is read.
     """
     from driftree.evaluate.runs import look_at
 
@@ -323,7 +328,7 @@ def tell_input(settings: RunSettings, *, is_asked: bool) -> RunSettings:
 
 
 def _check_target(findings: Findings) -> None:
-    """Raise if the target does not look like labels, or nothing is there to tell them by."""
+    """Raise if the target does not look like labels, or no features are left."""
     target = findings.target
     if findings.n_rows and not any(column.is_used for column in findings.columns):
         raise ValueError(f"no column of {findings.source} is left to learn from")
@@ -333,24 +338,24 @@ def _check_target(findings: Findings) -> None:
         shown = ", ".join(f"{label}" for label in list(target.shares)[:3])
         raise ValueError(
             f"{name}{how} takes {len(target.shares):,} different values in the first "
-            f"{findings.n_rows:,} rows of {findings.source} ({shown}, ...), and labels come again: "
-            "name the target in --target, and in --categorical, too, if these are labels"
+            f"{findings.n_rows:,} rows of {findings.source} ({shown}, ...), but labels should "
+            "repeat: name the target in --target, and also in --categorical if these are labels"
         )
 
 
 def print_findings(findings: Findings, *, is_guess: bool = False) -> None:
     """Print what the first rows show."""
     console, _ = consoles()
-    if not findings.n_rows:  # what is wrong with all of them comes next
+    if not findings.n_rows:  # an error about all of them follows
         return
     lines = findings.lines("--{} ".format)
     if is_guess:
-        lines[0] += " (--task classification takes each for a label)"
+        lines[0] += " (--task classification treats each value as a label)"
     console.print("\n".join(lines), soft_wrap=True)
 
 
 def _tell_of_stream(findings: Findings, settings: RunSettings) -> None:
-    """Print what the first rows of standard input show, before anything of them is learnt."""
+    """Print what the first rows of standard input show, before they are learnt."""
     findings = replace(findings, task=settings.task)
     _check_target(findings)
     print_findings(findings)
@@ -358,8 +363,8 @@ def _tell_of_stream(findings: Findings, settings: RunSettings) -> None:
     is_label = settings.task == "classification"
     if is_label and target is not None and target.is_continuous and target.low is not None:
         raise ValueError(
-            f"{findings.source}: the target looks like a number, not like a label: give --task "
-            "regression, or name it in --target and in --categorical if each is a label"
+            f"{findings.source}: the target looks like a number, not a label: give --task "
+            "regression, or name it in --target and in --categorical if each value is a label"
         )
 
 
@@ -384,14 +389,14 @@ def read_parameter(text: str) -> tuple[str, Any]:
 
 
 def columns_in(names: str) -> tuple[str, ...]:
-    """Return the names in an option, which are separated by commas."""
+    """Return the names in an option, separated by commas."""
     return tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
 def _prepare(
     folder: Path, settings: RunSettings, *, overwrite: bool = False, resume: bool = False
 ) -> None:
-    """Make the folder; never write over anything without being told to."""
+    """Create the folder; overwrite results only if told to."""
     from driftree.evaluate import learners_for
     from driftree.evaluate.checkpoints import positions_in, remove_all
     from driftree.evaluate.runs import open_source
@@ -402,7 +407,7 @@ def _prepare(
     ours = [*records, *(folder / name for name in names)]
     if Path(settings.source).resolve() in [path.resolve() for path in ours]:
         raise ValueError(
-            f"{settings.source} would be written over by the results: choose another --out"
+            f"{settings.source} would be overwritten by the results: choose another --out"
         )
     has_checkpoints = bool(positions_in(folder / CHECKPOINTS))
     has_results = has_checkpoints or any(path.exists() for path in records)
@@ -414,7 +419,7 @@ def _prepare(
             "--out for another folder"
         )
     if overwrite:
-        open_source(settings)  # which may fail, and then nothing is lost
+        open_source(settings)  # which may fail before anything is deleted
         remove_all(folder / CHECKPOINTS)
         for path in ours:
             path.unlink(missing_ok=True)
@@ -422,7 +427,7 @@ def _prepare(
 
 
 def _run(settings: RunSettings, folder: Path, *, jobs: int, on_drift: str | None = None) -> None:
-    """Run the learners, side by side or in processes of their own, and show what came out."""
+    """Run the learners, in one process or in parallel, and print the results."""
     from driftree.evaluate.learners import learners_for, title_of
     from driftree.evaluate.parallel import run_tasks
     from driftree.evaluate.records import read_records
@@ -475,8 +480,8 @@ def _run(settings: RunSettings, folder: Path, *, jobs: int, on_drift: str | None
             task.records.unlink(missing_ok=True)
         whole.unlink(missing_ok=True)
         raise ValueError(
-            f"{settings.source} has no more rows than one batch, which only trains: give more "
-            "rows, or a smaller --batch"
+            f"{settings.source} has no more rows than one batch, and the first batch only trains: "
+            "give more rows, or a smaller --batch"
         )
     save_model(folder, settings, results.values())
     conclude(console, settings, folder, records, [results[i] for i in range(len(tasks))])
@@ -488,7 +493,7 @@ def _tell(
     on_drift: Callable[[Drift], None] | None,
     happened: Event | Drift,
 ) -> None:
-    """Print a drift, and of standard input, which may never end, every change."""
+    """Print a drift and, for standard input, which may never end, every change."""
     from driftree.explain import Drift
 
     if isinstance(happened, Drift) or settings.source == "-":
@@ -517,7 +522,9 @@ def _run_with_checkpoints(
 
     with one_line():
         if resume and overwrite:
-            raise ValueError("--resume continues results, --overwrite replaces them: give one")
+            raise ValueError(
+                "--resume continues a run, --overwrite replaces it: give only one of them"
+            )
         settings = read_settings(source, **options)
         check_resumable(settings)
         folder = out or Path("driftree-results") / stem_of(source)
@@ -545,8 +552,8 @@ def _run_checkpointed(task: CheckpointedTask) -> None:
             bars.finish(0, f"done after {result.run.n_rows:,} rows")
         if not result.records:
             raise ValueError(
-                f"{task.settings.source} has no more rows than one batch, which only trains: give "
-                "more rows or a smaller --batch, and --overwrite"
+                f"{task.settings.source} has no more rows than one batch, and the first batch "
+                "only trains: give more rows or a smaller --batch, and --overwrite"
             )
         _conclude_checkpointed(console, task, result)
     except KeyboardInterrupt:
@@ -558,14 +565,14 @@ def _run_checkpointed(task: CheckpointedTask) -> None:
         if error.errno not in NO_ROOM:
             raise
         raise OSError(
-            f"{error}; free some space, then the same command with --resume continues"
+            f"{error}; free some space, then resume with the same command and --resume"
         ) from error
 
 
 def _conclude_checkpointed(
     console: Console, task: CheckpointedTask, result: CheckpointedResult
 ) -> None:
-    """Write the results; what a process took is in a file of its own, and on the screen."""
+    """Write the results; the costs of the run go to a file of their own and to the screen."""
     from driftree.evaluate.records import without_costs, write_costs
 
     folder = task.records.parent
@@ -578,7 +585,7 @@ def _conclude_checkpointed(
 
 @contextmanager
 def _warnings_on(console: Console) -> Iterator[None]:
-    """Say what is not as it should be about the checkpoints in a line of its own."""
+    """Print warnings about the checkpoints, one per line."""
     from driftree.evaluate.checkpoints import CheckpointWarning
 
     show = warnings.showwarning

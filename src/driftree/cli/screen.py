@@ -1,4 +1,4 @@
-"""What the commands have in common: progress, files, messages for a user's mistakes."""
+"""What the commands share: progress bars, files, error messages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from driftree.explain import Drift
 
-INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
-MISTAKE = 2  # and for one that was called wrongly
-PLAIN_LINES = 10  # of progress, where nothing can be drawn
-OPTIONS = {  # how errors of the library are said here
+INTERRUPTED = 130  # the exit code of a command ended by Ctrl-C
+MISTAKE = 2  # and of one with invalid arguments
+PLAIN_LINES = 10  # between lines of progress, if bars cannot be drawn
+OPTIONS = {  # the library's hints, in terms of options
     'on_bad_row="skip"': "--on-bad-row skip",
     "header=False": "--no-header",
     "name the column in drop or in categorical": "name the column in --drop or in --categorical",
@@ -31,12 +31,12 @@ OPTIONS = {  # how errors of the library are said here
 }
 
 HOOK_SECONDS = 60  # that a command may take
-HOOK_HELP = "Shell command to run on every drift; what is known of it comes as JSON on its stdin."
+HOOK_HELP = "Shell command to run on every drift; it gets the drift as JSON on stdin."
 
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Say a user's mistake in one line, and end on Ctrl-C without many words."""
+    """Print an error in one line, and exit on Ctrl-C without a traceback."""
     from concurrent.futures.process import BrokenProcessPool
 
     from driftree.streams import DataSetUnavailable
@@ -46,7 +46,7 @@ def one_line() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-    except BrokenPipeError:  # the reader of our output has closed it
+    except BrokenPipeError:  # the output was closed by its reader
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
     except mistakes as error:
@@ -81,16 +81,16 @@ def names_of(text: str, known: Iterable[str], what: str) -> list[str]:
 
 
 class Progress:
-    """A bar for each task that is under way; plain lines where nothing can be drawn.
+    """A progress bar for each running task; plain lines if bars cannot be drawn.
 
     Parameters
     ----------
     console : Console
-        Where to.
+        Where to print.
     titles : sequence of str
         Names of the tasks.
     what : str, optional
-        What the tasks are, for a bar that counts the finished ones, which then take no place.
+        What the tasks are, for one bar that counts the finished ones instead of a bar for each.
     """
 
     def __init__(self, console: Console, titles: Sequence[str], what: str = "") -> None:
@@ -155,7 +155,7 @@ class Progress:
 
 
 def write_json(path: Path, what: object) -> None:
-    """Write a file as a whole, or not at all."""
+    """Write a JSON file atomically."""
     from driftree.learn.storage.atomic import replace_text
 
     replace_text(path, json.dumps(what, indent=1) + "\n")
@@ -163,7 +163,7 @@ def write_json(path: Path, what: object) -> None:
 
 # ---------------------------------------------------------------------- hooks
 def run_for_drift(command: str) -> Callable[[Drift], None]:
-    """Return what runs a command for a drift, and says so if that fails."""
+    """Return a function that runs a command for a drift, and prints a message if that fails."""
 
     def run(drift: Drift) -> None:
         told = json.dumps(drift.to_dict(), default=str)

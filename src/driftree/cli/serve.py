@@ -28,7 +28,7 @@ def serve(
         typer.Option(help="Address to listen on; one that other machines can reach needs a token."),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is any free port.")
     ] = 8000,
     token_file: Annotated[
         Path | None,
@@ -41,7 +41,7 @@ def serve(
     ] = False,
     task: Annotated[
         Literal["classification", "regression"] | None,
-        typer.Option(help="With --new: whether to predict labels, the default, or numbers."),
+        typer.Option(help="With --new: predict labels (the default) or numbers."),
     ] = None,
     param: Parameters = None,
     categorical: Categorical = "",
@@ -55,11 +55,11 @@ def serve(
     follow: Annotated[
         bool,
         typer.Option(
-            "--follow", help="With --read-only: serve each model that another server saves."
+            "--follow", help="With --read-only: reload the model whenever another server saves it."
         ),
     ] = False,
     snapshot_every: Annotated[
-        int, typer.Option(min=1, help="Save the model every so many rows.")
+        int, typer.Option(min=1, help="Rows after which the model is saved.")
     ] = 10_000,
     without_journal: Annotated[
         bool,
@@ -69,15 +69,21 @@ def serve(
         ),
     ] = False,
     max_body: Annotated[int, typer.Option(min=1, help="Largest request, in bytes.")] = 2**20,
-    max_rows: Annotated[int, typer.Option(min=1, help="Most rows of a request.")] = 1000,
-    max_features: Annotated[int, typer.Option(min=1, help="Most features of the model.")] = 1000,
-    max_labels: Annotated[int, typer.Option(min=1, help="Most labels of the model.")] = 1000,
+    max_rows: Annotated[
+        int, typer.Option(min=1, help="Largest number of rows in a request.")
+    ] = 1000,
+    max_features: Annotated[
+        int, typer.Option(min=1, help="Largest number of features of the model.")
+    ] = 1000,
+    max_labels: Annotated[
+        int, typer.Option(min=1, help="Largest number of labels of the model.")
+    ] = 1000,
     on_drift: Annotated[str | None, typer.Option(help=HOOK_HELP)] = None,
 ) -> None:
     """Serve a model over HTTP: predict, learn, explain.
 
-    What is learnt goes to MODEL.journal before it is acknowledged, so that no crash loses it;
-    docs/serve.md has the guarantees. Ctrl-C and SIGTERM save the model and stop the server.
+    What is learnt is written to MODEL.journal before it is acknowledged, so that it survives a
+    crash; docs/serve.md has the guarantees. Ctrl-C and SIGTERM save the model and stop the server.
     """
     with one_line():
         try:
@@ -88,7 +94,7 @@ def serve(
             raise ImportError(
                 f"serving needs {error.name}, which is not installed: pip install fastapi uvicorn"
             ) from None
-        warnings.simplefilter("ignore", InputWarning)  # answers say what is unknown
+        warnings.simplefilter("ignore", InputWarning)  # responses list unknown names
         server.serve(
             model,
             host=host,
@@ -115,7 +121,7 @@ def serve(
 
 
 def _read_labels(text: str) -> tuple[Any, ...]:
-    """Read labels as JSON has them: numbers, true, false and quoted text; all else is text.
+    """Read labels as in JSON: numbers, true, false and quoted text; anything else is text.
 
     Examples
     --------
@@ -169,7 +175,8 @@ def stream(
     rows: Annotated[
         str,
         typer.Option(
-            "--in", help="Topic of the rows, and of the labels if they have none of their own."
+            "--in",
+            help="Topic of the rows, and of the labels unless they have a topic of their own.",
         ),
     ],
     predictions: Annotated[str | None, typer.Option("--out", help="Topic for predictions.")] = None,
@@ -188,7 +195,7 @@ def stream(
     id_field: Annotated[str, typer.Option("--id", help="Field that joins rows and labels.")] = "id",
     label_field: Annotated[str, typer.Option("--label", help="Field of the label.")] = "label",
     window: Annotated[
-        float, typer.Option(min=0, help="Seconds that a row waits for its label, at most.")
+        float, typer.Option(min=0, help="Longest time that a row waits for its label, in seconds.")
     ] = 3600.0,
     schema: Annotated[
         Path | None,
@@ -213,8 +220,8 @@ def stream(
 ) -> None:
     """Predict and learn the rows of Kafka topics, each exactly once.
 
-    Killed at any moment, the same command resumes from its last checkpoint; docs/kafka.md describes
-    messages and guarantees. Ctrl-C and SIGTERM end it with a checkpoint.
+    If killed at any moment, the same command resumes from its last checkpoint; docs/kafka.md
+    describes messages and guarantees. Ctrl-C and SIGTERM end it with a checkpoint.
     """
     with one_line():
         from driftree.scale.joined import JoinedStream
@@ -269,7 +276,9 @@ def _first_model(path: Path | None, task: str) -> Any:
 def _read_schema(path: Path) -> dict[str, str]:
     found = json.loads(path.read_text(encoding="utf-8"))
     if type(found) is not dict or not all(type(kind) is str for kind in found.values()):
-        raise ValueError(f"{path} must be a JSON object of features to number, text or boolean")
+        raise ValueError(
+            f"{path} must be a JSON object that maps features to number, text or boolean"
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""How good is it: test-then-train evaluation, learners by name, records of it."""
+"""Evaluation: test-then-train, learners by name, records of scores."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -32,10 +32,10 @@ from driftree.evaluate.scores import measure_size as measure_size
 from driftree.evaluate.scores import score as score
 from driftree.evaluate.scores import score_numbers as score_numbers
 
-if not TYPE_CHECKING:  # which would take every name for one of ours
+if not TYPE_CHECKING:  # which would regard every name as public
 
     def __getattr__(name: str) -> Any:
-        """Find the pictures that were drawn here before `show` was; this room knows no other."""
+        """Find the plots that were in this package before `show` existed."""
         if name not in ("plot_records", "save_figure"):
             raise AttributeError(f"module 'driftree.evaluate' has no attribute {name!r}")
         return getattr(import_module("driftree.show"), name)

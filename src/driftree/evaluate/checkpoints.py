@@ -1,7 +1,7 @@
-"""Checkpoints: model, place in the stream and metrics so far, in one file, whole or not there.
+"""Checkpoints: model, position in the stream and metrics so far, in one atomic file.
 
-A checkpoint is a model file (`learn/storage`) with more in it. It holds no code, gets its name only
-when all of it is on the disk, and is checked as a whole before anything of it is used.
+A checkpoint is an extended model file (`learn/storage`). It holds no code, gets its name only when
+all of it is on the disk, and is checked completely before anything of it is used.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ KIND = "driftree checkpoint"
 NAME = re.compile(r"checkpoint-(\d{12,18})\.dmt")
 DAMAGED = ".damaged"
 LOCK, BUSY = "lock", "close that, or give another folder"
-MAX_DEPTH = 32  # of metrics inside of metrics
+MAX_DEPTH = 32  # of nested metrics
 EVERY, KEEP = 50_000, 3
 
 
 class CheckpointWarning(UserWarning):
-    """Something about a checkpoint is not as it should be; the message says what is done about it.
+    """A problem with a checkpoint; the message says how it was handled.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class CheckpointWarning(UserWarning):
     ...         checkpointer.resume().position
     100
     >>> print(str(caught[0].message).partition("file; ")[2])
-    it was moved aside as checkpoint-000000000200.dmt.damaged; resuming from row 100
+    it was renamed to checkpoint-000000000200.dmt.damaged; resuming from row 100
     """
 
 
@@ -70,9 +70,9 @@ class Checkpoint(NamedTuple):
     Attributes
     ----------
     model : DynamicModelTreeClassifier or FIMTDDClassifier
-        As it was; it continues to learn exactly, bit for bit, as it would have.
+        The model; it continues exactly as it would have, bit for bit.
     position : int
-        Rows of the stream that were done.
+        Rows of the stream that were processed.
     metrics : object
         As given to `Checkpointer.commit`.
     """
@@ -88,12 +88,12 @@ class Checkpointer(Closing):
     Parameters
     ----------
     path : path
-        The folder; made if it is not there. One process at a time may use it.
+        The folder; created if it does not exist. Only one process at a time may use it.
     every : int, default=50000
-        Rows of the stream between two checkpoints: one is due wherever a multiple of it was passed.
-        The first and the last checkpoint are up to the caller.
+        Rows of the stream between two checkpoints: one is due after every multiple of it. The first
+        and the last checkpoint are up to the caller.
     keep : int, default=3
-        How many checkpoints to keep. With two or more, a damaged one costs rows, not all.
+        How many checkpoints to keep. With two or more, a damaged one does not lose everything.
 
     Raises
     ------
@@ -102,11 +102,11 @@ class Checkpointer(Closing):
 
     See Also
     --------
-    driftree.evaluate.prequential : Takes one, and does all this by itself.
+    driftree.evaluate.prequential : Takes a checkpointer, and does all this by itself.
 
     Examples
     --------
-    Started again after whatever ended it, this loop continues where it was:
+    However it was ended, this loop continues where it was when started again:
 
     >>> from tempfile import mkdtemp
     >>> from driftree import Checkpointer, DynamicModelTreeClassifier
@@ -146,19 +146,19 @@ class Checkpointer(Closing):
 
     @property
     def positions(self) -> list[int]:
-        """Rows at which there are checkpoints, the oldest first."""
+        """Rows at which there are checkpoints, oldest first."""
         return positions_in(self.folder)
 
     def resume(self) -> Checkpoint | None:
-        """Return the newest checkpoint that is whole; None if the folder holds none at all.
+        """Return the newest intact checkpoint; None if the folder holds none at all.
 
-        Damaged ones are moved aside, each with a `CheckpointWarning`. Temporary files that a killed
-        process left are removed, and so are checkpoints that are too many.
+        Damaged ones are renamed, each with a `CheckpointWarning`. Temporary files of killed
+        processes are removed, and so are checkpoints beyond `keep`.
 
         Raises
         ------
         ModelFileError
-            If there are checkpoints, and not one is whole.
+            If there are checkpoints, but none is intact.
         """
         self._check_open()
         for path in self.folder.glob(TEMPORARY):
@@ -175,14 +175,14 @@ class Checkpointer(Closing):
         if found is None and damaged:
             words = "; ".join(str(error) for _, error in damaged)
             raise ModelFileError(
-                f"no checkpoint in {self.folder} is whole ({words}): to start over, remove them, "
+                f"no checkpoint in {self.folder} is intact ({words}): to start over, remove them, "
                 "or give another folder"
             )
         for path, reason in damaged:
             assert found is not None
             aside = path.with_name(path.name + DAMAGED)
             path.replace(aside)
-            words = f"it was moved aside as {aside.name}; resuming from row {found.position:,}"
+            words = f"it was renamed to {aside.name}; resuming from row {found.position:,}"
             warnings.warn(f"{reason}; {words}", CheckpointWarning, stacklevel=2)
         self._has_looked = True
         self._last = None if found is None else found.position
@@ -190,26 +190,26 @@ class Checkpointer(Closing):
         return found
 
     def is_due(self, position: int) -> bool:
-        """Tell whether a multiple of `every` was passed since the last checkpoint."""
+        """Return whether a multiple of `every` was passed since the last checkpoint."""
         return position // self.every > (self._last or 0) // self.every
 
     def commit(self, model: Any, position: int, metrics: Any = None) -> Path:
-        """Write a checkpoint, then remove those that are too many.
+        """Write a checkpoint, then remove those beyond `keep`.
 
         Parameters
         ----------
         model : DynamicModelTreeClassifier or FIMTDDClassifier
-            Others are refused: a checkpoint holds no code, and they could only be pickled.
+            Other learners are refused: a checkpoint holds no code, and they could only be pickled.
         position : int
-            Rows of the stream that are done: learnt, and in the metrics.
+            Rows of the stream that are processed: learnt, and included in the metrics.
         metrics : object, optional
-            Whatever else is to come back with the model: dicts, lists and tuples of numbers, text,
-            booleans, None, bytes, and arrays of float64, float32, int64, int32 or uint8.
+            Whatever else is to be restored with the model: dicts, lists and tuples of numbers,
+            text, booleans, None, bytes, and arrays of float64, float32, int64, int32 or uint8.
 
         Returns
         -------
         Path
-            The file. It, and the folder's entry of it, are on the disk.
+            The file. Both it and its directory entry are on the disk.
         """
         self._check_open()
         self._check_position(position)
@@ -222,7 +222,7 @@ class Checkpointer(Closing):
         try:
             container.write(path, KIND, contents, arrays)
         except OSError as error:
-            before = "" if self._last is None else f", that of row {self._last:,} is whole"
+            before = "" if self._last is None else f", that of row {self._last:,} is intact"
             raise OSError(
                 error.errno,
                 f"{error.strerror}: the checkpoint of row {position:,} could not be written to "
@@ -233,7 +233,7 @@ class Checkpointer(Closing):
         return path
 
     def close(self) -> None:
-        """Let others use the folder."""
+        """Release the folder."""
         self._release()
 
     def _path(self, position: int) -> Path:
@@ -245,7 +245,7 @@ class Checkpointer(Closing):
 
     def _check_open(self) -> None:
         if not self._release.alive:
-            raise ValueError("the checkpointer is closed: make a new one")
+            raise ValueError("the checkpointer is closed: create a new one")
 
     def _check_position(self, position: int) -> None:
         if not _is_whole(position) or position < 0:
@@ -264,14 +264,14 @@ class Checkpointer(Closing):
 
 
 def positions_in(folder: Path) -> list[int]:
-    """Return the rows at which there are checkpoints in a folder, the oldest first."""
+    """Return the rows at which there are checkpoints in a folder, oldest first."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     found = (int(match[1]) for name in names if (match := NAME.fullmatch(name)))
     return sorted(position for position in found if _name(position) in names)
 
 
 def remove_all(folder: Path) -> None:
-    """Remove the checkpoints in a folder, the damaged ones, too, if nobody uses it."""
+    """Remove all checkpoints in a folder, including damaged ones, if no process uses it."""
     if not folder.is_dir():
         return
     fd = take_lock(folder / LOCK, BUSY)
@@ -309,7 +309,7 @@ def check_learner(model: Any) -> None:
 
 
 def _look(contents: Any, entries: Mapping[str, container.Sized], read: Any) -> None:
-    """Raise if the model's arrays are larger than they may be."""
+    """Raise if the model's arrays are larger than allowed."""
     own = {
         name.removeprefix("model."): entry
         for name, entry in entries.items()
@@ -324,7 +324,9 @@ def _read(path: Path, position: int) -> Checkpoint:
         contents = json_values.members(found, ("model", "position", "metrics"), "the checkpoint")
         said = json_values.whole(contents["position"], "the position")
         if said != position:
-            raise ModelFileError(f"it is a checkpoint of row {said:,}, which its name does not say")
+            raise ModelFileError(
+                f"it is a checkpoint of row {said:,}, which does not match its name"
+            )
         rest = dict(arrays)
         own = [name for name in rest if name.startswith("model.")]
         inside = {name.removeprefix("model."): rest.pop(name) for name in own}
@@ -337,9 +339,9 @@ def _read(path: Path, position: int) -> Checkpoint:
 
 # ---------------------------------------------------------------------- metrics
 def _encode(value: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
-    """Return metrics as JSON; arrays go to the others, under a number.
+    """Return metrics as JSON; arrays are stored separately, by number.
 
-    A dict becomes a list of pairs, for JSON's objects have no order in a file.
+    A dict becomes a list of pairs, since JSON objects have no order in a file.
     """
     if depth > MAX_DEPTH:
         raise ValueError(f"metrics are nested more than {MAX_DEPTH} levels deep")

@@ -1,7 +1,7 @@
-"""Grading: what a learner is asked and how, how its answer is read, and how it is scored.
+"""Grading: how a learner is asked for predictions, and how these are read and scored.
 
-Labels and numbers differ in nothing else: what `prequential` does is the same for both. A learner
-is spoken to in batches as scikit-learn does, or by rows as River does.
+Classification and regression differ only in this: `prequential` is the same for both. A learner is
+called in batches, as in scikit-learn, or row by row, as in River.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """What a learner said of some rows: codes of labels or numbers, and how sure it was.
+    """Predictions of some rows: codes of labels or numbers, with probabilities.
 
     `probability` is that of each row's true label, `confidence` that of the predicted one; None if
-    the learner does not say it.
+    the learner has no probabilities.
     """
 
     predicted: NDArray[Any]
@@ -53,10 +53,10 @@ class Answer(NamedTuple):
 
 
 class Grader(ABC):
-    """How learners of one task are asked and scored; it remembers what the stream has shown."""
+    """How learners of one task are asked and scored; it keeps what is known of the stream."""
 
     task: Task
-    sample: dict[str, Any]  # what `partial_fit` gets beside the rows
+    sample: dict[str, Any]  # what `partial_fit` gets besides the rows
 
     @abstractmethod
     def check(self, y: NDArray[Any]) -> None:
@@ -68,19 +68,19 @@ class Grader(ABC):
 
     @abstractmethod
     def ask(self, model: Any, X: Any) -> Any:
-        """Return what scikit-learn's face of a learner says."""
+        """Return the predictions of a learner's scikit-learn methods."""
 
     @abstractmethod
     def ask_many(self, model: Any, columns: Mapping[Hashable, Any]) -> Any:
-        """Return what River's face says of many rows."""
+        """Return the predictions of River's methods for many rows."""
 
     @abstractmethod
     def asker(self, model: Any) -> Any:
-        """Return the method that says something of one row."""
+        """Return the method that predicts one row."""
 
     @abstractmethod
     def read(self, model: Any, answer: Any, rows: Rows) -> Answer:
-        """Read what `ask` or `ask_many` returned, None if the learner had not learnt anything."""
+        """Read what `ask` or `ask_many` returned; None if nothing was learnt yet."""
 
     @abstractmethod
     def read_each(self, answers: list[Any], rows: Rows) -> Answer:
@@ -90,24 +90,24 @@ class Grader(ABC):
     def score(
         self, learner: str, truth: list[NDArray[Any]], answers: list[Answer]
     ) -> Scores | NumberScores:
-        """Score the parts of a learner's batch."""
+        """Score a learner's batch, given in parts."""
 
     @property
     @abstractmethod
     def n_classes(self) -> int:
-        """Labels that are known; 1 if the target is a number."""
+        """Number of known labels; 1 for regression."""
 
     @abstractmethod
     def knowledge(self) -> dict[str, Any]:
-        """Return what to keep in a checkpoint."""
+        """Return the state for a checkpoint."""
 
     @abstractmethod
     def restore(self, knowledge: Mapping[str, Any]) -> None:
-        """Take over what another one knew."""
+        """Restore the state of another grader."""
 
 
 def new_grader(task: Task, classes: Sequence[Hashable] | None) -> Grader:
-    """Return a grader that knows nothing.
+    """Return a new grader.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def new_grader(task: Task, classes: Sequence[Hashable] | None) -> Grader:
     if check_task(task) == "classification":
         return LabelGrader(classes)
     if classes is not None:
-        raise ValueError("classes are for classification: leave them out where y is a number")
+        raise ValueError("classes are for classification: omit them for regression")
     return NumberGrader()
 
 
@@ -154,13 +154,13 @@ class LabelGrader(Grader):
         return np.column_stack(list(model.predict_proba_many(columns).values()))
 
     def asker(self, model: Any) -> Any:
-        """Return `predict_proba_one`; with a threshold it says what that was."""
+        """Return `predict_proba_one`; for a model with a threshold, also the threshold."""
         if getattr(unwrapped(model), "threshold", None) is None:
             return model.predict_proba_one
         return lambda x: _Decided(model.predict_proba_one(x), _cut_of(model))
 
     def read(self, model: Any, answer: Any, rows: Rows) -> Answer:
-        """Return the predicted labels; without an answer all known ones are as probable."""
+        """Return the predicted labels; without predictions, all known ones are equally probable."""
         if answer is None:
             by_chance = np.full(len(rows), 1 / len(self.codes))
             return Answer(np.full(len(rows), -1), by_chance, by_chance)
@@ -174,7 +174,7 @@ class LabelGrader(Grader):
         return Answer(predicted, probability, answer[np.arange(len(rows)), codes])
 
     def read_each(self, answers: list[Any], rows: Rows) -> Answer:
-        """Return the predicted labels, of probabilities that need not sum to 1."""
+        """Return the predicted labels from probabilities, which need not sum to 1."""
         predicted = [_predicted(proba) if proba else _NOTHING for proba in answers]
         probability, confidence = np.full((2, len(rows)), 1 / len(self.codes))
         for i, (proba, label) in enumerate(zip(answers, rows.labels, strict=True)):
@@ -197,18 +197,18 @@ class LabelGrader(Grader):
 
     @property
     def n_classes(self) -> int:
-        """Labels that were seen or announced."""
+        """Number of labels that were seen or given in `classes`."""
         return len(self.codes if self.classes is None else {*self.classes, *self.codes})
 
     def knowledge(self) -> dict[str, Any]:
-        """Return the labels in the order of their codes, and how honest the learners are."""
+        """Return the labels in the order of their codes, and the learners' calibration."""
         honesty = {
             name: [one.n_rows, *one.gaps.tolist()] for name, one in self.calibrations.items()
         }
         return {"labels": list(self.codes), "calibrations": honesty}
 
     def restore(self, knowledge: Mapping[str, Any]) -> None:
-        """Take over both."""
+        """Restore both."""
         self.codes = {label: code for code, label in enumerate(knowledge["labels"])}
         for name, (n_rows, *gaps) in knowledge.get("calibrations", {}).items():
             calibration = self.calibrations[name] = Calibration()
@@ -216,7 +216,7 @@ class LabelGrader(Grader):
 
 
 class _Decided(dict[Any, float]):
-    """Probabilities, and the threshold at that time."""
+    """Probabilities, and the threshold in use."""
 
     def __init__(self, proba: Mapping[Any, float], cut: Cut | None) -> None:
         super().__init__(proba)
@@ -224,7 +224,7 @@ class _Decided(dict[Any, float]):
 
 
 def _cut_of(model: Any) -> Cut | None:
-    """Return the threshold of one of our models, also behind River's transformers."""
+    """Return the threshold of one of our models, also at the end of a River pipeline."""
     inner = unwrapped(model)
     tree = inner._tree if isinstance(inner, StreamClassifier) else None
     return None if tree is None else tree.target.cut
@@ -234,7 +234,7 @@ def _predicted(proba: Mapping[Any, float]) -> Any:
     return decide_one(proba, proba.cut if isinstance(proba, _Decided) else None)
 
 
-_NOTHING = object()  # the label of a row for which a learner has no answer
+_NOTHING = object()  # the label of a row without a prediction
 
 
 def _look_up(codes: Mapping[Any, int], labels: Iterable[Any]) -> NDArray[np.intp]:
@@ -243,7 +243,7 @@ def _look_up(codes: Mapping[Any, int], labels: Iterable[Any]) -> NDArray[np.intp
 
 # ---------------------------------------------------------------------- numbers
 class NumberGrader(Grader):
-    """Numbers, and their mean so far. Who has learnt nothing has predicted 0, as in River."""
+    """Numbers, and their mean so far. A learner that has learnt nothing predicts 0, as in River."""
 
     task = "regression"
     n_classes = 1
@@ -293,24 +293,24 @@ class NumberGrader(Grader):
         return score_numbers(np.concatenate(truth), predicted, self.mean)
 
     def knowledge(self) -> dict[str, Any]:
-        """Return the mean and what it is of."""
+        """Return the mean and the number of targets."""
         return {"targets": {"n_rows": self.n_rows, "mean": self.mean}}
 
     def restore(self, knowledge: Mapping[str, Any]) -> None:
-        """Take over the mean."""
+        """Restore the mean."""
         self.n_rows, self.mean = (knowledge["targets"][name] for name in ("n_rows", "mean"))
 
 
 # ---------------------------------------------------------------------- which of the two
 def task_of(learners: Mapping[str, Any], task: Task | None) -> Task:
-    """Return what learners predict, labels or numbers; names do not say it.
+    """Return the task of learners; names alone do not determine it.
 
     Parameters
     ----------
     learners : mapping
         Names to learners, or to their names.
     task : str, optional
-        What the user has said it is.
+        The task given by the user.
 
     Examples
     --------
@@ -335,7 +335,7 @@ def task_of(learners: Mapping[str, Any], task: Task | None) -> Task:
 
 
 def _tell_task(model: Any) -> Task | None:
-    """Return the task of a learner of River's or scikit-learn's; None if it does not say."""
+    """Return the task of a River or scikit-learn learner; None if unknown."""
     if hasattr(model, "learn_one"):
         inner = unwrapped(model)
         if isinstance(inner, base.Regressor):
@@ -345,13 +345,13 @@ def _tell_task(model: Any) -> Task | None:
         if is_regressor(model):
             return "regression"
         return "classification" if is_classifier(model) else None
-    except AttributeError:  # not scikit-learn's: it only looks like it
+    except AttributeError:  # not a scikit-learn estimator
         return None
 
 
 # ---------------------------------------------------------------------- how to speak to a learner
 class Face(ABC):
-    """How to speak to a learner; only `predict` and `learn` are on the clock."""
+    """How to call a learner; only `predict` and `learn` are timed."""
 
     def __init__(self, model: Any, grader: Grader) -> None:
         self.model = model
@@ -359,23 +359,23 @@ class Face(ABC):
 
     @abstractmethod
     def prepare(self, rows: Rows) -> None:
-        """Bring rows into the learner's form."""
+        """Convert rows to the learner's input."""
 
     @abstractmethod
     def predict(self, rows: Rows) -> Any:
-        """Return the learner's answer as it comes."""
+        """Return the learner's raw output."""
 
     @abstractmethod
     def read(self, answer: Any, rows: Rows) -> Answer:
-        """Return what the answer says."""
+        """Return the predictions in the output."""
 
     @abstractmethod
     def learn(self, rows: Rows) -> None:
-        """Let the learner learn."""
+        """Train the learner."""
 
 
 class BatchFace(Face):
-    """scikit-learn's: `partial_fit`, `predict_proba` or `predict`; River's for other columns."""
+    """scikit-learn: `partial_fit`, `predict_proba` or `predict`; River if columns change."""
 
     names: list[Hashable] | None = None  # of the first batch
 
@@ -385,8 +385,8 @@ class BatchFace(Face):
             self.names = rows.names
 
     def _other_columns(self, rows: Rows) -> Mapping[Hashable, Any] | None:
-        """Return the columns if they are not those of the first batch, and the model allows it."""
-        is_array = isinstance(rows.X, np.ndarray)  # whose columns have no names to come and go by
+        """Return the columns if they differ from the first batch's, and the model allows it."""
+        is_array = isinstance(rows.X, np.ndarray)  # whose columns have no names
         if is_array or rows.names == self.names or not hasattr(self.model, "learn_many"):
             return None
         if isinstance(rows.X, Mapping):
@@ -417,7 +417,7 @@ class BatchFace(Face):
 
 
 class RowFace(Face):
-    """River's: `learn_one`, `predict_proba_one` or `predict_one`."""
+    """River: `learn_one`, `predict_proba_one` or `predict_one`."""
 
     def prepare(self, rows: Rows) -> None:
         """Make dicts, once for all learners."""
@@ -440,7 +440,7 @@ class RowFace(Face):
 
 
 def choose_face(model: Any, grader: Grader, *, by_row: bool, of_text: bool) -> Face:
-    """Return how to speak to a learner.
+    """Return how to call a learner.
 
     Examples
     --------
@@ -454,13 +454,13 @@ def choose_face(model: Any, grader: Grader, *, by_row: bool, of_text: bool) -> F
     if hasattr(model, "learn_one") and (by_row or not takes_batches):
         return RowFace(model, grader)
     if of_text:
-        raise TypeError(f"{model!r} cannot learn from words, row by row: it has no learn_one")
+        raise TypeError(f"{model!r} cannot learn from text, which needs learn_one")
     if hasattr(model, "partial_fit"):
         return BatchFace(model, grader)
     kind = "classifier" if grader.task == "classification" else "regressor"
     raise TypeError(
-        f"{model!r} can be evaluated neither as a River {kind} (learn_one) nor as an "
-        "estimator of scikit-learn that learns from streams (partial_fit)"
+        f"{model!r} is neither a River {kind} (learn_one) nor a scikit-learn estimator for "
+        "streams (partial_fit)"
     )
 
 
@@ -496,14 +496,16 @@ def read_metrics(metrics: Any, learners: Mapping[str, Any]) -> dict[str, list[Me
         found = {name: list(metrics) for name in learners} if metrics else {}
     for metric in (one for own in found.values() for one in own):
         if not isinstance(metric, (ClassificationMetric, RegressionMetric)):
-            raise TypeError(f"metrics must be River's, of labels or numbers, got {metric!r}")
+            raise TypeError(
+                f"metrics must be River's, for classification or regression, got {metric!r}"
+            )
     return found
 
 
 def update_metric(
     metric: Any, truth: list[NDArray[Any]], answers: list[Answer], grader: Grader
 ) -> None:
-    """Tell a metric of the rows of a batch: labels, or where it wants them, probabilities."""
+    """Update a metric with the rows of a batch: labels or, if it needs them, probabilities."""
     labels = list(getattr(grader, "codes", ()))
     for codes, answer in zip(truth, answers, strict=True):
         if not labels:
@@ -518,9 +520,9 @@ def update_metric(
 
 
 def _probabilities(labels: list[Any], code: int, share: float) -> dict[Any, float]:
-    """Return the probability of each label; only that of the true one is known, if there are many.
+    """Return the probability of each label, of which only that of the true one is known.
 
-    The others have equal parts of the rest, which is exact for two labels.
+    The others share the rest equally, which is exact for two labels.
     """
     rest = (1 - share) / max(1, len(labels) - 1)
     return {label: share if k == code else rest for k, label in enumerate(labels)}

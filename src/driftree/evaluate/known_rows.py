@@ -1,4 +1,4 @@
-"""Rows of a file for a model that exists: read as the model knows its features."""
+"""Rows of a file for an existing model, read as the model expects its features."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ BATCH_ROWS = 1000
 
 
 class KnownRows:
-    """Reads rows as a model knows its features: numbers, levels, and parts of times.
+    """Reads rows as a model expects its features: numbers, levels, and parts of times.
 
     Parameters
     ----------
     model : DynamicModelTree or FIMT-DD
         A model that has learnt something.
     text : sequence of str, default=()
-        Columns whose words it has learnt.
+        Text columns whose words it has learnt.
 
     Examples
     --------
@@ -96,7 +96,7 @@ class KnownRows:
         n_rows: int | None = None,
         task: Task | None = None,
     ) -> Stream:
-        """Open a file of rows; without a target, only what the model knows is read."""
+        """Open a file of rows; without a target, only known columns are read."""
         for name in drop:
             if name in self.columns:
                 raise ValueError(f"drop names {name!r}, which is a feature of the model")
@@ -116,8 +116,8 @@ class KnownRows:
         told = None if stream.findings is None else stream.findings.target
         if told is not None and told.name in self.columns:
             raise ValueError(
-                f"{told.name!r} ({told.how}) is a feature of the model: name the target, as one of "
-                f"the other columns of {stream.name}"
+                f"{told.name!r} ({told.how}) is a feature of the model: name the target, which "
+                f"must be another column of {stream.name}"
             )
         return stream
 
@@ -135,14 +135,14 @@ class KnownRows:
         return lacking
 
     def unknown(self, stream: Stream) -> list[str]:
-        """Return the columns of a stream that will be features, and are not yet."""
+        """Return the columns of a stream that would be new features."""
         if self.is_sparse or stream.findings is None:
             return []
         used = [str(column.name) for column in stream.findings.columns if column.is_used]
         return [name for name in used if name not in self.columns]
 
     def batches(self, stream: Stream) -> Iterator[tuple[Any, NDArray[Any]]]:
-        """Yield columns, or dicts where the model knows words, and the labels."""
+        """Yield columns, or dicts for a model of text, and the labels."""
         for X, y in stream.batches():
             if self.text or self.is_sparse:
                 yield Rows(X, y, self.text).dicts, y
@@ -156,7 +156,7 @@ class KnownRows:
         return self._named(X)
 
     def _named(self, X: Mapping[str, NDArray[Any]]) -> dict[Any, NDArray[Any]]:
-        """Return columns under the model's own names, with its own levels."""
+        """Return columns with the model's names and levels."""
         own = {self.names.get(name, name): cells for name, cells in X.items()}
         return {name: self._level_cells(name, cells) for name, cells in own.items()}
 
@@ -167,7 +167,7 @@ class KnownRows:
         return as_objects([cell if cell is None else levels.get(str(cell), cell) for cell in cells])
 
     def labels(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Return labels of a file as the model knows them: those that look the same are the same.
+        """Return labels of a file as those of the model with the same text.
 
         Examples
         --------
@@ -182,7 +182,7 @@ class KnownRows:
 
     # ------------------------------------------------------------------ one row
     def row(self, cells: Mapping[str, str]) -> dict[Hashable, Any]:
-        """Return a row of text as the model takes it; raise if something is wrong or unknown."""
+        """Return a row of text as input for the model; raise if something is wrong or unknown."""
         if self.text or self.is_sparse:
             X = {name: decide_column(name, [cell]).read([cell]) for name, cell in cells.items()}
             [row] = Rows(X, np.full(1, None), self.text).dicts
@@ -201,5 +201,5 @@ class KnownRows:
                 raise ValueError(f"{name}={cell}: {error}") from None
             found |= {key: values.tolist()[0] for key, values in known.items()}
             if is_whole(cell.replace(",", "")) and isinstance(found.get(name), float):
-                found[name] = int(found[name])  # which stays whole in counterfactuals
+                found[name] = int(found[name])  # stays a whole number in counterfactuals
         return found

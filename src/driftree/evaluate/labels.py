@@ -1,4 +1,4 @@
-"""Labels over time: which ones came in each batch, and what they were predicted to be."""
+"""Labels over time: the confusion matrix of each batch."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
     from driftree.evaluate.records import Record
 
-MOST_LABELS = 10  # that have a name in a record, the first to come; the others are counted together
-MOST_BLOCKS = 100  # that batches are put together to
+MOST_LABELS = 10  # that have a name in a record, the first ones; the others are counted together
+MOST_BLOCKS = 100  # of batches, at most
 OTHERS, NOTHING = "(others)", "(nothing)"
 
 Confusion = dict[str, dict[str, int]]
-"""Rows by true label, then by predicted label; what is not there is 0."""
+"""Rows by true label, then by predicted label; absent entries are 0."""
 
 
 def name_labels(labels: Iterable[Hashable]) -> list[str]:
-    """Return names of the labels that records tell apart; those that come later change none.
+    """Return the names of labels in records; later labels do not change them.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def count_confusion(
 
 
 class LabelBlock(NamedTuple):
-    """Some batches of one learner, one after the other.
+    """Consecutive batches of one learner.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class LabelBlock(NamedTuple):
     confusion: Confusion
 
     def labels(self) -> list[LabelQuality]:
-        """Return share, recall, precision and F1 of each label that came or was predicted."""
+        """Return share, recall, precision and F1 of each label that occurred or was predicted."""
         names = names_in([self])
         places = {name: place for place, name in enumerate([*names, NOTHING])}
         counts = np.zeros((len(names), len(places)), dtype=np.int64)
@@ -92,7 +92,7 @@ class LabelBlock(NamedTuple):
 
 
 def names_in(blocks: Iterable[LabelBlock]) -> list[str]:
-    """Return the labels of blocks as they came; those that are counted together last."""
+    """Return the labels of blocks in order of appearance; those counted together last."""
     found: dict[str, None] = {}
     for block in blocks:
         found |= dict.fromkeys(block.confusion)
@@ -102,9 +102,9 @@ def names_in(blocks: Iterable[LabelBlock]) -> list[str]:
 
 
 def label_blocks(records: Sequence[Record], most: int = MOST_BLOCKS) -> list[LabelBlock]:
-    """Put the batches of one learner together to at most so many blocks.
+    """Group the batches of one learner into at most so many blocks.
 
-    Records that do not know their labels, as those of numbers or of older files, are left out.
+    Records without labels, as those of regression or of older files, are left out.
 
     Examples
     --------
@@ -167,7 +167,7 @@ def write_labels(path: Path, groups: Mapping[str, Sequence[Record]]) -> None:
 
 
 def _known(label: LabelQuality) -> LabelQuality:
-    """Return figures without those of labels that are counted together: who is right is unknown."""
+    """Return figures without those of labels counted together, which are unknown."""
     unknown = {"recall": math.nan, "precision": math.nan, "f1": math.nan}
     return label._replace(**unknown) if label.label == OTHERS else label
 

@@ -1,10 +1,10 @@
-"""Learners by name: of labels, the paper's, each with the paper's settings; of numbers, River's.
+"""Learners by name: the paper's classifiers, with the paper's settings, and regressors.
 
 The Hoeffding trees and the ensembles are River's. The authors used scikit-multiflow 0.5.3, from
 which River's descend; docs/paper.md says where the two differ in their results.
 
-River's learners of numbers get numbers scaled online and within 6 deviations, and categories as 0
-or 1. Without that, most of them diverge on a stream where a rare feature is far from its mean.
+River's regressors get numbers standardised online and clipped at 6 standard deviations, and one-hot
+categories. Without that, most of them diverge on streams with rare extreme values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Categorical = Sequence[Hashable]
 
-MOST_DEVIATIONS = 6.0  # of a number from its mean
+MOST_DEVIATIONS = 6.0  # at which standardised numbers are clipped
 
 # scikit-multiflow's and the paper's: only binary splits, majority votes in the leaves.
 HOEFFDING: dict[str, Any] = {"delta": 0.01, "binary_split": True, "leaf_prediction": "mc"}
@@ -41,19 +41,19 @@ class LearnerChoice:
     Attributes
     ----------
     name, title : str
-        What to type, and what people read, see `title_of`.
+        Its name in options, and on the screen, see `title_of`.
     words : str
         What it is.
     make : callable
-        Takes the categorical features and a seed, returns a learner that knows nothing.
+        Takes the categorical features and a seed, returns a new learner.
     cost : float
         Its time for a row, roughly, as a multiple of a linear model's (Table V of docs/paper.md).
     is_ensemble : bool
-        Whether the paper sets it apart from the trees that stand alone.
+        Whether the paper lists it as an ensemble, apart from single trees.
     is_ours : bool
         Whether its results change with the code of driftree, not with River's.
     takes_text : bool
-        Whether it can learn from words, of which a row holds few, and new ones keep coming.
+        Whether it can learn from text: few words per row, and new words all the time.
     """
 
     name: str
@@ -68,7 +68,7 @@ class LearnerChoice:
 
 # ---------------------------------------------------------------------- driftree's own
 def _ours(tree: Any, forest: Any, fimtdd: Any) -> tuple[LearnerChoice, ...]:
-    """Return driftree's own learners, which have the same names whatever they predict."""
+    """Return driftree's own learners, which have the same names for both tasks."""
     return (
         LearnerChoice(
             "dmt",
@@ -82,7 +82,7 @@ def _ours(tree: Any, forest: Any, fimtdd: Any) -> tuple[LearnerChoice, ...]:
         LearnerChoice(
             "forest",
             "DMT forest (driftree)",
-            "five Dynamic Model Trees together, driftree's own setting",
+            "ensemble of five Dynamic Model Trees, driftree's own setting",
             lambda categorical, seed: forest(categorical=categorical, seed=seed),
             cost=15,
             is_ensemble=True,
@@ -109,14 +109,14 @@ def _ours(tree: Any, forest: Any, fimtdd: Any) -> tuple[LearnerChoice, ...]:
 
 # ---------------------------------------------------------------------- of numbers
 class PreparedRows(base.Transformer):
-    """Scales numbers online, keeps them within some deviations, and makes categories 0 or 1.
+    """Standardises and clips numbers online, and encodes categories as 0 or 1.
 
-    A number that a row lacks is its mean.
+    A missing number becomes its mean.
 
     Parameters
     ----------
     categorical : collection of names, default=()
-        Features whose numbers are categories; text and booleans are without being named.
+        Features whose numbers are categories; text and booleans always are.
 
     Examples
     --------
@@ -176,7 +176,7 @@ class RunningMean(base.Regressor):
         self._mean.update(y)
 
     def predict_one(self, x: Any) -> float:
-        """Return the mean; 0 before anything was learnt."""
+        """Return the mean; 0 before anything is learnt."""
         return float(self._mean.get())
 
 
@@ -200,7 +200,7 @@ class NoChange(base.Regressor):
         self._last = float(y)
 
     def predict_one(self, x: Any) -> float:
-        """Return the last target; 0 before anything was learnt."""
+        """Return the last target; 0 before anything is learnt."""
         return self._last
 
 
@@ -210,7 +210,7 @@ def _prepared(make: Callable[[int], Any]) -> Callable[[Categorical, int], Any]:
 
 
 def _in_deviations(regressor: Any) -> Any:
-    """Let a learner with steps of a fixed size learn targets in their standard deviation."""
+    """Let a learner with a fixed step size learn standardised targets."""
     return preprocessing.TargetStandardScaler(regressor=regressor)
 
 
@@ -227,7 +227,7 @@ def _passive_aggressive(_: int) -> Any:
 
 
 def _weighted_average(_: int) -> Any:
-    """Take the three optimisers, and the rates, of River's own example."""
+    """Use the three optimisers, and the learning rates, of River's own example."""
     from river import ensemble, linear_model, optim
 
     optimizers = (optim.SGD(0.01), optim.RMSProp(), optim.AdaGrad())
@@ -244,7 +244,7 @@ def _river_tree(name: str, **parameters: Any) -> Any:
 
 
 def _gradient_tree(_: int) -> Any:
-    """Take a quantizer that, unlike the default, can begin with a constant feature."""
+    """Use a quantizer that, unlike the default, supports features that are constant at first."""
     from river.tree.splitter import DynamicQuantizer
 
     return _in_deviations(_river_tree("SGTRegressor", feature_quantizer=DynamicQuantizer()))
@@ -425,9 +425,9 @@ def learners_for(task: Task) -> dict[str, LearnerChoice]:
 
 
 def title_of(learner: str) -> str:
-    """Return what a learner is called on the screen, in pictures, reports and tables.
+    """Return the title of a learner on the screen, in plots, reports and tables.
 
-    Files and options have names to type instead.
+    Files and options use the name instead.
 
     Examples
     --------
@@ -454,13 +454,13 @@ def make_learner(
     name : str
         One of `LEARNERS`, or of the learners of another task.
     categorical : sequence of names or positions, default=()
-        Features whose values are categories although they are numbers. The Hoeffding trees take
-        every number as a number, as they did in the paper; River's regressors need names.
+        Features whose values are categories although they are numbers. The Hoeffding trees treat
+        every number as a number, as in the paper; River's regressors need names.
     seed : int, default=1
         Of the learners that use random numbers.
     of_text : bool, default=False
-        Whether rows hold words. To driftree's tree, a word that a row lacks is 0; to River's trees
-        it is not known.
+        Whether rows hold words. For driftree's trees, an absent word is 0; for River's trees it is
+        missing.
     task : {"classification", "regression"}, default="classification"
         Whether it predicts labels or numbers.
     parameters : mapping, optional
@@ -496,7 +496,9 @@ def _set_parameters(
 ) -> None:
     """Set parameters; raise before anything is learnt if they are wrong."""
     if not is_ours:
-        raise ValueError(f"{name} has the paper's parameters: only driftree's own take others")
+        raise ValueError(
+            f"{name} has the paper's parameters: only driftree's own learners accept others"
+        )
     for parameter in parameters:
         check_name(parameter, sorted(learner.get_params()), f"parameter of {name}")
     learner.set_params(**parameters)
@@ -504,19 +506,19 @@ def _set_parameters(
 
 
 def check_takes_text(name: str, task: Task = "classification") -> None:
-    """Raise if a learner cannot learn from words.
+    """Raise if a learner cannot learn from text.
 
     Examples
     --------
     >>> check_takes_text("dmt-paper")
     Traceback (most recent call last):
     ...
-    ValueError: dmt-paper takes no text, whose words are too many features for it: choose from dmt,
+    ValueError: dmt-paper does not support text, whose words are too many features: choose from dmt,
     forest, vfdt-mc, vfdt-nba, ht-ada, efdt, arf3, levbag3, majority, no-change
     """
     known = learners_for(task)
     if not known[name].takes_text:
         able = ", ".join(choice.name for choice in known.values() if choice.takes_text)
         raise ValueError(
-            f"{name} takes no text, whose words are too many features for it: choose from {able}"
+            f"{name} does not support text, whose words are too many features: choose from {able}"
         )

@@ -1,4 +1,4 @@
-"""Several tasks at a time, each in a process of its own, with their progress."""
+"""Tasks in parallel, each in a process of its own, with their progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ News = Callable[[int, int | None, str], None]  # rows done, rows in all if known
 
 
 class Work(Protocol):
-    """What to do with a task, in whatever process; `should_stop` is to be asked now and then."""
+    """What to do with a task, in any process; call `should_stop` now and then."""
 
     def __call__(self, task: Any, news: News, should_stop: Callable[[], bool]) -> Any:
         """Return the task's result."""
@@ -35,27 +35,28 @@ def run_tasks(
     asked: Callable[[], None] = lambda: None,
     news: Callable[[int, int, int | None, str], None] = lambda *_: None,
 ) -> Iterator[tuple[int, Any]]:
-    """Do all tasks, some at a time; yield each one's place and result when it is done.
+    """Run all tasks, some in parallel; yield the index and result of each when it is done.
 
     Ctrl-C asks the tasks to stop, waits until they have, and is then raised as KeyboardInterrupt,
-    so that no file is left half written; a second Ctrl-C does not wait. A process whose first
-    process was killed ends itself.
+    so that no file is left half-written; a second Ctrl-C does not wait. A process whose parent was
+    killed ends itself.
 
     Parameters
     ----------
     work : callable
-        A function of a module, called as ``work(task, news, should_stop)``.
+        A module-level function, called as ``work(task, news, should_stop)``.
     tasks : sequence
-        What to give to it, one by one.
+        The tasks.
     n_jobs : int, default=1
-        How many processes. One is this process itself, where a debugger can see what happens.
+        Number of processes. One is this process itself, which is easier to debug.
     costs : sequence of float, optional
-        How long each task takes, roughly, in whatever unit. In several processes the longest begin
-        first, or one of them might run on alone at the end.
+        How long each task takes, roughly, in any unit. With several processes the longest start
+        first, so that none of them runs alone at the end.
     asked : callable, optional
-        Called here at the first Ctrl-C.
+        Called in this process at the first Ctrl-C.
     news : callable, optional
-        Called here with the task's place, the rows it has done, the rows in all or None, and words.
+        Called in this process with the task's index, the rows it has done, the rows in all or None,
+        and words.
     """
     if n_jobs < 1:
         raise ValueError(f"n_jobs must be at least 1, got {n_jobs}")
@@ -78,7 +79,7 @@ def run_tasks(
 
 @contextmanager
 def _ask_to_stop(asked: Callable[[], None]) -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a question; outside the main thread nothing can be asked."""
+    """Turn the first Ctrl-C into a request to stop; this works only in the main thread."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -126,7 +127,7 @@ def _run_in_processes(
             pool.shutdown(wait=False, cancel_futures=True)
             while not all(future.done() for future in pending):
                 wait(pending, timeout=0.2)
-                read_letters()  # or a process that writes to a full queue never ends
+                read_letters()  # otherwise a process that writes to a full queue would never end
         if is_asked.is_set():
             raise KeyboardInterrupt
 
@@ -136,14 +137,14 @@ _links: dict[str, Any] = {}
 
 
 def _begin(letters: Any, stop: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides
-    threadpool_limits(1)  # there is a process for each core already
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    threadpool_limits(1)  # there is already a process per core
     _links.update(letters=letters, stop=stop)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent was killed, and nobody waits for the result."""
+    """End this process when its parent was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])

@@ -59,18 +59,18 @@ def prequential(
     on_drift: OnDrift | None = None,
     metrics: Any = (),
 ) -> Iterator[Record]:
-    """Test, then train, batch by batch; yield what was seen.
+    """Test, then train, batch by batch; yield a record for each batch and learner.
 
     Parameters
     ----------
     model : learner, name, or dict of names to learners or names
-        One learner or several side by side: a name from `LEARNERS`, an estimator of driftree or of
-        scikit-learn with `partial_fit`, or a classifier or regressor of River. They learn where
-        they stand.
+        One learner or several on the same rows: a name from `LEARNERS`, an estimator of driftree or
+        of scikit-learn with `partial_fit`, or a classifier or regressor of River. They learn in
+        place.
     stream : iterable of (X, y), tuple (X, y), or path
-        Batches, such as `open_stream` and the generators in `driftree.streams` give. X is an
-        array, a data frame, or a dict of columns. A table with its labels, a path, and whatever
-        else `open_stream` takes are opened by it, in batches of 0.1 % of the rows, at least 100.
+        Batches, such as `open_stream` and the generators in `driftree.streams` give. X is an array,
+        a data frame, or a dict of columns. Anything else that `open_stream` takes, such as a table
+        or a path, is opened by it, in batches of 0.1 % of the rows, at least 100.
     delay : int, default=0
         Rows after which a label becomes known: row i is learnt as soon as row i + delay has been
         predicted. Labels that are still unknown at the end are not learnt.
@@ -80,21 +80,21 @@ def prequential(
         Rows that are predicted, then learnt, at a time; by default the whole batch, as in the
         paper. With 1 every row is learnt before the next is predicted.
     classes : sequence, optional
-        All labels, if known. Estimators of scikit-learn need them; others get to know them.
+        All labels, if known. scikit-learn estimators need them; others learn them from the stream.
     text : sequence of names, default=()
-        Columns that hold text: what a learner gets is how often each word occurs, as River's
-        `BagOfWords` counts. Rows are predicted and learnt as dicts then, one by one, also where
-        the whole batch is predicted first. Learners need `learn_one`.
+        Columns that hold text: learners get word counts, as from River's `BagOfWords`. Rows are
+        then predicted and learnt as dicts, one by one, even if the whole batch is predicted first.
+        Learners need `learn_one`.
     task : {"classification", "regression"}, optional
-        Whether labels or numbers are predicted. By default the learners say it, and where there are
-        only names, it is classification.
+        Whether labels or numbers are predicted. By default it is inferred from the learners; if
+        there are only names, it is classification.
     checkpointer : Checkpointer, optional
-        Where to keep checkpoints of one learner of driftree's. If there is one already, its records
-        come first, the model takes over what was learnt, and the stream, which is given from its
+        Keeps checkpoints of one of driftree's own learners. If there is a checkpoint already, its
+        records come first, the model is restored, and the stream, which must be given from its
         beginning, is resumed: the result is that of an uninterrupted run.
     on_change, on_drift : callable, optional
-        Called after the batch with each `Event` and each `Drift` of the model; of several learners,
-        with those of the first Dynamic Model Tree. It must keep its history.
+        Called after the batch with each `Event` and each `Drift` of the model; with several
+        learners, those of the first Dynamic Model Tree. It must keep its history.
     metrics : metric of River or sequence of these, or dict of learners' names to them, optional
         Updated in place with every row that is tested, after the batch; with several learners, a
         dict. `metrics=[river.metrics.MacroF1()]` says more than F1 where labels are rare.
@@ -113,7 +113,7 @@ def prequential(
     3000 0.89 0
     4000 0.87 0
 
-    Where the target is a number, records have other scores:
+    For regression, records have other scores:
 
     >>> import numpy as np
     >>> from driftree.streams import open_stream
@@ -148,7 +148,7 @@ def prequential(
 
 
 def _opened(stream: Any, evaluation: Evaluation) -> Iterable[tuple[Any, Any]]:
-    """Return batches; what does not consist of them is opened as a stream."""
+    """Return batches; anything else is opened as a stream."""
     numbers: Task | None = "regression" if evaluation.task == "regression" else None
     if isinstance(stream, Stream):
         if stream.task is None and numbers is not None:
@@ -179,7 +179,7 @@ def _resume(
 
 
 class Evaluation:
-    """A prequential evaluation between two batches; it can be pickled, and continues where it was.
+    """The state of a prequential evaluation between two batches; it can be pickled.
 
     Parameters
     ----------
@@ -191,11 +191,11 @@ class Evaluation:
     learners : dict
         Names to learners.
     n_rows : int
-        Rows of the stream that were taken.
+        Rows of the stream processed so far.
     step : int
         Number of the next batch.
     quality : dict of str to Quality
-        What is known of each learner's labels over all rows that were tested.
+        Quality of each learner's predictions over all tested rows.
     """
 
     def __init__(
@@ -250,23 +250,23 @@ class Evaluation:
         self._told = self._find_told() if on_change or on_drift else None
 
     def _find_told(self) -> Any:
-        """Return the learner whose changes and drifts are told."""
+        """Return the learner whose changes and drifts are reported."""
         told = next((model for model in self.learners.values() if can_tell(model)), None)
         if told is None:
             raise ValueError(
                 f"none of {', '.join(self.learners)} is a Dynamic Model Tree that keeps its "
-                "history: leave on_change and on_drift out"
+                "history: omit on_change and on_drift"
             )
         self._listener.skip(told)
         return told
 
     def skip_told(self) -> None:
-        """Tell nothing of what the learners know by now: it was told before a checkpoint."""
+        """Skip changes and drifts so far: they were reported before a checkpoint."""
         if self._told is not None:
             self._listener.skip(self._told)
 
     def _read(self, X: Any, y: Any) -> Rows:
-        """Return rows of the stream as the learners get them."""
+        """Return rows of the stream as input for the learners."""
         return Rows(X, y, self.text)
 
     def take(self, X: Any, y: Any) -> list[Record]:
@@ -292,7 +292,7 @@ class Evaluation:
         return records
 
     def _count_features(self, batch: Rows) -> int:
-        """Count the features; words so far only for learners that do not know it themselves."""
+        """Count the features; words only for learners that do not count them themselves."""
         if not self.text or all(hasattr(type(one), "n_splits_") for one in self.learners.values()):
             return len(batch.names)
         self._words.update(*batch.dicts)
@@ -300,12 +300,12 @@ class Evaluation:
 
     @property
     def _goes_row_by_row(self) -> bool:
-        """Whether each row is learnt at once, so that learners need not wait for each other."""
+        """Whether each row is learnt at once, so that learners need not be interleaved."""
         are_rivers = all(isinstance(face, RowFace) for face in self._faces.values())
         return self.step_rows == 1 and self.delay == 0 and are_rivers
 
     def _check_target(self, batch: Rows) -> None:
-        """Refuse what no learner can learn, for all of them alike."""
+        """Raise for targets that no learner can learn."""
         try:
             self.grader.check(batch.y)
         except ValueError as error:
@@ -317,7 +317,7 @@ class Evaluation:
             ) from None
 
     def _take_parts(self, batch: Rows, tests: dict[str, _Test], *, is_tested: bool) -> None:
-        """Predict and learn in steps, and learn only what is known by then."""
+        """Predict and learn in steps, only rows whose labels are known by then."""
         size = (self.step_rows or len(batch)) if is_tested else len(batch)
         if size < len(batch):
             for face in self._faces.values():
@@ -365,7 +365,7 @@ class Evaluation:
         )
 
     def _beside_scores(self, name: str, test: _Test) -> dict[str, Any]:
-        """Take the batch into the quality; return what tells whether its scores mislead."""
+        """Add the batch to the quality; return the figures that put its scores into perspective."""
         truth = np.concatenate(test.truth)
         predicted = np.concatenate([answer.predicted for answer in test.answers])
         if not isinstance(self.grader, LabelGrader):

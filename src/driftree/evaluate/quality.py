@@ -1,4 +1,4 @@
-"""Quality: what one score hides: which labels came, which were found, how well rows were ranked."""
+"""Quality over all rows: recall and precision by label, label shares, ranking."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-MOST_BLOCKS = 200  # of the label mix over time
-LEVEL = 0.05  # below it, a difference is not called chance
+MOST_BLOCKS = 200  # entries of label shares over time
+LEVEL = 0.05  # significance level of differences
 SCORE_BINS = 1000  # of the probability of the second of two labels, for the AUC
 
 
 class LabelQuality(NamedTuple):
-    """How well one label was found.
+    """Share, recall and precision of one label.
 
     Attributes
     ----------
@@ -29,11 +29,11 @@ class LabelQuality(NamedTuple):
     share : float
         Of the rows.
     recall : float
-        Share of its rows that were predicted to be of it; NaN if none came.
+        Share of its rows that were predicted as such; NaN if it has no rows.
     precision : float
-        Share of the rows predicted to be of it that were; NaN if none was predicted.
+        Share of the rows predicted as this label that have it; NaN if none was predicted.
     f1 : float
-        Harmonic mean of both; 0 where a label came and was never predicted.
+        Harmonic mean of both; 0 if a label occurred but was never predicted.
     """
 
     label: Hashable
@@ -44,15 +44,15 @@ class LabelQuality(NamedTuple):
 
 
 class Quality:
-    """What is known of the predictions of one learner over all rows that were tested.
+    """Quality of the predictions of one learner over all tested rows.
 
     Attributes
     ----------
     confusion : ndarray of int
-        Rows by true label and predicted label, in the order of `labels`; the last column is of rows
+        Rows by true label and predicted label, in the order of `labels`; the last column holds rows
         without a prediction.
     mix : list of (int, ndarray)
-        How many rows of each label came until a row of the stream, since the entry before.
+        Rows of each label up to a row of the stream, since the previous entry.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Quality:
         predicted: NDArray[np.intp],
         probability: NDArray[np.float64] | None = None,
     ) -> None:
-        """Take in the rows of a batch, as `score` does."""
+        """Add the rows of a batch, given as to `score`."""
         n_labels = max(int(max(truth.max(), predicted.max())) + 1, len(self.confusion))
         self._widen(n_labels)
         codes = truth * (n_labels + 1) + np.where(predicted < 0, n_labels, predicted)
@@ -117,26 +117,26 @@ class Quality:
     # ------------------------------------------------------------------ figures
     @property
     def majority(self) -> float:
-        """Accuracy of whoever always says the most frequent label."""
+        """Accuracy of always predicting the most frequent label."""
         return float(self.confusion.sum(axis=1).max()) / self.n_rows if self.n_rows else math.nan
 
     @property
     def most_frequent(self) -> int:
-        """Code of the label that came most often."""
+        """Code of the most frequent label."""
         return int(self.confusion.sum(axis=1).argmax())
 
     @property
     def accuracy(self) -> float:
-        """Share of right predictions."""
+        """Share of correct predictions."""
         return float(np.trace(self.confusion)) / self.n_rows if self.n_rows else math.nan
 
     def labels(self, names: Sequence[Hashable] | None = None) -> list[LabelQuality]:
-        """Return how well each label was found."""
+        """Return share, recall and precision of each label."""
         return find_labels(self.confusion, range(len(self.confusion)) if names is None else names)
 
     @property
     def macro_f1(self) -> float:
-        """Mean of the labels' F1, each counted once however rare it is; of labels that came."""
+        """Unweighted mean F1 of the labels that occurred."""
         hits, came, said = _counts(self.confusion)
         known = came > 0
         if not known.any():
@@ -145,7 +145,7 @@ class Quality:
 
     @property
     def auc(self) -> float:
-        """Area under the ROC curve of two labels, to a thousandth of probability; else NaN."""
+        """Area under the ROC curve of two labels, with probabilities rounded to 0.001; else NaN."""
         zeros, ones = self._scores
         if not self._has_scores or not zeros.sum() or not ones.sum():
             return math.nan
@@ -154,7 +154,7 @@ class Quality:
         return pairs / (float(zeros.sum()) * float(ones.sum()))
 
     def to_dict(self, names: Sequence[Hashable] | None = None) -> dict[str, Any]:
-        """Return the figures for JSON; what is not known is None."""
+        """Return the figures for JSON; None is unknown."""
         labels = self.labels(names)
         return {
             "accuracy_of_majority": _known(self.majority),
@@ -171,7 +171,7 @@ class Quality:
 
     # ------------------------------------------------------------------ checkpoints
     def knowledge(self) -> dict[str, Any]:
-        """Return what to keep in a checkpoint."""
+        """Return the state for a checkpoint."""
         return {
             "confusion": self.confusion.tolist(),
             "mix": [[n_rows, counts.tolist()] for n_rows, counts in self.mix],
@@ -181,7 +181,7 @@ class Quality:
 
     @classmethod
     def restored(cls, knowledge: Mapping[str, Any]) -> Quality:
-        """Return one that knows what another one knew."""
+        """Return one with a state from a checkpoint."""
         own = cls()
         rows = knowledge["confusion"]
         own.confusion = np.array(rows, dtype=np.int64).reshape(len(rows), len(rows) + 1)
@@ -195,7 +195,7 @@ class Quality:
 
 
 def find_labels(confusion: NDArray[np.int64], names: Sequence[Hashable]) -> list[LabelQuality]:
-    """Return how well each label was found, by rows of true and predicted labels.
+    """Return share, recall and precision of each label, from a confusion matrix.
 
     Examples
     --------
@@ -218,13 +218,13 @@ def find_labels(confusion: NDArray[np.int64], names: Sequence[Hashable]) -> list
 
 
 def _counts(confusion: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-    """Return per label the rows found, that came, and that were predicted to be of it."""
+    """Return per label the true positives, its rows, and the rows predicted as such."""
     n_labels = len(confusion)
     return np.diagonal(confusion), confusion.sum(axis=1), confusion[:, :n_labels].sum(axis=0)
 
 
 def _sum(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Add counts of labels, of which the second may have more."""
+    """Add counts of labels; the second may have more labels."""
     total = second.copy()
     total[: len(first)] += first
     return total
@@ -236,7 +236,7 @@ def _known(value: Any) -> Any:
 
 # ---------------------------------------------------------------------- two learners
 class Paired(NamedTuple):
-    """Two learners on the same batches: which one was better, and whether that may be chance.
+    """Two learners on the same batches: which one is better, and whether that is significant.
 
     Attributes
     ----------
@@ -245,8 +245,7 @@ class Paired(NamedTuple):
     n_better, n_worse : int
         Batches in which the first was better, and worse; ties count for neither.
     p_value : float
-        Of the two-sided sign test: how probable so uneven a split is of learners that are as good.
-        Batches count as independent of each other.
+        P-value of the two-sided sign test, which treats batches as independent.
     """
 
     first: str
@@ -260,8 +259,8 @@ class Paired(NamedTuple):
         chance = "p < 0.0001" if self.p_value < 1e-4 else f"p = {self.p_value:.2g}"
         if self.p_value >= LEVEL:
             return (
-                f"{first} and {second} cannot be told apart: better in {self.n_better} "
-                f"and worse in {self.n_worse} of {n} batches (sign test, {chance})"
+                f"{first} and {second} do not differ significantly: better in {self.n_better} and "
+                f"worse in {self.n_worse} of {n} batches (sign test, {chance})"
             )
         is_first = self.n_better > self.n_worse
         best, other = (first, second) if is_first else (second, first)
@@ -282,7 +281,7 @@ def compare_paired(
     first, second : (str, sequence of float)
         Names, and the scores of the same batches.
     higher_is_better : bool, default=True
-        As of accuracy; not as of an error.
+        True for accuracy, False for an error.
 
     Examples
     --------
@@ -305,7 +304,7 @@ def sign_test(n_better: int, n_worse: int) -> float:
     (0.021484375, 1.0)
     """
     n, least = n_better + n_worse, min(n_better, n_worse)
-    if n > 1000:  # where the normal distribution is as good
+    if n > 1000:  # where the normal approximation is accurate
         distance = max(abs(n_better - n_worse) - 1, 0) / math.sqrt(n)
         return math.erfc(distance / math.sqrt(2))
     tail = float(sum(math.comb(n, k) for k in range(least + 1)) / 2**n)

@@ -1,4 +1,4 @@
-"""Records of scores, one per batch and learner: written, then summed up."""
+"""Records of scores, one per batch and learner: files and summaries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What was seen of one learner in one batch.
+    """Scores, size and cost of one learner in one batch.
 
     Attributes
     ----------
@@ -37,27 +37,26 @@ class Record:
     n_rows : int
         Rows of the stream up to the end of this batch.
     f1, accuracy, kappa, log_loss, ece : float
-        See `Scores`; NaN for numbers.
+        See `Scores`; NaN for regression.
     majority : float
-        Accuracy in this batch of whoever says the label most frequent so far; NaN for numbers.
+        Accuracy in this batch of predicting the most frequent label so far; NaN for regression.
     macro_f1, auc : float
-        See `Quality`; like `ece` of all rows so far. NaN for numbers.
+        See `Quality`; like `ece`, over all rows so far. NaN for regression.
     mae, rmse, r2 : float
         See `NumberScores`; NaN for labels.
     target_mean, predicted_mean : float
-        Means over the batch of the targets, and of what was predicted; NaN for labels.
+        Means over the batch of targets and predictions; NaN for labels.
     n_splits, n_paper_splits, n_parameters, n_nodes, depth : int or None
         Size after the batch was learnt, see `Size`; None where unknown.
     predict_seconds, learn_seconds : float
-        Processor time of this thread.
+        CPU time of this thread.
     memory : int or None
-        Bytes. Learners that do not count them themselves are measured at the steps 1, 2, 4, 8, ...
-        only, since walking all their objects is slow; between these it is None.
+        Bytes. Learners that do not count them themselves are measured only at steps 1, 2, 4, 8,
+        ..., since traversing all their objects is slow; in between it is None.
     confusion : dict of dict or None
-        Rows of the batch by true label, then by predicted label, as text. The first 10 labels to
-        come have names; the others are "(others)", and no prediction is "(nothing)". None for
-        numbers, and in files from before it was kept. `label_blocks` makes recall and precision
-        of it.
+        Rows of the batch by true label, then by predicted label, as text. The first 10 labels have
+        names; the others are "(others)", and no prediction is "(nothing)". None for regression, and
+        in older files. `label_blocks` computes recall and precision from it.
     """
 
     learner: str
@@ -88,7 +87,7 @@ class Record:
 
     @property
     def seconds(self) -> float:
-        """Processor time of one test-then-train iteration."""
+        """CPU time of one test-then-train iteration."""
         return self.predict_seconds + self.learn_seconds
 
     @property
@@ -107,7 +106,7 @@ SCORES: dict[str, tuple[str, ...]] = {
     "classification": (*Scores._fields, "majority", "macro_f1", "auc", "confusion"),
     "regression": (*NumberScores._fields, "target_mean", "predicted_mean"),
 }
-SO_FAR = frozenset(("ece", "macro_f1", "auc"))  # of all rows so far, not of the batch
+SO_FAR = frozenset(("ece", "macro_f1", "auc"))  # over all rows so far, not the batch
 WHOLE_NUMBERS = frozenset(("step", "n_rows", *Size._fields, "memory"))
 
 
@@ -124,15 +123,15 @@ def fields_of(task: Task) -> tuple[str, ...]:
 
 
 def figures_of(task: Task) -> tuple[str, ...]:
-    """Return the fields of a task that are numbers, the step and the rows among them."""
+    """Return the numeric fields of a task, including the step and the rows."""
     return tuple(name for name in fields_of(task) if name not in ("learner", "confusion"))
 
 
 # ---------------------------------------------------------------------- files
 class RecordFile(Closing):
-    """Records in a CSV or JSONL file, each complete on the disk's side before the next one comes.
+    """A CSV or JSONL file of records, each flushed before the next one is written.
 
-    The first one says what the columns are: records of one file are of one task.
+    The first record determines the columns: all records of a file have the same task.
 
     Parameters
     ----------
@@ -169,7 +168,7 @@ class RecordFile(Closing):
 
 
 def write_records(path: str | Path, records: Iterable[Record]) -> None:
-    """Write records that are all known, as a whole or not at all.
+    """Write records to a file, atomically.
 
     Examples
     --------
@@ -196,7 +195,7 @@ def _suffix_of(path: str | Path) -> str:
 
 
 class _Writer:
-    """Writes lines; the fields are those of the first record's task."""
+    """Writes lines, with the fields of the first record's task."""
 
     task: Task | None = None
 
@@ -220,25 +219,24 @@ class _Writer:
 
 
 def _for_csv(value: Any) -> Any:
-    """Return what a cell can hold: of a dict its JSON."""
+    """Return the text of a cell; a dict becomes JSON."""
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return "" if value is None else value
 
 
 def _for_json(value: Any) -> Any:
-    """Return what JSON can hold: there is no NaN in it, and no infinity."""
+    """Return a value for JSON, which has no NaN and no infinity."""
     if not isinstance(value, float) or math.isfinite(value):
         return value
     return None if math.isnan(value) else str(value)
 
 
 def read_records(path: str | Path) -> list[Record]:
-    """Read records from a file; half a line at the end, left by a killed process, is ignored.
+    """Read records from a file; an incomplete last line, left by a killed process, is ignored.
 
-    In files from before there was `n_paper_splits`, the column `n_splits` held that count: it is
-    read as such, and `n_splits` is None, since the inner nodes of all trees of an ensemble are not
-    known from it.
+    In older files without `n_paper_splits`, the column `n_splits` held that count: it is read as
+    such, and `n_splits` is None, since it cannot be derived for ensembles.
     """
     path = Path(path)
     with open(path, encoding="utf-8", newline="") as file:
@@ -254,8 +252,7 @@ def read_records(path: str | Path) -> list[Record]:
 def with_both_counts(figures: dict[str, Any], n_splits: Any) -> dict[str, Any]:
     """Return the figures of a record, or columns of them, with both counts of splits.
 
-    Before there was `n_paper_splits`, that count was called `n_splits`. What is so called now is
-    given, as far as it is known.
+    Older files called `n_paper_splits` `n_splits`. The present `n_splits` is derived, if possible.
     """
     if "n_paper_splits" in figures:
         return figures
@@ -273,11 +270,11 @@ def _parse(name: str, value: Any) -> Any:
 
 
 # ---------------------------------------------------------------------- costs
-COSTS = ("predict_seconds", "learn_seconds", "memory")  # of a process: no two are alike
+COSTS = ("predict_seconds", "learn_seconds", "memory")  # of a process, different in every run
 
 
 def without_costs(record: Record) -> Record:
-    """Return a record without what differs between two runs of the same: seconds and bytes.
+    """Return a record without what differs between runs: seconds and bytes.
 
     Examples
     --------
@@ -291,7 +288,7 @@ def without_costs(record: Record) -> Record:
 
 
 def write_costs(path: Path, records: Iterable[Record]) -> None:
-    """Write what each batch took: seconds and bytes.
+    """Write the costs of each batch: seconds and bytes.
 
     Examples
     --------
@@ -322,7 +319,7 @@ class Figure(NamedTuple):
         return f"{self.mean:.3f} ± {self.std:.3f}"
 
     def to_text(self) -> str:
-        """Return both with as many digits as matter, whatever the unit; `str` is for shares.
+        """Return both with a suitable number of digits, for any unit; `str` is for shares.
 
         Examples
         --------
@@ -334,7 +331,7 @@ class Figure(NamedTuple):
 
 
 def show_number(number: float, *, like: float | None = None, digits: int = 3) -> str:
-    """Return a number with some digits that matter, or as many decimals as another one has.
+    """Return a number with some significant digits, or as many decimals as another one has.
 
     Examples
     --------
@@ -364,8 +361,8 @@ def columns(records: Iterable[Record]) -> dict[str, NDArray[np.float64]]:
 def summarise(records: Iterable[Record]) -> dict[str, dict[str, Figure]]:
     """Return mean and standard deviation of every figure, learner by learner.
 
-    `ece`, `macro_f1` and `auc` are of all rows so far in each record, so their last values take the
-    place of the means.
+    `ece`, `macro_f1` and `auc` are over all rows so far in each record, so their last values are
+    used instead of means.
 
     Examples
     --------
@@ -406,8 +403,8 @@ def slide(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and standard deviation over the last `window` values, at every value.
 
-    The paper's figures use a window of 20 batches. Before there are as many, there are fewer in the
-    window; unknown values (NaN) are left out.
+    The paper's figures use a window of 20 batches. At the beginning the window is shorter; unknown
+    values (NaN) are left out.
 
     Examples
     --------

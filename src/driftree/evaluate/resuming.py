@@ -1,4 +1,4 @@
-"""An evaluation in checkpoints: saved after a batch, and resumed as if never interrupted.
+"""An evaluation with checkpoints: saved after a batch, and resumed as if never interrupted.
 
 Rows that wait for their labels are not saved: they are read again.
 """
@@ -37,20 +37,19 @@ class ResumableEvaluation:
     Parameters
     ----------
     evaluation : Evaluation
-        A new one. If there is a checkpoint, it becomes what it was then, and its learner takes over
-        what was learnt.
+        A new one. If there is a checkpoint, it and its learner are restored from it.
     checkpointer : Checkpointer
-        Where to. If there is no checkpoint yet, the first one is written at once, so that what
-        comes later can be compared with it.
+        Where checkpoints are kept. If there is none yet, the first one is written at once, so that
+        later starts can be compared with it.
     facts : mapping, optional
-        What else must not change between two starts, as text and numbers by name.
+        Other facts that must not change between two starts, as text and numbers by name.
 
     Attributes
     ----------
     records : list of Record
-        All so far, those from before the last start included.
+        All so far, including those from before the last start.
     noted : object
-        What `commit` was given last.
+        The last value given to `commit`.
     """
 
     def __init__(
@@ -61,8 +60,8 @@ class ResumableEvaluation:
     ) -> None:
         if len(evaluation.learners) != 1:
             raise ValueError(
-                "checkpoints are of one learner, not of "
-                f"{', '.join(evaluation.learners)}: evaluate each by itself"
+                f"checkpoints support one learner, not {', '.join(evaluation.learners)}: evaluate "
+                "each separately"
             )
         self.evaluation = evaluation
         self.checkpointer = checkpointer
@@ -94,7 +93,7 @@ class ResumableEvaluation:
 
     # ------------------------------------------------------------------ forwards
     def batches(self, stream: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-        """Yield the batches of a stream that were not taken yet."""
+        """Yield the batches of a stream that were not processed yet."""
         evaluation = self.evaluation
         n_before = evaluation.n_rows - sum(self._waiting)
         for X, y in _after(stream, n_before, is_end=not self._waiting):
@@ -114,7 +113,7 @@ class ResumableEvaluation:
         return records
 
     def commit(self, noted: Any = None) -> None:
-        """Write a checkpoint; `noted` comes back with it."""
+        """Write a checkpoint; `noted` is restored with it."""
         evaluation = self.evaluation
         self.noted = noted
         metrics = {
@@ -136,8 +135,8 @@ class ResumableEvaluation:
         metrics = found.metrics
         if not isinstance(metrics, dict) or "facts" not in metrics:
             raise ValueError(
-                f"{self.checkpointer.folder} holds checkpoints of something else than an "
-                "evaluation: give another folder"
+                f"{self.checkpointer.folder} holds checkpoints that are not of an evaluation: "
+                "give another folder"
             )
         self._compare(metrics["facts"])
         _take_over(self._model, found.model)
@@ -145,7 +144,7 @@ class ResumableEvaluation:
         evaluation = self.evaluation
         evaluation.n_rows, evaluation.step = found.position, metrics["step"]
         evaluation.grader.restore(metrics)
-        if "quality" in metrics:  # not in checkpoints from before there was one
+        if "quality" in metrics:  # absent from older checkpoints
             evaluation.quality[self._name] = Quality.restored(metrics["quality"])
         evaluation._n_features = metrics["n_features"]
         face: Any = evaluation._faces[self._name]
@@ -159,9 +158,12 @@ class ResumableEvaluation:
         self.noted = metrics["noted"]
 
     def _compare(self, then: dict[str, Any]) -> None:
-        """Refuse to resume something else; for another version, only warn."""
+        """Raise if the run differs; for another version, only warn."""
         now = self._facts
-        then = {**_parameters_of(type(self._model)()), **then}  # of later versions: the default
+        then = {
+            **_parameters_of(type(self._model)()),
+            **then,
+        }  # absent: the default
         changes = ", ".join(
             f"{name} was {then.get(name)!r}, is {now.get(name)!r}"
             for name in dict.fromkeys([*then, *now])
@@ -170,18 +172,18 @@ class ResumableEvaluation:
         if changes:
             raise ValueError(
                 f"{self.checkpointer.folder} holds checkpoints of another run ({changes}): resume "
-                "with the same, or start over in another folder"
+                "with the same settings, or start over in another folder"
             )
         if then["driftree"] != now["driftree"]:
             warnings.warn(
-                f"{self.checkpointer.folder} was begun by driftree {then['driftree']} and is "
+                f"{self.checkpointer.folder} was started by driftree {then['driftree']} and is "
                 f"resumed by {now['driftree']}: the results may differ from those of one version",
                 CheckpointWarning,
                 stacklevel=5,
             )
 
     def _wait_again(self, rows: Rows) -> None:
-        """Let rows wait for their labels in the same parts as before."""
+        """Queue the rows that wait for their labels, in the same parts as before."""
         evaluation, start = self.evaluation, 0
         while self._waiting and start + self._waiting[0] <= len(rows):
             stop = start + self._waiting.pop(0)
@@ -198,7 +200,7 @@ def _parameters_of(model: Any) -> dict[str, str]:
 
 
 def _take_over(model: Any, other: Any) -> None:
-    """Let a model know what another one knows; it stays the same object for those who hold it."""
+    """Copy the learnt state of a model into another one, which stays the same object."""
     for name in models.OWN_STATE:
         vars(model).pop(name, None)
     vars(model).update({name: vars(other)[name] for name in models.OWN_STATE & vars(other).keys()})
@@ -207,9 +209,9 @@ def _take_over(model: Any, other: Any) -> None:
 def _after(
     stream: Iterable[tuple[Any, Any]], n_rows: int, *, is_end: bool
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield what follows the first rows of a stream, which are read or drawn again.
+    """Yield the batches after the first rows of a stream, which are read or drawn again.
 
-    `is_end` says that a batch must end there.
+    `is_end` means that a batch must end there.
     """
     if isinstance(stream, Stream):
         if stream.n_rows is not None and stream.n_rows < n_rows:
@@ -230,14 +232,14 @@ def _after(
 
 def _not_the_same(n_rows: int) -> str:
     return (
-        f"the stream does not have the {n_rows:,} rows that the checkpoint knows, in the same "
-        "batches: give the same stream from its beginning, or another folder"
+        f"the stream does not have the {n_rows:,} rows of the checkpoint, in the same batches: "
+        "give the same stream from its beginning, or another folder"
     )
 
 
 # ---------------------------------------------------------------------- records
 def _columns(records: list[Record], task: Task) -> dict[str, NDArray[np.float64]]:
-    """Return records as arrays; NaN is what is not known."""
+    """Return records as arrays; NaN is unknown."""
     return {
         name: np.array([getattr(record, name) for record in records], dtype=np.float64)
         for name in figures_of(task)
@@ -249,7 +251,7 @@ def _records(
     columns: Mapping[str, NDArray[np.float64]],
     confusions: list[Confusion | None] | None,
 ) -> list[Record]:
-    """Return the records; checkpoints from before confusions were kept have none."""
+    """Return the records; older checkpoints have no confusion matrices."""
     cells: dict[str, list[Any]] = {
         name: [None if math.isnan(v) else int(v) for v in column.tolist()]
         if name in WHOLE_NUMBERS

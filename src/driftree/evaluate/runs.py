@@ -1,6 +1,6 @@
-"""Runs: learners on a stream by name or file, whose records are kept in a folder.
+"""Runs: learners on a data set or file, with records in a folder.
 
-A run with checkpoints can be killed at any moment and started again: it leaves the same files.
+A run with checkpoints can be killed at any moment and started again: it writes the same files.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """What determines the records of a run, but for the times.
+    """The settings that determine the records of a run, except for times.
 
     Attributes
     ----------
@@ -68,12 +68,12 @@ class RunSettings:
     target, n_rows, on_bad_row
         As in `open_stream`.
     batch : int, float or None
-        Rows per batch, or their share. None is 0.1 %, but at least 100 rows; on standard input,
-        where that is not known, 1,000.
+        Rows per batch, or a fraction of the stream. None is 0.1 %, but at least 100 rows; for
+        standard input, whose length is unknown, 1,000.
     categorical, numeric, time, drop, header
         As in `open_stream`.
     text : tuple of str
-        Features that hold text, whose words are learnt.
+        Text columns, whose words are learnt.
     delay, step_rows
         As in `prequential`.
     seed : int
@@ -104,24 +104,24 @@ class RunSettings:
 
     @property
     def categorical_features(self) -> tuple[str, ...]:
-        """Features that are categories; the target may be said to hold labels, too."""
+        """Features that are categories; the target may be among them if it holds labels."""
         return tuple(name for name in self.categorical if name != self.target)
 
 
 def look_at(settings: RunSettings) -> Findings | None:
-    """Return what the first rows of a source show; None of standard input, which is read once."""
+    """Return what the first rows of a source show; None for standard input, which is read once."""
     if settings.source == STANDARD_INPUT:
         return None
     return _open(settings, UNKNOWN_ROWS_BATCH).findings
 
 
 def check_learners(settings: RunSettings) -> None:
-    """Raise if the learners of a run cannot be made."""
+    """Raise if the learners of a run cannot be created."""
     _new_evaluation(settings)
 
 
 def open_source(settings: RunSettings) -> Stream:
-    """Open the file or data set that a run is about."""
+    """Open the file or data set of a run."""
     stream = _open_in_batches(settings)
     if settings.text:
         _check_text(settings, stream)
@@ -132,7 +132,7 @@ def _open_in_batches(settings: RunSettings) -> Stream:
     batch = settings.batch
     if settings.source == STANDARD_INPUT:
         return _open(settings, batch or UNKNOWN_ROWS_BATCH)
-    # As a share, because the rows are counted then, which progress needs to know.
+    # As a fraction, because then the rows are counted, which progress bars need.
     is_share = isinstance(batch, float)
     stream = _open(settings, batch if is_share and batch is not None else BATCH_SHARE)
     if batch is None:
@@ -165,11 +165,9 @@ def _open(settings: RunSettings, batch: float) -> Stream:
         stream = Stream(found, batch, settings.n_rows, task)
     elif source in DATA_SETS:
         if settings.target not in (None, "target"):
-            raise ValueError(f"{source} is a data set, whose label is known: leave the target out")
+            raise ValueError(f"{source} is a data set, whose target is known: omit the target")
         if settings.task != "classification":
-            raise ValueError(
-                f"{source} is a data set with labels: leave --task {settings.task} out"
-            )
+            raise ValueError(f"{source} is a data set with labels: omit --task {settings.task}")
         data = load_data_set(source, preprocess="none", max_rows=settings.n_rows)
         stream = open_stream((data.X, data.y), batch=batch)
     else:
@@ -188,7 +186,7 @@ def _open(settings: RunSettings, batch: float) -> Stream:
 
 
 def _check_text(settings: RunSettings, stream: Stream) -> None:
-    """Raise, before anything is learnt or written, if the text of a run is none."""
+    """Raise, before anything is learnt or written, if a text column does not hold text."""
     for name in settings.learners:
         check_takes_text(name, settings.task)
     if stream.feature_names is None:  # standard input, which can be read once
@@ -198,18 +196,18 @@ def _check_text(settings: RunSettings, stream: Stream) -> None:
     for name in settings.categorical_features:
         if not all(isinstance(row.get(name, ""), str) for row in rows):
             raise ValueError(
-                f"{name!r} is categorical, but not stored as text, which is needed beside words: "
-                "store it as text, or give CSV"
+                f"{name!r} is categorical, but not stored as text, which is needed together with "
+                "text columns: store it as text, or give CSV"
             )
 
 
 class RunResult(NamedTuple):
-    """How a run, or a learner's part of it, ended.
+    """The result of a run, or of one learner's part of it.
 
     Attributes
     ----------
     is_complete : bool
-        Whether the stream has ended, rather than the run been stopped.
+        Whether the run reached the end of the stream.
     n_rows, batch_rows : int
         Rows of the stream, and of a batch.
     n_bad_rows : int
@@ -217,11 +215,11 @@ class RunResult(NamedTuple):
     bad_rows : list of BadRow
         The first of them.
     learners : dict
-        Names to learners, as they are at the end.
+        Names to the final learners.
     memory : dict
-        Names to the bytes that they hold.
+        Names to their memory in bytes.
     quality : dict
-        Names to what is known of their labels; empty where numbers are predicted.
+        Names to the quality of their predictions; empty for regression.
     labels : list
         The labels in the order of their codes.
     findings : Findings or None
@@ -241,7 +239,7 @@ class RunResult(NamedTuple):
 
 
 class RunTask(NamedTuple):
-    """Learners that go side by side through the stream, and the file they leave.
+    """Learners that run on the same stream, and the file of their records.
 
     Attributes
     ----------
@@ -250,10 +248,10 @@ class RunTask(NamedTuple):
     records : path
         A .csv or .jsonl file for the records.
     tell : callable, optional
-        Called with what the first rows show, if that was not known beforehand.
+        Called with what the first rows show, if that was not known before.
     hear : callable, optional
-        Called with every change and every drift of a Dynamic Model Tree, after the batch. A task
-        that goes to another process has none.
+        Called with every change and every drift of a Dynamic Model Tree, after the batch. None for
+        a task in another process.
     """
 
     settings: RunSettings
@@ -263,12 +261,12 @@ class RunTask(NamedTuple):
 
 
 def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> RunResult:
-    """Test, then train, on every batch; records are on the disk as soon as they are known.
+    """Test, then train, on every batch; records are written immediately.
 
     Parameters
     ----------
     task : RunTask
-        What to run, and where to.
+        What to run, and where to write.
     news : callable
         Called with the rows done, the rows in all or None, and a text to show.
     should_stop : callable
@@ -285,7 +283,7 @@ def run_stream(task: RunTask, news: News, should_stop: Callable[[], bool]) -> Ru
         batches = stack.enter_context(closing(stream.batches()))
         first = list(islice(batches, 1))
         if task.tell is not None and stream.findings is not None and not is_told:
-            task.tell(stream.findings)  # which may refuse them, and then nothing is written
+            task.tell(stream.findings)  # which may raise before anything is written
         file = stack.enter_context(RecordFile(task.records))
         for X, y in chain(first, batches):
             for record in evaluation.take(X, y):
@@ -302,13 +300,13 @@ def _check_rows(stream: Stream) -> None:
     """Raise before anything is learnt if there are too few rows."""
     if stream.n_rows is not None and stream.n_rows <= stream.batch_rows:
         raise ValueError(
-            f"{stream.name} has {stream.n_rows:,} rows, no more than one batch, which only trains: "
-            f"give more rows, or a smaller --batch than {stream.batch_rows:,}"
+            f"{stream.name} has {stream.n_rows:,} rows, no more than one batch, and the first "
+            f"batch only trains: give more rows, or a smaller --batch than {stream.batch_rows:,}"
         )
 
 
 def _keep_for_result() -> None:
-    """Let warnings be silent about what the result says."""
+    """Suppress warnings about what the result contains."""
     for kind in (BadRowsWarning, InputWarning):
         warnings.simplefilter("ignore", kind)
 
@@ -333,7 +331,7 @@ def _result(
 def _new_evaluation(
     settings: RunSettings, tell: Callable[[Event | Drift], object] | None = None
 ) -> Evaluation:
-    """Return an evaluation of the learners that a run names."""
+    """Return an evaluation of the learners of a run."""
     learners = {
         name: make_learner(
             name,
@@ -359,7 +357,7 @@ def _new_evaluation(
 
 
 def main_score(record: Record) -> float:
-    """Return the score that is looked at first: F1 of labels, MAE of numbers."""
+    """Return the main score: F1 for classification, MAE for regression."""
     return float(getattr(record, SCORES[record.task][0]))
 
 
@@ -371,7 +369,7 @@ def _tell_scores(recent: dict[str, deque[float]], task: Task) -> str:
     if not shown:
         return "training"
     recent_score = f"recent {SCORES[task][0].upper()}"
-    if len(recent) == 1:  # whose line it is
+    if len(recent) == 1:  # of the learner itself
         return f"{recent_score} {shown.popitem()[1]}"
     words = ", ".join(f"{title_of(name)} {score}" for name, score in shown.items())
     return f"{recent_score}: {words}"
@@ -385,12 +383,12 @@ def merge_records(paths: list[Path], into: Path) -> None:
 
 # ---------------------------------------------------------------------- with checkpoints
 class CheckpointedTask(NamedTuple):
-    """A learner that goes through a stream, and the files it leaves.
+    """A learner that runs on a stream, and the files that it writes.
 
     Attributes
     ----------
     settings : RunSettings
-        What to run; one learner of driftree's, and a file or data set.
+        What to run: one of driftree's own learners, and a file or data set.
     records : path
         A .csv or .jsonl file for the records, which is rewritten at every start.
     checkpointer : Checkpointer
@@ -403,14 +401,14 @@ class CheckpointedTask(NamedTuple):
 
 
 class CheckpointedResult(NamedTuple):
-    """How a run ended.
+    """The result of a run with checkpoints.
 
     Attributes
     ----------
     run : RunResult
-        As of any run.
+        As for any run.
     records : list of Record
-        All of them, with what they cost.
+        All of them, with their costs.
     """
 
     run: RunResult
@@ -425,22 +423,22 @@ def check_resumable(settings: RunSettings) -> None:
     >>> check_resumable(RunSettings(source="loans.csv", learners=("efdt",)))
     Traceback (most recent call last):
     ValueError: efdt cannot have checkpoints, which hold no code: only driftree's own learners can
-    (dmt, forest, dmt-paper, fimtdd, logistic); a run of others cannot be resumed
+    (dmt, forest, dmt-paper, fimtdd, logistic); runs of others cannot be resumed
     """
     if len(settings.learners) != 1:
         names = ", ".join(settings.learners)
-        raise ValueError(f"checkpoints are of one learner, not of {names}: run each by itself")
+        raise ValueError(f"checkpoints support one learner, not {names}: run each separately")
     known = learners_for(settings.task)
     if not known[settings.learners[0]].is_ours:
         ours = ", ".join(name for name, choice in known.items() if choice.is_ours)
         raise ValueError(
             f"{settings.learners[0]} cannot have checkpoints, which hold no code: only driftree's "
-            f"own learners can ({ours}); a run of others cannot be resumed"
+            f"own learners can ({ours}); runs of others cannot be resumed"
         )
     if settings.source == STANDARD_INPUT:
         raise ValueError(
-            "standard input cannot be read again from where it was: write it to a file first, or "
-            "leave the checkpoints out"
+            "standard input cannot be read again: write it to a file first, or run without "
+            "checkpoints"
         )
 
 
@@ -452,7 +450,7 @@ def run_with_checkpoints(
     Parameters
     ----------
     task : CheckpointedTask
-        What to run, and where to.
+        What to run, and where to write.
     news : callable
         Called with the rows done, the rows in all or None, and a text to show.
     should_stop : callable
@@ -463,7 +461,7 @@ def run_with_checkpoints(
     _check_rows(stream)
     evaluation = _new_evaluation(task.settings)
     resumable = ResumableEvaluation(evaluation, task.checkpointer, _facts(task, stream))
-    for path in task.records.parent.glob(TEMPORARY):  # of a model file that was being written
+    for path in task.records.parent.glob(TEMPORARY):  # left by an interrupted save
         path.unlink(missing_ok=True)
     is_complete = bool(resumable.noted and resumable.noted["is_complete"])
     with RecordFile(task.records) as file, warnings.catch_warnings():
@@ -486,7 +484,7 @@ def _learn(
     news: News,
     should_stop: Callable[[], bool],
 ) -> bool:
-    """Take the batches that are left; return False if the run was stopped before the end."""
+    """Process the remaining batches; return False if the run was stopped before the end."""
     evaluation = resumable.evaluation
     recent = {
         name: deque(map(main_score, resumable.records), maxlen=20) for name in evaluation.learners
@@ -507,7 +505,7 @@ def _facts(task: CheckpointedTask, stream: Stream) -> dict[str, Any]:
     settings = task.settings
     facts = {**asdict(settings), "batch_rows": stream.batch_rows}
     for name in ("task", "numeric", "time", "drop", "header", "parameters"):
-        if facts[name] == getattr(RunSettings, name):  # as before there was a choice
+        if facts[name] == getattr(RunSettings, name):  # as before there was this option
             del facts[name]
     path = Path(settings.source)
     if not path.is_file():  # a data set
@@ -518,9 +516,9 @@ def _facts(task: CheckpointedTask, stream: Stream) -> dict[str, Any]:
 
 
 def _all_bad_rows(resumable: ResumableEvaluation, stream: Stream) -> BadRows:
-    """Return what was skipped since the beginning of the stream.
+    """Return the rows skipped since the beginning of the stream.
 
-    A file is read again from its beginning, unless no row of it is asked for any more.
+    A file is read again from its beginning, unless no more rows of it are needed.
     """
     noted = (resumable.noted or _note(BadRows(), is_complete=False))["bad_rows"]
     before = BadRows(noted["count"], [BadRow(*row) for row in noted["first"]])

@@ -1,10 +1,11 @@
-"""Scores of a batch: how good predicted labels, or numbers, were, and how large the learner is.
+"""Scores of a batch of predictions, and the size of a learner.
 
-Size is counted by walking the real tree: its splits are its inner nodes. The paper counts more, so
-that trees with and without models in their leaves can be compared: an inner node is one split and
-one parameter. A leaf that predicts the majority, or a mean, is no split and one parameter. A leaf
-with a model of its own splits its rows once more: one split for two classes or a number, c for c
-classes; its parameters are m (two classes or a number) or m (c - 1), m the number of features.
+Size is counted by traversing the actual tree: its splits are its inner nodes. The paper counts
+more, so that trees with and without models in their leaves can be compared: an inner node is one
+split and one parameter. A leaf that predicts the majority, or a mean, is one parameter and no
+split. A leaf with a model of its own splits its rows once more: one split for two classes or a
+number, c for c classes; its parameters are m (two classes or a number) or m (c - 1), m the number
+of features.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SMALLEST = float(np.finfo(np.float64).eps)  # scikit-learn's bound on probabilit
 
 # ---------------------------------------------------------------------- labels
 class Scores(NamedTuple):
-    """How good the predictions of one batch were; all but the last are equal to scikit-learn's.
+    """Scores of the predictions of one batch; all except the last are equal to scikit-learn's.
 
     Attributes
     ----------
@@ -35,15 +36,15 @@ class Scores(NamedTuple):
         F1 as the paper's authors compute it: the harmonic mean of weighted precision and weighted
         recall, where a class that was never predicted has the precision 0.
     accuracy : float
-        Share of right predictions.
+        Share of correct predictions.
     kappa : float
-        Cohen's kappa; NaN where all labels and predictions are one and the same class.
+        Cohen's kappa; NaN if all labels and predictions are the same class.
     log_loss : float
         Mean negative logarithm of the probability of the true label; NaN without probabilities.
     ece : float
         Expected calibration error of all rows so far: rows are put into 15 bins by the probability
-        of the predicted label, and this is how far, on average over rows, the share of right
-        predictions in a bin is from the mean probability in it. NaN without probabilities.
+        of the predicted label, and this is the mean absolute difference, over rows, between the
+        share of correct predictions in a bin and its mean probability. NaN without probabilities.
     """
 
     f1: float
@@ -64,11 +65,11 @@ def score(
     Parameters
     ----------
     truth, predicted : array of int
-        Codes of the labels, from 0. A prediction of -1 is none at all, and so is wrong.
+        Codes of the labels, from 0. -1 is no prediction, and counts as wrong.
     probability : array of float64, optional
-        What the learner gave for the true label of each row.
+        Predicted probability of the true label of each row.
     calibration : Calibration, optional
-        What is known of the rows so far, this batch's among them.
+        Calibration over all rows so far, including this batch.
 
     Examples
     --------
@@ -95,7 +96,7 @@ def score(
 
 
 class Calibration:
-    """How honest the probabilities of a learner are: sums of rows in 15 bins of equal width.
+    """Calibration of a learner's probabilities: sums over rows in 15 bins of equal width.
 
     Examples
     --------
@@ -108,33 +109,33 @@ class Calibration:
     def __init__(self) -> None:
         self.n_rows = 0
         self.gaps = np.zeros(BINS)
-        """By bin: right predictions, minus the sum of their probabilities."""
+        """By bin: correct predictions, minus the sum of their probabilities."""
 
     def add(self, is_right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> None:
-        """Take in rows: was the prediction right, and how probable was that said to be."""
+        """Add rows: whether the prediction was correct, and its probability."""
         bins = np.minimum((confidence * BINS).astype(np.intp), BINS - 1)
         self.gaps += np.bincount(bins, weights=is_right - confidence, minlength=BINS)
         self.n_rows += len(confidence)
 
     @property
     def error(self) -> float:
-        """The expected calibration error; NaN of no rows."""
+        """The expected calibration error; NaN without rows."""
         return float(np.abs(self.gaps).sum()) / self.n_rows if self.n_rows else float("nan")
 
 
 # ---------------------------------------------------------------------- numbers
 class NumberScores(NamedTuple):
-    """How good the predicted numbers of one batch were; infinite where a prediction is no number.
+    """Scores of the predicted numbers of one batch; infinite if a prediction is not finite.
 
     Attributes
     ----------
     mae, rmse : float
-        Mean absolute error, and root of the mean squared error; equal to scikit-learn's.
+        Mean absolute error and root mean squared error; equal to scikit-learn's.
     r2 : float
-        How much smaller the squared error is than that of predicting the mean of all targets so
-        far, the batch's included: 1 is perfect, 0 is as good as the mean. Of the first batch this
-        is scikit-learn's; later a batch in which the target hardly varies does not count for more
-        than others. NaN while the target has had one value only.
+        Reduction of the squared error, compared with predicting the mean of all targets so far,
+        including the batch: 1 is perfect, 0 is as good as the mean. For the first batch it is equal
+        to scikit-learn's; later, batches in which the target hardly varies do not dominate. NaN
+        while the target has had only one value.
     """
 
     mae: float
@@ -150,7 +151,7 @@ def score_numbers(
     Parameters
     ----------
     truth, predicted : array of float64
-        Targets, and what the learner gave.
+        Targets and predictions.
     mean : float, optional
         Of all targets so far; by default of the batch.
 
@@ -160,7 +161,7 @@ def score_numbers(
     NumberScores(mae=0.5, rmse=0.707..., r2=0.799...)
     """
     _check_rows(truth)
-    scale = float(np.abs(truth).max()) or 1.0  # squares of very large numbers have no room
+    scale = float(np.abs(truth).max()) or 1.0  # squares of very large numbers overflow
     with np.errstate(over="ignore", invalid="ignore"):
         errors = np.abs((predicted - truth) / scale)
         errors[np.isnan(errors)] = np.inf
@@ -187,7 +188,7 @@ class Size(NamedTuple):
     Attributes
     ----------
     n_splits : int
-        Inner nodes; of rules, their conditions.
+        Inner nodes; for rule learners, conditions.
     n_paper_splits, n_parameters : int
         Splits and parameters as the paper counts them.
     n_nodes : int
@@ -214,12 +215,13 @@ def measure_size(  # noqa: PLR0911 (a return for each kind of learner)
         A learner of driftree; a Hoeffding tree, rules or an ensemble of them, a linear model or a
         dummy of River's, also at the end of a pipeline; or a linear model of scikit-learn's.
     n_features, n_classes : int
-        What it learns from; the driftree learners know that themselves. A number is one class.
+        Number of features and classes; driftree's learners know these themselves. Regression has
+        one class.
 
     Returns
     -------
     Size or None
-        None where it is not defined how to count such a learner.
+        None if the count is not defined for such a learner.
 
     Examples
     --------
@@ -256,7 +258,7 @@ def measure_size(  # noqa: PLR0911 (a return for each kind of learner)
 
 
 def unwrapped(model: Any) -> Any:
-    """Return the learner inside of a pipeline, and inside of what scales its target.
+    """Return the learner inside of a pipeline or a target scaler.
 
     Examples
     --------
@@ -274,7 +276,7 @@ def unwrapped(model: Any) -> Any:
 
 
 def _measure_tree(model: Any, n_features: int, n_classes: int) -> Size:
-    """Walk a River tree: a node with children is an inner node, whatever its class."""
+    """Traverse a River tree: a node with children is an inner node, whatever its class."""
     n_inner = n_leaves = depth = 0
     waiting = [(model._root, 0)]
     while waiting:
@@ -324,9 +326,9 @@ def _sum_of_sizes(sizes: Iterable[Size | None]) -> Size | None:
 
 
 def measure_memory(model: Any) -> int | None:
-    """Return the bytes that a learner holds; None if it cannot be told.
+    """Return the bytes that a learner holds; None if unknown.
 
-    River's learners are measured by walking all their objects, which is slow.
+    River's learners are measured by traversing all their objects, which is slow.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""What the tree knows, why it changed, why it predicts: as data and in words.
+"""Explanations: what the tree has learnt, why it changed, why it predicts, as data and in words.
 
-The methods of the model give it (`readable`); here are the records that they return, the events of
-`events_` and their conditions among them, and what is drawn in pictures.
+They are methods of the model (`readable`); here are the records that these return, including the
+events of `events_` and their conditions, and the data of plots.
 """
 
 from driftree.explain.changes import Diff as Diff

@@ -1,4 +1,4 @@
-"""Changes: why the tree changed, in words and as data, what it was before; who is told."""
+"""Changes: why the tree changed, in words and as data; earlier trees; callbacks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What became of a tree from one step to another; `str` says it in words.
+    """How a tree changed from one step to another; `str` describes it.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Diff:
     events : list of Event
         The changes in between, oldest first.
     added, removed, kept : list of tuple of Condition
-        Paths of the leaves that only the second, only the first, and both of the trees have.
+        Paths of the leaves of only the second, only the first, and both trees.
     """
 
     before: Structure
@@ -94,7 +94,7 @@ class Diff:
         return "\n".join([*lines, *(f"- {event}" for event in self.events)])
 
     def _digits(self) -> int:
-        """Return how many digits tell what has gone from what is new."""
+        """Return how many digits distinguish old leaves from new ones."""
         for digits in range(ALL_DIGITS):
             gone, new = (
                 {say_rows(path, digits) for path in paths} for paths in (self.removed, self.added)
@@ -110,13 +110,13 @@ def history(model: Readable, library: str | None = None) -> Any:
 
 
 def to_frame(events: Iterable[Event], library: str | None, **more: list[int]) -> Any:
-    """Return events as a data frame; `more` are columns of whole numbers, in front or instead."""
+    """Return events as a data frame; `more` are further columns of whole numbers."""
     rows = [_figures(event) for event in events]
     schema = {**dict.fromkeys(more, nw.Int64()), **SCHEMA}
     columns = {name: more.get(name) or [row[name] for row in rows] for name in schema}
     backend = _choose_library(library)
     frame = nw.from_dict(columns, schema=nw.Schema(schema), backend=backend).to_native()
-    if backend == "pandas":  # before its version 3 it makes a text of None
+    if backend == "pandas":  # before version 3 it converts None to text
         for name in ("condition", "old_condition", "runner_up", "curves"):
             frame[name] = frame[name].where([text is not None for text in columns[name]], None)
     return frame
@@ -165,7 +165,7 @@ def why(
     node: int | None = None,
     row: int | None = None,
 ) -> str:
-    """Say why the tree changed: see `Readable.why`."""
+    """Return why the tree changed: see `Readable.why`."""
     tree, _ = inside(model)
     log = history_of(tree)
     is_now = step is None and row is None
@@ -189,14 +189,14 @@ def why(
         return f"{nothing}. The last change before: {events[-1]}"
     if log.first_step:
         return (
-            f"The log begins after step {log.first_step:,} (row {log.first_row:,}): why anything "
-            f"changed{where} until then is no longer known."
+            f"The log begins after step {log.first_step:,} (row {log.first_row:,}): the reasons "
+            f"of earlier changes{where} are no longer known."
         )
     return f"{nothing}: no candidate had gained enough."
 
 
 def _events_of(events: list[Event], node: int) -> list[Event]:
-    """Return the changes of one node, oldest first, from the one that made it."""
+    """Return the changes of one node, oldest first, from the one that created it."""
     own: list[Event] = []
     for event in reversed(events):
         is_made = isinstance(event, (Split, Replace)) and node in (event.left, event.right)
@@ -209,7 +209,7 @@ def _events_of(events: list[Event], node: int) -> list[Event]:
 
 # ---------------------------------------------------------------------- one node
 def _why_node(tree: Tree, node: int) -> str:
-    """Say what a node is, what made it so, and how near it is to a change."""
+    """Describe a node, the change that created it, and how near it is to the next."""
     log = history_of(tree)
     spot = log.now.nodes[node]
     what = "a leaf" if spot.is_leaf else f"split by {spot.condition}"
@@ -227,8 +227,8 @@ def _why_node(tree: Tree, node: int) -> str:
 def _next_pruning(tree: Tree, node: int) -> str:
     own = tree.engine.node(node)
     return (
-        f"To do without the split has a gain of {own.subtree_loss - own.own_loss:,.1f} over "
-        f"{own.evidence:,.0f} rows, of {own.prune_level:,.1f} required."
+        f"Removing the split has a gain of {own.subtree_loss - own.own_loss:,.1f} over "
+        f"{own.evidence:,.0f} rows; {own.prune_level:,.1f} is required."
     )
 
 
@@ -246,13 +246,13 @@ def _next_change(tree: Tree, node: int) -> str:
         best.feature, best.threshold, equality=best.equality, missing_left=best.missing_left
     )
     return (
-        f"The best {what} at present, {condition}, has a gain of {best.gain:,.1f}, of "
-        f"{needed:,.1f} required."
+        f"The best {what} at present, {condition}, has a gain of {best.gain:,.1f}; "
+        f"{needed:,.1f} is required."
     )
 
 
 def _next_model(tree: Tree, node: int) -> list[str]:
-    """Say how near the node is to another model, if one is being tried."""
+    """Describe the model on trial at the node, if any."""
     models = tree.evidence.models
     best = None if models is None else models.candidate(node)
     if best is None:
@@ -261,21 +261,21 @@ def _next_model(tree: Tree, node: int) -> list[str]:
     if best.added:
         what = f"A model in which {say_curves(curves, 'bends', 'bend')}"
     elif not best.removed:
-        what = f"A model that remembers some {best.memory:,.0f} rows"
+        what = f"A model that remembers about {best.memory:,.0f} rows"
     else:
         what = f"A model without the bends of {join_words([curve.feature for curve in curves])}"
     return [
-        f"{what} has a gain of {best.gain:,.1f} over {best.rows:,.0f} rows, of "
-        f"{best.threshold:,.1f} required."
+        f"{what} has a gain of {best.gain:,.1f} over {best.rows:,.0f} rows; "
+        f"{best.threshold:,.1f} is required."
     ]
 
 
 # ---------------------------------------------------------------------- parts
 def _step_at(tree: Tree, step: int | None, row: int | None) -> int:
-    """Return a step, given as such or by the rows learnt so far: that of the last change."""
+    """Return a step, given directly or as the number of rows learnt."""
     if (step is None) == (row is None):
         raise ValueError(
-            f"say when, by a step or by row=, the rows learnt so far, and not by both: got step "
+            f"give either a step or row=, the number of rows learnt: got step "
             f"{step!r} and row {row!r}"
         )
     if row is None:
@@ -312,7 +312,7 @@ def _leaf_paths(structure: Structure) -> list[Path]:
 
 
 def _tests(path: Path) -> tuple[object, ...]:
-    """Return the tests alone: whether missing values pass is not known before one has come."""
+    """Return the conditions without the side of missing values, which may be unknown."""
     return tuple((test.feature, test.operator, test.value) for test in path)
 
 
@@ -376,7 +376,7 @@ def _figures(event: Event) -> dict[str, Any]:
 
 
 def _choose_library(name: str | None) -> Library:
-    """Return the library that is wanted, or the first that is installed."""
+    """Return the requested library, or the first that is installed."""
     if name is not None and name not in FRAMES:
         raise ValueError(f"library must be one of {', '.join(FRAMES)}, got {name!r}")
     for library in FRAMES:
@@ -388,11 +388,11 @@ def _choose_library(name: str | None) -> Library:
     )
 
 
-# ---------------------------------------------------------------------- the tree at every sample
-# A node keeps its own model from the split that made it until it is removed, also while there are
-# nodes below it. So it can be followed over that time; after it the id may belong to another node.
+# ---------------------------------------------------------------------- the tree at every sample A
+# node keeps its own model from the split that created it until it is removed, even while it has
+# children. So it can be followed over that time; later its id may belong to another node.
 class Moment(NamedTuple):
-    """A sample, the tree at that time, and at which row each of its nodes was made."""
+    """A sample, the tree at that time, and the row at which each of its nodes was created."""
 
     sample: Sample
     structure: Structure
@@ -402,8 +402,8 @@ class Moment(NamedTuple):
 def replay(history: History) -> tuple[list[Moment], dict[int, int]]:
     """Return the samples with the trees of their times, and the births of the present nodes.
 
-    Samples from before the log begins are left out: what the nodes were then is not known. The root
-    has always been there, though it starts again with another model when the link changes.
+    Samples from before the log begins are left out, as the nodes are not known then. The root
+    always exists, though it gets another model when the link changes.
     """
     structure = history.at(history.first_step)
     births = dict.fromkeys(structure.nodes, history.first_row)
@@ -422,7 +422,7 @@ def replay(history: History) -> tuple[list[Moment], dict[int, int]]:
 
 
 def births_at(history: History, step: int) -> dict[int, int]:
-    """Return at which row each node of the tree after a step was made."""
+    """Return the row at which each node of the tree after a step was created."""
     births = dict.fromkeys(history.at(history.first_step).nodes, history.first_row)
     for event in history.events:
         if history.first_step < event.step <= step:
@@ -439,15 +439,15 @@ def _after(births: dict[int, int], event: Event) -> dict[int, int]:
 
 
 def history_of(tree: Tree) -> History:
-    """Return the history of a tree, or say how to get one."""
+    """Return the history of a tree; raise if it has none."""
     if tree.history is None:
-        raise ValueError("the model keeps no history: make it with keep_history=True")
+        raise ValueError("the model keeps no history: create it with keep_history=True")
     return tree.history
 
 
 # ---------------------------------------------------------------------- calls back
 class Listener:
-    """Tells somebody of a model's changes and drifts, each once.
+    """Calls back with a model's changes and drifts, each once.
 
     Parameters
     ----------
@@ -473,11 +473,11 @@ class Listener:
         self._n_rows = 0
 
     def skip(self, model: Any) -> None:
-        """Leave out all that happened so far."""
+        """Skip everything so far."""
         self._n_rows = getattr(model, "n_rows_seen_", 0)
 
     def look(self, model: Any) -> None:
-        """Tell what has happened since the last look."""
+        """Report what has happened since the last call."""
         if self.on_change is None and self.on_drift is None:
             return
         seen, self._n_rows = self._n_rows, getattr(model, "n_rows_seen_", 0)
@@ -491,12 +491,12 @@ class Listener:
 
 
 def can_tell(model: Any) -> bool:
-    """Tell whether a model has a history that one can listen to."""
+    """Return whether a model has a history."""
     return hasattr(model, "drifts") and bool(getattr(model, "keep_history", False))
 
 
 def count_changes(model: Any) -> int:
-    """Return how often the trees of a model have changed, or were replaced; FIMT-DD's are not told.
+    """Return how often the trees of a model have changed or were replaced; 0 for FIMT-DD.
 
     Examples
     --------

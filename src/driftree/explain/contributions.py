@@ -1,11 +1,10 @@
 """Contributions: what each feature adds, to one prediction and in the whole tree.
 
-A row is predicted by the model of its leaf, in which every feature has its own part, a line or a
-curve. So its log-odds, or the number, are a sum, and what each feature adds to it is read off, not
-estimated.
-`explain` gives it as arrays for many rows, `explain_one` as a record with the rule and its
-certainty, whose `str` says it in words. `feature_importance` tells it of all rows, by the splits of
-the tree and inside its leaves.
+A row is predicted by the model of its leaf, which is additive in the features. So its log-odds, or
+the number, are a sum, and the contribution of each feature is exact, not estimated. `explain`
+returns them as arrays for many rows, `explain_one` as a record with the rule and its certainty,
+which prints as text. `feature_importance` summarises all rows, by the splits of the tree and inside
+its leaves.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ if TYPE_CHECKING:
     from driftree.learn.encoding import Encoder
     from driftree.learn.tree import Tree
 
-BLOCK = 4096  # rows at a time, so that what they need meanwhile is small beside the answer
+BLOCK = 4096  # rows at a time, to limit memory
 
-MAX_SPARSE = 100  # sparse features that are told of
+MAX_SPARSE = 100  # sparse features that are listed
 
 
 def explain_one(model: Readable, x: Mapping[Hashable, Any]) -> Explanation:
-    """Return why one row is predicted as it is: see `Readable.explain_one`."""
+    """Explain the prediction of one row: see `Readable.explain_one`."""
     tree, encoder = inside(model)
     x = with_parts(encoder, x)
     batch = read_one(encoder, x)
@@ -76,13 +75,13 @@ def explain_one(model: Readable, x: Mapping[Hashable, Any]) -> Explanation:
 
 
 def explain(model: Readable, X: Any) -> Explanations:
-    """Return why each row is predicted as it is: see `Readable.explain`."""
+    """Explain the predictions of rows: see `Readable.explain`."""
     tree, encoder = inside(model)
     return explain_batch(tree, encoder, model._encoded(X))
 
 
 def with_parts(encoder: Encoder, x: Mapping[Hashable, Any]) -> Mapping[Hashable, Any]:
-    """Return a row in which dates and times are the features that they are to the model."""
+    """Return a row with dates and times split into the model's features."""
     is_row = hasattr(x, "items") and not nw.dependencies.is_into_dataframe(x)
     return split_row(x, encoder.names) if is_row else x
 
@@ -97,15 +96,16 @@ def read_one(encoder: Encoder, x: Mapping[Hashable, Any]) -> Batch:
     """Return one row as the kernels take it."""
     if nw.dependencies.is_into_dataframe(x):
         raise TypeError(
-            "one row is needed, a dict of feature names to values, got a data frame: give all its "
-            "rows to explain, or one of them as .iloc[0].to_dict(), in polars .row(0, named=True)"
+            "a row must be a dict of feature names to values, got a data frame: pass "
+            "all its rows to explain, or one of them as .iloc[0].to_dict(), in polars .row(0, "
+            "named=True)"
         )
     return encoder.read_dict(x, learning=False)
 
 
 # ---------------------------------------------------------------------- sums
 def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
-    """Return why each row of a batch is predicted as it is."""
+    """Explain the predictions of a batch."""
     engine = tree.engine
     matrix = known_matrix(encoder, batch).copy()  # it may be the user's own array
     leaves = engine.leaves(*batch.rows)
@@ -132,8 +132,8 @@ def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
             values[block] = shifted.reshape(len(block), *values.shape[1:])
             if deviations is not None:
                 said = own @ weights.T
-                # What has no weight is not in the rule: batches are learnt without the last
-                # targets, say, of which then nothing is known but what was thought beforehand.
+                # Inputs without a weight do not count: for example, batches are learnt without the
+                # last targets, whose weights then have only their prior.
                 own = own * weights.any(axis=0)
                 squares = unit.factor**2 * ((own @ inverse) * own).sum(axis=1)
                 squares += doubt * (said**2).mean(axis=1)
@@ -141,7 +141,7 @@ def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
     held = contribute(tree, encoder, batch, leaves, values, outputs=outputs)
     predictions = None if engine.has_labels else tree.target.predict(*batch.rows)
     if predictions is not None and engine.n_outputs > 1:
-        # Quantiles are put in order, and moved to where they hold, whatever the row.
+        # Quantiles are sorted and shifted by their offsets, whatever the row.
         total = base_values[:, 0] + values[:, :, 0].sum(axis=1)
         base_values[:, 0] += predictions - total - _held_sum(held)
     return Explanations(
@@ -167,13 +167,13 @@ def _held_sum(held: Held | None) -> NDArray[np.float64] | float:
 
 
 def _told_outputs(tree: Tree) -> slice:
-    """Return which outputs are explained: of quantiles the middle one, which is the prediction."""
+    """Return which outputs are explained: for quantiles the middle one, which is the prediction."""
     middle = tree.engine.n_outputs // 2
     return slice(None) if tree.engine.has_labels else slice(middle, middle + 1)
 
 
 def _probabilities(tree: Tree, batch: Batch) -> NDArray[np.float64]:
-    """Return the probabilities of the labels, [rows, labels]; none for numbers."""
+    """Return the probabilities of the labels, [rows, labels]; none for regression."""
     engine = tree.engine
     return (
         engine.probabilities(*batch.rows)
@@ -183,7 +183,7 @@ def _probabilities(tree: Tree, batch: Batch) -> NDArray[np.float64]:
 
 
 def _by_feature(tree: Tree, leaf: int, weights: NDArray[np.float64]) -> csr_array:
-    """Return the weights as a matrix from inputs to features and outputs: nearly all are zero."""
+    """Return the weights as a sparse matrix from inputs to features and outputs."""
     owners = np.append(column_features(tree), bent_features(tree, leaf))
     n_outputs = len(weights)
     own = np.flatnonzero(owners >= 0)
@@ -228,20 +228,20 @@ def _users_values(encoder: Encoder, matrix: NDArray[np.float64]) -> NDArray[Any]
 
 # ---------------------------------------------------------------------- of all rows
 class Importance(NamedTuple):
-    """What a feature contributes, by the loss its splits save and by its weights.
+    """The importance of a feature, by the loss that its splits save and by its weights.
 
-    A feature can matter in two ways, which are not commensurable: by where the tree is split, and
-    by its weights in the leaves. Both are given. The order is by the sum of a feature's two shares:
-    of all that is earned, and of all weight.
+    A feature can matter in two ways, which are not commensurable: by the splits of the tree, and by
+    its weights in the leaves. Both are given. Features are ordered by the sum of their shares of
+    both.
 
     *Earned* is measured, not estimated: an inner node keeps the losses of its own model and of the
     leaves below it on the same rows, each before it learnt the row. Their difference per row, times
     the share of rows that reach the node, is what everything below it saves; less what the two
     children's branches save, it is what this one split saves. The sum over all features is what the
-    tree saves against the model of its root. Rows count as they fade in the evidence (in the
-    paper's setting all rows since the node was made do, and a split starts with the gain that was
-    approximated for it), so a split that no longer pays can be a little below zero: it is about to
-    be pruned.
+    tree saves against the model of its root. Rows are discounted as in the evidence (in the paper's
+    setting all rows since the node was created count equally, and a split starts with its
+    approximated gain), so a split that no longer pays can be slightly below zero: it is about to be
+    pruned.
 
     *Weight* is the mean over the leaves, by their share of rows, of the absolute effect: of a
     number, the change of the log-odds when it grows by two standard deviations (in the paper's
@@ -249,16 +249,16 @@ class Importance(NamedTuple):
     them when it grows by up to that), or when it is missing, whichever is more; of a category, two
     standard deviations of its levels' weights, each level counted once. With more than two labels
     it is the mean over the labels; of a regressor it is the change of the number, in its unit. Two
-    leaves that no row has reached yet count as equal. Of a sparse feature it is what two standard
-    deviations over all rows do, of which most have a 0: the rarer it is, the less. Of very many
-    such features, the 100 with the most weight are given.
+    leaves without rows count equally. For a sparse feature it is the effect of two standard
+    deviations over all rows, most of which have a 0: the rarer it is, the less. Of very many such
+    features, the 100 with the largest weight are given.
 
     Attributes
     ----------
     earned : float
-        Nats per 1,000 rows of the stream that the present splits on the feature save.
+        Loss that the present splits on the feature save, in nats per 1,000 rows of the stream.
     weight : float
-        How far the feature typically moves the log-odds, or the number, inside the leaves.
+        Typical effect of the feature on the log-odds, or the number, inside the leaves.
     """
 
     earned: float
@@ -266,12 +266,12 @@ class Importance(NamedTuple):
 
 
 def feature_importance(model: Readable) -> dict[str, Importance]:
-    """Return what each feature contributes: see `Readable.feature_importance`."""
+    """Return the importance of each feature: see `Readable.feature_importance`."""
     return importance_of(*inside(model))
 
 
 def importance_of(tree: Tree, encoder: Encoder) -> dict[str, Importance]:
-    """Return what each feature contributes to one tree, strongest first."""
+    """Return the importance of each feature in one tree, strongest first."""
     earned, weight = earned_by_feature(tree), _weight_by_feature(tree, encoder)
     names = encoder.display_names
     if encoder.sparse is not None:
@@ -284,7 +284,7 @@ def importance_of(tree: Tree, encoder: Encoder) -> dict[str, Importance]:
 
 
 def sort_importance(found: dict[str, Importance]) -> dict[str, Importance]:
-    """Put the strongest first: by the sum of the shares of all that is earned and all weight."""
+    """Sort features by the sum of their shares of what is earned and of the weight."""
     earned, weight = np.array([*found.values()]).reshape(-1, 2).T
     strength = _strength(earned, weight)
     names = list(found)
@@ -292,12 +292,12 @@ def sort_importance(found: dict[str, Importance]) -> dict[str, Importance]:
 
 
 def _strength(earned: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return one number per feature: the sum of its shares of all that is earned, and weighs."""
+    """Return one number per feature: the sum of its shares of what is earned and of the weight."""
     return _share_of_all(np.maximum(earned, 0.0)) + _share_of_all(weight)
 
 
 def column_importances(model: Readable) -> NDArray[np.float64]:
-    """Return the strength of each column of X, 1 in all: see `feature_importances_`."""
+    """Return the importance of each column of X, which sum to 1: see `feature_importances_`."""
     tree, encoder = inside(model)
     names = list(getattr(model, "feature_names_in_", encoder.feature_names))
     if hasattr(model, "n_features_in_") and not hasattr(model, "feature_names_in_"):
@@ -320,7 +320,7 @@ def column_importances(model: Readable) -> NDArray[np.float64]:
 
 
 def earned_by_feature(tree: Tree) -> NDArray[np.float64]:
-    """Return the nats per 1,000 rows that the splits on each feature save."""
+    """Return the loss that splits on each feature save, in nats per 1,000 rows."""
     engine = tree.engine
     shares = row_shares(tree)
     inner = [node for node in tree.walk() if engine.left[node] >= 0]
@@ -350,7 +350,7 @@ def _weight_by_feature(tree: Tree, encoder: Encoder) -> NDArray[np.float64]:
 def _weight_of_sparse(
     tree: Tree, encoder: Encoder
 ) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
-    """Return what sparse inputs add per feature; ids and weights of the strongest others."""
+    """Return the effects of sparse inputs per feature; ids and effects of the strongest others."""
     engine = sparse_engine(encoder)
     features = engine.sparse_feature
     total = np.zeros(len(features))

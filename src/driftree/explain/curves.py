@@ -1,4 +1,4 @@
-"""Curves: how a number moves the log-odds of a leaf whose line for it is bent."""
+"""Curves: the effect of a number on the log-odds of a leaf where its line is bent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CurveRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeafCurve:
-    """What a number adds to the log-odds in a leaf: straight pieces between knots.
+    """What a number adds to the log-odds in a leaf: a piecewise linear function.
 
     Attributes
     ----------
@@ -36,11 +36,11 @@ class LeafCurve:
         Values of the feature, ascending: those at which the line is bent, and those three standard
         deviations from the mean. Further out the curve is flat.
     values : tuple of float
-        Log-odds that it adds at the knots, compared with its mean: there the curve is 0. A missing
-        value adds nothing (but for the weight of "... is missing", if there is one).
+        Log-odds that it adds at the knots, relative to its mean, where the curve is 0. A missing
+        value adds nothing (except the weight of "... is missing", if there is one).
     first, last : float
         Where the line is bent and the leaf has rows: from the first of the bends to the last, or to
-        where the leaf's conditions end. Beyond the bends it goes on as one line.
+        where the leaf's conditions end. Beyond the bends it continues as a line.
 
     Examples
     --------
@@ -99,8 +99,8 @@ def leaf_curves(
 ) -> tuple[dict[int, list[LeafCurve]], NDArray[np.float64]]:
     """Return the curves of the bent features, one per output, and what they add at the means.
 
-    Without those that its conditions say are missing: `possible` tells which inputs can be other
-    than 0.
+    Features that the leaf's conditions say are missing are left out: `possible` tells which inputs
+    can differ from 0.
     """
     engine = tree.engine
     found = {}
@@ -122,7 +122,7 @@ def leaf_curves(
 
 
 def say_runs(curve: LeafCurve, rise: str = "rise", fall: str = "fall") -> str:
-    """Return in words where a curve rises and falls, and by how much.
+    """Describe where a curve rises and falls, and by how much.
 
     Examples
     --------

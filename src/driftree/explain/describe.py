@@ -1,7 +1,7 @@
 """Describe: the tree as plain data.
 
-`leaf_models` is the data that everything else is made of: per leaf its conditions, its rows and its
-model in the user's names and units.
+`leaf_models` is what everything else is based on: per leaf its conditions, its rows and its model
+in the user's names and units.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ class LeafModel:
     The log-odds of a label (two labels: of the second; more: one logit per label) are the intercept
     plus the sum of weight times input, plus what each curve adds at its feature's value. A number
     has either a weight or, where its line is bent, a curve. Inputs are the numeric features, and
-    0/1 inputs such as ``car == 'van'`` or ``age is missing``. This holds for rows whose numbers lie
-    within three standard deviations of their mean (of a regressor it may be more: `to_dict` has the
-    limits): what lies further out counts as if it lay there.
-    A missing number counts as its mean, or as 0 if it was only 0 and 1 so far. Curves say both for
-    themselves. (The paper's setting has no curves and clips nothing, and a missing number counts as
-    the low end of the range seen, which starts as 0 to 1.)
+    0/1 inputs such as ``car == 'van'`` or ``age is missing``. This holds for rows whose numbers are
+    within three standard deviations of their mean (for a regressor it may be more: `to_dict` has
+    the limits): values beyond are clipped. A missing number counts as its mean, or as 0 if it had
+    only the values 0 and 1. Curves include both. (The paper's setting has no curves and no
+    clipping, and a missing number counts as the lower end of the range seen, which starts as 0 to
+    1.)
 
     Exactly one of a category's inputs is 1 in every row, so only differences between its weights
-    mean something: they are given as differences to their mean, and the intercept contains that
-    mean. Levels that the path rules out have the weight 0 and no part in the mean. A level that was
-    never learnt has no input; its row keeps the intercept without the mean.
+    are meaningful: they are given as differences from their mean, and the intercept contains that
+    mean. Levels that the path excludes have the weight 0 and are not part of the mean. An unknown
+    level has no input; its row has the intercept without the mean.
 
-    Sparse features, which most rows do not hold, are inputs by their names: 0 where they are not
-    held, and counted up to one and a half times their usual size, which is the root of the mean
-    square of the values that rows held (of words it is 1).
+    Sparse features are inputs by their names: 0 where they are absent, and clipped at one and a
+    half times their usual size, which is the root mean square of their values where present (for
+    words it is 1).
 
-    Of a regressor all is about the number itself, "y", in its own unit: it is the intercept plus
-    the sum of weight times input, plus the curves.
+    For a regressor everything refers to the number itself, "y", in its own unit: it is the
+    intercept plus the sum of weight times input, plus the curves.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class LeafModel:
     rows : float
         Rows that the leaf has learnt.
     share : float
-        Share of the stream's rows that reach the leaf, each condition counted since it was made;
+        Share of the stream's rows that reach the leaf, each condition counted since it was created;
         NaN while a condition on the path has seen no rows.
     intercept : dict
         Intercept of each label.
@@ -76,23 +76,22 @@ class LeafModel:
         its largest value), a sparse one from 0 to its usual size, or a 0/1 input from 0 to 1.
     effects : dict of dict
         The same weights and the curves in one unit, so that they can be compared across inputs and
-        leaves: how far each of these moves takes the log-odds. Of a curve it is the most that they
-        rise or fall (below 0) when the number grows by up to two standard deviations, where its
-        line is bent and the leaf has rows. The strongest first.
+        leaves: the change of the log-odds for each of these changes. Of a curve it is the most that
+        they rise or fall (below 0) when the number grows by up to two standard deviations, where
+        its line is bent and the leaf has rows. The strongest first.
     curves : dict of dict
         Per label the curve of each number whose line is bent, the strongest first.
     floor : tuple of float
-        Noise floor: the share of each of two labels that is given at random. A label's probability
-        is its floor plus what remains times the logistic function of the log-odds.
+        Noise floor: the share of each of two labels that is random. A label's probability is its
+        floor plus the rest times the logistic function of the log-odds.
     numbers : frozenset of str
         The inputs that are numbers with a unit; the others are 0 or 1.
     n_weaker : int
-        Weights per label that are left out, all of them of sparse features and weaker; 0 in
-        `leaf_models`.
+        Number of weaker weights of sparse features per label that are left out; 0 in `leaf_models`.
     mean : float or None
         Regressors: the mean prediction in the leaf, over the rows that its model remembers.
     error : float or None
-        Regressors: the typical error, by which rows of the leaf lie around their prediction.
+        Regressors: the typical error of predictions in the leaf.
     unit : Unit or None
         Regressors: how the target is scaled in the models.
     """
@@ -139,8 +138,8 @@ def inside(model: Readable) -> tuple[Tree, Encoder]:
 def row_shares(tree: Tree, *, unknown: float = math.nan) -> dict[int, float]:
     """Return each node's share of the stream's rows: the product of the shares along its path.
 
-    Two children are born together and count their rows since, so age does not bias their shares.
-    As long as no rows have come to them, each has the `unknown` share of its parent's rows.
+    Two children are created together and count their rows since, so age does not bias their shares.
+    As long as they have no rows, each has the `unknown` share of its parent's rows.
     """
     return divide_rows(children_of(tree), tree.engine.rows, unknown=unknown)
 
@@ -176,7 +175,7 @@ def leaf_model(
 ) -> LeafModel:
     """Return a leaf as data; all leaves' shares are computed at once, by `row_shares`.
 
-    Of sparse features at most so many, the strongest; None: all of them.
+    `most_sparse` limits the number of sparse features, the strongest first; None: all of them.
     """
     engine = tree.engine
     shift, factor = column_scales(tree)
@@ -224,7 +223,7 @@ def leaf_model(
 
 
 def _number_names(tree: Tree, encoder: Encoder) -> frozenset[str]:
-    """Return the numbers with a column; where some are sparse, words are none."""
+    """Return the numbers with a column."""
     names, engine = encoder.column_names(), tree.engine
     is_number = engine.value_column >= 0
     if encoder.sparse is not None:
@@ -233,9 +232,9 @@ def _number_names(tree: Tree, encoder: Encoder) -> frozenset[str]:
 
 
 def outputs(tree: Tree, n_outputs: int) -> list[Hashable]:
-    """Return what has a linear model: the second of two labels, each of more, none of one; "y".
+    """Return the outputs of the linear models: the second of two labels, each of more, or "y".
 
-    Models of the past may have fewer outputs than there are labels by now.
+    Models of the past may have fewer outputs than there are labels now.
     """
     return tree.target.outputs(n_outputs, getattr(tree.parameters, "quantiles", ()))
 
@@ -246,7 +245,7 @@ def strongest_inputs(weights: NDArray[np.float64]) -> list[int]:
 
 
 def centred_weights(tree: Tree, encoder: Encoder, node: int) -> NDArray[np.float64]:
-    """Return a node's weights per output, those of each category as differences to their mean.
+    """Return a node's weights per output, those of each category as differences from their mean.
 
     Inputs that are 0 in every row that the node's path lets through have no weight. Bends are left
     out. They are in the unit of the target.
@@ -260,7 +259,7 @@ def read_weights(tree: Tree, node: int) -> NDArray[np.float64]:
 
 
 def centred_effects(tree: Tree, encoder: Encoder, node: int) -> NDArray[np.float64]:
-    """Return the same, but of features that are bent how far their curves move the log-odds."""
+    """Return the same, but for bent features the effects of their curves on the log-odds."""
     return _centre_at(tree, encoder, node, node_effects(tree.engine, node))
 
 
@@ -292,14 +291,16 @@ def centre(
 
 
 def possible_inputs(tree: Tree, encoder: Encoder, path: tuple[Condition, ...]) -> NDArray[np.bool_]:
-    """Return which inputs of the simple models can be other than 0 under some conditions."""
+    """Return which inputs of the simple models can differ from 0 under some conditions."""
     engine = tree.engine
     possible = np.ones(engine.n_columns, dtype=bool)
     levels = engine.level_column.reshape(-1, MAX_LEVELS + 1)
     places = {name: j for j, name in enumerate(encoder.display_names)}
     for condition in path:
         j = places.get(condition.feature)
-        if j is None:  # another feature of the same name has come since, and both got longer names
+        if (
+            j is None
+        ):  # another feature with the same text was added since, and both got longer names
             continue
         known = np.flatnonzero(levels[j] >= 0)
         columns: list[int] = []
@@ -320,11 +321,10 @@ def possible_inputs(tree: Tree, encoder: Encoder, path: tuple[Condition, ...]) -
 
 
 def class_shares(tree: Tree, node: int) -> dict[Hashable, float]:
-    """Return the share of each label among the rows that reached a node, faded like its losses.
+    """Return the share of each label among the rows of a node, discounted like its losses.
 
-    A node that no row has reached yet has the shares of the nearest node above that was reached;
-    if there is none (the tree has just started again from one leaf), all labels are as frequent. Of
-    numbers there are none.
+    A node without rows has the shares of the nearest node above with rows; if there is none (the
+    tree has just restarted from one leaf), all labels have equal shares. Empty for regressors.
     """
     engine = tree.engine
     if not engine.has_labels:
@@ -379,7 +379,7 @@ def bent_features(tree: Tree, node: int) -> NDArray[np.intp]:
 
 # ---------------------------------------------------------------------- numbers
 def read_offsets(tree: Tree) -> NDArray[np.float64]:
-    """Return what is added to each output's sum, in the user's unit: quantiles have offsets."""
+    """Return the offsets of the outputs (of quantiles), in the user's unit."""
     unit, own = tree.target.unit, tree.engine.offsets
     return unit.shift + unit.factor * (own if len(own) else np.zeros(tree.engine.n_outputs))
 
@@ -390,7 +390,7 @@ def number_unit(tree: Tree) -> Unit | None:
 
 
 def typical_error(tree: Tree, node: int) -> float | None:
-    """Return by how much rows lie around a node's predictions; None if they have labels."""
+    """Return the typical error of a node's predictions; None for labels."""
     engine = tree.engine
     if engine.has_labels:
         return None
@@ -402,9 +402,9 @@ def typical_error(tree: Tree, node: int) -> float | None:
 
 
 def mean_prediction(tree: Tree, encoder: Encoder, node: int) -> float | None:
-    """Return what a node's model predicts for the mean of its rows; None if they have labels.
+    """Return the mean prediction of a node's model; None for labels.
 
-    Without what sparse inputs add, which most rows do not hold.
+    Sparse inputs are not included.
     """
     if tree.engine.has_labels:
         return None
@@ -417,8 +417,8 @@ def mean_prediction(tree: Tree, encoder: Encoder, node: int) -> float | None:
 def _mean_inputs(tree: Tree, encoder: Encoder, node: int) -> NDArray[np.float64]:
     """Return the mean inputs of the rows that a node's model remembers.
 
-    The Newton matrix is the inverse of the sum of products of inputs, of which the first column is
-    with 1. The paper's setting has none: there it is the average row, moved to where the node's
+    The Newton matrix is the inverse of the sum of products of inputs, whose first input is always
+    1. The paper's setting has none: there it is the average row, moved to where the node's
     conditions hold.
     """
     engine = tree.engine
@@ -437,8 +437,8 @@ def average_inputs(
 ) -> NDArray[np.float64]:
     """Return the inputs of an average row: numbers at their mean, categories between levels.
 
-    Of a category, those levels that the node's path lets through. A number that it says is missing
-    has no part in the average's bends. What is sparse and has no column is 0, as in most rows.
+    A category has only the levels that the node's path admits. A number that the path says is
+    missing does not contribute to bends. Sparse features without a column are 0, as in most rows.
     `within` says whether numbers are moved to where the path's conditions hold.
     """
     engine = tree.engine

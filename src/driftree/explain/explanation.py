@@ -1,4 +1,4 @@
-"""Explanation: the records that say why a row is predicted as it is: data, words, shap's form."""
+"""Explanation: the records that explain predictions, as data, in words, and for shap."""
 
 from __future__ import annotations
 
@@ -28,44 +28,41 @@ TWO_SIDED_95 = 1.96  # standard deviations
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why one row is predicted as it is; `str` says it in words.
+    """The explanation of one prediction; `str` shows it as text.
 
-    The log-odds of a row are the intercept plus the contributions of its features, exactly. They
+    The log-odds of a row are exactly the intercept plus the contributions of its features. They
     compare the row with an average one, both by the model of the row's leaf. The average row has
     every number at its mean over the stream (there a curve is 0), every category between the levels
-    that the rule allows (at the mean of their weights, missing counted as a level if it ever was),
-    and no number missing. (In the paper's setting categories are numbers to the simple models, and
-    averaged like them.) Of sparse features, which most rows do not hold, it holds none: each is 0
-    and adds nothing, in the average row as in any other without it. What a feature decides on the
-    way to the leaf is told by `path`, not by its contribution.
+    that the rule allows (at the mean of their weights, with missing as a level if it ever
+    occurred), and no number missing. (In the paper's setting categories are numbers to the simple
+    models, and averaged like these.) It holds no sparse features: each is 0 and adds nothing. The
+    effect of a feature on the path to the leaf is given by `path`, not by its contribution.
 
-    The words are about the prediction: what speaks for it against the next most probable label. Of
-    two labels `intercept` and `contributions` are always about `label`, so their signs are the
-    opposite where the other one is predicted. With a noise floor, the words' log-odds are those
-    without noise.
-
-    Of a regressor all this is about the number: intercept and contributions are in its unit, and
-    their sum is the prediction.
+    The text is about the prediction, compared with the next most probable label. With two labels,
+    `intercept` and `contributions` always refer to `label`, so their signs are the opposite if the
+    other one is predicted. With a noise floor, the log-odds in the text are those without noise.
+    For a regressor, intercept and contributions are in the unit of the number, and their sum is the
+    prediction.
 
     Attributes
     ----------
     prediction : hashable
         The most probable label; the predicted number.
     probabilities : dict
-        Probability of each label; none for numbers.
+        Probability of each label; empty for regressors.
     label : hashable
         Two labels: the one whose log-odds are explained, `classes_[1]`. Otherwise None: with more
-        labels each has its logit, with one the odds are those of a second that has not come.
+        labels each has its logit.
     intercept : float, or dict of label to float
-        Log-odds, or the number, of the average row; with a noise floor counted, as in
-        `decision_function`, from where both labels are equally probable. More than two labels: one
-        logit per label.
+        Log-odds, or the number, of the average row; with a noise floor relative to where both
+        labels are equally probable, as in `decision_function`. More than two labels: one logit per
+        label.
     contributions : dict of name to float, or dict of label to such dicts
         What each feature adds to the log-odds, or the number, the strongest first.
     row : dict
         Value of each feature that the model knows, in the user's units; None is missing. In
-        `explain`, a level that was never learnt is "any other level". Of sparse features, those
-        that the row holds, and those that the tree may be split by.
+        `explain`, an unknown level is "any other level". Sparse features are included if the row
+        holds them or the tree may split on them.
     leaf : int
         Id of the leaf, as `apply` gives it.
     path : tuple of Condition
@@ -73,30 +70,29 @@ class Explanation:
     rows : float
         Rows that the leaf has learnt.
     since_step, since_row : int or None
-        Step and row at which the leaf became what it is; None where no history is kept.
+        Step and row since which the leaf exists with this path; None without a history.
     floor : tuple of float
-        Noise floor: the share of each of two labels that is given at random.
+        Noise floor: the share of each of two labels that is random.
     probabilities_without_floor : dict
-        What the probabilities would be if no label were given at random.
+        The probabilities without the noise floor.
     deviation : float or None
         Standard deviation of the log-odds (of each logit, of a number's mean), from the model's
-        Newton matrix; None in the paper's setting, which has none, and where features are sparse.
-        It says how well the
-        rows that the leaf remembers (`model_window`) pin down its model, as in a Bayesian logistic
-        regression on them. A young model may be less certain than it says; in a long steady stream
-        it is more certain. It takes the rule, the noise floor, and lines and curves with these
-        knots for granted, and knows nothing of drift to come.
+        Newton matrix; None in the paper's setting, and for sparse features. It measures how well
+        the rows that the leaf remembers (`model_window`) determine its model, as in a Bayesian
+        logistic regression on them. It is too small for a young model, and too large in a long
+        steady stream. It is conditional on the rule, the noise floor and the knots of curves, and
+        does not account for future drift.
     intervals : dict of label to (float, float), or None
-        Two labels: where the probability lies by 1.96 deviations of the log-odds to either side. Of
-        a number, under its name "y": where the mean of such rows lies; one row may be farther off.
+        Two labels: the interval of the probability, by 1.96 standard deviations of the log-odds.
+        For a regressor, under "y": the interval of the mean of such rows; single rows vary more.
     unknown : tuple
-        Names in the row that `explain_one` got which the model does not know, so they had no say.
+        Names in the row given to `explain_one` that the model does not know.
     error : float or None
-        Of a number: the typical error, by which rows of the leaf lie around their prediction.
+        Regressors: the typical error of predictions in the leaf.
     unit : Unit or None
-        Of a number: how it is scaled in the models.
+        Regressors: how the target is scaled in the models.
     threshold : tuple of label and float, or None
-        The label that has a threshold, and the probability from which on it is predicted.
+        The positive label and its decision threshold.
     """
 
     prediction: Hashable
@@ -157,7 +153,7 @@ class Explanation:
         return sign * self.intercept, {name: sign * v for name, v in self.contributions.items()}
 
     def zero_of(self, label: Hashable) -> float:
-        """Return the log-odds without noise at which two labels are equally probable with it."""
+        """Return the log-odds without noise at which two labels are equally probable with noise."""
         return zero_of(self.floor) if label == self.label else -zero_of(self.floor)
 
 
@@ -175,19 +171,17 @@ class LeafFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Explanations:
-    """Why each of many rows is predicted as it is; `explanations[i]` is row i's `Explanation`.
+    """The explanations of many rows; `explanations[i]` is the `Explanation` of row i.
 
-    A slice, a boolean mask or a list of places gives the `Explanations` of those rows.
-
-    Of sparse features, those that occur in the rows follow after the others. What is said of them
-    is kept as the rows hold it: `values`, `data` and `matrix` make an array of all rows and
-    features each time they are asked for, `explanations[i]` does not.
+    A slice, a boolean mask or a list of indices gives the `Explanations` of those rows. Sparse
+    features that occur in the rows follow after the others. They are stored sparsely: `values`,
+    `data` and `matrix` create dense arrays each time they are accessed, `explanations[i]` does not.
 
     Attributes
     ----------
     values : ndarray of shape (n_rows, n_features) or (n_rows, n_features, n_labels)
-        Contributions to the log-odds of `classes_[1]`; more than two labels: to each one's logit;
-        of a regressor: to the number.
+        Contributions to the log-odds of `classes_[1]`; more than two labels: to each logit; for a
+        regressor: to the number.
     base_values : ndarray of shape (n_rows,) or (n_rows, n_labels)
         Intercepts: the average row's log-odds or number, by the model of the row's leaf.
     data : ndarray of shape (n_rows, n_features)
@@ -199,9 +193,9 @@ class Explanations:
     facts : dict of int to LeafFacts
         Rule, rows, noise floor, age and typical error of each of these leaves.
     probabilities : ndarray of shape (n_rows, n_labels)
-        Probability of each label; none for numbers.
+        Probability of each label; empty for regressors.
     predictions : ndarray of shape (n_rows,), or None
-        Of a regressor: the predicted numbers.
+        Regressors: the predicted numbers.
     deviations : ndarray of shape (n_rows,), or None
         Standard deviations of the log-odds or numbers; see `Explanation`.
     feature_names : list of str
@@ -209,11 +203,11 @@ class Explanations:
     labels : list
         Labels, in the order of `classes_`.
     known_values, known_data, known_matrix : ndarray
-        The same of the features that are not sparse, or that the tree may be split by.
+        The same for features that are not sparse, or that the tree may split on.
     held : Held or None
-        What the rows hold of the other features.
+        The other features that the rows hold.
     unit : Unit or None
-        Of a regressor: how the number is scaled in the models.
+        Regressors: how the target is scaled in the models.
     cut : Cut or None
         The threshold, if there is one.
     """
@@ -349,7 +343,7 @@ class Explanations:
         )
 
     def _row(self, place: int) -> tuple[dict[str, Any], NDArray[np.float64]]:
-        """Return a row in the user's units, and what each feature in it contributes."""
+        """Return a row in the user's units, and the contribution of each feature."""
         own, values = self.known_data[place].tolist(), self.known_values[place]
         row = {
             name: None if isinstance(value, float) and math.isnan(value) else value
@@ -364,7 +358,7 @@ class Explanations:
     def _sums(
         self, place: int, names: list[str], values: NDArray[np.float64]
     ) -> tuple[float | dict[Hashable, float], dict[Any, Any]]:
-        """Return a row's intercept and contributions, per label where there are more than two."""
+        """Return a row's intercept and contributions, per label if there are more than two."""
         base = self.base_values[place]
         if values.ndim == 1:
             return float(base), _strongest_first(names, values)
@@ -398,7 +392,7 @@ def _strongest_first(names: list[str], values: NDArray[np.float64]) -> dict[str,
 
 # ---------------------------------------------------------------------- probabilities
 def told_threshold(cut: Cut | None, labels: Sequence[Any]) -> tuple[Hashable, float] | None:
-    """Return a threshold as explanations have it."""
+    """Return a threshold in the form of explanations."""
     return None if cut is None else (labels[cut.code], cut.probability)
 
 
@@ -409,7 +403,7 @@ def zero_of(floor: tuple[float, float]) -> float:
 
 
 def _two_probabilities(logit: float, floor: tuple[float, float]) -> tuple[float, float]:
-    """Return both labels' probabilities: the floor, plus what remains times the logistic curve."""
+    """Return both labels' probabilities: the floor, plus the rest times the logistic function."""
     clean = 1.0 - sum(floor)
     second = 0.5 * (1.0 + math.tanh(0.5 * logit))  # the logistic curve, without overflow
     return floor[0] + clean * (1.0 - second), floor[1] + clean * second

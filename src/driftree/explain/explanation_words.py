@@ -1,4 +1,4 @@
-"""The words of an explanation: prediction, rule, what speaks for and against it, certainty."""
+"""The text of an explanation: prediction, rule, contributions for and against it, certainty."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 6  # features
 SIDES = ("for     ", "against ", "weaker  ")
-NOT_KNOWN = "Certainty: not known; only models of our setting without sparse features measure it."
+NOT_KNOWN = "Certainty: not available in the paper's setting and with sparse features."
 
 
 class FeatureLine(NamedTuple):
-    """What a feature adds."""
+    """The contribution of a feature."""
 
     side: str
-    """For the prediction or against it; of a number nothing."""
+    """For the prediction or against it; empty for regressors."""
     number: str
     words: str
     value: float
 
 
 class ExplanationLines(NamedTuple):
-    """An explanation: lines, what each feature adds, more lines."""
+    """An explanation: lines, contributions, more lines."""
 
     head: list[str]
     entries: list[FeatureLine]
@@ -44,7 +44,7 @@ class ExplanationLines(NamedTuple):
 
 
 def in_words(why: Explanation) -> str:
-    """Return the lines: prediction, rule, what speaks for and against it, certainty."""
+    """Return the lines: prediction, rule, contributions for and against it, certainty."""
     head, entries, tail = tell(why)
     width = max((len(entry.number) for entry in entries), default=0)
     ledger = [f"    {own.side}{own.number:>{width}}  {own.words}" for own in entries]
@@ -52,7 +52,7 @@ def in_words(why: Explanation) -> str:
 
 
 def tell(why: Explanation) -> ExplanationLines:
-    """Return what there is to say, in parts."""
+    """Return the text, in parts."""
     told = _about_labels(why) if why.unit is None else _about_number(why, why.unit)
     if why.unknown:
         absent = [name for name, value in why.row.items() if value is None]
@@ -74,7 +74,7 @@ def _about_labels(why: Explanation) -> ExplanationLines:
 
 
 def _about_number(why: Explanation, unit: Unit) -> ExplanationLines:
-    """Return what there is to say of a number, all with the same decimals."""
+    """Return the text for a regressor, all numbers with the same decimals."""
     assert isinstance(why.prediction, float)
     assert isinstance(why.intercept, float)
     error = "" if why.error is None else f", with an error of about {write_number(why.error, unit)}"
@@ -99,7 +99,7 @@ def _read(value: float, unit: Unit) -> str:
 
 
 def _signed(value: float, unit: Unit) -> str:
-    """Return what a feature adds; with a log link, it multiplies."""
+    """Return a contribution as text; with a log link, as a factor."""
     return f"{value:+.3f}" if unit.has_log_link else write_number(value, unit, signed=True)
 
 
@@ -121,7 +121,7 @@ def _headline(why: Explanation, others: list[Hashable], names: dict[Hashable, st
 
 
 def say_threshold(threshold: tuple[Hashable, float] | None) -> str:
-    """Say from which probability on a label is predicted, behind a prediction.
+    """Describe the decision threshold, after a prediction.
 
     Examples
     --------
@@ -137,14 +137,14 @@ def say_threshold(threshold: tuple[Hashable, float] | None) -> str:
 def _rule(why: Explanation) -> str:
     facts = [f"leaf {why.leaf}", f"{why.rows:,.0f} rows learnt"]
     if why.since_row is not None:
-        facts.append(f"stands since row {why.since_row:,}")
+        facts.append(f"in place since row {why.since_row:,}")
     return f"Rule: {join_path(why.path) or 'all rows'} ({', '.join(facts)})"
 
 
 def _for_and_against(
     why: Explanation, second: Hashable, names: dict[Hashable, str]
 ) -> tuple[str, list[FeatureLine], list[str]]:
-    """Return a ledger of the log-odds of the prediction over the next most probable label."""
+    """Return the contributions to the log-odds of the prediction over the runner-up."""
     intercept, contributions = _over(why, second)
     noise = " without noise" if any(why.floor) else ""
     of = f"Log-odds{noise} of {names[why.prediction]} over {names[second]}"
@@ -168,9 +168,9 @@ def _ledger(
     write: Callable[[float], str],
     sides: tuple[str, str, str] = ("", "", ""),
 ) -> list[FeatureLine]:
-    """Return an entry per feature that adds something, the strongest first, and the rest in one.
+    """Return an entry per contributing feature, the strongest first, and the rest in one.
 
-    `sides` are the words before what is above 0, below 0, and weaker.
+    `sides` are the words before positive, negative and weaker contributions.
     """
     strongest = sorted(
         ((name, value) for name, value in contributions.items() if value != 0.0),
@@ -190,7 +190,7 @@ def _ledger(
 def _over(why: Explanation, second: Hashable) -> tuple[float, dict[str, float]]:
     """Return intercept and contributions to the log-odds of the prediction over another label.
 
-    They are those without noise: its floor only moves the place at which they are counted as 0.
+    They are without noise: the floor only shifts their zero.
     """
     intercept, mine = why.sums_of(why.prediction)
     if len(why.probabilities) == 2:

@@ -1,9 +1,9 @@
-"""Forests: why several trees predict together what they do.
+"""Forests: explanations of a forest's predictions.
 
-The log-odds of a forest are a weighted sum of its trees', and these are sums over features, and
-over the pairs of features that a tree sees. So what each feature, and each pair, adds to the
-forest's log-odds is a sum again. What a tree's noise floor, or the limit on how sure a tree may be,
-takes away from its log-odds, it takes from all of its contributions by the same factor.
+The log-odds of a forest are a weighted sum of its trees', and these are sums over features and over
+the pairs of features that a tree sees. So the contribution of each feature and each pair to the
+forest's log-odds is a sum again. A tree's noise floor and the limit on its certainty shrink its
+log-odds, and all of its contributions by the same factor.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ SHOWN = 8  # contributions in words
 
 
 class TreePart(NamedTuple):
-    """What one tree adds to a prediction.
+    """The contribution of one tree to a prediction.
 
     Attributes
     ----------
     weight : float
-        What its log-odds, or its number, count.
+        Weight of its log-odds, or of its number.
     said : float, or dict of label to float
         Its log-odds (two labels: of the second; more: one logit per label), or its number.
     leaf : int
@@ -80,8 +80,8 @@ class BestTree(NamedTuple):
         Mean loss of this tree, and of the forest, over the last rows (about 2,000), each predicted
         before it was learnt: nats per row, for numbers the absolute error.
     agreement : float
-        Share of these rows in which the tree predicted what the forest did; of numbers, within a
-        typical error.
+        Share of these rows in which the tree predicted the same as the forest; for numbers, within
+        a typical error.
     """
 
     tree: Any
@@ -92,29 +92,29 @@ class BestTree(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForestExplanation:
-    """Why a forest predicts one row as it does; `str` says it in words.
+    """The explanation of a forest's prediction; `str` shows it as text.
 
     Attributes
     ----------
     prediction : hashable
         The label, the most probable one unless there is a threshold; the predicted number.
     probabilities : dict
-        Probability of each label; none for numbers.
+        Probability of each label; empty for regressors.
     label : hashable
         Two labels: the one whose log-odds are explained, `classes_[1]`.
     intercept : float, or dict of label to float
-        What an average row has.
+        Log-odds, or number, of an average row.
     contributions : dict of name to float, or dict of label to such dicts
-        What each feature adds, and each pair of features ("age & income"), the strongest first.
-        Their sum and the intercept are `decision_function`, or the prediction of a regressor.
+        Contributions of features and of pairs ("age & income"), the strongest first. Their sum plus
+        the intercept is `decision_function`, or the prediction of a regressor.
     trees : tuple of TreePart
-        What each tree says, with its rule. The sum of `weight * said` is the same.
+        The output of each tree, with its rule. The sum of `weight * said` is the same.
     row : dict
         Value of each feature that the model knows; None is missing.
     unknown : tuple
         Names in the row that the model does not know.
     threshold : tuple of label and float, or None
-        The label that has a threshold, and the probability from which on it is predicted.
+        The positive label and its decision threshold.
     """
 
     prediction: Any
@@ -163,19 +163,19 @@ def _show(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForestExplanations:
-    """Why a forest predicts each of several rows as it does.
+    """The explanations of a forest's predictions for several rows.
 
     Attributes
     ----------
     values : ndarray of shape (n_rows, n_names) or (n_rows, n_names, n_labels)
-        What each feature and each pair adds to the log-odds or the number; more than two labels:
-        to each logit.
+        Contributions of features and pairs to the log-odds or the number; more than two labels: to
+        each logit.
     base_values : ndarray of shape (n_rows,) or (n_rows, n_labels)
-        What an average row has.
+        Log-odds, or number, of an average row.
     feature_names : list of str
         Names of features, then of pairs such as "age & income".
     probabilities : ndarray of shape (n_rows, n_labels)
-        Of numbers there are none.
+        Empty for regressors.
     predictions : ndarray
         Labels or numbers.
     labels : list
@@ -185,7 +185,7 @@ class ForestExplanations:
     said : ndarray of shape (n_trees, n_rows) or (n_trees, n_rows, n_labels)
         Log-odds or number of each tree.
     weights : ndarray of shape (n_trees,)
-        What they count.
+        Weights of the trees.
     cut : Cut or None
         The threshold, if there is one.
     """
@@ -249,13 +249,13 @@ class ForestExplanations:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a label or a number as Python has it."""
+    """Return a label or a number as a Python object."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 # ---------------------------------------------------------------------- sums
 def explain_forest(forest: Forest, batch: Batch) -> ForestExplanations:
-    """Return why each row of a batch is predicted as it is."""
+    """Explain the predictions of a batch."""
     core = forest.core
     has_labels = core.leader.engine.has_labels
     weights = core.stack.weights if has_labels else core.stack.shares
@@ -297,7 +297,7 @@ def _batch_of(rows: Any) -> tuple[Any, News, Any]:
 
 
 def told_names(forest: Forest, member: Member, why: Explanations) -> list[str]:
-    """Return the names of a tree's features as the forest tells them; hinges by their pairs."""
+    """Return the names of a tree's features in explanations; hinges by their pairs."""
     shown = forest.encoder.display_names
     if member is forest.core.leader or forest.encoder.sparse is not None:
         return why.feature_names
@@ -317,7 +317,7 @@ def pair_names(forest: Forest, member: Member, shown: list[str]) -> list[str]:
 
 
 def _said(forest: Forest, member: Member, rows: Batch) -> Doubles:
-    """Return what a member's weight is for: log-odds of the second of two, logits, or a number."""
+    """Return the output of a member: log-odds of the second of two labels, logits, or a number."""
     engine = member.engine
     if not engine.has_labels:
         numbers = engine.numbers(*rows.rows)
@@ -330,9 +330,9 @@ def _said(forest: Forest, member: Member, rows: Batch) -> Doubles:
 
 
 def _fitted_to(said: Doubles, why: Explanations) -> tuple[Doubles, Doubles]:
-    """Return base values and contributions of a tree such that their sum is what it says.
+    """Return base values and contributions of a tree that sum to its output.
 
-    All are shrunk by one factor per row, as a floor and the limit on certainty shrink their sum.
+    All are shrunk by one factor per row, as the floor and the limit on certainty shrink their sum.
     """
     base, values = why.base_values.copy(), why.values.copy()
     if values.ndim == 3:  # logits are centred over the labels
@@ -350,7 +350,7 @@ def _fitted_to(said: Doubles, why: Explanations) -> tuple[Doubles, Doubles]:
 
 # ---------------------------------------------------------------------- the methods
 class ReadableForest:
-    """What a forest knows and why it predicts; a part of the estimator."""
+    """The methods by which a forest explains itself; a mixin of the estimators."""
 
     _tree: Forest | None
 
@@ -362,12 +362,12 @@ class ReadableForest:
 
     @undisturbed
     def explain_one(self, x: Mapping[Hashable, Any]) -> ForestExplanation:
-        """Return why one row is predicted as it is: what each feature and pair contributes.
+        """Explain the prediction of one row by contributions of features and pairs.
 
         Parameters
         ----------
         x : dict
-            Feature names to values; what is absent, None or NaN is missing.
+            Feature names to values; absent keys, None and NaN are missing.
 
         Examples
         --------
@@ -387,7 +387,7 @@ class ReadableForest:
 
     @undisturbed
     def explain(self, X: Any) -> ForestExplanations:
-        """Return why each row is predicted as it is; the rows may be all that `predict` takes.
+        """Explain the predictions of rows, in any form that `predict` takes.
 
         Examples
         --------
@@ -405,7 +405,7 @@ class ReadableForest:
 
     @undisturbed
     def drifts(self, *, since: int = 0) -> list[Drift]:
-        """Return when the rule behind the rows changed, as noticed by the first, plain tree.
+        """Return when the rule behind the rows changed, as detected by the first, plain tree.
 
         See `DynamicModelTreeClassifier.drifts`; branches are those of that tree.
 
@@ -426,9 +426,9 @@ class ReadableForest:
 
     @undisturbed
     def feature_importance(self) -> dict[str, Importance]:
-        """Return what each feature and each pair contributes, strongest first.
+        """Return the importance of each feature and each pair, strongest first.
 
-        Both figures are those of the trees, times what each tree counts; see `Importance`.
+        Both figures are those of the trees, times their weights; see `Importance`.
 
         Examples
         --------
@@ -463,7 +463,7 @@ class ReadableForest:
         Parameters
         ----------
         library : {"pandas", "polars", "pyarrow"}, optional
-            Whose data frame; by default of the first of these that is installed.
+            Library of the data frame; by default the first of these that is installed.
 
         Returns
         -------
@@ -508,24 +508,24 @@ class ReadableForest:
         above: float | None = None,
         between: tuple[float, float] | None = None,
     ) -> Counterfactual:
-        """Return a near row that the forest predicts as wanted: what would change it.
+        """Return a near row with the wanted prediction: what would change it.
 
-        As for a single tree, but that nothing is nearer is not certain: `exact` is False. The row
-        was predicted by the forest to be sure.
+        As for a single tree, but there may be a nearer one: `exact` is False. The forest's
+        prediction of the row was checked.
 
         Parameters
         ----------
         x : dict
-            Feature names to values; what is absent, None or NaN is missing.
+            Feature names to values; absent keys, None and NaN are missing.
         target : hashable, optional
-            The label wanted, of a classifier; by default any but the one that it gives to `x`.
+            Classifiers: the wanted label; by default any except the one predicted for `x`.
         fixed : iterable of names
             Features that must not change.
         ranges : dict, optional
             Limits by name: ``(low, high)`` of a number, None where open; a list of the levels of a
             category.
         below, above, between : float, float, (float, float), optional
-            The numbers wanted, one of the three; a regressor's.
+            Regressors: the wanted range, by one of the three.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Loss over time: how well the tree predicted the rows of each node; local or global drift."""
+"""Loss over time: the loss of each node's rows; local or global drift."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 EARLIER = 12  # samples that a loss is compared with
 LEAST_EARLIER = 4
-LEAST_ROWS = 20  # of which the mean says something
+LEAST_ROWS = 20  # rows for a meaningful mean
 MAD = 0.6745  # median distance from the median, in standard deviations
-SURPRISE = 4.0  # nats: what a row costs whose label got a probability of 2 %
-NORMAL = 0.5  # nats squared: how much the loss of a row varies whose number is normal
-CLEAR = (0.1, 4.0)  # nats per row, standard errors: something has happened
-LIKELY = (0.05, 2.5)  # then these belong to it
+SURPRISE = 4.0  # nats: the loss of a label with a predicted probability of 2 %
+NORMAL = 0.5  # nats squared: the variance of the loss for normally distributed errors
+CLEAR = (0.1, 4.0)  # nats per row, standard errors: a rise begins
+LIKELY = (0.05, 2.5)  # further branches of the same rise
 NEARLY_ALL = 0.8  # of the rows
 
 
 class NodeLoss(NamedTuple):
-    """How well the tree predicted the rows that reached a node, between two samples.
+    """The loss of the rows that reached a node, between two samples.
 
     Attributes
     ----------
@@ -44,15 +44,15 @@ class NodeLoss(NamedTuple):
     path : str
         These conditions in words.
     start, stop : float
-        Its part of all rows, from 0 to 1: nodes of a level lie side by side in tree order.
+        Its interval of all rows, from 0 to 1: nodes of a level are side by side in tree order.
     rows : float
-        Rows that the loss is a mean of: those that reached these leaves since the sample before,
-        or since they are leaves, faded like the sums that the tree compares.
+        Number of rows of the mean loss: those that reached these leaves since the previous sample,
+        or since they are leaves, discounted like the sums that the tree compares.
     loss : float
-        Mean loss per row, in nats, of the leaves at and below it; NaN if no rows came.
+        Mean loss per row, in nats, of the leaves at and below it; NaN without rows.
     change : float
         The loss minus the median of the node's up to 12 samples before, NaN before there are four,
-        or if fewer than 20 rows came.
+        or with fewer than 20 rows.
     error : float
         Standard error of the change, from the spread of these samples.
     """
@@ -80,10 +80,10 @@ class NodeLoss(NamedTuple):
 
 
 def loss_by_node(model: Readable) -> list[NodeLoss]:
-    """Return how well the tree predicted the rows of each node over time, and whether that changed.
+    """Return the loss of each node's rows over time, and its changes.
 
-    Where the stream changes for all rows, the loss rises in all nodes of a level at once; where it
-    changes for some, in one branch.
+    If the stream changes for all rows, the loss rises in all nodes of a level at once; if it
+    changes for some rows, in one branch.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def loss_by_node(model: Readable) -> list[NodeLoss]:
     >>> rng = np.random.default_rng(1)
     >>> X = rng.uniform(-1, 1, size=(6000, 2))
     >>> y = X[:, 0] + rng.normal(scale=0.3, size=6000) > 0
-    >>> y ^= np.arange(6000) > 4000  # all turns round
+    >>> y ^= np.arange(6000) > 4000  # labels flip
     >>> losses = loss_by_node(DynamicModelTreeClassifier().partial_fit(X, y))
     >>> [loss.n_rows for loss in losses if loss.has_risen]
     [4600]
@@ -156,11 +156,11 @@ def _losses_below(moment: Moment) -> dict[int, tuple[float, float]]:
 def _compare(
     before: Sequence[tuple[float, float]], loss: float, rows: float, *, has_labels: bool
 ) -> tuple[float, float]:
-    """Return how far a mean loss is above those of the samples before, and the standard error.
+    """Return how far a mean loss is above those of earlier samples, and the standard error.
 
-    The spread of a sample's mean falls with the root of its rows. It is at least that of a model
-    that is right all the time but for rare surprises, of which few samples may have had one; of
-    numbers, at least that of normal ones.
+    The standard deviation of a sample's mean falls with the root of its rows. It is at least that
+    of a model that is right except for rare surprises, which few samples may have had; for
+    regressors, at least that of normally distributed errors.
     """
     if len(before) < LEAST_EARLIER or rows < LEAST_ROWS:
         return math.nan, math.nan
@@ -172,7 +172,7 @@ def _compare(
 
 
 def _places(moment: Moment) -> dict[int, tuple[float, float]]:
-    """Divide the rows among the nodes of each level, in tree order."""
+    """Assign intervals of rows to the nodes of each level, in tree order."""
     children = moment.structure.children()
     rows = {node: seen.rows for node, seen in moment.sample.nodes.items()}
     shares = divide_rows(children, rows, unknown=0.5)
@@ -186,7 +186,7 @@ def _places(moment: Moment) -> dict[int, tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True)
 class LossRise:
-    """A time in which the loss rose; `str` says where, and whether that was local or global.
+    """A period in which the loss rose; `str` says where, and whether that was local or global.
 
     Attributes
     ----------
@@ -195,9 +195,9 @@ class LossRise:
     share : float
         Share of the rows that reach the branches in which the loss rose, when it was largest.
     possible_share : float
-        The same with the branches in which it may have risen: a standard error more would be 0.1.
+        The same including branches in which it may have risen: within a standard error of 0.1.
     n_branches, n_risen : int
-        Branches that could be judged then, and those in which it rose.
+        Branches with enough samples, and those in which it rose.
     paths : tuple of str
         The conditions of these branches, in words; "" is all rows.
     """
@@ -237,12 +237,12 @@ class LossRise:
 
 
 def loss_rises(model: Readable) -> list[LossRise]:
-    """Return when the loss rose, and whether for nearly all rows: local or global drift.
+    """Return the periods in which the loss rose, and whether locally or globally.
 
     A rise begins where some branch's loss exceeds the median of up to 12 samples before by more
-    than 0.1 nats per row and 4 standard errors. To it belong all branches whose loss then, or in
-    the samples that follow without a break, comes to exceed theirs by 0.05 nats per row and 2.5
-    standard errors. The branches are the lowest nodes that have been there for four samples.
+    than 0.1 nats per row and 4 standard errors. It includes all branches whose loss, in this or the
+    following samples without a break, exceeds theirs by 0.05 nats per row and 2.5 standard errors.
+    The branches are the lowest nodes that have existed for four samples.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def loss_rises(model: Readable) -> list[LossRise]:
         samples.setdefault(seen.n_rows, []).append(seen)
     rises: list[LossRise] = []
     run: list[_Judged] = []
-    high: set[str] = set()  # branches whose rise has been told
+    high: set[str] = set()  # branches of earlier rises
     before = start = 0
     for n_rows, nodes in samples.items():
         branches = _lowest_judged(nodes)
@@ -297,7 +297,7 @@ class _Judged(NamedTuple):
 
 
 def _lowest_judged(nodes: list[NodeLoss]) -> list[NodeLoss]:
-    """Divide all rows among the lowest nodes that could be judged; none if not even the root."""
+    """Return the lowest nodes with enough samples, which cover all rows; or none."""
     known = {node.node for node in nodes if not math.isnan(node.change)}
     pairs: dict[int, list[int]] = {}
     for node in nodes:
@@ -315,7 +315,7 @@ def _lowest_judged(nodes: list[NodeLoss]) -> list[NodeLoss]:
 
 
 def _sum_up(start: int, stop: int, run: list[_Judged]) -> LossRise:
-    """Sum up samples in a row: a branch counts if it rose in any of them."""
+    """Combine consecutive samples: a branch counts if it rose in any of them."""
     risen = {node.path: node for judged in run for node in judged.risen}
     return LossRise(
         start=start,
@@ -331,7 +331,7 @@ def _sum_up(start: int, stop: int, run: list[_Judged]) -> LossRise:
 
 
 def _length(spans: Iterable[tuple[float, float]]) -> float:
-    """Return the length of the union of some spans."""
+    """Return the length of the union of intervals."""
     total = end = 0.0
     for start, stop in sorted(spans):
         total += max(stop - max(start, end), 0.0)
@@ -349,7 +349,7 @@ class LossCourse(NamedTuple):
     tree : ndarray of float
         Mean loss of the leaves, each with its rows since the sample before; NaN where unknown.
     root : ndarray of float
-        Mean loss of the root's own model: what one linear model for all rows loses.
+        Mean loss of the root's own model: that of a single model for all rows.
     """
 
     n_rows: NDArray[np.int64]

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 MAX_LEAVES = 40
 MAX_WEIGHTS = 3
-# Okabe and Ito's colours, which colour-blind people can tell apart; they stand out on white and on
-# black. The last is for all labels that have none of their own.
+# Okabe and Ito's colours, which colour-blind people can tell apart; they are visible on white and
+# on black. The last is for all labels without a colour of their own.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 OTHER_COLOUR = "#8c8c8c"
-# Nothing but the bars has a colour of its own, so the fragment suits light and dark pages.
+# Only the bars have colours of their own, so the fragment suits light and dark pages.
 STYLE = """
 .driftree-tree { font: 13px/1.5 system-ui, sans-serif; color: inherit; overflow-wrap: anywhere; }
 .driftree-tree ul { list-style: none; margin: 0; padding: 0 0 0 1.1em; border-left: 1px solid;
@@ -69,11 +69,11 @@ STYLE = """
 def tree_html(model: Readable) -> str:
     """Return the present tree as a fragment of HTML: no script, nothing from the network.
 
-    It is a list that folds: conditions, shares of rows, a bar of label frequencies per leaf, and
-    its strongest weights (with more than two labels: those of the most frequent one). Of a
-    regressor, the bar shows where a leaf's mean lies between those of all leaves. Of more than
-    40 leaves it shows those with the most rows, and says how many there are. Text from data is
-    escaped; long names lose their middle.
+    It is a collapsible list: conditions, shares of rows, a bar of label frequencies per leaf, and
+    its strongest weights (with more than two labels: those of the most frequent one). For a
+    regressor, the bar shows a leaf's mean on the scale of all leaves. Of more than 40 leaves it
+    shows those with the most rows, and says how many there are. Text from data is escaped; long
+    names are shortened in the middle.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def explanation_html(why: Explanation) -> str:
 
 
 def counterfactuals_html(ways: Sequence[Counterfactual]) -> str:
-    """Return counterfactuals as a fragment of HTML: what each would give, and a table of changes.
+    """Return counterfactuals as a fragment of HTML: predictions and tables of changes.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ class _Sketch:
         return "".join(parts)
 
     def _hidden_below(self) -> dict[int, int]:
-        """Return the number of leaves below each node that has none to show."""
+        """Return the number of leaves below each node without leaves to show."""
         engine = self.tree.engine
         n_shown: dict[int, int] = {}
         for node in reversed(list(self.tree.walk())):
@@ -272,7 +272,7 @@ class _Sketch:
         return bar, f"{html.escape(self.names[likely])} {percent(rule.probabilities[likely])}"
 
     def _place(self, mean: float) -> str:
-        """Return a bar that is the longer, the nearer a mean is to the highest of all leaves."""
+        """Return a bar for a mean on the scale of all leaves."""
         means = [rule.mean for rule in self.rules.values() if rule.mean is not None]
         low, high = min(means), max(means)
         part = (mean - low) / (high - low) if high > low else 0.5
@@ -304,7 +304,7 @@ def _label_colours(shares: dict[Hashable, float]) -> dict[Hashable, str]:
     """Give the most frequent labels colours, in the order of the labels."""
     frequent = most_probable(shares, len(COLOURS))
     coloured = [label for label in shares if label in frequent]
-    # Two labels as in the pictures: blue is the second, whose odds are told.
+    # Two labels as in the plots: blue is the second, whose log-odds are shown.
     colours = COLOURS[1::-1] if len(shares) == 2 else COLOURS
     return dict(zip(coloured, colours, strict=False))
 
@@ -331,5 +331,5 @@ def _count(count: int, one: str, many: str) -> str:
 
 
 def _text(text: str, most: int = MAX_NAME) -> str:
-    """Return text from data, fit for a line and escaped."""
+    """Return text from data, as one escaped line."""
     return html.escape(one_line(text, most))

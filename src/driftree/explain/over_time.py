@@ -1,7 +1,7 @@
-"""Over time: the tree as one plain object, now or at an earlier step; how its parts went since.
+"""Over time: the tree as plain data, now or at an earlier step; candidates and models over time.
 
-What pictures draw: `outline` is the whole tree at a step; candidates and models over time come from
-the samples in its history.
+This is the data of plots: `outline` is the whole tree at a step; candidates and models over time
+come from the samples in its history.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 MAX_SPARSE = 10  # sparse features of a node
 
-FLIP = 0.1  # of the strongest effect: what lies between this and minus this has no sign
+FLIP = 0.1  # share of the strongest effect: smaller effects have no sign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,23 +67,22 @@ class OutlineNode:
         Share of the stream's rows that reach it, each condition above counted since it was made;
         NaN while one of them has seen no rows.
     probabilities : dict or None
-        Share of each label among the rows that reached it, as in `Rule`; None in the past, and as
-        long as no row has reached it. Of numbers there are none.
+        Share of each label among the rows that reached it, as in `Rule`; None in the past, and
+        without rows. Empty for regressors.
     effects : dict of dict or None
         Per label (two labels: of the second only) and input: by how much its own model's log-odds
         change when a number grows by two standard deviations (the paper's setting: from its least
         to its largest value), or a 0/1 input from 0 to 1. Where the line of a number is bent: the
-        most that they rise or fall when it grows by up to that. The strongest come first. Of
-        sparse features, the ten strongest, and by how much each changes the log-odds when it goes
-        from 0 to its usual size; none in the past. Inner
-        nodes have a model too: it has learnt all rows below. None in the past where it was not
-        sampled.
+        most that they rise or fall when it grows by up to that. The strongest come first. Of sparse
+        features, the ten strongest, with the change when they go from 0 to their usual size; none
+        in the past. Inner nodes have a model, too, of all rows below. None in the past if it was
+        not sampled.
     curves : dict of dict or None
         Per label the curves of the numbers whose lines are bent, as in `LeafModel`; None in the
         past.
     mean, error : float or None
-        Of a regressor: the mean prediction of its own model, and by how much rows lie around
-        theirs; None in the past. Effects and curves are in the unit of the number, under "y".
+        Regressors: the mean prediction of its own model, and its typical error; None in the past.
+        Effects and curves are in the unit of the number, under "y".
     """
 
     node: int
@@ -107,9 +106,9 @@ def outline(model: Readable, *, step: int | None = None) -> dict[int, OutlineNod
     model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that has learnt something.
     step : int, optional
-        The tree after this step, as far as the history goes back; by default the present one. The
-        past one has the shares and effects of the last sample up to that step, or of the first one
-        after it for nodes that are new.
+        The tree after this step, as far as the history goes back; by default the present one. A
+        past tree has the shares and effects of the last sample up to that step, or of the first one
+        after it for new nodes.
 
     Returns
     -------
@@ -135,7 +134,7 @@ def outline(model: Readable, *, step: int | None = None) -> dict[int, OutlineNod
 
 
 def unit_of_effects(model: Readable) -> str:
-    """Say in words what change of an input an effect stands for."""
+    """Describe the change of an input that effects refer to."""
     tree, encoder = inside(model)
     grows = (
         "goes from its least to its largest value"
@@ -152,9 +151,9 @@ def effects_of(
 ) -> dict[Hashable, dict[str, float]]:
     """Return a simple model's `node_effects`, [outputs, columns], by label and name.
 
-    One of a category's inputs is 1 in every row, so only the differences between its weights mean
-    something: they are given as differences to their mean. Inputs that the path rules out have
-    none. A model of the past may have known fewer columns and labels than there are now.
+    One of a category's inputs is 1 in every row, so only the differences between its weights are
+    meaningful: they are given as differences from their mean. Inputs that the path excludes have
+    none. A model of the past may have fewer columns and labels than there are now.
     """
     names = encoder.column_names()
     possible = possible_inputs(tree, encoder, path)
@@ -230,7 +229,7 @@ def _then(tree: Tree, encoder: Encoder, step: int, structure: Structure) -> dict
 
 
 def _seen_near(history: History, step: int) -> dict[int, NodeSample]:
-    """Return each node of a past tree as it was last sampled; a younger one, when it first was."""
+    """Return the last sample of each node of a past tree; for a younger one, the first."""
     births = births_at(history, step)
     seen: dict[int, NodeSample] = {}
     for moment in replay(history)[0]:
@@ -244,7 +243,7 @@ def _seen_near(history: History, step: int) -> dict[int, NodeSample]:
 # ---------------------------------------------------------------------- gains over time
 @dataclass(frozen=True, slots=True, eq=False)
 class GainRace:
-    """The candidates of a node and what they had to reach.
+    """The gains of a node's candidates over time, and the required gain.
 
     Attributes
     ----------
@@ -255,7 +254,7 @@ class GainRace:
     n_rows : ndarray of int
         Rows of the stream learnt at each time: those of the samples, and of the node's changes.
     threshold : ndarray of float
-        What a candidate's gain had to reach; NaN while the tree might not grow there.
+        The required gain; NaN while the tree could not grow there.
     gains : dict of Condition to ndarray of float
         Gain of each candidate, NaN when it was not among the best three; the largest ever first.
     events : list of Event
@@ -271,10 +270,10 @@ class GainRace:
 
 
 def gain_race(model: Readable, node: int | None = None) -> GainRace:
-    """Return the gains of a node's best candidates over time, and what they had to reach.
+    """Return the gains of a node's best candidates over time, and the required gain.
 
-    At a leaf it is the gain of a split, at an inner node that of another split in place of all that
-    is below.
+    At a leaf it is the gain of a split, at an inner node that of replacing the branch by another
+    split.
 
     Parameters
     ----------
@@ -341,7 +340,7 @@ def gain_race(model: Readable, node: int | None = None) -> GainRace:
 def _add_decisions(
     events: Iterable[Event], levels: dict[int, float], gains: dict[Condition, dict[int, float]]
 ) -> None:
-    """Add the very numbers that were compared when a candidate won; they fall between samples."""
+    """Add the numbers that were compared when a candidate won, between samples."""
     for event in events:
         if isinstance(event, (Split, Replace)):
             levels[event.n_rows] = event.threshold
@@ -354,7 +353,7 @@ def _add_decisions(
 # ---------------------------------------------------------------------- weights over time
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightsOverTime:
-    """The effects of a leaf's inputs over time, and of the leaves that were in its place before.
+    """The effects of a leaf's inputs over time, including earlier leaves that held its rows.
 
     Attributes
     ----------
@@ -367,8 +366,8 @@ class WeightsOverTime:
     n_rows : ndarray of int
         Rows of the stream learnt at each sample.
     nodes : ndarray of int
-        The leaf that held these rows then: the leaf itself, or before its time the node above it
-        that was a leaf; -1 where that node had another split, so that no one leaf held them.
+        The leaf that held these rows: the leaf itself, or earlier the node above it that was a
+        leaf; -1 if that node had another split, so that no single leaf held them.
     effects : dict of str to ndarray of float
         Effect of each input at each sample, in log-odds or the unit of the number, as in `outline`;
         NaN where unknown. The strongest at any time come first.
@@ -376,7 +375,7 @@ class WeightsOverTime:
         Samples at which an input's effect had changed its sign: from more than a tenth of the
         strongest effect of all to less than minus that, or the other way.
     signs : dict of str to ndarray of int
-        1 or -1 from where an input's effect exceeds that tenth to where its sign ends, else 0.
+        1 or -1 from where an input's effect exceeds that tenth to where its sign ends, otherwise 0.
     """
 
     leaf: int
@@ -392,7 +391,7 @@ class WeightsOverTime:
 def weights_over_time(
     model: Readable, leaf: int | None = None, *, label: Hashable = None
 ) -> WeightsOverTime:
-    """Return how the effects of a leaf's inputs went, in its place before it was a leaf too.
+    """Return the effects of a leaf's inputs over time, also from before it was a leaf.
 
     Parameters
     ----------
@@ -410,7 +409,7 @@ def weights_over_time(
 
     Examples
     --------
-    What x0 says about the label turns round after 4,000 rows:
+    The effect of x0 on the label reverses after 4,000 rows:
 
     >>> import numpy as np
     >>> from driftree import DynamicModelTreeClassifier
@@ -491,9 +490,9 @@ def _largest(values: NDArray[np.float64]) -> float:
 
 
 def _follow_sign(values: NDArray[np.float64], least: float) -> tuple[list[int], NDArray[np.int8]]:
-    """Return where a value has come to the other side of zero, by at least so much on both.
+    """Return where a value changes its sign, with at least a given size on both sides.
 
-    And the sign of each, from where it is so much to where it is zero, unknown or turns.
+    Also return its sign, from where it has that size to where it is zero, unknown or changes.
     """
     flips, last, held = [], 0.0, 0
     signs = np.zeros(len(values), dtype=np.int8)

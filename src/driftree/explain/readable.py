@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Readable:
-    """What a Dynamic Model Tree knows, why it changed, why it predicts; a part of the estimator."""
+    """The methods by which a Dynamic Model Tree explains itself; a mixin of the estimators."""
 
     _tree: Tree | None
 
@@ -47,17 +47,17 @@ class Readable:
     def why(
         self, *, step: int | None = None, node: int | None = None, row: int | None = None
     ) -> str:
-        """Say why the tree changed, or is as it is.
+        """Return why the tree changed, or has its present form.
 
         Parameters
         ----------
         step : int, optional
-            What changed at this time step; if nothing did, the last change before.
+            Changes at this time step; if there were none, the last change before.
         row : int, optional
-            The same by rows learnt, as events say it.
+            The same by the number of rows learnt, as in events.
         node : int, optional
-            At this node only, an id as `apply` gives it. Without a step: what the node is at
-            present, what made it so, and how near it is to the next change.
+            Only at this node, an id as returned by `apply`. Without a step: what the node is at
+            present, which change created it, and how near it is to the next change.
 
         Returns
         -------
@@ -86,18 +86,18 @@ class Readable:
 
     @undisturbed
     def drifts(self, *, since: int = 0) -> list[Drift]:
-        """Return the alarms so far: when the rule behind the rows changed, where, and with what.
+        """Return the alarms so far: when and where the rule behind the rows changed.
 
-        A few rows are kept, and 8,000 rows later the tree is asked what they would cost now. If
-        that is more than what they cost when they came, what it has learnt since is not true of
-        them. So even a drift is noticed that the tree follows so fast that its loss hardly rises.
-        On a stream in which nothing changes there is at most one alarm per million rows on
-        average. It takes less than 1 % of the time of learning.
+        A few rows are kept, and 8,000 rows later their loss is computed again. If it is larger than
+        when they arrived, what the tree has learnt since is not true of them. So even a drift is
+        detected that the tree follows so fast that its loss hardly rises. On a stream without
+        changes there is at most one alarm per million rows on average. It takes less than 1 % of
+        the time of learning.
 
         Parameters
         ----------
         since : int, default=0
-            Only alarms raised after so many rows were learnt.
+            Only alarms raised after so many rows.
 
         Returns
         -------
@@ -110,8 +110,8 @@ class Readable:
 
         Notes
         -----
-        The first drift can be noticed after about 20,000 rows. Rows of sparse features (text) are
-        not watched. Where rows depend on the time of day, that is a drift, too.
+        No drift can be detected in the first 20,000 rows or so. Sparse features (text) are not
+        watched. A rule that depends on the time of day is a drift, too.
 
         Examples
         --------
@@ -120,10 +120,10 @@ class Readable:
         >>> rng = np.random.default_rng(1)
         >>> X = rng.uniform(-1, 1, size=(40_000, 2))
         >>> y = X.sum(axis=1) + rng.normal(scale=0.3, size=40_000) > 0
-        >>> y[30_000:] = X[30_000:, 0] - X[30_000:, 1] > 0  # x1 means the opposite
+        >>> y[30_000:] = X[30_000:, 0] - X[30_000:, 1] > 0  # the effect of x1 is reversed
         >>> for drift in DynamicModelTreeClassifier().partial_fit(X, y).drifts():
         ...     print(drift)
-        Row 31,200: drift since about row 30,000, in all rows. On the rows before, the tree would...
+        Row 31,200: drift since about row 30,000, in all rows. On earlier rows its loss would...
         """
         tree, _ = inside(self)
         return [drift for drift in history_of(tree).drifts if drift.n_rows > since]
@@ -135,13 +135,13 @@ class Readable:
         Parameters
         ----------
         library : {"pandas", "polars", "pyarrow"}, optional
-            Whose data frame; by default of the first of these that is installed.
+            Library of the data frame; by default the first of these that is installed.
 
         Returns
         -------
         pandas.DataFrame, polars.DataFrame or pyarrow.Table
             The figures of each `Event`, with paths and conditions as text; ``removed`` are the
-            splits that went, ``curves`` the features whose lines were bent, with their knots,
+            removed splits, ``curves`` the features whose lines were bent, with their knots,
             ``floor`` is the share of labels that look random, ``why`` the sentence.
 
         Examples
@@ -162,9 +162,9 @@ class Readable:
     def tree_at(self, step: int | None = None, *, row: int | None = None) -> Structure:
         """Return the nodes and splits of the tree as it was after a time step, or so many rows.
 
-        The log holds the last 1,000 changes, in the words of their time. What was before them is
-        folded into one tree, the earliest available. A batch is a step, or several of 200
-        rows; `history` has the steps and rows of all changes.
+        The log holds the last 1,000 changes, with the names of their time. Earlier ones are folded
+        into one tree, the earliest available. A batch is a step, or several of 200 rows; `history`
+        has the steps and rows of all changes.
 
         Examples
         --------
@@ -224,8 +224,8 @@ class Readable:
         Returns
         -------
         list of Rule
-            Conditions, share of rows, label frequencies, strongest weights and curves, since
-            when; `str(rule)` says it in words.
+            Conditions, share of rows, label shares, strongest weights and curves, since when;
+            `str(rule)` is a sentence.
 
         Examples
         --------
@@ -237,7 +237,7 @@ class Readable:
         ...     print(rule)
         Always (100% of rows): young 52%, old 48%. Log-odds of old rise with age (+0.0378 per unit).
 
-        Where one line is not enough it is bent, and the rule says where it rises and falls:
+        Where a line is bent, the rule says where it rises and falls:
 
         >>> import numpy as np
         >>> X = np.random.default_rng(1).uniform(-1, 1, size=(2000, 1))
@@ -255,9 +255,9 @@ class Readable:
         Returns
         -------
         list of LeafModel
-            Intercept, all weights and curves per label in the units of the features, and how far
-            each moves the log-odds, which can be compared across features and leaves. For a
-            regressor everything is about the number, "y", in its unit.
+            Intercept, all weights and curves per label in the units of the features, and the effect
+            of each, which can be compared across features and leaves. For a regressor everything
+            refers to the number, "y", in its unit.
 
         Examples
         --------
@@ -275,13 +275,13 @@ class Readable:
 
     @undisturbed
     def feature_importance(self) -> dict[str, Importance]:
-        """Return what each feature contributes, by loss earned and by weight, strongest first.
+        """Return the importance of each feature, by loss saved and by weight, strongest first.
 
         Returns
         -------
         dict of str to Importance
-            `earned`: nats per 1,000 rows that the present splits on the feature save, as measured;
-            `weight`: how far it typically moves the log-odds inside the leaves.
+            `earned`: measured loss that the present splits on the feature save, in nats per 1,000
+            rows; `weight`: its typical effect on the log-odds inside the leaves.
             `driftree.explain.contributions` says how both are computed.
 
         Examples
@@ -299,10 +299,10 @@ class Readable:
     @property
     @undisturbed
     def feature_importances_(self) -> NDArray[np.float64]:
-        """One number per column of X, 1 in all, for scikit-learn's RFE and SelectFromModel.
+        """Importances of the columns of X, which sum to 1, for RFE and SelectFromModel.
 
-        The sum of a feature's two shares in `feature_importance`, of what is earned and of the
-        weight; of a time, that of its parts.
+        It is proportional to the sum of a feature's two shares in `feature_importance`, of what is
+        earned and of the weight; for a time, that of its parts.
 
         Examples
         --------
@@ -342,8 +342,8 @@ class Readable:
     def to_dot(self, *, max_weights: int = 3) -> str:
         """Return the tree in the language of Graphviz, for ``dot -Tsvg`` and the like.
 
-        Names of more than 40 characters lose their middle; of many labels the most frequent are
-        shown.
+        Names of more than 40 characters are shortened in the middle; of many labels the most
+        frequent are shown.
 
         Parameters
         ----------
@@ -364,7 +364,7 @@ class Readable:
     # ------------------------------------------------------------------ why this prediction
     @undisturbed
     def explain_one(self, x: Mapping[Hashable, Any]) -> Explanation:
-        """Return why one row is predicted as it is: its rule, and what each feature contributes.
+        """Explain the prediction of one row: its rule, and the contribution of each feature.
 
         Parameters
         ----------
@@ -375,8 +375,7 @@ class Readable:
         -------
         Explanation
             `intercept` and `contributions` sum to `decision_function`, or to the prediction of a
-            regressor; `print` says it in words.
-            `unknown` are names in `x` that the model does not know.
+            regressor; it prints as text. `unknown` are names in `x` that the model does not know.
 
         Examples
         --------
@@ -389,7 +388,7 @@ class Readable:
         ...     model.learn_one({"age": age, "income": income}, "granted" if granted else "refused")
         >>> print(model.explain_one({"age": 35, "income": 20}))
         Prediction: refused, 93% (granted 7%)
-        Rule: age <= 50.36 (leaf 1, 690 rows learnt, stands since row 635)
+        Rule: age <= 50.36 (leaf 1, 690 rows learnt, in place since row 635)
         Log-odds of refused over granted, compared with an average row:
             for        +7.20  income = 20
             against    -0.30  age = 35
@@ -398,7 +397,7 @@ class Readable:
         Certainty: if this rule holds, the probability of refused is between 87% and 96% (95%
         interval).
 
-        A regressor's are in the unit of its target:
+        For a regressor they are in the unit of its target:
 
         >>> from driftree import DynamicModelTreeRegressor
         >>> model = DynamicModelTreeRegressor(follow_target=False)
@@ -406,7 +405,7 @@ class Readable:
         ...     model.learn_one({"age": age, "income": income}, 100 + 2 * income - age)
         >>> print(model.explain_one({"age": 35, "income": 20}))
         Prediction: 105.0, with an error of about 0.0
-        Rule: all rows (leaf 0, 1,000 rows learnt, stands since row 0)
+        Rule: all rows (leaf 0, 1,000 rows learnt, in place since row 0)
         What makes the number, compared with an average row:
             -52.8  income = 20
             +15.1  age = 35
@@ -417,7 +416,7 @@ class Readable:
 
     @undisturbed
     def explain(self, X: Any) -> Explanations:
-        """Return why each row is predicted as it is; the rows may be all that `predict` takes.
+        """Explain the predictions of rows, in any form that `predict` takes.
 
         Parameters
         ----------
@@ -460,55 +459,55 @@ class Readable:
         probability: float | None = None,
         max_changes: int | None = None,
     ) -> Counterfactual:
-        """Return the nearest row that the model predicts as wanted: what would change it.
+        """Return the nearest row with the wanted prediction: what would change it.
 
         Distances are Euclidean: numbers are measured in standard deviations (paper's setting: in
-        units of the range seen), and a category counts 1 when it changes. So do numbers that were
-        only 0 and 1 so far, which become nothing else, and numbers that never varied. A missing
-        value stays missing and a present one present.
+        units of the range seen), and a category counts 1 when it changes. So do numbers with only
+        the values 0 and 1 so far, which take no other value, and numbers that never varied. A
+        missing value stays missing and a present one present.
 
-        Where features are sparse, each that the row holds may become 0, which counts 1. Of those
-        that it does not hold, only what the tree may be split by (the features that matter most,
-        a few dozen) may come, with its usual value; and a text may become another such level.
-        Numbers that most rows hold move as described.
+        With sparse features, each that the row holds may become 0, which counts 1. Of the others,
+        only those that the tree may split on (the most important ones, a few dozen) may be added,
+        with their usual value; and a text may become another such level. Numbers that most rows
+        hold change as described.
 
-        The model knows no more about what is possible: a number may leave the range ever seen
-        unless `ranges` or `max_changes` keeps it, a whole number may become a fraction, and 0/1
-        columns that stand for one category are not tied to each other (give it as one column of
-        text instead).
+        The model does not know what is possible: a number may leave the range of the data unless
+        `ranges` or `max_changes` prevents it, a whole number may become a fraction, and 0/1 columns
+        that encode one category change independently (give it as one column of text instead).
 
-        New numbers are rounded, away from the old ones, to as few digits as the model still agrees
-        to. So the row may be a little farther than the nearest: per number mostly by less than
-        0.02 in these units, a hundredth of what two standard deviations are.
+        New numbers are rounded, away from the old ones, to as few digits as keep the wanted
+        prediction. So the row may be slightly farther than the nearest: per number mostly by less
+        than 0.02 standard deviations.
 
         Parameters
         ----------
         x : dict
             Feature names to values; what is absent, None or NaN is missing.
         target : hashable, optional
-            Classifiers: the label wanted; by default any other than the one predicted for `x`.
+            Classifiers: the wanted label; by default any except the one predicted for `x`.
         fixed : iterable of names
             Features that must not change.
         ranges : dict, optional
             Limits by name: ``(low, high)`` of a number, None where open; a list of the levels of a
             category. A present value outside has to move into them.
         below, above, between : float, float, (float, float), optional
-            Regressors: the numbers wanted, one of the three. What the model knows itself, such as
-            "last y", stays what it is.
+            Regressors: the wanted range, by one of the three. Inputs that the model computes
+            itself, such as "last y", stay unchanged.
         probability : float, optional
-            Classifiers: how probable the label has to be at least, such as 0.6; by default more
+            Classifiers: the least probability of the label, such as 0.6; by default it must be more
             probable than the others. With more than two labels the row may be farther than the
             nearest (`exact` is False).
         max_changes : int, optional
-            How many features may change at most. The fewest change that are enough; of these rows,
-            it is the nearest; numbers that came as whole ones stay whole, and within the values
-            ever seen, unless `ranges` names them. `counterfactuals` returns others, too.
+            Largest number of features that may change. It is the nearest of the rows with the
+            fewest changes; whole numbers stay whole, and numbers within the range of the data,
+            unless `ranges` names them. `counterfactuals` returns others, too.
 
         Returns
         -------
         Counterfactual
-            `.x` is the row, checked by predicting it; `.changes`, `.distance`, ... `str` says it,
-            with the very numbers of the row. It is false if there is none, and `.reason` says why.
+            `.x` is the row, checked by predicting it; `.changes`, `.distance`, ... `str` is a
+            sentence with exactly these numbers. It is false if there is none, and `.reason` says
+            why.
 
         Examples
         --------
@@ -561,30 +560,30 @@ class Readable:
     ) -> Counterfactuals:
         """Return several ways to another prediction that a person can act on.
 
-        Each changes other features, none of them more than it must: the fewest changes come first,
-        and of as many, the nearest. Numbers that came as whole numbers stay whole, and all within
-        the values ever seen, unless `ranges` names them; a category becomes a level that was
-        learnt, and each row was predicted to be sure.
+        Each changes different features, as little as possible: the fewest changes come first, and
+        then the nearest. Whole numbers stay whole, and all numbers within the range of the data,
+        unless `ranges` names them; a category becomes a known level, and the prediction of each row
+        was checked.
 
         Parameters
         ----------
         x : dict
             Feature names to values.
         n : int, default=3
-            How many at most.
+            Largest number of rows.
         max_changes : int, default=3
-            How many features may change at most.
+            Largest number of features that may change.
         probability : float, optional
-            How probable the label has to be at least. By default 0.6 where there are two labels, so
-            that a small deviation does not reverse it.
+            The least probability of the label. By default 0.6 with two labels, so that a small
+            deviation does not reverse the prediction.
         target, fixed, ranges, below, above, between
             As for `counterfactual`.
 
         Returns
         -------
         Counterfactuals
-            If there is none, one that says why. `exact` is False where there were too many sets of
-            features to search them all.
+            If there is none, one entry that says why. `exact` is False if there were too many sets
+            of features to search them all.
 
         Examples
         --------
@@ -614,8 +613,8 @@ class Readable:
             **wish,
         )
 
-    # ------------------------------------------------------------------ in notebooks
-    # scikit-learn's `_repr_html_` is a property that gives this method, or nothing under
+    # ------------------------------------------------------------------ in notebooks scikit-learn's
+    # `_repr_html_` is a property that returns this method, or nothing with
     # `sklearn.set_config(display="text")`.
     @undisturbed
     def _repr_html_inner(self) -> str:

@@ -1,4 +1,4 @@
-"""Rules: each leaf as a sentence that can be read without knowing what a tree is."""
+"""Rules: each leaf as a sentence."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_LABELS = 3  # in a sentence
 
 
 class Weight(NamedTuple):
-    """An input of a leaf's model, and what it does to the log-odds, or to a number.
+    """An input of a leaf's model, and its effect on the log-odds, or on the number.
 
     Attributes
     ----------
@@ -69,9 +69,9 @@ class Weight(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A leaf as a rule: for which rows it holds, what they were, and what moves the odds.
+    """A leaf as a rule: which rows it applies to, their label shares, and what moves the odds.
 
-    Of a regressor: what moves the number, in its own unit.
+    For a regressor: what moves the number, in its own unit.
 
     Attributes
     ----------
@@ -84,25 +84,24 @@ class Rule:
     rows : float
         Rows that the leaf has learnt.
     share : float
-        Share of the stream's rows that reach the leaf, each condition counted since it was made;
+        Share of the stream's rows that reach the leaf, each condition counted since it was created;
         NaN while a condition on the path has seen no rows.
     probabilities : dict of float
-        Share of each label among the rows that reached the leaf; old rows fade as they do in the
-        losses that the tree compares. While a new leaf has seen no rows: of the nearest node above
-        that has seen some; if none has (the tree has just started again): the same for all.
-        What the model predicts for a row is not this mean but depends on the weights. For numbers
-        there are none.
+        Share of each label among the rows of the leaf, discounted like the losses that the tree
+        compares. For a new leaf without rows: that of the nearest node above with rows; if there is
+        none (the tree has just restarted): equal shares. Predictions for rows differ from these
+        means by the weights. Empty for regressors.
     weights : dict of tuple of Weight
         Per label the strongest weights and curves that are not zero, the strongest first. Two
-        labels: of the second; one label: of none. Of a number under its name, "y".
+        labels: of the second; one label: none. For a regressor under "y".
     floor : tuple of float
-        Noise floor: the share of each of two labels that is given at random.
+        Noise floor: the share of each of two labels that is random.
     since_step, since_row : int or None
-        Step and row since which the leaf is a leaf with this path; None where no history is kept.
+        Step and row since which the leaf exists with this path; None without a history.
     mean, error : float or None
-        Of a number: the mean prediction, and by how much rows lie around theirs, as in `LeafModel`.
+        Regressors: the mean prediction, and the typical error, as in `LeafModel`.
     unit : Unit or None
-        Of a number: how it is scaled in the models.
+        Regressors: how the target is scaled in the models.
     """
 
     leaf: int
@@ -126,11 +125,11 @@ class Rule:
         if any(self.floor):
             parts.append(f"{say_noise(self.floor)}.")
         if self.since_row:
-            parts.append(f"So since row {self.since_row:,}.")
+            parts.append(f"In place since row {self.since_row:,}.")
         return " ".join(parts)
 
     def told(self, most: int) -> list[Hashable]:
-        """Return whose weights are told: the most probable labels that have some; a number's."""
+        """Return whose weights are described: the most probable labels that have any, or "y"."""
         if self.unit is not None:
             return list(self.weights)[:most]
         return most_probable(self.probabilities, most, among=self.weights)
@@ -235,14 +234,14 @@ def most_probable(
 
 
 def labels_seen(probabilities: dict[Hashable, float]) -> dict[Hashable, float]:
-    """Return the labels that came at all, the most frequent first."""
+    """Return the labels that occurred, the most frequent first."""
     ranked = most_probable(probabilities, len(probabilities))
     return {label: probabilities[label] for label in ranked if probabilities[label] > 0}
 
 
 # ---------------------------------------------------------------------- data
 def leaves_since(tree: Tree) -> dict[int, tuple[int | None, int | None]]:
-    """Return step and row since which each leaf stands; None where no history is kept."""
+    """Return step and row since which each leaf exists; None without a history."""
     if tree.history is None:
         return dict.fromkeys(tree.leaves(), (None, None))
     spots = tree.history.now.nodes

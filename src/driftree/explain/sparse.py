@@ -1,7 +1,7 @@
-"""Sparse: what is known of features that most rows do not hold, by name and in their units.
+"""Sparse: explanations of sparse features, by name and in their units.
 
-Such a feature is 0 where it is not held, and adds nothing there. So whatever is said of rows costs
-what they hold, and whatever is said of a model costs, once, the weights that it has.
+Such a feature is 0 where it is absent, and adds nothing there. So the cost of explaining rows
+depends on the features that they hold, and that of explaining a model on its number of weights.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def unknown_names(encoder: Encoder, x: dict[Hashable, object]) -> list[Hashable]
 
 
 def n_forgotten(encoder: Encoder) -> int:
-    """Return how many names had to give way to others."""
+    """Return how many names were evicted."""
     return 0 if encoder.sparse is None else sparse_engine(encoder).n_given_up
 
 
 def say_forgotten(encoder: Encoder) -> str:
-    """Say how many names had to give way to others; nothing if none had to."""
+    """Describe how many names were evicted; empty if none."""
     count = n_forgotten(encoder)
     names = "1 rare name was" if count == 1 else f"{count:,} rare names were"
     return f"{names} forgotten (max_features)" if count else ""
@@ -74,7 +74,7 @@ def known_matrix(encoder: Encoder, batch: Batch) -> NDArray[np.float64]:
         return batch.matrix
     features = sparse_engine(encoder).sparse_feature[batch.sparse.ids]
     has_place = np.flatnonzero(features >= 0)
-    own = np.nan_to_num(encoder.engine.absent)  # what the model knows itself is not 0
+    own = np.nan_to_num(encoder.engine.absent)  # inputs that the model computes itself are not 0
     matrix = np.tile(own, (len(batch.sparse), 1))
     matrix[_rows_of(batch.sparse.begin)[has_place], features[has_place]] = batch.sparse.values[
         has_place
@@ -84,7 +84,7 @@ def known_matrix(encoder: Encoder, batch: Batch) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """What rows hold of the features that are not among the encoder's.
+    """The features that rows hold besides the encoder's.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class Held:
     data : csr_array of shape (rows, names)
         Their values.
     values : list of csr_array
-        Per output what they add to the log-odds, at the same places.
+        Per output the contributions to the log-odds, at the same positions.
     """
 
     names: list[str]
@@ -105,7 +105,7 @@ class Held:
         return Held(self.names, self.data[rows], [own[rows] for own in self.values])
 
     def row(self, i: int) -> tuple[list[str], Doubles, Doubles]:
-        """Return the names that a row holds, their values, and what they add, [names, outputs]."""
+        """Return the names that a row holds, their values and contributions, [names, outputs]."""
         begin, end = self.data.indptr[i], self.data.indptr[i + 1]
         names = [self.names[j] for j in self.data.indices[begin:end].tolist()]
         return names, self.data.data[begin:end], self._added(begin, end)
@@ -114,7 +114,7 @@ class Held:
         return np.stack([own.data[begin:end] for own in self.values], axis=1)
 
     def dense(self) -> tuple[Doubles, Doubles]:
-        """Return values [rows, names] and what they add, [rows, names, outputs], in full."""
+        """Return values [rows, names] and contributions [rows, names, outputs] as dense arrays."""
         return self.data.toarray(), np.stack([own.toarray() for own in self.values], axis=2)
 
 
@@ -127,10 +127,10 @@ def contribute(
     *,
     outputs: slice,
 ) -> Held | None:
-    """Add what sparse inputs bring to `values`, [rows, features, outputs]; return all others.
+    """Add the contributions of sparse inputs to `values`, [rows, features, outputs].
 
-    `outputs` are those that `values` has. The cost is that of what the rows hold, and of one look
-    at each leaf's weights.
+    Return those of features that `values` does not have. `outputs` are those that `values` has. The
+    cost depends on the features that the rows hold, and on one pass over each leaf's weights.
     """
     if batch.sparse is None:
         return None
@@ -195,9 +195,9 @@ class NodeWords(NamedTuple):
     inputs : list of list of SparseInput
         Per output.
     n_inputs : int
-        How many there are, told or not.
+        How many there are, including those left out.
     intercept : array of shape (outputs,)
-        What all of them add to a row that holds none.
+        Their sum for a row that holds none of them.
     """
 
     inputs: list[list[SparseInput]]
@@ -206,7 +206,7 @@ class NodeWords(NamedTuple):
 
     @property
     def numbers(self) -> frozenset[str]:
-        """Names of those that are not only 0 or 1."""
+        """Names of those with values other than 0 and 1."""
         return frozenset(one.name for own in self.inputs for one in own if one.is_number)
 
 
@@ -252,7 +252,7 @@ def sparse_scales(engine: MeasuredEngine, ids: Ids) -> tuple[Doubles, Doubles]:
 
 
 def sparse_spread(engine: MeasuredEngine, ids: Ids) -> Doubles:
-    """Return two standard deviations of sparse inputs over all rows; most of these have a 0."""
+    """Return two standard deviations of sparse inputs over all rows, including zeros."""
     shift, factor = sparse_scales(engine, ids)
     weight, mean, spread = _moments(engine, ids)
     held = np.minimum(weight / max(engine.clock, 1e-300), 1.0)
@@ -262,7 +262,7 @@ def sparse_spread(engine: MeasuredEngine, ids: Ids) -> Doubles:
 
 
 def _moments(engine: MeasuredEngine, ids: Ids) -> tuple[Doubles, Doubles, Doubles]:
-    """Return rows that held features, mean and variance of their values there, as doubles."""
+    """Return the number of rows that held features, and mean and variance of their values there."""
     weight, mean, squares = (
         own[ids].astype(np.float64)
         for own in (engine.sparse_weight, engine.sparse_mean, engine.sparse_squares)
@@ -271,7 +271,7 @@ def _moments(engine: MeasuredEngine, ids: Ids) -> tuple[Doubles, Doubles, Double
 
 
 def strongest(weights: Doubles, most: int | None) -> NDArray[np.intp]:
-    """Return the places of the largest sizes, the largest first; at most so many.
+    """Return the indices of the largest sizes, the largest first; at most so many.
 
     Examples
     --------

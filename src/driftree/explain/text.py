@@ -1,4 +1,4 @@
-"""Text: the tree as lines of text, and words that other forms of it share."""
+"""Text: the tree as lines of text, and phrases that other forms share."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 INDENT = "|   "
 BRANCH = "|--- "
 MAX_LABELS = 5  # of a leaf, with a formula each
-MAX_NAME = 40  # characters; longer names lose their middle
+MAX_NAME = 40  # characters; longer names are shortened in the middle
 MAX_UNKNOWN = 8  # names in a sentence
 MAX_CHANGES = 6  # in a sentence
-LEAST_WIDTH = 30  # of a condition, however deep it stands
+LEAST_WIDTH = 30  # of a condition, at any depth
 MAX_DECIMALS = 8  # of a number; smaller ones have an exponent
-FAR = 3  # standard deviations: from there on, weights rounded to some digits would say nonsense
+FAR = 3  # standard deviations: beyond, rounded weights would be misleading
 
 
 def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width: int = 100) -> str:
     """Return the tree as text: its conditions, and the strongest weights of each leaf's model.
 
-    Where the line of a number is bent, the formula has ``curve(income)``, and a line below says its
-    value at its knots: between two of them it is straight, outside it is flat. A number whose mean
-    is far from zero, by more than three standard deviations, is written as a difference:
-    ``(year - 2007)``. Names of more than 40 characters lose their middle. With more than five
-    labels, those most frequent in the leaf are shown. Of a regressor the formula is that of the
+    Where the line of a number is bent, the formula has ``curve(income)``, and a line below gives
+    its values at its knots: it is linear between knots, and flat outside. A number whose mean is
+    far from zero, by more than three standard deviations, is written as a difference: ``(year -
+    2007)``. Names of more than 40 characters are shortened in the middle. With more than five
+    labels, those most frequent in the leaf are shown. For a regressor the formula is that of the
     number, ``y``.
 
     Parameters
@@ -125,7 +125,7 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
 
 
 def leaf_formulas(model: Readable, max_weights: int, digits: int = 3) -> dict[int, str]:
-    """Return the formula of each leaf of a regressor, on one line; of a classifier, none."""
+    """Return the formula of each leaf of a regressor, on one line; none for a classifier."""
     tree, encoder = inside(model)
     if tree.engine.has_labels:
         return {}
@@ -140,7 +140,7 @@ def leaf_formulas(model: Readable, max_weights: int, digits: int = 3) -> dict[in
 
 # ---------------------------------------------------------------------- words of other forms, too
 def _say_codes(tree: Tree, encoder: Encoder) -> list[str]:
-    """Say which numbers stand for levels in the formulas: only in the paper's setting some do."""
+    """List the numbers that represent levels in formulas, which only the paper's setting has."""
     return [
         f"{name} in formulas: " + ", ".join(f"{level!r} is {code}" for level, code in codes.items())
         for name, codes, column in zip(
@@ -151,7 +151,7 @@ def _say_codes(tree: Tree, encoder: Encoder) -> list[str]:
 
 
 def say_output(output: Hashable, names: Mapping[Hashable, str], *, n_outputs: int) -> str:
-    """Say what a model adds up: log-odds of the second of two labels, a label's logit, a number.
+    """Name the sum of a model: log-odds of the second of two labels, a label's logit, a number.
 
     Examples
     --------
@@ -167,7 +167,7 @@ def say_output(output: Hashable, names: Mapping[Hashable, str], *, n_outputs: in
 
 
 def write_number(value: float, unit: Unit, *, signed: bool = False) -> str:
-    """Return a number of the target's, down to about a thousandth of its standard deviation.
+    """Format a target, down to about a thousandth of its standard deviation.
 
     Examples
     --------
@@ -193,7 +193,7 @@ def write_number(value: float, unit: Unit, *, signed: bool = False) -> str:
 
 
 def say_changes(changes: dict[str, tuple[Any, Any]]) -> str:
-    """Say what became of what, by name; of many changes, the first.
+    """Describe changes by name; if there are many, the first.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def say_changes(changes: dict[str, tuple[Any, Any]]) -> str:
 
 
 def write_change(old: Any, new: Any) -> tuple[str, str]:
-    """Write both values: a new number in full, an old one with as many digits, more if need be."""
+    """Format both values: a new number in full, an old one with at least as many digits."""
     old = plain(old)
     are_numbers = all(isinstance(one, (int, float)) for one in (old, new))
     if not are_numbers or isinstance(new, bool):
@@ -233,9 +233,9 @@ def check_limits(max_weights: int, digits: int = 1) -> None:
 
 
 def one_line(text: str, most: int = MAX_NAME) -> str:
-    r"""Return a text from data fit for a line: without its middle if it is too long.
+    r"""Return a text from data as one line, shortened in the middle if it is too long.
 
-    Characters that do not print, line breaks among them, are written as in Python.
+    Non-printing characters, including line breaks, are escaped as in Python.
 
     Examples
     --------
@@ -262,7 +262,7 @@ def join_words(words: list[str]) -> str:
 
 
 def label_texts(labels: Iterable[Hashable], most: int | None = MAX_NAME) -> dict[Hashable, str]:
-    """Return labels as texts of which no two are the same, each fit for a line; None: whole.
+    """Return labels as distinct texts of one line each; with None, not shortened.
 
     Examples
     --------
@@ -278,14 +278,14 @@ def label_texts(labels: Iterable[Hashable], most: int | None = MAX_NAME) -> dict
 
 
 def shorten_together(texts: Iterable[str], shorten: Callable[[str, float], str]) -> dict[str, str]:
-    """Shorten texts that stand together: those that would look the same keep what differs.
+    """Shorten texts so that they stay different.
 
     Parameters
     ----------
     texts : iterable of str
         The texts.
     shorten : callable
-        Shortens one text to a part of the room that each has.
+        Shortens one text to a fraction of the available space.
 
     Returns
     -------
@@ -314,7 +314,7 @@ def _look_alike(short: Mapping[str, str]) -> list[list[str]]:
 def _keep_difference(
     texts: Sequence[str], shorten: Callable[[str, float], str], shown: int = -1
 ) -> dict[str, str]:
-    """Shorten texts to their beginning and what follows where the first of them differ."""
+    """Shorten texts to their beginning and the part where they differ."""
     letters = enumerate(zip(*texts, strict=False))
     place = next((i for i, own in letters if len(set(own)) > 1), min(map(len, texts)))
     if place <= shown:
@@ -330,7 +330,7 @@ def _keep_difference(
 
 
 def say_share(share: float) -> str:
-    """Return a share of the rows in words; NaN is no rows yet.
+    """Return a share of the rows as text; NaN is no rows yet.
 
     Examples
     --------
@@ -341,7 +341,7 @@ def say_share(share: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share in percent, with a digit more where it would round to 0% or 100%.
+    """Return a share in percent, with one more digit if it would round to 0% or 100%.
 
     Examples
     --------
@@ -356,12 +356,12 @@ def percent(share: float) -> str:
 
 
 def say_noise(floor: tuple[float, float]) -> str:
-    """Return in words how many labels are given at random."""
+    """Return the share of random labels as text."""
     return f"{percent(sum(floor))} of labels look random"
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """Ask whether the nearest name was meant; nothing if none is near.
+    """Suggest the nearest name; empty if none is near.
 
     Examples
     --------
@@ -373,7 +373,7 @@ def did_you_mean(name: object, known: Iterable[object]) -> str:
 
 
 def say_unknown(names: Iterable[object], absent: Iterable[object]) -> str:
-    """Say which names of a row nobody knows; `absent` are known ones that may have been meant.
+    """List unknown names of a row; `absent` are known ones that may have been meant.
 
     Examples
     --------
@@ -439,7 +439,7 @@ def _formula(
 
 
 def _more_digits(leaf: LeafModel, intercept: float) -> int:
-    """Return how many digits a number's intercept has before those that matter."""
+    """Return how many leading digits an intercept has beyond the precision needed."""
     if leaf.unit is None or not intercept:
         return 0
     size = abs(intercept) / leaf.unit.factor
@@ -447,7 +447,7 @@ def _more_digits(leaf: LeafModel, intercept: float) -> int:
 
 
 def _curves(leaf: LeafModel, label: Hashable, max_weights: int, digits: int) -> list[list[str]]:
-    """Return the values of the curves in a formula, each as words between which lines may break."""
+    """Return the values of the curves in a formula, each as words that may be wrapped."""
     weights, curves = leaf.weights[label], leaf.curves[label]
     names = [name for name in leaf.effects[label] if weights.get(name) != 0.0]
     found = []
@@ -461,7 +461,7 @@ def _curves(leaf: LeafModel, label: Hashable, max_weights: int, digits: int) -> 
 
 
 def _wrap(terms: list[str], width: int) -> list[str]:
-    """Join terms to lines, broken between terms only."""
+    """Join terms to lines, wrapped only between terms."""
     lines = terms[:1]
     for term in terms[1:]:
         if len(lines[-1]) + 1 + len(term) <= width:

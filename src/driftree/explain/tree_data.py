@@ -1,6 +1,6 @@
 """Tree data: the tree for programs (nested data for JSON) and for Graphviz.
 
-The data have the schema of version 2; versions change when a key goes or gets another meaning:
+The data have the schema of version 2; versions change when a key is removed or changes its meaning:
 
 - ``format``: "driftree.tree"; ``version``: 2 (1 had no curves)
 - ``rows``, ``steps``: learnt so far; ``setting``: "measured" or "paper"
@@ -17,8 +17,8 @@ The data have the schema of version 2; versions change when a key goes or gets a
     levels): 1 if the value is none of the others.
   - "missing": 1 if the value is missing, else 0.
 - ``sparse``: null, or the features that most rows do not hold: lists of their ``names``, of
-  ``low`` and ``high``, beyond which a value counts as that, and ``if_absent``: what it is in rows
-  that do not hold it. ``forgotten`` is the number of names that had to give way to others.
+  ``low`` and ``high``, beyond which a value counts as that, and ``if_absent``: its value in rows
+  that do not hold it. ``forgotten`` is the number of evicted names.
 - ``tree``: the root. Every node has ``node`` (its id), ``rows`` (learnt by it), ``share`` (of the
   stream's rows; null while unknown) and ``probabilities`` (share of each label among the rows that
   reached it, in the order of ``labels``), or, of a regressor, ``mean`` (mean prediction) and
@@ -97,7 +97,7 @@ def to_dict(model: Readable) -> dict[str, Any]:
     shares, since = row_shares(tree), leaves_since(tree)
     texts = _sparse_texts(encoder)
     nodes: dict[int, dict[str, Any]] = {}
-    for node in reversed(list(tree.walk())):  # children first, so that none has to wait
+    for node in reversed(list(tree.walk())):  # children first
         share = shares[node]
         nodes[node] = {
             "node": node,
@@ -191,7 +191,7 @@ def _inputs_data(tree: Tree, encoder: Encoder) -> list[dict[str, Any]]:
 
 
 def _scale_data(tree: Tree, encoder: Encoder, j: int) -> dict[str, Any]:
-    """Return what becomes of a number before it is weighed: see `LeafModel`."""
+    """Return how a number is scaled and clipped: see `LeafModel`."""
     engine, levels = tree.engine, encoder.levels[j]
     shift, factor = float(engine.scale_shift[j]), float(engine.scale_factor[j])
     is_clipped = tree.parameters.setting != "paper" and not engine.scale_is_indicator[j]
@@ -283,7 +283,7 @@ def _leaf_data(
 
 
 def _unknown_levels(tree: Tree, encoder: Encoder, node: int) -> list[dict[str, float]]:
-    """Return per label and category the mean weight that a row without any of its inputs lacks."""
+    """Return per label and category the mean weight, which rows of unknown levels lack."""
     centred = centred_weights(tree, encoder, node)
     means = read_weights(tree, node)[: len(centred), : centred.shape[1]] - centred
     possible, owners = possible_inputs(tree, encoder, tree.path(node)), column_features(tree)
@@ -314,13 +314,13 @@ def _condition_data(tree: Tree, node: int) -> dict[str, Any]:
 
 
 def _to_json(value: object) -> Any:
-    """Return a label or level as JSON has it: what JSON has no type for becomes text."""
+    """Return a label or level for JSON: types that JSON lacks become text."""
     is_plain = value is None or type(value) in (bool, int, str)
     return value if is_plain or (type(value) is float and math.isfinite(value)) else str(value)
 
 
 def tell_event(event: Event | MemberEvent | MemberReplaced) -> dict[str, Any]:
-    """Return a change of the tree, or of one of a forest, and its reason, for JSON."""
+    """Return a change of a tree, or of a tree in a forest, and its reason, for JSON."""
     if isinstance(event, MemberReplaced):
         return {
             "kind": event.kind,
@@ -364,7 +364,7 @@ def tell_event(event: Event | MemberEvent | MemberReplaced) -> dict[str, Any]:
 
 
 def finite(number: float) -> float | None:
-    """Return a number, None for NaN and infinity, which JSON does not have."""
+    """Return a number, None for NaN and infinity, which JSON lacks."""
     return float(number) if math.isfinite(number) else None
 
 
@@ -394,5 +394,5 @@ def _left_aligned(lines: list[str]) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape what means something in a quoted string of DOT: it knows HTML's entities, too."""
+    """Escape special characters in a quoted DOT string, including HTML entities."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")

@@ -1,4 +1,4 @@
-"""Export: a fitted model for where there is no driftree, as ONNX, or as code in Python, C or SQL.
+"""Export: a fitted model for use without driftree, as ONNX, or as code in Python, C or SQL.
 
 >>> from driftree import DynamicModelTreeClassifier
 >>> from driftree.export import to_code
@@ -38,9 +38,9 @@ def to_code(
     name: str | None = None,
     interval: float | None = None,
 ) -> str:
-    """Return a fitted model as a function that needs no library, in the source of a language.
+    """Return a fitted model as the source code of a function that needs no library.
 
-    It predicts what the model predicts now, to about 15 digits, and learns nothing. In Python the
+    It predicts what the model predicts now, to about 15 digits, and does not learn. In Python the
     function takes a dict and returns a dict of labels to probabilities, or a number. In C it takes
     arrays, which comments describe, and writes probabilities or numbers to a third. In SQL it is a
     query that adds columns with the predictions to those of a table.
@@ -48,14 +48,14 @@ def to_code(
     Parameters
     ----------
     model : estimator of this library
-        A model that has learnt something. One of sparse rows cannot be exported.
+        A fitted model. Models of sparse rows cannot be exported.
     language : {"python", "c", "sql"}
         C is C99, and SQL is what SQLite, DuckDB and PostgreSQL have in common.
     name : str, optional
-        Name of the function, "predict" by default; of SQL that of the table, "data" by default.
+        Name of the function, "predict" by default; for SQL that of the table, "data" by default.
     interval : float, optional
-        Of a regressor: a share of rows, from 0.5 to 0.99. The ends of an interval that holds as
-        many come with the number, as `predict_interval` has them now.
+        For a regressor: a level from 0.5 to 0.99. Then the function also returns the ends of the
+        interval, as `predict_interval` computes it now.
 
     Returns
     -------

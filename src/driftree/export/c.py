@@ -1,4 +1,4 @@
-"""C: a recipe as a function of C99."""
+"""C: a recipe as a C99 function."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class C(Dialect):
     comment = "//"
 
     def sum(self, output: int) -> str:
-        """Return the place of what a leaf adds up."""
+        """Return the array element of a leaf's sum."""
         return f"t[{output}]"
 
     def is_missing(self, value: str) -> str:
-        """Return a test whether a value is missing."""
+        """Return a test for a missing value."""
         return f"isnan({value})"
 
     def choose(self, condition: str, yes: str, no: str) -> str:
@@ -31,31 +31,31 @@ class C(Dialect):
         return f"({condition} ? {yes} : {no})"
 
     def clip(self, value: str, low: float, high: float) -> str:
-        """Return a value that is moved between two limits."""
+        """Return a value clipped to two limits."""
         return f"fmin(fmax({value}, {self.number(low)}), {self.number(high)})"
 
     def positive(self, value: str) -> str:
-        """Return a value, or 0 if that is more."""
+        """Return the positive part of a value."""
         return f"fmax(0.0, {value})"
 
     def assign(self, name: str, text: str) -> str:
-        """Return a statement that gives a value to a name."""
+        """Return an assignment."""
         return f"{name} = {text};"
 
     def declare(self, name: str, text: str) -> str:
-        """Return a statement that makes a name with a value."""
+        """Return a declaration with a value."""
         return f"const double {name} = {text};"
 
     def branch(self, condition: str, words: str, left: list[str], right: list[str]) -> list[str]:
-        """Return what is done by a condition."""
+        """Return an if statement."""
         begin = f"if ({condition}) {{  {self.remark(words)}"
         return [begin, *indented(left), "} else {", *indented(right), "}"]
 
 
 def c_code(recipe: AnyRecipe, name: str) -> str:
-    """Return a file with one function, which needs nothing but the standard library."""
+    """Return a file with one function, which needs only the standard library."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError(f"a function of C cannot be named {name!r}: give an identifier")
+        raise ValueError(f"a C function cannot be named {name!r}: give an identifier")
     check_levels(recipe.features)
     dialect = C()
     numbers = [feature for feature in recipe.features if not feature.has_text]
@@ -88,7 +88,7 @@ def c_code(recipe: AnyRecipe, name: str) -> str:
 
 
 def _tree(recipe: Recipe, dialect: C, out: str) -> list[str]:
-    """Return the statements from the values to what a tree says, in an array."""
+    """Return the statements from the values to a tree's prediction, in an array."""
     lines = [f"double t[{recipe.n_outputs}];"]
     if recipe.has_floor:
         lines.append("double floor, rest;")
@@ -98,7 +98,7 @@ def _tree(recipe: Recipe, dialect: C, out: str) -> list[str]:
 
 
 def _forest(recipe: ForestRecipe, dialect: C) -> list[str]:
-    """Return the statements from the values to what all trees say together."""
+    """Return the statements from the values to the forest's prediction."""
     n_members, n = len(recipe.members), _n_out(recipe)
     weights = ", ".join(map(dialect.number, recipe.weights))
     lines = [f"const double weights[] = {{{weights}}};", f"double said[{n_members}][{n}];"]
@@ -121,7 +121,7 @@ def _forest(recipe: ForestRecipe, dialect: C) -> list[str]:
         f"{each} out[k] = 0.0;",
         f"{each_member} {each} out[k] += weights[m] * said[m][k];",
     ]
-    if recipe.leader.link == "log":  # of numbers the logarithms are added up
+    if recipe.leader.link == "log":  # counts: the logarithms are added up
         lines += [
             "out[0] = 0.0;",
             f"{each_member} out[0] += weights[m] * log(fmax(said[m][0], 1e-300));",
@@ -138,7 +138,7 @@ def _n_out(recipe: AnyRecipe) -> int:
 
 
 def _guide(recipe: AnyRecipe, numbers: list[Feature], texts: list[Feature]) -> list[str]:
-    """Say what goes in and out."""
+    """Return a comment that describes inputs and outputs."""
     lines = []
     for i, feature in enumerate(numbers):
         missing = "NAN if missing" if feature.frozen is None else f"NAN for {feature.frozen!r}"
@@ -166,7 +166,7 @@ def _value(feature: Feature, numbers: list[Feature], texts: list[Feature]) -> st
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a literal of UTF-8."""
+    """Return a text as a UTF-8 literal."""
     if "\0" in text:
         raise ValueError(f"the level {text!r} holds a NUL, which ends a text in C")
     plain = "".join(
@@ -177,7 +177,7 @@ def _quoted(text: str) -> str:
 
 
 def _result(recipe: Recipe, dialect: C, out: str) -> list[str]:
-    """Return the statements from the sums to what a tree says."""
+    """Return the statements from the sums to a tree's prediction."""
     n = recipe.n_outputs
     if recipe.link == "certain":
         return ["(void)t;", f"{out}[0] = 1.0;"]

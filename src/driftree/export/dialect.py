@@ -1,7 +1,7 @@
 """Dialect: what all languages share, the formulas of inputs, conditions and sums; and Python.
 
-A language says how it writes their parts, and puts the formulas together in a function of its own.
-Python's are the formulas as they stand here.
+A language defines the syntax of their parts, and combines the formulas in a function of its own.
+The formulas here are Python's.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     )
 
 MOST_EXPONENT = 700.0
-"""Exponentials of more than that have no room in a double; of two labels one is then certain."""
+"""Exponentials of larger numbers overflow a double; one of two labels is then certain."""
 
 LARGEST_WHOLE = 2**53
-"""Up to which a double holds all whole numbers."""
+"""Up to this a double represents all whole numbers."""
 
 
 class Dialect:
-    """How a language writes formulas and what is done with them; this is Python's way."""
+    """The syntax of formulas and statements; this is Python's."""
 
     equal = "=="
     either = "or"
@@ -58,7 +58,7 @@ class Dialect:
         return f"v{feature}"
 
     def filled(self, feature: int) -> str:
-        """Return the name of a number that counts as its mean if it is missing."""
+        """Return the name of a number, imputed by its mean if missing."""
         return f"f{feature}"
 
     def input(self, place: int) -> str:
@@ -66,19 +66,19 @@ class Dialect:
         return f"z{place}"
 
     def sum(self, output: int) -> str:
-        """Return the name of what a leaf adds up."""
+        """Return the name of a leaf's sum."""
         return f"t{output}"
 
     def scaled(self, feature: int) -> str:
-        """Return the name of a number as hinges read it."""
+        """Return the name of a number as scaled for hinges."""
         return f"s{feature}"
 
     def own(self, word: str) -> str:
-        """Return the name of what else a leaf has."""
+        """Return the name of another number of a leaf."""
         return word
 
     def is_missing(self, value: str) -> str:
-        """Return a test whether a value is missing."""
+        """Return a test for a missing value."""
         return f"{value} != {value}"
 
     def choose(self, condition: str, yes: str, no: str) -> str:
@@ -86,16 +86,16 @@ class Dialect:
         return f"{yes} if {condition} else {no}"
 
     def clip(self, value: str, low: float, high: float) -> str:
-        """Return a value that is moved between two limits."""
+        """Return a value clipped to two limits."""
         return f"min(max({value}, {self.number(low)}), {self.number(high)})"
 
     def positive(self, value: str) -> str:
-        """Return a value, or 0 if that is more."""
+        """Return the positive part of a value."""
         return f"max(0.0, {value})"
 
     # ------------------------------------------------------------------ formulas
     def scaled_text(self, feature: int, scale: Scale) -> str:
-        """Return a number as hinges read it."""
+        """Return the formula of a number as scaled for hinges."""
         value = self.value(feature)
         away = f"({value} - {self.number(scale.shift)}) * {self.number(scale.factor)}"
         return self.choose(
@@ -109,7 +109,7 @@ class Dialect:
         return self.positive(f"{first} * {p} + {second} * {q} + {constant}")
 
     def number_texts(self, recipe: Recipe) -> list[str]:
-        """Return the predicted number, and if they are wanted the ends of its interval."""
+        """Return the predicted number and, if wanted, the ends of its interval."""
         number, half = self.sum(0), self.own("half")
         if recipe.link == "log":
             clipped = self.clip(number, -MOST_LOG, MOST_LOG)
@@ -127,12 +127,12 @@ class Dialect:
         return f"{self.number(recipe.shift)} + {self.number(recipe.scale)} * {text}"
 
     def mixed_text(self, recipe: ForestRecipe, probability: str) -> str:
-        """Return a probability with its share of equal ones."""
+        """Return a probability mixed with the uniform distribution."""
         equal = self.number(recipe.mixed / len(recipe.labels))
         return f"{self.number(1.0 - recipe.mixed)} * {probability} + {equal}"
 
     def fill(self, feature: int, shift: float) -> str:
-        """Return a number, or what it counts as if it is missing."""
+        """Return a number, or its imputed value if it is missing."""
         value = self.value(feature)
         return self.choose(self.is_missing(value), self.number(shift), value)
 
@@ -154,7 +154,7 @@ class Dialect:
         return self.clip(f"{rise} / {self.number(bend.high - bend.low)}", 0.0, 1.0)
 
     def condition_text(self, split: Split) -> str:
-        """Return the condition under which a row goes left; none holds for a missing value."""
+        """Return the condition under which a row goes left; it is false for missing values."""
         value = self.value(split.feature)
         missing = self.is_missing(value)
         if split.threshold == -math.inf:
@@ -164,7 +164,7 @@ class Dialect:
         return f"{missing} {self.either} {test}" if split.missing_left else test
 
     def sum_text(self, leaf: Leaf, output: int) -> str:
-        """Return what a leaf adds up; what has no weight is left out."""
+        """Return a leaf's sum; inputs without a weight are left out."""
         terms = [(weight, self.input(i)) for i, weight in enumerate(leaf.weights[output])]
         terms += [(weights[output], self.bend_text(bend)) for bend, weights in leaf.bends]
         parts = [self.number(leaf.intercepts[output])]
@@ -172,7 +172,7 @@ class Dialect:
         return "(" + "\n        + ".join(parts) + ")"
 
     def floor_text(self, leaf: Leaf) -> tuple[str, str]:
-        """Return the least probability of the second label, and what is above it at most."""
+        """Return the least probability of the second label, and the range above it."""
         first, second = leaf.floor
         return self.number(second), self.number(1.0 - first - second)
 
@@ -182,26 +182,26 @@ class Dialect:
         return f"1.0 / (1.0 + {self.exp}(-({clipped})))"
 
     def remark(self, text: str) -> str:
-        """Return a comment of one line, which nothing in it ends or continues."""
+        """Return a comment of one line, safely escaped."""
         words = text.replace("\\", "/").replace("??", "? ?").split()
         return " ".join([self.comment, *words])
 
     # ------------------------------------------------------------------ statements
     def assign(self, name: str, text: str) -> str:
-        """Return a statement that gives a value to a name."""
+        """Return an assignment."""
         return f"{name} = {text}"
 
     def declare(self, name: str, text: str) -> str:
-        """Return a statement that makes a name with a value."""
+        """Return a declaration with a value."""
         return self.assign(name, text)
 
     def branch(self, condition: str, words: str, left: list[str], right: list[str]) -> list[str]:
-        """Return what is done by a condition."""
+        """Return an if statement."""
         begin = f"if {condition}:  {self.remark(words)}"
         return [begin, *indented(left), "else:", *indented(right)]
 
     def statements(self, recipe: Recipe) -> list[str]:
-        """Return what is done between the features' values and the sums of the leaf."""
+        """Return the statements from the features' values to the sums of the leaf."""
         lines = [
             self.declare(self.filled(j), self.fill(j, shift)) for j, shift in recipe.shifts.items()
         ]
@@ -226,7 +226,7 @@ class Dialect:
         return lines
 
     def hinge_statements(self, recipe: AnyRecipe) -> list[str]:
-        """Return what is done between the features' values and the trees of a forest."""
+        """Return the statements from the features' values to the hinges of a forest."""
         _, ends, hinges = used_values(recipe)
         if not isinstance(recipe, ForestRecipe):
             return []
@@ -236,7 +236,7 @@ class Dialect:
 
 
 def indented(lines: Iterable[str]) -> list[str]:
-    """Return lines further to the right."""
+    """Return indented lines."""
     return [f"    {line}" for line in lines]
 
 
@@ -247,7 +247,7 @@ def used_features(recipe: Recipe) -> set[int]:
 
 
 def used_values(recipe: AnyRecipe) -> tuple[list[int], list[int], list[int]]:
-    """Return the features that are read, those that hinges look at, and the hinges."""
+    """Return the features that are read, those that hinges use, and the hinges."""
     used = {j for member in recipe.members for j in used_features(member)}
     hinges = used & recipe.hinges.keys()
     ends = {end for j in hinges for end in recipe.hinges[j].ends}
@@ -255,13 +255,13 @@ def used_values(recipe: AnyRecipe) -> tuple[list[int], list[int], list[int]]:
 
 
 def check_levels(features: Iterable[Feature]) -> None:
-    """Raise if a category has levels that not every language can compare."""
+    """Raise if a category has levels that not all languages can compare."""
     for feature in features:
         for level in () if feature.levels is None or feature.has_text else feature.levels:
             is_whole = isinstance(level, int) and abs(level) <= LARGEST_WHOLE
             if not is_whole and not isinstance(level, float):
                 raise ValueError(
-                    f"feature {feature.text!r} has the level {level!r} beside others: levels must "
+                    f"feature {feature.text!r} mixes the level {level!r} with others: levels must "
                     "be all text, or all numbers and booleans that a double can hold; make them "
                     "text, or export to Python"
                 )
@@ -269,9 +269,9 @@ def check_levels(features: Iterable[Feature]) -> None:
 
 # ---------------------------------------------------------------------- Python
 def python_code(recipe: AnyRecipe, name: str) -> str:
-    """Return a module with one function, which needs nothing but Python."""
+    """Return a module with one function, which needs only Python."""
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise ValueError(f"a function of Python cannot be named {name!r}: give an identifier")
+        raise ValueError(f"a Python function cannot be named {name!r}: give an identifier")
     dialect = Dialect()
     values = [
         line
@@ -298,7 +298,7 @@ def python_code(recipe: AnyRecipe, name: str) -> str:
 
 
 def _value(value: str, feature: Feature) -> list[str]:
-    """Read a feature: NaN is missing."""
+    """Return the statements that read a feature; NaN is missing."""
     default = "" if feature.frozen is None else f", {feature.frozen!r}"
     read = f"{value} = row.get({literal(feature.name)}{default})"
     if feature.levels is None:
@@ -321,7 +321,7 @@ def _returned(recipe: AnyRecipe) -> str:
 
 
 def _python_body(recipe: AnyRecipe, dialect: Dialect) -> list[str]:
-    """Return what is done with the values, and what is returned."""
+    """Return the statements after the values are read."""
     if isinstance(recipe, ForestRecipe):
         lines, found = _python_forest(recipe, dialect)
     else:
@@ -336,7 +336,7 @@ def _python_body(recipe: AnyRecipe, dialect: Dialect) -> list[str]:
 
 
 def _python_tree(recipe: Recipe, dialect: Dialect) -> tuple[list[str], list[str]]:
-    """Return the statements of a tree, and the formulas of what it says."""
+    """Return the statements of a tree, and the formulas of its prediction."""
     if recipe.link == "certain":
         return [], ["1.0"]
     lines = dialect.statements(recipe)
@@ -363,7 +363,7 @@ def _parts(recipe: AnyRecipe) -> list[str]:
 
 
 def _python_forest(recipe: ForestRecipe, dialect: Dialect) -> tuple[list[str], list[str]]:
-    """Return the statements of all trees, and the formulas of what they say together."""
+    """Return the statements of all trees, and the formulas of the forest's prediction."""
     lines = ["said = []"]
     for member in recipe.members:
         own, found = _python_tree(member, dialect)
@@ -379,7 +379,7 @@ def _python_forest(recipe: ForestRecipe, dialect: Dialect) -> tuple[list[str], l
         ]
         return [*lines, *_python_softmax("total")], _parts(recipe)
     lines.append("found = [sum(w * t for w, t in zip(weights, one)) for one in zip(*said)]")
-    if recipe.leader.link == "log":  # of numbers the logarithms are added up
+    if recipe.leader.link == "log":  # counts: the logarithms are added up
         logs = "log(max(one[0], 1e-300))"
         lines.append(f"found[0] = exp(sum(w * {logs} for w, one in zip(weights, said)))")
     n = len(recipe.quantiles) or (1 if recipe.leader.power is None else 3)
@@ -389,7 +389,7 @@ def _python_forest(recipe: ForestRecipe, dialect: Dialect) -> tuple[list[str], l
 
 
 def literal(value: Any) -> str:
-    """Return a name, a level or a label as Python's source has it.
+    """Return a name, a level or a label as a Python literal.
 
     Examples
     --------
@@ -403,7 +403,7 @@ def literal(value: Any) -> str:
         is_same = False
     if not is_same:
         raise ValueError(
-            f"{text} of type {type(value).__name__!r} cannot be written as source: use text, "
+            f"{text} of type {type(value).__name__!r} cannot be written as source code: use text, "
             "numbers or tuples as names, levels and labels"
         )
     return text

@@ -1,8 +1,8 @@
 """ONNX: a recipe as a graph of plain operators of opset 18.
 
-Text becomes the place of its level by a LabelEncoder, which is the one operator of the domain
-`ai.onnx.ml`. Conditions are compared for all rows at once, and a matrix of paths says which leaf's
-are all met. The leaf's weights are gathered, and multiplied by the inputs.
+Text becomes the index of its level by a LabelEncoder, the only operator of the domain `ai.onnx.ml`.
+Conditions are evaluated for all rows at once, and a matrix of paths selects the leaf whose
+conditions all hold. The leaf's weights are gathered, and multiplied by the inputs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OPSET, ML_OPSET = 18, 3
 IR_VERSION = 8  # the one that came with opset 18
 KINDS = ("float64", "float32")
 RESERVED = ("X", "label", "probabilities", "prediction", "quantiles", "lower", "upper")
-"""Names that no feature of text may have in the graph."""
+"""Reserved names of the graph."""
 
 
 def to_onnx(
@@ -47,24 +47,24 @@ def to_onnx(
     """Return a fitted tree or forest as an ONNX model; it needs the extra `onnx`.
 
     The graph has an input "X" for the numbers and booleans, [rows, columns], NaN where missing; a
-    feature of text is an input of its name, [rows, 1], empty where missing. What a regressor knows
-    of its recent targets ("last y" and the like) are optional inputs, [rows, 1] or [1, 1], whose
-    default is what they are now. The order of the columns is in the model's metadata.
+    feature of text is an input of its name, [rows, 1], empty where missing. Recent targets of a
+    regressor ("last y" and so on) are optional inputs, [rows, 1] or [1, 1], whose default is their
+    present value. The order of the columns is in the model's metadata.
 
-    Its outputs are "label" and "probabilities", or of a regressor "prediction", and "quantiles"
+    Its outputs are "label" and "probabilities", or for a regressor "prediction", and "quantiles"
     with `loss="quantile"`, or "lower" and "upper" if an interval is wanted. They are what the model
     predicts now, to about 15 digits.
 
     Parameters
     ----------
     model : estimator of this library
-        A model that has learnt something. One of sparse rows cannot be exported.
+        A fitted model. Models of sparse rows cannot be exported.
     dtype : {"float64", "float32"}, default="float64"
-        Of "X" and the outputs. Between them it computes in float64: numbers far from 0 would lose
-        their digits otherwise.
+        Type of "X" and the outputs. Internally it computes in float64, as numbers far from 0 would
+        lose digits otherwise.
     interval : float, optional
-        Of a regressor: a share of rows, from 0.5 to 0.99, that shall be between "lower" and
-        "upper", as `predict_interval` has them now.
+        For a regressor: the level, from 0.5 to 0.99, of the interval from "lower" to "upper", as
+        `predict_interval` computes it now.
 
     Returns
     -------
@@ -136,15 +136,12 @@ def _values(recipe: AnyRecipe, graph: Graph) -> tuple[str, list[int]]:
 
 
 def _longer_names(recipe: AnyRecipe) -> list[str]:
-    """Name the inputs so that none is taken for another of the graph's names."""
+    """Rename inputs that clash with other names of the graph."""
     return [*RESERVED, *(f"feature {own.text}" for own in recipe.features)]
 
 
 def _frozen(graph: Graph, name: str, value: float, first: str) -> str:
-    """Return what is known of recent targets: an input whose default is a constant.
-
-    It is repeated for as many rows as the first of the other inputs has.
-    """
+    """Return a recent target: an input whose default is a constant, repeated for all rows."""
     n_rows = graph.add("Shape", first, start=0, end=1)
     rows = graph.add("Concat", n_rows, graph.constant([1], np.int64), axis=0)
     kind = np.float32 if graph.is_single else np.float64
@@ -154,11 +151,11 @@ def _frozen(graph: Graph, name: str, value: float, first: str) -> str:
 
 
 def _text_value(graph: Graph, feature: Feature, given: str) -> str:
-    """Return the place of a text among the levels."""
+    """Return the index of a text among the levels."""
     if "" in (feature.levels or ()):
         raise ValueError(
-            f"the empty text is a level of feature {feature.text!r}, but in ONNX it means that the "
-            "value is missing: learn None, or another text, in its place"
+            f"the empty text is a level of feature {feature.text!r}, but in ONNX it means a "
+            "missing value: learn None, or another text, instead"
         )
     code = graph.add(
         "LabelEncoder",
@@ -172,7 +169,7 @@ def _text_value(graph: Graph, feature: Feature, given: str) -> str:
 
 
 def _number_value(graph: Graph, feature: Feature, column: str) -> str:
-    """Return the place of a number among the levels."""
+    """Return the index of a number among the levels."""
     levels: Any = feature.levels
     place = graph.constant(float(OTHER_LEVEL))
     if levels:
@@ -184,7 +181,7 @@ def _number_value(graph: Graph, feature: Feature, column: str) -> str:
 
 # ---------------------------------------------------------------------- from values to sums
 def _sums(recipe: Recipe, graph: Graph, values: str, places: list[int]) -> tuple[str, str]:
-    """Return what the leaves add up, [rows, outputs], and the place of each row's leaf."""
+    """Return the sums of the leaves, [rows, outputs], and the index of each row's leaf."""
     leaves = list(recipe.leaves.values())
     leaf = _leaf_place(recipe, graph, values, places)
     bends = list(dict.fromkeys(bend for own in leaves for bend, _ in own.bends))
@@ -204,7 +201,7 @@ def _sums(recipe: Recipe, graph: Graph, values: str, places: list[int]) -> tuple
 
 
 def _leaf_place(recipe: Recipe, graph: Graph, values: str, places: list[int]) -> str:
-    """Return which leaf's conditions a row meets, all of them."""
+    """Return the index of the leaf whose conditions a row fulfils."""
     splits, leaves = list(recipe.splits.values()), list(recipe.leaves)
     if not splits:
         none = graph.add("IsNaN", graph.take(values, [0]))
@@ -225,9 +222,9 @@ def _leaf_place(recipe: Recipe, graph: Graph, values: str, places: list[int]) ->
 
 
 def _paths(recipe: Recipe, leaves: list[int]) -> tuple[NDArray[np.float64], list[float]]:
-    """Return a matrix [splits, leaves] and what is to be added: together 0 for the leaf reached.
+    """Return a matrix [splits, leaves] and an offset, which together give 0 for the leaf reached.
 
-    A condition that has to hold counts 1, one that must not counts -1; for all other leaves the sum
+    A condition that must hold counts 1, one that must not counts -1; for all other leaves the sum
     is below 0.
     """
     places = {node: i for i, node in enumerate(recipe.splits)}
@@ -244,13 +241,13 @@ def _paths(recipe: Recipe, leaves: list[int]) -> tuple[NDArray[np.float64], list
 
 
 def _order(recipe: Recipe) -> list[int]:
-    """Return the inputs by their kind, as `_inputs` puts them together."""
+    """Return the inputs by kind, in the order of `_inputs`."""
     kinds = (Number, Missing, Level)
     return [i for kind in kinds for i, own in enumerate(recipe.inputs) if isinstance(own, kind)]
 
 
 def _inputs(recipe: Recipe, graph: Graph, values: str, places: list[int], bends: list[Bend]) -> str:
-    """Return numbers, gaps, levels and bends, as one matrix."""
+    """Return numbers, missing indicators, levels and bends as one matrix."""
     numbers = [own for own in recipe.inputs if isinstance(own, Number)]
     missing = [own for own in recipe.inputs if isinstance(own, Missing)]
     levels = [own for own in recipe.inputs if isinstance(own, Level)]
@@ -259,7 +256,7 @@ def _inputs(recipe: Recipe, graph: Graph, values: str, places: list[int], bends:
         return graph.take(values, [places[own.feature] for own in inputs])
 
     def from_shift(inputs: Sequence[Number | Bend], to: list[float]) -> str:
-        """Return how far values are from others; a missing one is at its shift."""
+        """Return differences from the shifts; 0 for missing values."""
         own = take(inputs)
         shifts = graph.constant([[one.shift for one in inputs]])
         filled = graph.add("Where", graph.add("IsNaN", own), shifts, own)
@@ -327,7 +324,7 @@ def _probabilities(recipe: Recipe, graph: Graph, sums: str, leaf: str) -> str:
 
 
 def _quantiles(recipe: Recipe, graph: Graph, sums: str) -> str:
-    """Return the sums with their offsets, in order."""
+    """Return the sums plus their offsets, sorted."""
     from onnx import helper
 
     n = graph.constant([recipe.n_outputs], np.int64)
@@ -340,7 +337,7 @@ def _quantiles(recipe: Recipe, graph: Graph, sums: str) -> str:
 
 # ---------------------------------------------------------------------- forests
 def _forest(recipe: ForestRecipe, graph: Graph, values: str, places: list[int]) -> str:
-    """Return what all trees say together, as `add_tree` does."""
+    """Return the forest's prediction, in the form of `_tree`."""
     if recipe.hinges:
         n_values = max(places) + 1
         values = graph.add("Concat", values, _hinges(recipe, graph, values, places), axis=1)
@@ -349,7 +346,7 @@ def _forest(recipe: ForestRecipe, graph: Graph, values: str, places: list[int]) 
     if recipe.labels:
         return graph.add("Softmax", _weighed(recipe, graph, _log_odds(recipe, graph, said)), axis=1)
     found = _weighed(recipe, graph, said)
-    if recipe.leader.link == "log":  # of numbers the logarithms are added up
+    if recipe.leader.link == "log":  # counts: the logarithms are added up
         least = graph.constant(1e-300)
         first = [graph.add("Max", graph.take(one, [0]), least) for one in said]
         logs = _weighed(recipe, graph, [graph.add("Log", one) for one in first])
@@ -399,7 +396,7 @@ def _log_odds(recipe: ForestRecipe, graph: Graph, said: list[str]) -> list[str]:
 
 
 def _weighed(recipe: ForestRecipe, graph: Graph, parts: list[str]) -> str:
-    """Return the sum of what the trees say, by their weights."""
+    """Return the weighted sum of the trees' outputs."""
     weights = map(graph.constant, recipe.weights)
     first, *rest = (
         graph.add("Mul", part, weight) for part, weight in zip(parts, weights, strict=True)
@@ -411,10 +408,10 @@ def _weighed(recipe: ForestRecipe, graph: Graph, parts: list[str]) -> str:
 
 # ---------------------------------------------------------------------- what goes out
 def _outputs(recipe: AnyRecipe, graph: Graph, answer: str) -> None:
-    """Name what goes out."""
+    """Add the outputs."""
     if recipe.labels:
         leads = answer
-        if recipe.cut is not None:  # what each label has above its own threshold
+        if recipe.cut is not None:  # excess of each label over its threshold
             least = [1.0 - recipe.cut.probability] * 2
             least[recipe.cut.code] = recipe.cut.probability
             leads = graph.add("Sub", answer, graph.constant([least]))
@@ -435,7 +432,7 @@ def _outputs(recipe: AnyRecipe, graph: Graph, answer: str) -> None:
 
 
 def _labels(recipe: AnyRecipe) -> tuple[NDArray[Any], int]:
-    """Return the labels as ONNX has them: whole numbers, booleans, or text."""
+    """Return the labels as ONNX types: integers, booleans, or text."""
     from onnx import TensorProto
 
     labels = recipe.labels
@@ -456,7 +453,7 @@ class Graph:
     Parameters
     ----------
     dtype : str
-        Of the numbers that go in and out.
+        Type of numeric inputs and outputs.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -515,7 +512,7 @@ class Graph:
         return self.add("Gather", values, self.constant(columns, np.int64), axis=1)
 
     def clip(self, values: str, low: Any, high: Any) -> str:
-        """Return values moved between limits, one pair for all or one per column."""
+        """Return values clipped to limits, one pair for all or one per column."""
         most = self.add("Min", values, self.constant(high))
         return self.add("Max", most, self.constant(low))
 

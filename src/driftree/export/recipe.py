@@ -1,15 +1,15 @@
-"""Recipe: how a model predicts, step by step, in plain numbers; all that is exported is this.
+"""Recipe: how a model predicts, step by step, in plain numbers; the input of all exporters.
 
-A row becomes values: a number is itself, a level its place in `Feature.levels`, or `OTHER_LEVEL`.
-The values choose a leaf (`Split`) and give the inputs (`Number`, `Missing`, `Level`, and of the
-leaf itself `Bend`). The leaf adds up weight times input, and the link makes a prediction of that.
+A row becomes values: a number is itself, a level its index in `Feature.levels`, or `OTHER_LEVEL`.
+The values select a leaf (`Split`) and give the inputs (`Number`, `Missing`, `Level`, and `Bend` for
+each leaf). The leaf adds up weight times input, and the link converts the sum to a prediction.
 
-A forest has a recipe per tree. They share the values, and those of hinges besides; what the trees
-say is added up (`ForestRecipe`).
+A forest has a recipe per tree. They share the values, including those of hinges; the trees'
+predictions are added up (`ForestRecipe`).
 
-`to_dict` has the same for readers: weights in the users' units, a category's around their mean. Of
-a feature far from 0 such a sum loses digits. Here all is scaled as the kernels do it, so that what
-is exported predicts the same but for the order of additions.
+`to_dict` has the same for readers: weights in the users' units, those of a category around their
+mean. For a feature far from 0 such a sum loses digits. Here everything is scaled as in the kernels,
+so that exports predict the same, except for the order of additions.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ if TYPE_CHECKING:
     from driftree.learn.nodes import TreeNodes
 
 OTHER_LEVEL = MAX_LEVELS
-"""The value of all levels that are not among a feature's own."""
+"""The value of all levels that are not in `Feature.levels`."""
 MOST_LOG = 8.0
-"""What the models' logarithm of a count is at most, above or below 0: kernels/poisson.hpp."""
+"""The limit of the predicted logarithm of a count: kernels/poisson.hpp."""
 MAX_DEPTH = 90
-"""Conditions one inside the other; Python's compiler takes 100 levels of indentation."""
+"""Nested conditions; Python's compiler allows 100 levels of indentation."""
 
 Link = Literal["certain", "logistic", "softmax", "identity", "log", "quantiles"]
 
 
 class Feature(NamedTuple):
-    """A feature; of a category its levels, of the target's level its value at the time of export.
+    """A feature: for a category its levels, for a recent target its value at the time of export.
 
     Attributes
     ----------
     name : hashable
-        As rows have it.
+        Its name in rows.
     text : str
-        The name as text, different from that of all others.
+        The name as unique text.
     levels : tuple or None
-        Of a category, each at the place that is its value; None: a number.
+        For a category, in the order of their values; None for a number.
     frozen : float or None
-        What the feature is where nothing is said of it; None: missing.
+        The value if it is not given; None: missing.
     """
 
     name: Hashable
@@ -95,7 +95,7 @@ class Level(NamedTuple):
 
 
 class Bend(NamedTuple):
-    """What rises from 0 to 1 between two values; a missing one counts as `shift`."""
+    """A ramp from 0 to 1 between two values; a missing value counts as `shift`."""
 
     feature: int
     low: float
@@ -107,7 +107,7 @@ Input = Number | Missing | Level
 
 
 class Split(NamedTuple):
-    """Where rows go left: at most `threshold`, or equal to it; missing values if it says so.
+    """A split: values up to `threshold`, or equal to it, go left; missing ones as specified.
 
     A threshold of minus infinity is for missing values only.
     """
@@ -133,9 +133,9 @@ class Leaf(NamedTuple):
     bends : list of (Bend, list of float)
         Each with its weights per output.
     floor : tuple of float
-        Of two labels: the share of each that is given at random.
+        For two labels: the share of random labels of each.
     half : float
-        For numbers, if intervals are wanted: half of their width, before the link.
+        For a regressor with intervals: half of their width, before the link.
     """
 
     intercepts: list[float]
@@ -146,9 +146,9 @@ class Leaf(NamedTuple):
 
 
 class Hinge(NamedTuple):
-    """A further number that trees of a forest see, 0 or more: a z_p + b z_q + c, where that is.
+    """An input of a forest's trees: max(0, a z_p + b z_q + c).
 
-    z is (value - shift) * factor by the scale of each of the two, 0 if it is missing.
+    z is (value - shift) * factor, by the scale of the feature, 0 if it is missing.
     """
 
     ends: tuple[int, int]
@@ -156,7 +156,7 @@ class Hinge(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """How a number is read by hinges: in deviations from its mean, of which so many count."""
+    """The scale of a number for hinges: standardised and clipped."""
 
     shift: float
     factor: float
@@ -170,11 +170,11 @@ class Recipe:
     Attributes
     ----------
     title : str
-        What was exported.
+        A description of the model.
     features, inputs : list
         In order; inputs whose value is always 0 are left out.
     words : list of str
-        What each input is.
+        Descriptions of the inputs.
     nodes : dict
         By id; the root is 0.
     link : str
@@ -183,14 +183,14 @@ class Recipe:
     labels : list
         Of a classifier, in the order of the probabilities.
     cut : Cut or None
-        Of a classifier: the threshold from which on one of two labels is predicted, if any.
+        For a classifier: the decision threshold of two labels, if any.
     shift, scale : float
-        Of a regressor: its predictions are shift + scale times what the link gives.
+        For a regressor: its predictions are shift + scale times the output of the link.
     quantiles, offsets : list of float
-        Of a regressor that predicts quantiles: which, and what is added to each.
+        For a regressor of quantiles: the quantiles, and their offsets.
     power : float or None
-        If an interval is wanted: what power of the number its width grows with, in the leaf's
-        `half` times the root of that.
+        If an interval is wanted: its half-width is `half` of the leaf times the root of this power
+        of the prediction.
     """
 
     title: str
@@ -209,12 +209,12 @@ class Recipe:
 
     @property
     def members(self) -> list[Recipe]:
-        """The one tree, as a forest has several."""
+        """The tree itself, in a list, as for a forest."""
         return [self]
 
     @property
     def hinges(self) -> dict[int, Hinge]:
-        """None: only a forest has some."""
+        """Empty: only forests have hinges."""
         return {}
 
     @property
@@ -229,13 +229,13 @@ class Recipe:
 
     @property
     def used_inputs(self) -> dict[int, Input]:
-        """The inputs that a leaf weighs, by place."""
+        """The inputs with a weight in any leaf, by index."""
         rows = [row for leaf in self.leaves.values() for row in leaf.weights]
         return {i: own for i, own in enumerate(self.inputs) if any(row[i] != 0 for row in rows)}
 
     @property
     def shifts(self) -> dict[int, float]:
-        """What a number counts as if it is missing, where the leaves weigh it."""
+        """Imputed values of the numbers with a weight."""
         numbers = {
             own.feature: own.shift for own in self.used_inputs.values() if isinstance(own, Number)
         }
@@ -244,12 +244,12 @@ class Recipe:
 
     @property
     def n_outputs(self) -> int:
-        """Sums of a leaf."""
+        """Number of sums of a leaf."""
         return len(next(iter(self.leaves.values())).intercepts)
 
     @property
     def has_floor(self) -> bool:
-        """Whether a leaf says that some labels are random."""
+        """Whether a leaf has a noise floor."""
         return any(any(leaf.floor) for leaf in self.leaves.values())
 
 
@@ -260,19 +260,19 @@ class ForestRecipe:
     Attributes
     ----------
     title, features
-        As of a tree.
+        As for a tree.
     hinges : dict
-        By the number of the feature that each is to the trees; they come after `features`.
+        By their feature numbers in the trees; they come after `features`.
     scales : dict
-        By feature, of those that hinges look at.
+        By feature, for those that hinges use.
     members : list of Recipe
         How each tree predicts, with the forest's features.
     weights : list of float
-        What each counts: its log-odds, or its number.
+        Weights of the trees.
     mixed : float
-        Of labels: the share of equal probabilities in what a tree says.
+        For a classifier: the share of the uniform distribution in a tree's probabilities.
     cut : Cut or None
-        Of labels: the threshold of what the trees say together, if any.
+        For a classifier: the decision threshold of the forest, if any.
     """
 
     title: str
@@ -286,7 +286,7 @@ class ForestRecipe:
 
     @property
     def leader(self) -> Recipe:
-        """The first tree, whose link, labels and quantiles are those of all."""
+        """The first tree, whose link, labels and quantiles all trees share."""
         return self.members[0]
 
     @property
@@ -304,14 +304,14 @@ AnyRecipe = Recipe | ForestRecipe
 
 
 def recipe_of(model: StreamEstimator, interval: float | None = None) -> AnyRecipe:
-    """Return how a model predicts; raise an error that says why if it cannot be written down.
+    """Return the recipe of a model; raise if it cannot be exported.
 
     Parameters
     ----------
     model : StreamEstimator
         The model.
     interval : float, optional
-        Of a regressor: share of rows that intervals shall hold.
+        For a regressor: level of the intervals.
     """
     if not isinstance(model, StreamEstimator):
         raise TypeError(
@@ -328,7 +328,7 @@ def _read(model: StreamEstimator, interval: float | None) -> AnyRecipe:
     _check(tree.encoder)
     if interval is not None and not hasattr(model, "predict_interval"):
         raise ValueError(
-            f"a {type(model).__name__} has no intervals: leave interval out, or export a "
+            f"a {type(model).__name__} has no intervals: omit interval, or export a "
             "DynamicModelTreeRegressor or DynamicModelForestRegressor"
         )
     features = _features(tree.encoder)
@@ -343,8 +343,8 @@ def _check(encoder: Encoder) -> None:
     if encoder.sparse is not None:
         raise ValueError(
             "a model of sparse rows (absent='zero', a sparse matrix, or more than 512 columns) "
-            "knows its features by name, and new ones all the time, so there is no fixed row to "
-            "export it for: save it with model.save, or learn the columns that matter with "
+            "may get new features at any time, so there is no fixed set of columns to export it "
+            "for: save it with model.save, or learn the columns that matter with "
             "absent='missing'"
         )
     if not encoder.given_names:
@@ -358,7 +358,7 @@ def _read_tree(
     interval: float | None,
     places: Sequence[int] | None = None,
 ) -> Recipe:
-    """Return how a tree predicts; of a forest, `places` has the forest's number of each feature."""
+    """Return the recipe of a tree; in a forest, `places` maps its features to the forest's."""
     engine = tree.engine
     places = range(engine.n_features) if places is None else places
     if engine.depth.max() > MAX_DEPTH:
@@ -397,7 +397,7 @@ def _read_forest(
         places = [own if own >= 0 else first - 1 - own for own in pairs.sources.tolist()]
         for (p, q), (a, b, c) in zip(pairs.ends.tolist(), pairs.slopes.tolist(), strict=True):
             hinges[len(features) + len(hinges)] = Hinge((p, q), (a, b, c))
-        own = None if member is core.leader else places  # the first has all as they are
+        own = None if member is core.leader else places  # the first tree has the forest's features
         members.append(_read_tree(member.tree, f"tree {i}", features, interval, own))
     scales = core.scale.reshape(-1, 2).tolist()
     weights = core.stack.weights if members[0].labels else core.stack.shares
@@ -417,11 +417,11 @@ def _read_forest(
 
 
 def _reach(tree: Any, interval: float) -> float:
-    """Return how many roots of the spread half of an interval is."""
+    """Return the reach: half of an interval's width, in roots of the spread."""
     if tree.engine.n_outputs > 1:
         raise ValueError(
-            "intervals are for one number: with loss='quantile' the quantiles are exported, which "
-            "have the ends; leave interval out"
+            "intervals are for one number: with loss='quantile' the quantiles are exported; omit "
+            "interval"
         )
     return reach_at(tree.engine.reaches, interval)
 
@@ -441,7 +441,7 @@ def _features(encoder: Encoder) -> list[Feature]:
 
 
 def _inputs(engine: _TreeEngine) -> tuple[list[Input], list[int]]:
-    """Return the inputs that can be other than 0, and their columns in the kernels."""
+    """Return the inputs that can differ from 0, and their columns in the kernels."""
     found: dict[int, Input] = {}
     scales = zip(engine.scale_shift, engine.scale_factor, engine.scale_limit, strict=True)
     for j, (shift, factor, limit) in enumerate(scales):

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from driftree.export.recipe import AnyRecipe, Feature, Recipe
 
 MOST_COLUMNS = 1600
-"""PostgreSQL's limit, about; SQLite's is 2,000."""
+"""About PostgreSQL's limit; SQLite's is 2,000."""
 
 
 class SQL(Dialect):
-    """How SQL writes formulas: in words that every engine knows."""
+    """The syntax of SQL, as far as all databases support it."""
 
     equal = "="
     either = "OR"
@@ -32,7 +32,7 @@ class SQL(Dialect):
     exp = "EXP"
 
     def __init__(self, prefix: str = "_") -> None:
-        self.prefix = prefix  # of what is a tree's own
+        self.prefix = prefix  # of a tree's own columns
 
     def number(self, value: float) -> str:
         """Return a double: without an exponent it would be a decimal number."""
@@ -44,7 +44,7 @@ class SQL(Dialect):
         return f"_v{feature}"
 
     def filled(self, feature: int) -> str:
-        """Return the name of a number that counts as its mean if it is missing."""
+        """Return the name of a number, imputed by its mean if missing."""
         return f"{self.prefix}f{feature}"
 
     def input(self, place: int) -> str:
@@ -52,23 +52,23 @@ class SQL(Dialect):
         return f"{self.prefix}z{place}"
 
     def sum(self, output: int) -> str:
-        """Return the name of what a leaf adds up."""
+        """Return the name of a leaf's sum."""
         return f"{self.prefix}t{output}"
 
     def scaled(self, feature: int) -> str:
-        """Return the name of a number as hinges read it."""
+        """Return the name of a number as scaled for hinges."""
         return f"_s{feature}"
 
     def own(self, word: str) -> str:
-        """Return the name of what else a leaf has."""
+        """Return the name of another number of a leaf."""
         return f"{self.prefix}{word}"
 
     def positive(self, value: str) -> str:
-        """Return a value, or 0 if that is more."""
+        """Return the positive part of a value."""
         return f"CASE WHEN {value} > 0.0e0 THEN {value} ELSE 0.0e0 END"
 
     def is_missing(self, value: str) -> str:
-        """Return a test whether a value is missing."""
+        """Return a test for a missing value."""
         return f"{value} IS NULL"
 
     def choose(self, condition: str, yes: str, no: str) -> str:
@@ -76,7 +76,7 @@ class SQL(Dialect):
         return f"CASE WHEN {condition} THEN {yes} ELSE {no} END"
 
     def clip(self, value: str, low: float, high: float) -> str:
-        """Return a value that is moved between two limits."""
+        """Return a value clipped to two limits."""
         least, most = self.number(low), self.number(high)
         return (
             f"CASE WHEN {value} < {least} THEN {least} WHEN {value} > {most} THEN {most} "
@@ -113,7 +113,7 @@ def _check_width(recipe: AnyRecipe, stages: Sequence[Sized]) -> None:
     n_columns = sum(map(len, stages)) + len(recipe.features)
     if n_columns > MOST_COLUMNS:
         raise ValueError(
-            f"the query would have {n_columns:,} columns, and databases take about "
+            f"the query would have {n_columns:,} columns, but databases allow about "
             f"{MOST_COLUMNS:,}: learn fewer trees or features, or export to C or ONNX"
         )
 
@@ -132,7 +132,7 @@ def _names(recipe: AnyRecipe) -> list[str]:
 
 
 def _tree(recipe: Recipe, dialect: SQL) -> list[Any]:
-    """Return the columns from the values to what a tree says; the last are a list of formulas."""
+    """Return the columns from the values to a tree's prediction, the last as a list of formulas."""
     filled = {dialect.filled(j): dialect.fill(j, shift) for j, shift in recipe.shifts.items()}
     inputs = {dialect.input(i): dialect.input_text(own) for i, own in recipe.used_inputs.items()}
     leaf = {dialect.own("leaf"): _leaf_text(recipe, dialect, 0)}
@@ -140,7 +140,7 @@ def _tree(recipe: Recipe, dialect: SQL) -> list[Any]:
 
 
 def _forest(recipe: ForestRecipe, dialect: SQL) -> list[Any]:
-    """Return the columns from the values to what all trees say together, in the same way."""
+    """Return the columns from the values to the forest's prediction, in the same way."""
     if recipe.leader.link == "certain":
         return _links(recipe.leader, dialect)
     said: list[list[str]] = []
@@ -167,7 +167,7 @@ def _forest(recipe: ForestRecipe, dialect: SQL) -> list[Any]:
         }
         return [*stages, logs, means, sums, *_softmax(list(sums), dialect)]
     found = [add(one) for one in zip(*said, strict=True)]
-    if recipe.leader.link == "log":  # of numbers the logarithms are added up
+    if recipe.leader.link == "log":  # counts: the logarithms are added up
         least = dialect.number(1e-300)
         logs = {f"{p}l": f"LN(CASE WHEN {p} > {least} THEN {p} ELSE {least} END)" for p, *_ in said}
         return [*stages, logs, [f"EXP({add(logs)})", *found[1:]]]
@@ -195,7 +195,7 @@ def _guide(recipe: AnyRecipe, name: str) -> list[str]:
 
 
 def _value(feature: Feature, dialect: SQL) -> str:
-    """Return a feature's value; one that the table does not have is what it was at export."""
+    """Return a feature's value; recent targets have their value at export."""
     if feature.frozen is not None:
         return dialect.number(feature.frozen)
     column = _quoted_name(str(feature.name))
@@ -220,7 +220,7 @@ def _level(level: Hashable, dialect: SQL) -> str:
 
 def _quoted_name(name: str) -> str:
     if "\0" in name or not name:
-        raise ValueError(f"a column or a table of SQL cannot be named {name!r}: rename it")
+        raise ValueError(f"an SQL column or table cannot be named {name!r}: rename it")
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -233,7 +233,7 @@ def _leaf_text(recipe: Recipe, dialect: SQL, node: int) -> str:
 
 
 def _by_leaf(leaf_name: str, texts: dict[int, str]) -> str:
-    """Return what each leaf says."""
+    """Return a CASE expression over the leaves."""
     if len(texts) == 1:
         return next(iter(texts.values()))
     return " ".join(
@@ -259,7 +259,7 @@ def _sums(recipe: Recipe, dialect: SQL) -> dict[str, str]:
 
 
 def _links(recipe: Recipe, dialect: SQL) -> list[Any]:
-    """Return the columns from the sums to what a tree says, which is a list of formulas."""
+    """Return the columns from the sums to a tree's prediction, which is a list of formulas."""
     sums = [dialect.sum(k) for k in range(recipe.n_outputs)]
     if recipe.link == "certain":
         return [["1.0e0"]]
@@ -297,11 +297,11 @@ def _softmax(sums: list[str], dialect: SQL) -> list[Any]:
 def _in_order(
     recipe: Recipe, sums: list[str], dialect: SQL
 ) -> tuple[list[dict[str, str]], list[str]]:
-    """Return the columns that put the quantiles in order, and the names of the last ones."""
+    """Return the columns that sort the quantiles, and the names of the last ones."""
     moved = [f"{own} + {dialect.number(o)}" for own, o in zip(sums, recipe.offsets, strict=True)]
     steps, n = [{dialect.own(f"q{k}"): text for k, text in enumerate(moved)}], len(sums)
     sums = list(steps[0])
-    for turn in range(n):  # neighbours change places
+    for turn in range(n):  # neighbours are swapped
         names, columns = [dialect.own(f"o{turn}_{k}") for k in range(n)], list(sums)
         for k in range(turn % 2, n - 1, 2):
             first, second = sums[k], sums[k + 1]

@@ -112,11 +112,12 @@ class Drift:
 
     def __str__(self) -> str:
         where = f"rows with {join_path(self.path)} ({self.share:.0%})" if self.path else "all rows"
-        inputs = "; ".join(map(str, self.inputs)) if self.inputs else "no input changed by itself"
+        inputs = "; ".join(map(str, self.inputs)) if self.inputs else "none changed by itself"
         return (
-            f"Row {self.n_rows:,}: drift since about row {self.since:,}, in {where}. On the rows "
-            f"before, the tree would now lose {self.excess:.2f} nats more per row. Loss when they "
-            f"came: {self.loss_since:.2f} since, {self.loss_before:.2f} before. Inputs: {inputs}."
+            f"Row {self.n_rows:,}: drift since about row {self.since:,}, in {where}. On "
+            f"earlier rows its loss would now be {self.excess:.2f} nats per row higher. Loss of "
+            f"rows on arrival: {self.loss_since:.2f} since, {self.loss_before:.2f} before. Inputs: "
+            f"{inputs}."
         )
 
 

@@ -1,8 +1,7 @@
-"""Joined: a model over messages, which predicts rows and learns them when their labels come.
+"""Joined: a model over messages, which predicts rows and learns them when their labels arrive.
 
-What it does depends on the messages and their order alone, on no clock and no chance. So whoever
-starts again from an earlier state, and hands it the same messages, has the same model and the same
-replies in the end.
+It depends only on the messages and their order, not on a clock or on chance. So restarting from an
+earlier state with the same messages gives the same model and the same replies.
 """
 
 from __future__ import annotations
@@ -28,34 +27,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 TYPES: dict[str, tuple[type, ...]] = {"number": (int, float), "text": (str,), "boolean": (bool,)}
-"""What a schema may say of a feature."""
-RECENT_ROWS = 1000  # that the recent quality is of, about
+"""Types of features in a schema."""
+RECENT_ROWS = 1000  # window of the recent quality, about
 COUNTS = ("rows", "labels", "learnt", "unlabelled", "dead", "changes")
 
 HELP = {
     "driftree_stream_messages_total": "Messages done.",
     "driftree_stream_rows_total": "Rows predicted.",
-    "driftree_stream_labels_total": "Labels that came on their own.",
+    "driftree_stream_labels_total": "Labels received on their own.",
     "driftree_stream_learnt_total": "Rows learnt.",
-    "driftree_stream_unlabelled_total": "Rows whose label did not come within the window.",
+    "driftree_stream_unlabelled_total": "Rows whose label did not arrive within the window.",
     "driftree_stream_dead_total": "Messages that could not be used.",
     "driftree_stream_changes_total": "Changes of the tree.",
-    "driftree_stream_lag": "Messages that are not done yet.",
+    "driftree_stream_lag": "Messages that are not processed yet.",
     "driftree_stream_waiting_rows": "Rows that wait for their label.",
     "driftree_stream_waiting_labels": "Labels that wait for their row.",
-    "driftree_stream_quality": "Share of right labels, or mean absolute error, of all rows.",
-    "driftree_stream_recent_quality": "The same of about the last 1,000 rows.",
+    "driftree_stream_quality": "Accuracy, or mean absolute error, over all rows.",
+    "driftree_stream_recent_quality": "The same over about the last 1,000 rows.",
     "driftree_stream_model_version": "Rows that the model has learnt.",
 }
 
 
 class Message(NamedTuple):
-    """A message as it came.
+    """A message as received.
 
     Attributes
     ----------
     topic, partition, offset : str, int, int
-        Where it stands.
+        Its position.
     time : int
         Its timestamp in milliseconds.
     key, value : bytes or None
@@ -71,7 +70,7 @@ class Message(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What is to be sent: a prediction, a dead letter, or a change of the tree."""
+    """A message to send: a prediction, a dead letter, or a change of the tree."""
 
     kind: Literal["prediction", "dead", "event"]
     key: bytes | None
@@ -79,7 +78,7 @@ class Reply(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A row whose label has not come yet, and what was predicted."""
+    """A row whose label has not arrived yet, and its prediction."""
 
     row: dict[str, Any]
     prediction: Any
@@ -87,7 +86,7 @@ class Waiting(NamedTuple):
 
 
 class Early(NamedTuple):
-    """A label whose row has not come yet."""
+    """A label whose row has not arrived yet."""
 
     label: Any
     time: int
@@ -97,7 +96,7 @@ class Early(NamedTuple):
 
 @dataclass
 class StreamQuality:
-    """How right predictions were: share of right labels, or mean absolute error."""
+    """Quality of predictions: accuracy, or mean absolute error."""
 
     n: int = 0
     total: float = 0.0
@@ -112,7 +111,7 @@ class StreamQuality:
 
     @property
     def mean(self) -> float:
-        """Over all rows; 0 if there are none."""
+        """The mean over all rows; 0 if there are none."""
         return self.total / self.n if self.n else 0.0
 
 
@@ -120,20 +119,20 @@ class StreamQuality:
 class JoinedStream:
     """A model over messages that are JSON objects.
 
-    A row is an object of features; beside them it may have an id, and a label. A label on its own
-    is an object of an id and a label only. A row is predicted when it comes, and learnt as soon as
-    both it and its label are there, if they are not further apart than the window.
+    A row is an object of features, which may also have an id and a label. A label on its own is an
+    object with only an id and a label. A row is predicted when it arrives, and learnt as soon as
+    its label has arrived, too, if they are not further apart than the window.
 
     Parameters
     ----------
     model : learner of driftree's
-        It predicts and learns.
+        The model that predicts and learns.
     id_field, label_field : str
-        Names of the id and the label in an object. Without an id in it, the message's key is taken.
+        Names of the id and the label in an object. Without an id, the message's key is used.
     window : float, default=3600
         Seconds between a row and its label, by the messages' timestamps.
     max_waiting : int, default=100000
-        Rows, and labels, that may wait for each other; beyond that the oldest give way.
+        Rows, and labels, that may wait for each other; beyond that the oldest are dropped.
     schema : dict, optional
         Features that rows may have, to "number", "text" or "boolean"; None: any.
 
@@ -171,7 +170,7 @@ class JoinedStream:
         unknown = sorted(set((self.schema or {}).values()) - TYPES.keys())
         if unknown:
             raise ValueError(
-                f"a schema says {', '.join(TYPES)} of a feature, got {list_names(unknown)}"
+                f"features in a schema must be one of {', '.join(TYPES)}, got {list_names(unknown)}"
             )
         self.is_number = is_regressor(self.model)
         self.counts = dict.fromkeys(COUNTS, 0)
@@ -181,7 +180,7 @@ class JoinedStream:
 
     # ------------------------------------------------------------------ messages
     def take(self, message: Message, *, only_labels: bool = False) -> list[Reply]:
-        """Return what a message gives rise to; it may come from a topic that has labels only."""
+        """Process a message, which may come from a topic of labels only; return the replies."""
         self.time = max(self.time, message.time)
         replies = list(self._expire())
         try:
@@ -232,7 +231,7 @@ class JoinedStream:
         name, label = data.get(self.id_field), data.get(self.label_field)
         for needed, value in ((self.id_field, name), (self.label_field, label)):
             if value is None:
-                raise ValueError(f"a label needs {needed!r}, which is not there")
+                raise ValueError(f"a label needs {needed!r}, which is missing")
         _check_id(name)
         self._check_label(label)
         row = self.waiting.get(name)
@@ -267,7 +266,7 @@ class JoinedStream:
 
     # ------------------------------------------------------------------ the model
     def _times(self) -> set[str]:
-        """Return the names of the times whose parts the model knows."""
+        """Return the names of the times whose parts are features of the model."""
         tree = self.model._tree
         n_names = 0 if tree is None else len(tree.encoder.names)
         if n_names != self._known[0]:
@@ -277,7 +276,7 @@ class JoinedStream:
 
     @property
     def version(self) -> int:
-        """Which state of the model it is: how many rows it has learnt."""
+        """The version of the model: how many rows it has learnt."""
         return int(getattr(self.model, "n_rows_seen_", 0))
 
     def _predict(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -285,11 +284,11 @@ class JoinedStream:
         if tree is None:
             return {"prediction": None, "leaf": None}
         matrix = tree.encoder.row_face.read_row(row, learning=False)
-        if matrix is None:  # something in the row is new or wrong, or it is sparse
+        if matrix is None:  # the row has something new or invalid, or is sparse
             rows = tree.encoder.read_dict(row, learning=False).rows
         else:
             rows = matrix, None
-        leaf = {"leaf": tree.engine.leaves(*rows)[0].tolist()}  # of a forest, one per tree
+        leaf = {"leaf": tree.engine.leaves(*rows)[0].tolist()}  # for a forest, one per tree
         if self.is_number:
             return {"prediction": float(tree.target.predict(*rows)[0]), **leaf}
         chances = tree.target.probabilities_of(*rows)
@@ -318,7 +317,7 @@ class JoinedStream:
         return Reply("dead", message.key, _dead_data(reason, place, value))
 
     def _expire(self) -> Iterator[Reply]:
-        """Let go of what has waited for too long."""
+        """Drop rows and labels that have waited for too long."""
         oldest = self.time - 1000 * self.window
         while self.waiting and self._is_over(self.waiting, oldest):
             self.waiting.popitem(last=False)
@@ -326,7 +325,7 @@ class JoinedStream:
         while self.early and self._is_over(self.early, oldest):
             name, label = self.early.popitem(last=False)
             self.counts["dead"] += 1
-            reason = f"no row with the id {quoted(name)} came within {self.window:g} seconds"
+            reason = f"no row with the id {quoted(name)} arrived within {self.window:g} seconds"
             value = json.dumps({self.id_field: name, self.label_field: label.label})
             yield Reply("dead", None, _dead_data(reason, label.place, value))
 
@@ -336,7 +335,7 @@ class JoinedStream:
 
     # ------------------------------------------------------------------ keeping
     def state(self) -> dict[str, Any]:
-        """Return all but the model, for a checkpoint."""
+        """Return the state without the model, for a checkpoint."""
         waiting = [[name, *own] for name, own in self.waiting.items()]
         early = [[name, *own] for name, own in self.early.items()]
         text = json.dumps({"waiting": waiting, "early": early}, separators=(",", ":"))
@@ -377,12 +376,12 @@ def _dead_data(reason: str, place: list[Any], value: str | None) -> dict[str, An
 
 # ---------------------------------------------------------------------- figures over HTTP
 def to_text(figures: Mapping[str, float]) -> str:
-    """Return figures in the text format of Prometheus.
+    """Return metrics in the text format of Prometheus.
 
     Examples
     --------
     >>> print(to_text({"driftree_stream_lag": 3}))
-    # HELP driftree_stream_lag Messages that are not done yet.
+    # HELP driftree_stream_lag Messages that are not processed yet.
     # TYPE driftree_stream_lag gauge
     driftree_stream_lag 3
     <BLANKLINE>
@@ -395,7 +394,7 @@ def to_text(figures: Mapping[str, float]) -> str:
 
 
 def serve_metrics(figures: Callable[[], Mapping[str, float]], port: int) -> int:
-    """Serve figures on this machine, in a thread that ends with the process; return the port."""
+    """Serve metrics on this machine, in a daemon thread; return the port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

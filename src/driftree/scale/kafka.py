@@ -1,11 +1,10 @@
-"""Kafka: a model that predicts and learns what comes through topics, each row exactly once.
+"""Kafka: a model that predicts and learns the rows of topics, each exactly once.
 
-Model, offsets and waiting rows are one checkpoint. A process that is killed at any moment starts
-again from the last one and reads what came since once more: what it learnt meanwhile is gone with
-it, and what it sent is sent again. Learning is exactly once, output at least once.
-
-Messages of several partitions are taken in the order of their timestamps, as far as it can be
-known: a partition that is read to its end is waited for, but not for ever.
+Model, offsets and waiting rows are one checkpoint. A process that is killed at any moment resumes
+from the last one and reads the later messages again: what it learnt since is lost with it, and what
+it sent is sent again. Learning is exactly once, output at least once. Messages of several
+partitions are merged by timestamp, as far as possible: a partition that was read to its end is
+waited for, but only for a limited time.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ if TYPE_CHECKING:
     from driftree.scale.joined import JoinedStream, Reply
 
 FETCHED = 500  # messages at a time
-SECONDS = 0.05  # that a fetch waits
-MOST_AHEAD = 10_000  # messages of a partition that wait for those of another
-ANSWER_SECONDS = 30.0  # that the cluster has for an answer
-COMMIT_SECONDS = 10.0  # between two checkpoints at most, while there is anything new
+SECONDS = 0.05  # timeout of a fetch
+MOST_AHEAD = 10_000  # messages of a partition that may wait for those of another
+ANSWER_SECONDS = 30.0  # timeout of the cluster's answers
+COMMIT_SECONDS = 10.0  # at most between two checkpoints, if there is anything new
 
 
 class Partition:
-    """A partition that is read: what was fetched of it, and how far it was done."""
+    """A partition: its fetched messages, and how far it was processed."""
 
     def __init__(self, topic: str, number: int, offset: int, high: int) -> None:
         self.topic = topic
         self.number = number
-        self.offset = offset  # of the next message to be done
+        self.offset = offset  # of the next message to process
         self.high = high  # where its end was at the start
         self.fetched: deque[Message] = deque()
         self.ended: float | None = None  # when its end was reached,
@@ -48,21 +47,21 @@ class Partition:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether all was done that was there at the start; some offsets may have no message."""
+        """Whether everything up to its end at the start was processed; offsets may have gaps."""
         return self.offset >= self.high or (not self.fetched and self.end >= self.high)
 
 
 class KafkaStream(Closing):
-    """A model over Kafka topics: rows in, predictions out, labels when they come.
+    """A model over Kafka topics: rows in, predictions out, labels when they arrive.
 
     Parameters
     ----------
     joined : JoinedStream
-        What becomes of a message; its model is what to start with while there is no checkpoint.
+        Processes messages; its model is used if there is no checkpoint yet.
     folder : path
-        Where checkpoints are; one process at a time may use it.
+        Folder of the checkpoints; only one process at a time may use it.
     brokers : str
-        Where the cluster is, such as "kafka1:9092,kafka2:9092".
+        Addresses of the cluster, such as "kafka1:9092,kafka2:9092".
     rows : str
         Topic of the rows, and of labels unless they have a topic of their own.
     labels : str, optional
@@ -73,7 +72,7 @@ class KafkaStream(Closing):
     every : int, default=10000
         Messages between two checkpoints.
     wait : float, default=0.1
-        Seconds that a partition without new messages may hold up the others.
+        Seconds that a partition without new messages may delay the others.
     config : dict, optional
         More settings of librdkafka, for consumer and producer.
 
@@ -114,7 +113,7 @@ class KafkaStream(Closing):
         topics = [rows] if labels is None else list(dict.fromkeys([rows, labels]))
         for topic in (predictions, dead, events):
             if topic in topics:
-                raise ValueError(f"topic {topic!r} is read, so that nothing can be sent to it")
+                raise ValueError(f"topic {topic!r} is an input, so it cannot be an output, too")
         self.joined = joined
         self.labels = None if labels == rows else labels
         self.outputs = {"prediction": predictions, "dead": dead, "event": events}
@@ -129,7 +128,7 @@ class KafkaStream(Closing):
             {
                 "group.id": "driftree",
                 **settings,
-                "auto.offset.reset": "error",  # offsets are ours: what is gone is an error
+                "auto.offset.reset": "error",  # we keep the offsets: deleted messages are an error
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
             }
@@ -164,7 +163,7 @@ class KafkaStream(Closing):
                 if not low <= offset <= high:
                     raise ValueError(
                         f"the checkpoint is at offset {offset:,} of partition {number} of topic "
-                        f"{topic!r}, which now has {low:,} to {high:,}: messages are lost; to "
+                        f"{topic!r}, which now has {low:,} to {high:,}: messages were deleted; to "
                         "continue without them, start in another folder with the saved model"
                     )
                 partitions[topic, number] = Partition(topic, number, offset, high)
@@ -183,11 +182,11 @@ class KafkaStream(Closing):
     def _numbers_of(self, topic: str) -> list[int]:
         found = self._consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
         if found.error is not None or not found.partitions:
-            raise ValueError(f"topic {topic!r} cannot be read ({found.error}): make it first")
+            raise ValueError(f"topic {topic!r} cannot be read ({found.error}): create it first")
         return sorted(found.partitions)
 
     def commit(self) -> None:
-        """Make durable what was done: first what was sent, then model, offsets and waiting rows."""
+        """Flush the output, then write a checkpoint of model, offsets and waiting rows."""
         left = self._producer.flush(ANSWER_SECONDS)
         if left or self._failure is not None:
             reason = self._failure or f"no answer within {ANSWER_SECONDS:g} seconds"
@@ -201,7 +200,7 @@ class KafkaStream(Closing):
 
     # ------------------------------------------------------------------ running
     def run(self, *, until_end: bool = False) -> None:
-        """Predict and learn until `stop` is called, or until all that was there was done.
+        """Predict and learn until `stop` is called or the end is reached.
 
         Parameters
         ----------
@@ -225,17 +224,17 @@ class KafkaStream(Closing):
         self.commit()
 
     def stop(self) -> None:
-        """Let `run` end after the present message, with a checkpoint; for handlers of signals."""
+        """Let `run` end after the present message, with a checkpoint; for signal handlers."""
         self.is_stopped = True
 
     def close(self) -> None:
-        """Let others use the folder, and leave the cluster."""
+        """Release the folder, and leave the cluster."""
         self._consumer.close()
         self._checkpointer.close()
 
     @property
     def model(self) -> Any:
-        """The model, as it is now."""
+        """The present model."""
         return self.joined.model
 
     # ------------------------------------------------------------------ messages
@@ -263,7 +262,7 @@ class KafkaStream(Closing):
         self._hold_back()
 
     def _hold_back(self) -> None:
-        """Fetch no more of partitions that are far ahead of others."""
+        """Pause partitions that are far ahead of others."""
         for own in self._partitions.values():
             place = [self._kafka.TopicPartition(own.topic, own.number)]
             if not own.is_paused and len(own.fetched) > MOST_AHEAD:
@@ -274,7 +273,7 @@ class KafkaStream(Closing):
                 own.is_paused = False
 
     def _next(self, *, until_end: bool) -> Partition | None:
-        """Return the partition with the earliest message; None if one may have an earlier one."""
+        """Return the partition with the earliest message; None if an earlier one may arrive."""
         ready: list[Partition] = []
         if self.is_stopped:
             return None
@@ -304,7 +303,7 @@ class KafkaStream(Closing):
             try:
                 self._producer.produce(topic, value, reply.key, on_delivery=self._delivered)
                 return
-            except BufferError:  # it has enough to send for now
+            except BufferError:  # its queue is full
                 self._producer.poll(SECONDS)
 
     def _delivered(self, error: Any, _: Any) -> None:
@@ -313,7 +312,7 @@ class KafkaStream(Closing):
 
     # ------------------------------------------------------------------ figures
     def metrics(self) -> dict[str, float]:
-        """Return counts, lag and quality, by the names that Prometheus gets."""
+        """Return counts, lag and quality, by their names for Prometheus."""
         joined, quality = self.joined, self.joined.quality
         found: dict[str, float] = {
             f"driftree_stream_{name}_total": count for name, count in joined.counts.items()

@@ -1,4 +1,4 @@
-"""Keyed models: one model per customer, machine or region, and a parent that knows them all."""
+"""Keyed models: one model per customer, machine or region, and a parent of all of them."""
 
 from __future__ import annotations
 
@@ -48,16 +48,15 @@ if TYPE_CHECKING:
 
 MEMORY = 2**28
 RECENT_CHANGE = 100  # rows of a key
-ENOUGH_ROWS = 20  # of a key, for its loss to mean something
+ENOUGH_ROWS = 20  # of a key, for a meaningful loss
 
 
 class KeyedModels(Closing):
     """A model per key: per customer, machine or region.
 
-    The first row of a key makes its model. A *parent* learns the rows of all keys, and predicts
-    for a key until the key's own model has proved better: until it has lost a nat less on the
-    recent rows of the key. Models that were not used for longest are on disk, and come back bit
-    for bit.
+    The first row of a key creates its model. A *parent* learns the rows of all keys, and predicts
+    for a key until the key's own model is better: until its loss on the recent rows of the key is
+    one nat lower. The least recently used models are on disk, and are restored bit for bit.
 
     Parameters
     ----------
@@ -67,21 +66,21 @@ class KeyedModels(Closing):
         The column that holds the key; the models do not see it. In arrays it is a position. Keys
         are text, whole numbers or bytes.
     parent : bool, default=True
-        Whether there is one. Without, a key begins from nothing, and a row costs half.
+        Whether there is a parent. Without it, a row costs half, but new keys have no predictions.
     memory : int, default=2**28
         Bytes of models to keep in memory, as their `memory_usage` counts them.
     path : path or None, default=None
-        A folder for the models on disk. If it holds some, these go on learning; one process at a
-        time may use it. None: a temporary folder, and nothing can be committed.
+        A folder for the models on disk. If it holds models, they continue learning; only one
+        process at a time may use it. None: a temporary folder, and nothing can be committed.
 
     Attributes
     ----------
     parent : DynamicModelTreeClassifier or another learner, or None
-        What has learnt the rows of all keys.
+        The model of the rows of all keys.
     n_rows_seen_ : int
         Rows learnt.
     position : int
-        Rows of the stream that the last `commit` was told of; 0 if there was none.
+        Position in the stream at the last `commit`; 0 if there was none.
 
     See Also
     --------
@@ -89,13 +88,10 @@ class KeyedModels(Closing):
 
     Notes
     -----
-    Every key learns its rows one by one. So batches give the same models as single rows, however
-    they are cut, and a batch loads each of its models once.
-
-    The parent of regressors has ``follow_target=False``: to it, the rows before are of other keys.
-
-    Any number of threads may use it. Calls come one after the other; to use more cores, spread the
-    keys over processes.
+    Every key learns its rows one by one. So batches of any size give the same models as single
+    rows, and a batch loads each of its models once. The parent of regressors has
+    ``follow_target=False``, since the rows before belong to other keys. Any number of threads may
+    use it. Calls are serialised; to use more cores, spread the keys over processes.
 
     Examples
     --------
@@ -150,7 +146,7 @@ class KeyedModels(Closing):
         Parameters
         ----------
         x : dict
-            Feature names to values, the key among them.
+            Feature names to values, including the key.
         y : hashable
             The label, or the number.
         w : float, default=1.0
@@ -177,8 +173,8 @@ class KeyedModels(Closing):
         Raises
         ------
         ValueError
-            If a row lacks its key or its target, nothing is learnt. If a model refuses a row, all
-            others are learnt, and then the error names it.
+            If a row lacks its key or its target; then nothing is learnt. If a row is invalid for
+            its model; then all others are learnt.
         """
         targets = check_labels(y) if self._of_labels else check_numbers(y)
         taken, labels = take_keys(X, targets, self.key)
@@ -193,7 +189,7 @@ class KeyedModels(Closing):
                 for i in places:
                     if i not in errors:
                         self._try(errors, i, self._learn_own, *given[i], entry, costs[i])
-                if entry.tally.n_rows:  # a key whose rows were all refused is none
+                if entry.tally.n_rows:  # a key without a valid row is not created
                     self._store.keep(entry)
         if errors:
             raise refusal(errors, taken)
@@ -202,19 +198,19 @@ class KeyedModels(Closing):
     def _try(
         errors: dict[int, ValueError | TypeError], row: int, learn: Callable[..., Any], *given: Any
     ) -> Any:
-        """Learn a row, or note why not."""
+        """Learn a row, or record the error."""
         try:
             return learn(*given)
         except (ValueError, TypeError) as error:
             errors[row] = error
 
     def partial_fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
-        """Do as `learn_many` does, by scikit-learn's name; in an array, `key` is a position."""
+        """Learn a batch, as `learn_many`; in an array, `key` is a position."""
         self.learn_many(X, y, sample_weight)
         return self
 
     def _learn_parent(self, x: dict[Hashable, Any], y: Any, w: float) -> float | None:
-        """Let the parent learn a row; return what it has lost on it before."""
+        """Let the parent learn a row; return its loss before."""
         parent = self.parent
         if parent is None:
             return None
@@ -225,7 +221,7 @@ class KeyedModels(Closing):
     def _learn_own(
         self, x: dict[Hashable, Any], y: Any, w: float, entry: KeptModel, parent_cost: float | None
     ) -> None:
-        """Let a key's own model learn a row; None is what no parent has lost."""
+        """Let a key's own model learn a row; the parent's loss is None if there is no parent."""
         model, tally = entry.model, entry.tally
         is_cold = parent_cost is not None and tally.is_cold(of_labels=self._of_labels)
         is_new = tally.n_rows == 0
@@ -250,13 +246,13 @@ class KeyedModels(Closing):
             return self._predictor(key).predict_one(rest)
 
     def predict_proba_one(self, x: Mapping[Hashable, Any]) -> dict[Any, float]:
-        """Return the probability of each label that is known to the model that predicts."""
+        """Return the probabilities of the labels known to the predicting model."""
         key, rest = take_key(x, self.key)
         with self._lock:
             return self._predictor(key).predict_proba_one(rest)  # type: ignore[no-any-return]
 
     def predict_many(self, X: Any) -> Any:
-        """Return the predictions of a batch: a series like the frame's, or an array."""
+        """Return the predictions of a batch: a series of the frame's library, or an array."""
         answers = self.predict(X)
         frame = None if isinstance(X, np.ndarray) else read_frame(X)
         if frame is None or isinstance(frame, Columns):
@@ -276,7 +272,7 @@ class KeyedModels(Closing):
         return np.asarray(answers) if is_plain else as_objects(answers)
 
     def explain_one(self, x: Mapping[Hashable, Any]) -> Explanation:
-        """Return why one row is predicted as it is, by its key's model or by the parent."""
+        """Explain the prediction for one row, by its key's model or by the parent."""
         key, rest = take_key(x, self.key)
         with self._lock:
             return self._predictor(key).explain_one(rest)  # type: ignore[no-any-return]
@@ -294,7 +290,7 @@ class KeyedModels(Closing):
         return len(list(iter(self)))
 
     def __iter__(self) -> Iterator[Hashable]:
-        """Give all keys, in the order of their first rows on disk, then those in memory."""
+        """Iterate over all keys, those on disk by their first rows, then those in memory."""
         with self._lock:
             known = [key for (key,) in self._store.ask("SELECT key FROM keys ORDER BY id")]
             return iter(dict.fromkeys([*known, *self._store.entries]))
@@ -304,7 +300,7 @@ class KeyedModels(Closing):
             return self._store.tally(check_key(key)) is not None
 
     def __getitem__(self, key: Hashable) -> Any:
-        """Return a key's own model, to be read: what it is taught may not be kept."""
+        """Return a key's own model, for reading: what it learns directly may be lost."""
         with self._lock:
             entry = self._store.get(check_key(key)) or self._unknown(key)
             return entry.model
@@ -314,22 +310,22 @@ class KeyedModels(Closing):
         return list(self[key].events_)
 
     def drifts(self, key: Hashable) -> list[KeyDrift]:
-        """Return the times in which a key's loss was well above its usual one; the last 20."""
+        """Return the periods in which a key's loss was well above its usual one; the last 20."""
         with self._lock:
             return list(self._tally(key).drifts)
 
     def record(self, key: Hashable) -> KeyRecord:
-        """Return what is known of a key: rows, losses, who predicts, whether it drifts."""
+        """Return the record of a key: rows, losses, which model predicts, whether it drifts."""
         with self._lock:
             return self._store.record(check_key(key), self._tally(key))
 
     def summary(self, most: int = 10) -> Summary:
-        """Return all keys at a glance: which drift, which have changed, which are worst.
+        """Summarise all keys: which drift, which have changed, which are worst.
 
         Parameters
         ----------
         most : int, default=10
-            Keys to name of each kind.
+            Keys to list of each kind.
 
         Examples
         --------
@@ -366,28 +362,28 @@ class KeyedModels(Closing):
 
     # ------------------------------------------------------------------ on disk
     def commit(self, position: int | None = None) -> None:
-        """Write all models to `path`; after a crash, all keys are as they are now.
+        """Write all models to `path`; after a crash, all keys are restored to this state.
 
         Parameters
         ----------
         position : int, optional
-            Rows of the stream that are done; by default those learnt.
+            Rows of the stream that are processed; by default those learnt.
         """
         with self._lock:
             if self._store.is_temporary:
-                raise ValueError("nothing can be committed without a path: give one")
+                raise ValueError("commit needs a folder: create the models with path=...")
             self.position = self.n_rows_seen_ if position is None else int(position)
             parent = None if self.parent is None else models.to_bytes(self.parent)
             numbers = {"position": self.position, "n_rows": self.n_rows_seen_}
             self._store.commit({**numbers, "parent": parent})
 
     def close(self) -> None:
-        """Let others use the folder. What was not committed is forgotten."""
+        """Release the folder. What was not committed is lost."""
         with self._lock:
             self._store.close()
 
     def _resume(self, model: StoredModel) -> None:
-        """Go on with what the folder holds; or note in a new one what it is going to hold."""
+        """Restore the state in the folder, or initialise a new one."""
         store = self._store
         own = {
             "format": KIND,
@@ -410,7 +406,7 @@ class KeyedModels(Closing):
 
     # ------------------------------------------------------------------ keys
     def _entry(self, key: Hashable) -> KeptModel:
-        """Return a key's model; if the key is new, one to be kept when it has learnt."""
+        """Return a key's model; for a new key, one that is stored when it has learnt."""
         return self._store.get(key) or KeptModel(key, self.make())
 
     def _tally(self, key: Hashable) -> Tally:

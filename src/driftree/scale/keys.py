@@ -1,8 +1,8 @@
-"""Keys: which there may be, their rows, and what is known of each beside its model.
+"""Keys: valid keys, the keys of rows, and the record of each key.
 
-Every row is predicted before it is learnt, by the own model of its key and by the parent, so that
-both losses are of the same rows. Of labels a loss is minus the logarithm of the probability that
-the label was given, for numbers the absolute error.
+Every row is predicted before it is learnt, by its key's own model and by the parent, so that both
+losses are over the same rows. The loss is the negative log-probability of the label, or the
+absolute error of a number.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ if TYPE_CHECKING:
     from driftree.stored import StoredModel
 
 RECENT = 0.99
-"""What is left of a row's loss a row later: the recent loss is of about 100 rows,"""
+"""Discount of losses per row: the recent loss is over about 100 rows,"""
 USUAL = 0.999
-"""and the usual one of about 1,000."""
+"""and the usual one over about 1,000."""
 LEAD = 1.0
-"""Nats by which a key's own model must have lost less than the parent, to predict instead of it.
+"""Nats by which the loss of a key's own model must be below the parent's to predict instead of it.
 
 `benchmarks/cold_keys.py` compares this with other rules."""
 ALARM = 5.0
-"""Standard errors that the recent loss is above the usual one when a key begins to drift,"""
+"""Standard errors by which the recent loss exceeds the usual one when a drift begins,"""
 ALL_CLEAR = 2.0
-"""and at most when it no longer does."""
+"""and when it ends."""
 CERTAIN_ROWS = 200
-"""Rows of a key before it can be said to drift."""
+"""Rows of a key before a drift can be detected."""
 LEAST_PROBABILITY = 1e-3
 """So a single row never costs more than 7 nats."""
-MAX_DRIFTS = 20  # that are remembered of a key
-RECENT_ROWS = (1 + RECENT) / (1 - RECENT)  # as many as a plain mean of the same variance has
+MAX_DRIFTS = 20  # that are kept of a key
+RECENT_ROWS = (1 + RECENT) / (1 - RECENT)  # of a plain mean with the same variance
 
 KIND = "driftree keyed models"
-MAX_ERRORS = 5  # that an error names
+MAX_ERRORS = 5  # listed in an error
 
 
 class KeyDrift(NamedTuple):
-    """A time in which a key's loss was well above what is usual for the key.
+    """A period in which a key's loss was well above its usual one.
 
     Attributes
     ----------
     begin : int
-        Rows of the key when it was noticed.
+        Rows of the key when it was detected.
     end : int or None
-        Rows of the key when it was over; None: it is not.
+        Rows of the key when it ended; None if it has not.
     """
 
     begin: int
@@ -70,7 +70,7 @@ class KeyDrift(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """What is known of a key.
+    """The record of a key.
 
     Attributes
     ----------
@@ -79,18 +79,17 @@ class KeyRecord:
     n_rows : int
         Its rows.
     loss : float
-        Of the recent rows, per row, as they were predicted: in nats, for numbers the mean absolute
-        error.
+        Mean loss of the recent rows, as predicted: in nats, or the mean absolute error of numbers.
     usual_loss : float
         The same in the long run.
     own_loss, parent_loss : float
-        What the key's own model and the parent would have lost on the recent rows.
+        Losses of the key's own model and of the parent on the recent rows.
     is_cold : bool
         Whether the parent predicts: the key's own model is not better yet.
     drift_since : int or None
-        Rows of the key when it began to drift; None: it does not.
+        Rows of the key when its drift began; None if it does not drift.
     changed_at : int or None
-        Rows of the key when its tree changed last; None: never.
+        Rows of the key when its tree last changed; None if never.
     """
 
     key: Hashable
@@ -117,16 +116,16 @@ class KeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All keys at a glance; `print` says it in words.
+    """A summary of all keys; `print` shows it as text.
 
     Attributes
     ----------
     n_keys, n_rows : int
         Keys, and rows of all of them.
     n_cold, n_drifting : int
-        Keys that the parent predicts; keys that drift now.
+        Keys predicted by the parent; keys that drift now.
     n_in_memory, memory : int
-        Models in memory, and the bytes that they take.
+        Models in memory, and their bytes.
     drifting, changed, worst : tuple of KeyRecord
         Keys that drift now, the largest excess over the usual loss first; keys whose tree changed
         within their last 100 rows, the latest first; keys of at least 20 rows with the largest
@@ -173,7 +172,7 @@ class Summary:
 
 
 class Tally:
-    """The losses of one key so far: sums over rows that fade, and what follows from them."""
+    """The losses of one key so far: discounted sums over rows, and figures derived from them."""
 
     __slots__ = (
         "changed_at",
@@ -196,7 +195,7 @@ class Tally:
         self.drifts: list[KeyDrift] = []
 
     def add(self, own: float, parent: float, *, is_cold: bool) -> None:
-        """Add what a row has cost both models; `is_cold` tells which of them has predicted it."""
+        """Add the losses of both models on a row; `is_cold` tells which of them predicted it."""
         given = parent if is_cold else own
         self.n_rows += 1
         self.weight = RECENT * self.weight + 1
@@ -222,21 +221,21 @@ class Tally:
 
     @property
     def drift_since(self) -> int | None:
-        """Rows of the key when it began to drift; None: it does not."""
+        """Rows of the key when its drift began; None if it does not drift."""
         return self.drifts[-1].begin if self.drifts and self.drifts[-1].end is None else None
 
     def is_cold(self, *, of_labels: bool) -> bool:
-        """Tell whether the key's own model has not yet proved to be better than the parent."""
+        """Return whether the key's own model is not yet better than the parent."""
         if self.n_rows == 0:
             return True
         if of_labels:
             return self.parent - self.own < LEAD
         if self.own == 0.0 or self.parent == 0.0:
             return self.parent == 0.0
-        return self.weight * math.log(self.parent / self.own) < LEAD  # if errors are Laplace's
+        return self.weight * math.log(self.parent / self.own) < LEAD  # for Laplace errors
 
     def record(self, key: Hashable, *, of_labels: bool, has_parent: bool) -> KeyRecord:
-        """Return what is known of the key."""
+        """Return the record of the key."""
         weight = self.weight or math.nan
         return KeyRecord(
             key,
@@ -252,12 +251,12 @@ class Tally:
 
     # ------------------------------------------------------------------ on disk
     def to_text(self) -> str:
-        """Return all of it as JSON, in which floats keep all their digits."""
+        """Return the state as JSON, with all digits of floats."""
         return json.dumps([getattr(self, name) for name in self.__slots__])
 
     @classmethod
     def from_text(cls, text: str) -> Tally:
-        """Return what was written."""
+        """Restore the state from JSON."""
         tally = cls()
         for name, value in zip(cls.__slots__, json.loads(text), strict=True):
             setattr(tally, name, value)
@@ -266,13 +265,13 @@ class Tally:
 
 
 def label_loss(probabilities: Mapping[Any, float], label: Hashable) -> float:
-    """Return minus the logarithm of what a label was given; one not known has a share, too.
+    """Return the negative log-probability of a label; an unknown one has a probability, too.
 
     Examples
     --------
     >>> print(f"{label_loss({'yes': 0.5, 'no': 0.5}, 'no'):.2f}")
     0.69
-    >>> print(f"{label_loss({'yes': 1.0}, 'no'):.2f}")  # a third: yes, no, or yet another
+    >>> print(f"{label_loss({'yes': 1.0}, 'no'):.2f}")  # one of three: yes, no, or another
     1.10
     """
     given = probabilities.get(label)
@@ -283,7 +282,7 @@ def label_loss(probabilities: Mapping[Any, float], label: Hashable) -> float:
 
 # ---------------------------------------------------------------------- keys
 def check_key(key: Any) -> Any:
-    """Return a key as it is kept; numbers of a column of floats are whole ones."""
+    """Return a key as it is stored; floats must be whole numbers."""
     key = plain(key)
     if type(key) is float and key.is_integer():
         key = int(key)
@@ -327,7 +326,7 @@ def take_keys(X: Any, y: NDArray[Any], key: Hashable) -> tuple[list[tuple[Any, A
 
 
 def by_key(taken: list[tuple[Any, Any]]) -> dict[Any, list[int]]:
-    """Return the rows of each key, in their order."""
+    """Group rows by key, in their order."""
     places: dict[Any, list[int]] = {}
     for i, (key, _) in enumerate(taken):
         places.setdefault(key, []).append(i)
@@ -336,7 +335,7 @@ def by_key(taken: list[tuple[Any, Any]]) -> dict[Any, list[int]]:
 
 # ---------------------------------------------------------------------- models
 def check_made(model: Any) -> StoredModel:
-    """Return a model that can be kept on disk and sent elsewhere; raise if it cannot."""
+    """Return a model if it can be stored and sent; raise otherwise."""
     if type(model) not in CLASSES.values():
         raise TypeError(
             f"make() must return one of driftree's own learners ({', '.join(CLASSES)}), which can "
@@ -346,7 +345,7 @@ def check_made(model: Any) -> StoredModel:
 
 
 def as_parent(model: Any) -> Any:
-    """Return a model that learns the rows of all keys, in which those before are of other keys."""
+    """Return a model for the rows of all keys, which does not follow the target."""
     if getattr(model, "follow_target", False) is None:
         model.set_params(follow_target=False)
     return model
@@ -354,7 +353,7 @@ def as_parent(model: Any) -> Any:
 
 # ---------------------------------------------------------------------- errors
 def refusal(errors: dict[int, ValueError | TypeError], taken: list[Any]) -> ValueError:
-    """Return the error that names rows which models have refused."""
+    """Return the error that lists refused rows."""
     first = sorted(errors)[:MAX_ERRORS]
     words = "; ".join(f"row {i} (key {taken[i][0]!r}): {errors[i]}" for i in first)
     rest = f"; and {len(errors) - MAX_ERRORS:,} more" if len(errors) > MAX_ERRORS else ""
@@ -363,11 +362,11 @@ def refusal(errors: dict[int, ValueError | TypeError], taken: list[Any]) -> Valu
 
 
 def difference(found: Any, own: Mapping[str, Any], folder: str) -> str:
-    """Say what is not as it was when a folder was made."""
+    """Describe how settings differ from those that a folder was created with."""
     if not isinstance(found, dict) or found.get("format") != KIND:
         raise ModelFileError(f"{folder} holds no keyed models")
     names = [name for name, value in own.items() if found.get(name) != value]
     words = "; ".join(
         f"{name} was {quoted(found.get(name))}, is {quoted(own[name])}" for name in names
     )
-    return f"{folder} holds models made otherwise: {words}; give the same, or another folder"
+    return f"{folder} holds models with other settings: {words}; give the same, or another folder"

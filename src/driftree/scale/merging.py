@@ -1,22 +1,24 @@
-"""Merging: one model of several that went on from the same one, by what each has gained.
+"""Merging: copies of one model that learnt different rows, combined by the information gained.
 
 Newton's half of a simple model is weights w with a precision P, the information about them. Rows
-add to it and time fades it: a copy that learns from w0, P0 ends with P = f P0 + S, and S is what
-its rows have told. So copies merge by adding what each was told to what is left of the base,
+add to it and time discounts it: a copy that starts from w0, P0 ends with P = f P0 + S, where S is
+the information from its rows. So copies are merged by adding the information of each to what
+remains of the base,
 
     P = F P0 + sum (P_k - f_k P0),    P w = F P0 w0 + sum (P_k w_k - f_k P0 w0),    F = product f_k,
 
-which is the model that would have met all rows, but for their order. f_k follows from the rows that
-the model has met; it is never larger than what leaves P_k - f_k P0 positive. Nor may the base fade
-to nothing where nobody was told anything: the merged model is nowhere less certain than the least
-certain copy. Adagrad's half moves by the mean of the copies' moves, weighted by rows, and its sums
-of squares add up.
+which is the model that has learnt all rows, except for their order. f_k follows from the number of
+rows that the model has learnt; it is never so large that P_k - f_k P0 is not positive. Nor may the
+base fade to nothing where no copy gained information: the merged model is nowhere less certain than
+the least certain copy. Adagrad's weights change by the mean of the copies' changes, weighted by
+rows, and its sums of squares add up.
 
-One model may have many workers (`fit`): the rows of a round are cut into a fixed number of slices.
-Each slice is learnt by a copy of the model, which takes no decision. What the rows say about the
-tree are sums over rows, which are added up in the order of the slices; the simple models are merged
-as `merge` does it; then the driver decides, once. What a slice brings depends on the model and on
-its rows alone, so results do not depend on how many workers there are, nor on how often one dies.
+One model may have many workers (`fit`): the rows of a round are divided into a fixed number of
+slices. Each slice is learnt by a copy of the model, which makes no decisions. The evidence about
+the tree consists of sums over rows, which are added up in the order of the slices; the simple
+models are merged as by `merge`; then the driver decides once. The result of a slice depends only on
+the model and its rows, so results do not depend on the number of workers, nor on how often one
+dies.
 """
 
 from __future__ import annotations
@@ -49,14 +51,14 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", DynamicModelTreeClassifier, DynamicModelForest)
 
-# What a simple model has beside its weights; of several models the mean, weighted by rows.
+# State of a simple model besides its weights; merged as the mean, weighted by rows.
 STATE = ("preference", "sureness", "sureness_rows", "wrong", "floor_0", "floor_1", "floor_rows")
 SCALES = ("scale_shift", "scale_factor")
 STRUCTURE = ("left", "right", "feature", "threshold", "equality", "missing_left")
 
 SLICES = 2
 ROUND_ROWS = 500
-# What the driver has to know of a copy that has learnt.
+# What the driver needs from a copy that has learnt.
 NEEDED = ("model.", "node.model", "node.rows", "trial.", "bend_trial.model", "scale_", "clock")
 
 
@@ -64,18 +66,18 @@ def merge(
     models: Sequence[DynamicModelTreeClassifier],
     base: DynamicModelTreeClassifier | None = None,
 ) -> DynamicModelTreeClassifier:
-    """Return one model of several that were trained apart, on different rows of one stream.
+    """Return one model of several copies that learnt different rows of one stream.
 
-    The models of all nodes are merged by the information that each of them has gained, so that
-    the result knows the rows of all. Everything else is that of the one that has learnt most:
-    evidence about changes to come, and history.
+    The simple models of all nodes are combined by the information that each of them has gained, so
+    that the result has learnt the rows of all. Everything else is taken from the copy that has
+    learnt most: evidence about future changes, and history.
 
     Parameters
     ----------
     models : sequence of DynamicModelTreeClassifier
-        They may be in any order: the result is the same to rounding.
+        The copies, in any order: the result is the same up to rounding.
     base : DynamicModelTreeClassifier, optional
-        The model from which all of them went on, as it was then. None: they began from nothing.
+        The model that all of them started from, as it was then. None: they started empty.
 
     Returns
     -------
@@ -86,8 +88,8 @@ def merge(
     ------
     ValueError
         If models and base differ in parameters, features, labels, splits or bends: weights of
-        different inputs, or for different rows, have no sum. Ask all models then, and average
-        what they say.
+        different inputs, or for different rows, cannot be added. In that case, average the
+        predictions of the models.
 
     Examples
     --------
@@ -125,7 +127,7 @@ def merge(
     before = start[0][1] if start else None
     nodes = [int(place) for place in own["node.model"] if place >= 0]
     merged = merge_arrays(own, arrays, before, memory, nodes)
-    if "model.renewed_lead" in own:  # renewed models are one part's only: they are not believed
+    if "model.renewed_lead" in own:  # a renewed model is that of one copy: it gets no weight
         has_renewed = own["model.renewed_model"] >= 0
         merged["model.renewed_lead"] = np.where(has_renewed, -MOST_LEAD, own["model.renewed_lead"])
     classes = {DynamicModelTreeClassifier.__name__: DynamicModelTreeClassifier}
@@ -137,33 +139,33 @@ def check_kind(model: Any) -> None:
     if type(model) is not DynamicModelTreeClassifier or model.setting == "paper":
         raise TypeError(
             f"only a DynamicModelTreeClassifier in the measured setting can be merged, got "
-            f"{shown(model)}: others keep no information about their weights, or change the "
-            "unit of their target"
+            f"{shown(model)}: others have no information about their weights, or rescale their "
+            "target"
         )
 
 
 def check_mergeable(model: Any) -> None:
-    """Raise unless a model can be merged with its like."""
+    """Raise unless a model can be merged with others."""
     check_kind(model)
     if model._tree is None:
-        raise ValueError("one of the models has learnt nothing: leave it out")
+        raise ValueError("one of the models has learnt nothing: omit it")
     if model._tree.encoder.sparse is not None:
-        raise ValueError("models of sparse rows cannot be merged: each has names of its own")
+        raise ValueError("models of sparse rows cannot be merged: each has its own names")
 
 
 def _check_alike(packed: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
     told, arrays = zip(*packed, strict=True)
     for name in ("parameters", "names", "levels", "labels"):
         if any(one["learnt"][name] != told[0]["learnt"][name] for one in told):
-            hint = "in the same order: partial_fit(..., classes=...) names labels beforehand"
+            hint = "in the same order: partial_fit(..., classes=...) sets labels in advance"
             raise ValueError(f"the models differ in their {name}, which must be the same, {hint}")
     first = arrays[0]
     for other in arrays[1:]:
         for name in STRUCTURE:
             if not np.array_equal(first[f"node.{name}"], other[f"node.{name}"]):
                 raise ValueError(
-                    "the models have different splits, so that their leaves are about different "
-                    "rows: merge more often, or ask all of them and average what they say"
+                    "the models have different splits, so that their leaves hold different rows: "
+                    "merge more often, or average their predictions"
                 )
         for node, (one, two) in enumerate(
             zip(first["node.model"], other["node.model"], strict=True)
@@ -176,7 +178,7 @@ def _check_alike(packed: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
 
 
 def bends_of(arrays: Arrays, place: int) -> list[tuple[Any, ...]]:
-    """Return the bends of the model at a place."""
+    """Return the bends of the model at an index."""
     rows = _piece(arrays, "model.bend_feature", place)
     names = ("feature", "low", "high")
     return list(zip(*(arrays[f"model.bend_{name}"][rows].tolist() for name in names), strict=True))
@@ -184,7 +186,7 @@ def bends_of(arrays: Arrays, place: int) -> list[tuple[Any, ...]]:
 
 # ---------------------------------------------------------------------- arrays of an engine
 class Memory(NamedTuple):
-    """How long the simple models of a tree remember, and how they begin."""
+    """The memory and the initial state of the simple models of a tree."""
 
     rows: float
     rows_per_input: float
@@ -193,7 +195,7 @@ class Memory(NamedTuple):
 
 
 def memory_of(model: DynamicModelTreeClassifier) -> Memory:
-    """Return what the kernels were told."""
+    """Return the parameters of the kernels."""
     tree: Any = model._tree
     constants = tree.evidence.constants
     window = tree.parameters.model_window
@@ -207,21 +209,20 @@ def merge_arrays(
     memory: Memory,
     places: Sequence[int],
 ) -> dict[str, NDArray[Any]]:
-    """Return the simple models and scales that take the place of an engine's own.
+    """Return the merged simple models and scales for an engine.
 
     Parameters
     ----------
     own : mapping of arrays
         The engine whose models are to be replaced; its nodes are those of all copies.
     copies : sequence of mappings of arrays
-        What the copies have become.
+        The arrays of the copies.
     base : mapping of arrays or None
-        What they were.
+        The arrays of the base.
     memory : Memory
         Of all of them.
     places : sequence of int
-        Places of the models to merge; where a copy has the same node's model elsewhere,
-        `_same_model` says so.
+        Indices of the models to merge; `_same_model` maps them to those of a copy.
     """
     met = [_rows_of_models(one) for one in copies]
     gained = np.array([_n_rows(one) - (0 if base is None else _n_rows(base)) for one in copies])
@@ -271,7 +272,7 @@ def _piece(arrays: Arrays, name: str, place: int) -> slice:
 
 
 def _rows_of_models(arrays: Arrays) -> NDArray[np.float64]:
-    """Return how many rows the model at each place has met."""
+    """Return how many rows the model at each index has learnt."""
     met = np.full(len(arrays["model.numbers.lengths"]), _n_rows(arrays))  # the challenger: all
     of_node = arrays["node.model"] >= 0
     met[arrays["node.model"][of_node]] = arrays["node.rows"][of_node]
@@ -287,7 +288,7 @@ def _rows_of_models(arrays: Arrays) -> NDArray[np.float64]:
 
 
 def _same_model(own: Arrays, other: Arrays, place: int) -> int:
-    """Return where another engine of the same nodes has the model of a place."""
+    """Return the index of the same node's model in another engine."""
     nodes = np.flatnonzero(own["node.model"] == place)
     return int(other["node.model"][nodes[0]]) if len(nodes) else place
 
@@ -304,7 +305,7 @@ class Blend(NamedTuple):
 
     @classmethod
     def read(cls, arrays: Arrays, place: int, memory: Memory) -> Blend:
-        """Return the model at a place."""
+        """Return the model at an index."""
         columns = memory.n_columns + int(arrays["model.bend_feature.lengths"][place])
         n_outputs = 1 if int(arrays["n_classes"][0]) <= 2 else int(arrays["n_classes"][0])
         numbers = arrays["model.numbers"][_piece(arrays, "model.numbers", place)]
@@ -316,7 +317,7 @@ class Blend(NamedTuple):
         return cls(lines[0], lines[1], lines[2], covariance, stride)
 
     def to_numbers(self) -> NDArray[np.float64]:
-        """Return it as the kernels have it, padded to whole vectors."""
+        """Return it in the layout of the kernels, padded to whole vectors."""
         columns = self.adagrad.shape[1]
         after = (0, self.stride - columns)
         lines = [np.pad(one, ((0, 0), after)) for one in self[:3]]
@@ -326,13 +327,13 @@ class Blend(NamedTuple):
 
 
 def _stride(n_numbers: int, n_outputs: int) -> int:
-    """Return the stride of which a model has so many numbers: 3 outputs stride + stride^2."""
+    """Return the stride of a model with so many numbers: 3 outputs stride + stride^2."""
     half = 1.5 * n_outputs
     return round(math.sqrt(half * half + n_numbers) - half)
 
 
 class _CopyModel(NamedTuple):
-    """What a copy has of a simple model, from how many rows, and where."""
+    """A copy's version of a simple model, its number of rows, and its index."""
 
     blend: Blend
     n_rows: float
@@ -342,7 +343,7 @@ class _CopyModel(NamedTuple):
 def _merge_blends(
     told: Sequence[_CopyModel], base: Blend | None, memory: Memory, share: float
 ) -> tuple[Blend, NDArray[np.float64]]:
-    """Return the merged model, and each copy's share in it."""
+    """Return the merged model, and each copy's weight."""
     first = told[0].blend
     columns = first.adagrad.shape[1]
     rows = np.array([one.n_rows for one in told])
@@ -364,7 +365,7 @@ def _merge_blends(
         least_known = min(least_known, float(np.linalg.eigvalsh(own)[0]))
     precision += left * start
     pull += left * (base.newton @ start)
-    # Where nobody was told anything, the base has faded for all: do not know less than each.
+    # Where no copy gained information, all have discounted the base: be no less certain than each.
     known, directions = np.linalg.eigh(precision)
     lift = (directions * np.maximum(least_known - known, 0.0)) @ directions.T
     mean = sum(weight * one.blend.newton for weight, one in zip(weights, told, strict=True))
@@ -384,7 +385,7 @@ def _inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 # ---------------------------------------------------------------------- one model, many workers
 class RowSlice(NamedTuple):
-    """Some rows of a round, encoded."""
+    """Encoded rows of one slice of a round."""
 
     X: NDArray[np.float64]
     codes: NDArray[np.float64]
@@ -401,31 +402,31 @@ def fit(
 ) -> Model:
     """Let one model learn a stream on several Ray workers.
 
-    Of a forest the trees are spread. That is exact, and pays where a row costs much. Of a tree the
-    rows of each round are spread, and what was learnt of them is merged. That seldom pays: sending
-    a round and merging take longer than learning it. docs/scale.md has the figures.
+    For a forest the trees are distributed. That is exact, and pays if rows are expensive. For a
+    tree the rows of each round are distributed, and the results are merged. That seldom pays:
+    sending a round and merging take longer than learning it. docs/scale.md has the figures.
 
     Parameters
     ----------
     model : DynamicModelForestClassifier, ...ForestRegressor or DynamicModelTreeClassifier
-        It learns in place; a tree in the measured setting. A forest has what was learnt after
-        every 50,000 rows, and at the end.
+        It learns in place; a tree must have the measured setting. A forest is updated every 50,000
+        rows, and at the end.
     stream : stream, path or data set
-        What `driftree.streams.open_stream` takes. Features are the same in all batches.
+        Anything that `driftree.streams.open_stream` takes. All batches must have the same features.
     workers : int, optional
-        How many parts of a forest there are, at most its trees but one; or on how many slices of a
-        round Ray may work at the same time. None: this process does it.
+        Number of workers for a forest, at most its trees minus one; or the number of slices of a
+        round that Ray may process in parallel. None: this process does it.
     slices : int, default=2
-        Of a tree: into how many slices a round is cut, row by row in turn. Results depend on it:
-        with more, each copy knows fewer of the rows before.
+        For a tree: number of slices of a round, with rows assigned in turn. Results depend on it:
+        with more slices, each copy sees fewer rows.
     round_rows : int, default=500
-        Of a tree: rows of a round; it may change once after each.
+        For a tree: rows of a round, after which the tree may change once.
 
     Returns
     -------
     model
-        The same, bit for bit, for any number of workers. A new forest is what `partial_fit` with
-        batches of 1,000 rows makes of it.
+        The same, bit for bit, for any number of workers. A new forest equals that of `partial_fit`
+        with batches of 1,000 rows.
 
     Examples
     --------
@@ -486,7 +487,7 @@ def _learn_round(
 
 
 def learn_slice(data: bytes, rows: RowSlice) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what rows say about the tree, and what its models become by them."""
+    """Return the sums of rows for the tree, and its models after learning them."""
     model = pickle.loads(data)
     engine, size = model._tree.engine, model._tree.step_rows
     sums = engine.accumulate(*rows)
@@ -530,7 +531,7 @@ def _here(data: bytes, slices: list[RowSlice]) -> list[Any]:
 
 
 def _on_ray(workers: int) -> Callable[[bytes, list[RowSlice]], list[Any]]:
-    """Return what spreads slices over Ray: pure tasks, which Ray may repeat as it likes."""
+    """Return a function that distributes slices over Ray as pure tasks, which Ray may repeat."""
     from driftree.scale.ray import import_ray
 
     if not workers >= 1:

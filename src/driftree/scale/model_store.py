@@ -1,8 +1,8 @@
-"""Model store: the models of many keys, the latest used in memory and all others on disk.
+"""Model store: the models of many keys, the most recently used in memory, all others on disk.
 
-The disk is one SQLite file with a write-ahead log. Whatever is written between two commits belongs
-to one transaction: models that were spilled are read back from it, and a process that is killed
-leaves the state of its last commit, of all keys.
+On disk it is one SQLite file with a write-ahead log. Everything written between two commits belongs
+to one transaction: evicted models are read back from it, and a killed process leaves the state of
+its last commit, for all keys.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SCHEMA = """
     );
     CREATE TABLE IF NOT EXISTS models (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 """
-# A key's figures are columns, so that a summary asks for those that matter and reads no model.
+# A key's figures are columns, so that a summary queries only these and loads no model.
 WRITE_KEY = """
     INSERT INTO keys (key, n_rows, loss, excess, is_cold, is_drifting, unchanged, tally)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -49,7 +49,7 @@ WRITE_KEY = """
         unchanged = excluded.unchanged, tally = excluded.tally
     RETURNING id
 """
-MIN_GROWTH = 1.25  # of a key's rows, before its model is measured again
+MIN_GROWTH = 1.25  # growth of a key's rows before its model's size is measured again
 
 
 @dataclass(slots=True)
@@ -61,9 +61,9 @@ class KeptModel:
     tally: Tally = field(default_factory=Tally)
     n_bytes: int = 0
     measure_at: int = 0
-    """Rows of the key at which its size is looked at again."""
+    """Rows of the key at which its size is measured again."""
     is_written: bool = False
-    """Whether the disk has it as it is."""
+    """Whether the copy on disk is up to date."""
 
 
 class ModelStore:
@@ -72,11 +72,11 @@ class ModelStore:
     Parameters
     ----------
     folder : path or None
-        Where the file is; None is a temporary folder, which goes with the store.
+        Folder of the file; None is a temporary folder, removed with the store.
     memory : int
-        Bytes of models in memory. The one in use stays, however large.
+        Bytes of models in memory. The model in use is never evicted, however large.
     of_labels, has_parent : bool
-        What the losses of a key mean.
+        Whether targets are labels, and whether there is a parent.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ModelStore:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            safe = "OFF" if self.is_temporary else "FULL"  # nobody reads it after a crash
+            safe = "OFF" if self.is_temporary else "FULL"  # not needed after a crash
             connection.execute(f"PRAGMA synchronous = {safe}")
             connection.executescript(SCHEMA)
         except sqlite3.DatabaseError as error:
@@ -118,17 +118,17 @@ class ModelStore:
         return connection
 
     def close(self) -> None:
-        """Leave the file as the last commit has left it."""
+        """Close the file, in the state of the last commit."""
         self._release()
 
     @property
     def is_open(self) -> bool:
-        """Whether it was not closed."""
+        """Whether it is open."""
         return self._release.alive
 
     # ------------------------------------------------------------------ models
     def get(self, key: Any) -> KeptModel | None:
-        """Return a key's model, from the disk if need be; None if there is none."""
+        """Return a key's model, from disk if necessary; None if there is none."""
         entry = self.entries.get(key)
         if entry is not None:
             self.entries.move_to_end(key)
@@ -153,7 +153,7 @@ class ModelStore:
         return None if found is None else Tally.from_text(found[0])
 
     def keep(self, entry: KeptModel) -> None:
-        """Keep a model that has learnt, and make room for what it has grown by."""
+        """Store a model that has learnt, and evict others if it has grown."""
         entry.is_written = False
         if entry.key not in self.entries or entry.tally.n_rows >= entry.measure_at:
             self._hold(entry)
@@ -170,7 +170,7 @@ class ModelStore:
         entry.measure_at = int(MIN_GROWTH * entry.tally.n_rows) + 1
 
     def _make_room(self, in_use: KeptModel) -> None:
-        """Write the models that were not used for longest to the disk, until the rest fit."""
+        """Evict the least recently used models to disk until the rest fit."""
         while self.n_bytes > self.memory and len(self.entries) > 1:
             key, entry = next(iter(self.entries.items()))
             if entry is in_use:
@@ -190,7 +190,7 @@ class ModelStore:
         entry.is_written = True
 
     def record(self, key: Any, tally: Tally) -> KeyRecord:
-        """Return what is known of a key."""
+        """Return the record of a key."""
         return tally.record(key, of_labels=self.of_labels, has_parent=self.has_parent)
 
     def _write_figures(self, entry: KeptModel) -> int:
@@ -209,13 +209,13 @@ class ModelStore:
         return int(found.fetchone()[0])
 
     def write_figures(self) -> None:
-        """Let the disk know the figures of all keys, without their models."""
+        """Write the figures of all keys to disk, without their models."""
         for entry in self.entries.values():
             if not entry.is_written:
                 self._write_figures(entry)
 
     def commit(self, notes: dict[str, Any]) -> None:
-        """Write all that was learnt, and notes beside it: after a crash all of it is there."""
+        """Write all models, and notes, in one transaction."""
         for entry in self.entries.values():
             self._write(entry)
         for name, value in notes.items():
@@ -230,12 +230,12 @@ class ModelStore:
         return None if found is None else found[0]
 
     def ask(self, query: str, *values: Any) -> list[Any]:
-        """Return what a query finds."""
+        """Return the result of a query."""
         return self._ask(query, *values).fetchall()
 
     def _ask(self, query: str, *values: Any) -> sqlite3.Cursor:
         if not self.is_open:
-            raise ValueError("the models were closed: open them again, with the same folder")
+            raise ValueError("the models are closed: open them again, with the same folder")
         with self._named():
             return self._connection.execute(query, values)
 
@@ -246,12 +246,12 @@ class ModelStore:
 
     @contextlib.contextmanager
     def _named(self, key: Any = None) -> Iterator[None]:
-        """Let errors say where they come from."""
+        """Add the folder to errors."""
         where = self.folder / FILE
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise OSError(f"{where}: {error}; what was committed before is whole") from error
+            raise OSError(f"{where}: {error}; what was committed before is intact") from error
         except sqlite3.DatabaseError as error:
             raise ModelFileError(f"{where}: {error}") from error
         except ModelFileError as error:

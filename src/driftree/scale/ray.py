@@ -1,10 +1,10 @@
 """Models by key on many cores and machines: `KeyedModels`, sharded over Ray actors.
 
 Ray restarts an actor that has died, but does not know what it had learnt: calls may be lost, and
-its own retries may do one twice. So calls are never retried by Ray. Every batch says from which row
-of the stream to which it goes. An actor commits its models and that row in one transaction, takes a
-batch only if it follows on what it has, and skips rows that it has. The driver keeps the batches
-since the last commit, and sends them again when an actor comes back.
+its own retries may do one twice. So calls are never retried by Ray. Every batch carries its first
+and last position in the stream. An actor commits its models and its position in one transaction,
+accepts a batch only if it continues from that position, and skips rows that it already has. The
+driver keeps the batches since the last commit, and sends them again when an actor is restarted.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from driftree.stored import StoredModel
 
 EVERY = 50_000
-IN_FLIGHT = 4  # batches that a shard may have waiting
-RESTART_SECONDS = 600  # in which a shard must come back
-PAUSE_SECONDS = 0.2  # between two looks at it
+IN_FLIGHT = 4  # batches in a shard's queue
+RESTART_SECONDS = 600  # in which a shard must be restarted
+PAUSE_SECONDS = 0.2  # between two checks of it
 NO_RAY = "models on many machines need Ray: pip install ray"
 
 
@@ -46,16 +46,16 @@ class ShardRows(NamedTuple):
     """The rows of a batch that belong to one shard."""
 
     before: int
-    """Row of the stream until which the shard must have learnt,"""
+    """Position up to which the shard must have learnt before,"""
     end: int
-    """and until which it has when it has learnt these."""
+    """and after these rows."""
     rows: NDArray[np.int64]
     columns: dict[Hashable, NDArray[Any]]
     y: NDArray[Any]
 
 
 class GapError(RuntimeError):
-    """Rows do not follow on what a shard has learnt: those before are to be sent again."""
+    """Rows do not continue from a shard's position: those before must be sent again."""
 
 
 class Shard:
@@ -66,7 +66,7 @@ class Shard:
         self.done = self.models.position
 
     def learn(self, sent: ShardRows) -> str | None:
-        """Learn those of some rows that are new; return what was refused, in words."""
+        """Learn rows that are new; return the errors of refused ones, as text."""
         self._check(sent.before)
         is_new = sent.rows >= self.done
         refused = None
@@ -80,19 +80,17 @@ class Shard:
         return refused
 
     def commit(self, before: int, position: int) -> None:
-        """Write all that was learnt, with the row until which it goes."""
+        """Write all models, with the position."""
         self._check(before)
         self.done = max(self.done, position)
         self.models.commit(self.done)
 
     def _check(self, before: int) -> None:
         if before > self.done:
-            raise GapError(
-                f"row {before:,} comes next, but the shard has learnt until {self.done:,}"
-            )
+            raise GapError(f"row {before:,} is next, but the shard has learnt up to {self.done:,}")
 
     def position(self) -> int:
-        """Return the row of the stream until which all was learnt."""
+        """Return the position up to which everything was learnt."""
         return self.done
 
     def pid(self) -> int:
@@ -100,7 +98,7 @@ class Shard:
         return os.getpid()
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Return what a method of the models returns."""
+        """Call a method of the models."""
         return getattr(self.models, method)(*arguments)
 
     def keys(self) -> list[Hashable]:
@@ -109,28 +107,27 @@ class Shard:
 
 
 class RayKeyedModels(Closing):
-    """A model per key, the keys spread over Ray actors.
+    """A model per key, with the keys distributed over Ray actors.
 
-    Which shard has a key depends on the key alone. Every shard has a parent of its own, which
-    learns the rows of the shard's keys; so results depend on the number of shards, but not on
-    where these run.
+    The shard of a key depends on the key alone. Every shard has its own parent, which learns the
+    rows of the shard's keys; so results depend on the number of shards, but not on where these run.
 
     Parameters
     ----------
     make, key, parent, memory : optional
-        As for `KeyedModels`; the memory is that of one shard.
+        As for `KeyedModels`; the memory is per shard.
     path : path
-        A folder, which all machines see where shards may run. If it holds models, these are gone
-        on with, from row `position` of the stream.
+        A folder that all machines with shards can access. If it holds models, they are resumed from
+        row `position` of the stream.
     shards : int, default=2
-        Actors; one per core is right.
+        Number of actors; one per core is best.
     every : int, default=50000
-        Rows between two commits. Those since the last one are kept by the driver.
+        Rows between two commits. The driver keeps those since the last one.
 
     Attributes
     ----------
     position : int
-        Rows of the stream that all shards have committed: where to go on after a crash.
+        Rows of the stream that all shards have committed: where to resume after a crash.
 
     See Also
     --------
@@ -194,8 +191,8 @@ class RayKeyedModels(Closing):
         Raises
         ------
         ValueError
-            If a row lacks its key, nothing is learnt. If models have refused rows of this or an
-            earlier batch, all others are learnt.
+            If a row lacks its key; then nothing is learnt. If rows of this or an earlier batch are
+            invalid; then all others are learnt.
         """
         columns = _to_columns(X)
         targets = Columns({"y": y if isinstance(y, (list, np.ndarray)) else list(y)}).arrays["y"]
@@ -224,7 +221,7 @@ class RayKeyedModels(Closing):
         self.learn_many({name: [cell] for name, cell in x.items()}, [y])
 
     def commit(self) -> None:
-        """Wait until all is learnt, and let all shards write it."""
+        """Wait until everything is learnt, and let all shards commit."""
         self._for_all(lambda i: self._actors[i].commit.remote(self._sent[i], self._at))
         for kept in self._kept:
             kept.clear()
@@ -238,7 +235,7 @@ class RayKeyedModels(Closing):
             self._land(i, 1)
 
     def _land(self, i: int, n: int | None = None) -> None:
-        """Wait for the first batches that a shard was sent, or for all of them."""
+        """Wait for the first batches sent to a shard, or for all of them."""
         waiting = self._flying[i][:n]
         try:
             answers = self._ray.get(waiting)
@@ -249,7 +246,7 @@ class RayKeyedModels(Closing):
             self._refused += [words for words in answers if words]
 
     def _bring_back(self, i: int) -> None:
-        """Send a shard all that it had not committed, once Ray has started it again."""
+        """Send a restarted shard everything that it had not committed."""
         give_up = time.monotonic() + RESTART_SECONDS
         while time.monotonic() < give_up:
             try:
@@ -263,13 +260,13 @@ class RayKeyedModels(Closing):
             self._refused += [words for words in answers if words]
             return
         raise RuntimeError(
-            f"shard {i} of {len(self._actors)} did not come back within {RESTART_SECONDS} seconds: "
-            f"see Ray's log; what was committed until row {self.position:,} is whole"
+            f"shard {i} of {len(self._actors)} was not restarted within {RESTART_SECONDS} "
+            f"seconds: see Ray's log; what was committed up to row {self.position:,} is intact"
         )
 
     def _for_all(self, call: Callable[[int], Any]) -> list[Any]:
-        """Call all shards when they have learnt all, each again if it dies."""
-        asked = [call(i) for i in range(len(self._actors))]  # behind what they are learning
+        """Call all shards after their queues; repeat a call if its shard dies."""
+        asked = [call(i) for i in range(len(self._actors))]  # queued after their batches
         answers = []
         for i, answer in enumerate(asked):
             self._land(i)
@@ -291,7 +288,7 @@ class RayKeyedModels(Closing):
 
     # ------------------------------------------------------------------ predicting and reading
     def predict_many(self, X: Any) -> NDArray[Any]:
-        """Return the predictions of a batch, after all rows sent before were learnt."""
+        """Return the predictions of a batch, after learning all rows sent before."""
         columns = _to_columns(X)
         shard_of = self._shards_of(X, columns)
         places = [np.flatnonzero(shard_of == i) for i in range(len(self._actors))]
@@ -310,7 +307,7 @@ class RayKeyedModels(Closing):
         return self._ask(x.get(self.key), "predict_one", dict(x))
 
     def explain_one(self, x: Mapping[Hashable, Any]) -> Explanation:
-        """Return why one row is predicted as it is."""
+        """Explain the prediction for one row."""
         return self._ask(x.get(self.key), "explain_one", dict(x))  # type: ignore[no-any-return]
 
     def __getitem__(self, key: Hashable) -> Any:
@@ -322,21 +319,21 @@ class RayKeyedModels(Closing):
         return self._ask(key, "events", key)  # type: ignore[no-any-return]
 
     def drifts(self, key: Hashable) -> list[KeyDrift]:
-        """Return the times in which a key's loss was well above its usual one."""
+        """Return the periods in which a key's loss was well above its usual one."""
         return self._ask(key, "drifts", key)  # type: ignore[no-any-return]
 
     def record(self, key: Hashable) -> KeyRecord:
-        """Return what is known of a key."""
+        """Return the record of a key."""
         return self._ask(key, "record", key)  # type: ignore[no-any-return]
 
     def summary(self, most: int = 10) -> Summary:
-        """Return all keys at a glance, as `KeyedModels.summary` does."""
+        """Summarise all keys, as `KeyedModels.summary`."""
         return Summary.of(
             self._for_all(lambda i: self._actors[i].ask.remote("summary", most)), most
         )
 
     def __iter__(self) -> Iterator[Hashable]:
-        """Give all keys."""
+        """Iterate over all keys."""
         found = self._for_all(lambda i: self._actors[i].keys.remote())
         return iter([key for keys in found for key in keys])
 
@@ -354,7 +351,7 @@ class RayKeyedModels(Closing):
 
     # ------------------------------------------------------------------ the end
     def close(self) -> None:
-        """End the shards. What was not committed is forgotten."""
+        """Stop the shards. What was not committed is lost."""
         for actor in self._actors:
             self._ray.kill(actor)
 
@@ -362,7 +359,7 @@ class RayKeyedModels(Closing):
     def _shards_of(self, X: Any, columns: Mapping[Hashable, NDArray[Any]]) -> NDArray[np.intp]:
         name = key_column(X, self.key)
         if name not in columns:
-            raise ValueError(f"the rows have no column {name!r}, which is to hold their keys")
+            raise ValueError(f"the rows have no column {name!r}, which should hold their keys")
         known: dict[Any, int] = {}
         n = len(self._actors)
         shards = np.empty(len(columns[name]), dtype=np.intp)
@@ -375,7 +372,7 @@ class RayKeyedModels(Closing):
 
 
 def _shard_of(key: Any, n_shards: int) -> int:
-    """Return where a key belongs: the same in all processes, unlike Python's own hashes."""
+    """Return the shard of a key: the same in all processes, unlike Python's hash."""
     return zlib.crc32(repr(key).encode()) % n_shards
 
 
@@ -395,7 +392,7 @@ def _to_array(column: nw.Series[Any]) -> NDArray[Any]:
 
 
 def _check_shards(folder: Path, n_shards: int) -> None:
-    """Raise if a folder was made with another number of shards: keys would be elsewhere."""
+    """Raise if a folder was created with another number of shards."""
     n_found = len(list(folder.glob("shard-*")))
     if n_found not in (0, n_shards):
         raise ValueError(
@@ -405,7 +402,7 @@ def _check_shards(folder: Path, n_shards: int) -> None:
 
 
 def import_ray() -> Any:
-    """Return Ray, or say how to get it."""
+    """Import Ray; the error says how to install it."""
     try:
         import ray
     except ImportError:

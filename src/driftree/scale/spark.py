@@ -1,7 +1,7 @@
 """Models on Spark: one per key, one for a whole stream, and predictions for any DataFrame.
 
-Spark's own checkpoints make it exactly once: of models by key they are its state, and of one model
-the number of the last batch is written into one file with it.
+Every row is learnt exactly once: models by key are part of Spark's state and checkpoints, and a
+single model is stored in one file with the number of its last batch.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ def learn_by_key(
 ) -> DataFrame:
     """Predict and then learn every row of a stream, by a model per key.
 
-    The models are Spark's state (`transformWithStateInPandas`), and so are in its checkpoints:
-    whatever is killed, every row is learnt once. `read_models` reads them.
+    The models are part of Spark's state (`transformWithStateInPandas`) and checkpoints: whatever is
+    killed, every row is learnt exactly once. `read_models` reads them.
 
     Parameters
     ----------
     rows : DataFrame
-        A stream. All columns but `key`, `target` and `order` are features.
+        A stream. All columns except `key`, `target` and `order` are features.
     make : callable
         Returns a new model of driftree's own.
     key, target : str
         The columns that hold the key and the label, or the number.
     order : str
-        A column by which the rows of a key are sorted within a batch of Spark's, which has no order
-        of its own: a time or a number.
+        A column to sort the rows of a key by within a batch, since batches in Spark have no order:
+        a time or a number.
 
     Returns
     -------
     DataFrame
-        For each row its `key`, `order` and `target`, the `prediction` made before it was learnt (of
-        a key's first row none), and `n_rows`, how many the model had learnt then.
+        For each row its `key`, `order` and `target`, the `prediction` made before it was learnt
+        (none for a key's first row), and `n_rows`, how many rows the model had learnt then.
 
     Examples
     --------
@@ -77,7 +77,9 @@ def learn_by_key(
     types = {name: rows.schema[name].dataType for name in needed.values()}
     of_labels = hasattr(check_made(make()), "predict_proba_one")
     if rows.sparkSession.conf.get(STATE_STORE) != ROCKS_DB:
-        raise ValueError(f"Spark keeps such state in RocksDB only: set {STATE_STORE} to {ROCKS_DB}")
+        raise ValueError(
+            f"Spark supports such state only in RocksDB: set {STATE_STORE} to {ROCKS_DB}"
+        )
     return rows.groupBy(key).transformWithStateInPandas(
         statefulProcessor=_processor(make, key, target, order),
         outputStructType=_answer_schema(types, target, of_labels=of_labels),
@@ -107,7 +109,7 @@ def read_models(spark: SparkSession, checkpoint: str | os.PathLike[str]) -> dict
 
 
 def _processor(make: Callable[[], StoredModel], key: str, target: str, order: str) -> Any:
-    """Return what Spark calls with the rows of each key; its class needs PySpark."""
+    """Return the processor that Spark calls with the rows of each key; its class needs PySpark."""
     import pandas as pd
     from pyspark.sql.streaming import StatefulProcessor
     from pyspark.sql.types import BinaryType, StructField, StructType
@@ -183,16 +185,17 @@ class BatchLearner(Closing):
     make : callable
         Returns a new model of driftree's own; not used if the folder holds one.
     path : path
-        A folder of the driver's, beside Spark's own checkpoint. One process at a time may use it.
+        A folder on the driver, besides Spark's own checkpoint. Only one process at a time may use
+        it.
     target : str
         The column that holds the label, or the number.
     order : str
-        A column by which the rows of a batch are sorted; it is no feature.
+        A column to sort the rows of a batch by; it is not a feature.
 
     Attributes
     ----------
     model : DynamicModelTreeClassifier or another learner
-        What was learnt so far.
+        The present model.
 
     Examples
     --------
@@ -220,7 +223,7 @@ class BatchLearner(Closing):
         self._n_batches = 0 if found is None else found.position
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Learn a batch of Spark's, unless it was learnt."""
+        """Learn a batch, unless it was learnt before."""
         if batch < self._n_batches:
             return
         _check_columns(rows, {"target": self.target, "order": self.order})
@@ -233,7 +236,7 @@ class BatchLearner(Closing):
         self._n_batches = batch + 1
 
     def close(self) -> None:
-        """Let others use the folder."""
+        """Release the folder."""
         self._checkpointer.close()
 
 
@@ -244,14 +247,14 @@ def predict_udf(model: StoredModel, features: Sequence[str]) -> Callable[..., An
     Parameters
     ----------
     model : DynamicModelTreeClassifier or another learner
-        The model as it is now; it is sent to the workers once.
+        The model, which is sent to the workers once.
     features : sequence of str
         Names of the columns that the UDF is called with, as the model knows them.
 
     Returns
     -------
     callable
-        Takes a column for each feature, and gives one of labels or numbers.
+        Takes a column for each feature, and returns a column of labels or numbers.
 
     Examples
     --------
@@ -272,26 +275,26 @@ def predict_udf(model: StoredModel, features: Sequence[str]) -> Callable[..., An
         frame = pd.DataFrame(dict(zip(names, columns, strict=True)))
         return pd.Series(_loaded(data).predict_many(frame).tolist())
 
-    # Spark reads what a UDF takes and gives from annotations.
+    # Spark reads the types of a UDF from its annotations.
     predict.__annotations__ = {"columns": pd.Series, "return": pd.Series}
     return pandas_udf(predict, returnType=_prediction_type(model))  # type: ignore[no-any-return]
 
 
 @functools.lru_cache(4)
 def _loaded(data: bytes) -> Any:
-    """Return a model, made once per worker."""
+    """Return a model, loaded once per worker."""
     return models.from_bytes(data, CLASSES)
 
 
 def _prediction_type(model: Any) -> str:
-    """Return Spark's name for the type of what a model predicts."""
+    """Return Spark's type of a model's predictions."""
     if not hasattr(model, "predict_proba_one"):
         return "double"
     kinds = {type(label) for label in np.asarray(model.classes_).tolist()}
     types = {str: "string", bool: "boolean", int: "long", float: "double"}
     if len(kinds) != 1 or not kinds <= types.keys():
         raise TypeError(
-            f"a column of Spark's has one type, but the labels are {shown(list(model.classes_))}: "
+            f"a column in Spark has one type, but the labels are {shown(list(model.classes_))}: "
             "make them all text, numbers or booleans"
         )
     return types[kinds.pop()]

@@ -1,17 +1,17 @@
-"""Spread: the trees of one forest on many workers, the same forest to the bit as in one process.
+"""Spread: the trees of one forest on many workers, bit for bit the same forest as in one process.
 
-Trees of a forest do not depend on each other. A *part* is a forest of its own: the first tree,
-which reads the rows and scales them for all, and some of the others. Every part learns all rows,
-and returns what its trees said of them before. The driver's stack learns that in the order of the
-trees, as it does in one process, and nobody asks the parts' own stacks.
+The trees of a forest are independent. A *part* is a smaller forest: the first tree, which reads and
+scales the rows for all, and some of the others. Every part learns all rows, and returns the
+predictions of its trees from before. The driver's stack learns from these in the order of the
+trees, as in one process; the parts' own stacks are not used.
 
-Two things depend on all trees. Whether one has become useless is asked at each look, so batches end
-there, and the driver tells the part which tree to replace. And steps have as many rows as the
-widest tree allows: parts are told how many that are. Where trees grow wider within a batch, parts
-take different steps; then they go back to where they were, and one process learns that batch.
+Two things depend on all trees. Useless trees are replaced at regular checks, so batches end there,
+and the driver tells a part which tree to replace. And the rows of a step are limited by the widest
+tree: parts are told this number. If trees get wider within a batch, parts take different steps;
+then they are reset to the state before, and one process learns that batch.
 
-A part is a pure function of the state it began with and of what it was told since. The driver has
-both: it starts a worker that dies again, tells it all that, and gets the same answers.
+A part is a pure function of its initial state and of the calls since. The driver keeps both: it
+restarts a worker that died, repeats the calls, and gets the same results.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from driftree.learn.forest_engine import StepSaid
     from driftree.streams.rows import Blocks
 
-EVERY = 50_000  # rows after which the driver takes the trees over, and forgets the rows
-NEVER = 2**62  # rows after which a part looks at its trees by itself
-OF_STACK = ("weights", "agreement", "losses", "rows")  # by tree; the last two also of all together
+EVERY = 50_000  # rows after which the driver collects the trees, and drops the rows
+NEVER = 2**62  # rows after which a part would check its trees itself
+OF_STACK = ("weights", "agreement", "losses", "rows")  # by tree; the last two also for the forest
 
 
 # ---------------------------------------------------------------------- parts of a forest
 class PartAnswer(NamedTuple):
-    """What a part says of a batch."""
+    """The result of a part for a batch."""
 
     said: list[NDArray[np.float64]]
-    """By step: what each of its trees said,"""
+    """By step: the predictions of its trees,"""
     targets: list[NDArray[np.float64]]
-    """and what was true."""
+    """and the targets."""
     step_rows: int
-    """How many rows its trees take in a step from now on."""
+    """The largest number of rows of a step from now on."""
 
 
 class Part:
@@ -61,7 +61,7 @@ class Part:
     Parameters
     ----------
     data : bytes
-        What `part_of` or `give` returned.
+        The result of `part_of` or `give`.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -74,7 +74,7 @@ class Part:
         return self.model._tree.core
 
     def learn(self, rows: tuple[Any, Any], step_rows: int) -> PartAnswer:
-        """Learn a batch in steps of so many rows at most; return what the trees said."""
+        """Learn a batch in steps of at most so many rows; return the trees' predictions."""
         core = self._core
         told: list[StepSaid] = []
         core.told, core.most_rows = told, step_rows
@@ -87,22 +87,22 @@ class Part:
         return PartAnswer(said, [one.targets for one in told], self.step_rows())
 
     def step_rows(self) -> int:
-        """Return how many rows its trees take in a step."""
+        """Return the largest number of rows of a step."""
         return int(self.model._tree.step_rows)
 
     def renew(self, place: int | None, number: int, n_rows: int) -> int:
-        """Let a new tree take a place here, or None: elsewhere; return what `step_rows` does."""
+        """Replace a tree here, or, with None, elsewhere; return `step_rows`."""
         core = self._core
         with core.writing():
             if place is None:
                 core.extend_scale()
             else:
                 core.renew(place, number, n_rows)
-                core.members[place].tree.end_call()  # as in the call in which one process does it
+                core.members[place].tree.end_call()  # as in one process
         return self.step_rows()
 
     def give(self) -> bytes:
-        """Return all that it is, for another one to go on with."""
+        """Return its state as bytes."""
         return pickle.dumps((type(self.model), self.model.__getstate__(), self.is_first))
 
     def pid(self) -> int:
@@ -111,7 +111,7 @@ class Part:
 
 
 def part_of(model: DynamicModelForest, places: Sequence[int], *, is_first: bool) -> bytes:
-    """Return a part that has the first tree and those of some places."""
+    """Return a part with the first tree and those at some indices."""
     own, state = [0, *places], model.__getstate__()
     learnt, n = state["_learnt"], len(state["_learnt"]["members"])
     arrays: dict[str, NDArray[Any]] = learnt["arrays"]
@@ -140,7 +140,7 @@ def part_of(model: DynamicModelForest, places: Sequence[int], *, is_first: bool)
 
 
 def take_trees(model: DynamicModelForest, parts: Sequence[bytes], places: list[list[int]]) -> None:
-    """Let a forest have the trees of all parts; it knows how these do together."""
+    """Copy the trees of all parts into a forest, which has their weights."""
     learnt = model.__getstate__()["_learnt"]
     arrays = {
         name: array for name, array in learnt["arrays"].items() if not name.startswith("pairs")
@@ -171,52 +171,52 @@ def _renamed(arrays: dict[str, Any], old: str, new: str) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------- where parts are
 class Workers(Protocol):
-    """What has the parts, one each."""
+    """The workers, each with one part."""
 
     def share(self, rows: tuple[Any, Any]) -> Any:
-        """Send rows once, for all."""
+        """Send rows once, to all."""
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Let all parts do something at the same time; return what each returns."""
+        """Call a method of all parts in parallel; return the results."""
 
     def restart(self, parts: Sequence[bytes]) -> None:
-        """Know that the parts are now as given: what they were told before is forgotten."""
+        """Set the state of the parts; earlier calls are dropped."""
 
     def undo(self) -> None:
-        """Let all parts be what they were before the last call."""
+        """Reset all parts to the state before the last call."""
 
     def close(self) -> None:
-        """End."""
+        """Stop."""
 
 
 Command = tuple[str, tuple[Any, ...]]
 
 
 class Here:
-    """All parts in this process: what the tests compare with."""
+    """All parts in this process, as a reference for tests."""
 
     def __init__(self, parts: Sequence[bytes]) -> None:
         self.restart(parts)
         self.parts = [Part(data) for data in parts]
 
     def share(self, rows: tuple[Any, Any]) -> Any:
-        """Return the rows as they are."""
+        """Return the rows unchanged."""
         return rows
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Let one part after the other do something."""
+        """Call a method of one part after the other."""
         self._told.append((method, arguments))
         return [
             getattr(part, method)(*own) for part, own in zip(self.parts, arguments, strict=True)
         ]
 
     def restart(self, parts: Sequence[bytes]) -> None:
-        """Begin with these parts in `undo`."""
+        """Set the state from which `undo` starts."""
         self._begun = [*parts]
         self._told: list[tuple[str, Sequence[tuple[Any, ...]]]] = []
 
     def undo(self) -> None:
-        """Begin again, and do all but the last."""
+        """Start again, and repeat all calls except the last."""
         told, self._told = self._told[:-1], []
         self.parts = [Part(data) for data in self._begun]
         for method, arguments in told:
@@ -227,7 +227,7 @@ class Here:
 
 
 class Actors:
-    """A Ray actor for each part. Ray repeats nothing: who died is begun again from here."""
+    """A Ray actor for each part. Ray does not retry: dead actors are restarted from here."""
 
     def __init__(self, parts: Sequence[bytes]) -> None:
         from driftree.scale.ray import import_ray
@@ -238,11 +238,11 @@ class Actors:
         self.actors = [self._actor.remote(data) for data in parts]
 
     def share(self, rows: tuple[Any, Any]) -> Any:
-        """Put rows where all machines find them."""
+        """Put rows into Ray's object store."""
         return self._ray.put(rows)
 
     def call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Let all do something, and again those that die."""
+        """Call a method of all parts; repeat it for those that die."""
         asked = []
         for i, own in enumerate(arguments):
             self._told[i].append((method, own))
@@ -257,7 +257,7 @@ class Actors:
                 answer = self._begin_again(i)
 
     def _begin_again(self, i: int) -> Any:
-        """Tell a new actor all that the one before was told; return its last answer to come."""
+        """Repeat all calls on a new actor; return the reference to the last result."""
         self.actors[i] = self._actor.remote(self._begun[i])
         answer = None
         for method, own in self._told[i]:
@@ -265,33 +265,33 @@ class Actors:
         return answer
 
     def restart(self, parts: Sequence[bytes]) -> None:
-        """Begin with these parts when a worker dies from now on."""
+        """Set the state from which dead workers are restarted."""
         self._begun = [*parts]
         self._told: list[list[Command]] = [[] for _ in parts]
 
     def undo(self) -> None:
-        """Begin again with other actors, and do all but the last."""
+        """Start new actors, and repeat all calls except the last."""
         self.close()
         for i, told in enumerate(self._told):
             del told[-1]
             self._begin_again(i)
 
     def close(self) -> None:
-        """End the actors."""
+        """Stop the actors."""
         for actor in self.actors:
             self._ray.kill(actor)
 
 
 # ---------------------------------------------------------------------- the driver
 class Spread:
-    """A forest whose trees are somewhere else.
+    """A forest with its trees on workers.
 
     Parameters
     ----------
     model : DynamicModelForest
-        It has learnt something. `gather` brings it what the parts have learnt.
+        A fitted forest. `gather` updates it from the parts.
     n_workers : int
-        How many parts there are, at most as many as trees besides the first.
+        Number of parts, at most the number of trees minus one.
     start : callable
         Starts workers with their parts.
     """
@@ -300,10 +300,10 @@ class Spread:
         self, model: DynamicModelForest, n_workers: int, start: Callable[[Sequence[bytes]], Workers]
     ) -> None:
         self.model = model
-        self._own = copy.deepcopy(model)  # whose stack learns, and whose trees do not
+        self._own = copy.deepcopy(model)  # whose stack learns, but not its trees
         others = range(1, len(self._forest.members))
         n = min(n_workers, len(others))
-        # One after the other: kinds of trees take turns, and each part is to have some of each.
+        # Alternately, since kinds of trees alternate, too, and each part should have both.
         self._places = [own.tolist() for own in np.array_split(others, n)]
         self._workers = start(
             [part_of(model, own, is_first=i == 0) for i, own in enumerate(self._places)]
@@ -319,16 +319,17 @@ class Spread:
 
     @property
     def next_look(self) -> int:
-        """Rows of the stream at which trees are looked at."""
+        """Rows of the stream at the next check of the trees."""
         return self._forest.core.next_look
 
     def learn(self, X: Any, y: Any) -> bool:
-        """Learn a batch that goes no further than to the next look.
+        """Learn a batch that ends no later than the next check.
 
         Returns
         -------
         bool
-            False if parts took different steps: nothing was learnt then, one process must do it.
+            False if parts took different steps: then nothing was learnt, and one process must do
+            it.
         """
         arguments = self._workers.share((X, y)), self._step_rows
         answers: list[PartAnswer] = self._workers.call("learn", [arguments] * len(self._places))
@@ -372,7 +373,7 @@ class Spread:
         self._step_rows = min(found)
 
     def gather(self) -> None:
-        """Let the model have what was learnt so far."""
+        """Update the model from the parts."""
         parts = self._workers.call("give", [()] * len(self._places))
         take_trees(self._own, parts, self._places)
         self._workers.restart(parts)
@@ -382,20 +383,20 @@ class Spread:
         self.model._keep(whole._tree, None)
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self._workers.close()
 
 
 def check_spreadable(model: DynamicModelForest) -> None:
-    """Raise unless what each tree learns is its own business."""
+    """Raise unless the trees learn independently."""
     if getattr(model, "class_weight", None) or getattr(model, "threshold", None):
         raise ValueError(
-            "class_weight and threshold depend on what all trees say before each step: leave them "
-            "out, or let one process learn (workers=None)"
+            "class_weight and threshold depend on the predictions of all trees before each step: "
+            "omit them, or let one process learn (workers=None)"
         )
     if model._tree is not None and model._tree.encoder.sparse is not None:
         raise ValueError(
-            "trees of sparse rows each have names of their own, and steps that depend on them: let "
+            "trees of sparse rows each have their own names, and steps that depend on them: let "
             "one process learn (workers=None)"
         )
 
@@ -406,9 +407,9 @@ def fit_forest(
     workers: int | None,
     start: Callable[[Sequence[bytes]], Workers] = Actors,
 ) -> None:
-    """Let a forest learn blocks of rows, its trees spread over workers, or None: in this process.
+    """Let a forest learn blocks of rows, with its trees on workers, or None: in this process.
 
-    Steps are long enough together for calls to be few: what is learnt in a call ends at a look.
+    A call learns many steps, up to the next check of the trees, so that there are few calls.
     """
     if workers is not None and not workers >= 1:
         raise ValueError(f"workers must be a whole number of at least 1, got {shown(workers)}")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 API_VERSION = "1"  # of requests and responses, not of the library
-MAX_LONG = 2  # reports and counterfactuals that are made at a time
+MAX_LONG = 2  # reports and counterfactuals in progress at a time
 SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 KEY = "idempotency-key"
 DESCRIPTIONS = {
@@ -57,7 +57,7 @@ open_router = APIRouter()
 
 
 class AsciiResponse(JSONResponse):
-    """JSON as ASCII, so that a name with lone surrogates is not an error here."""
+    """JSON as ASCII, so that names with lone surrogates are not an error here."""
 
     def __init__(self, content: Any, status: int = 200, headers: dict[str, str] | None = None):
         super().__init__(content, status, headers=SAFE | (headers or {}))
@@ -68,7 +68,7 @@ class AsciiResponse(JSONResponse):
 
 
 def refuse(refusal: Refusal) -> AsciiResponse:
-    """Return the response that refuses a request."""
+    """Return the error response to a request."""
     return AsciiResponse({"detail": refusal.words}, refusal.status, refusal.headers)
 
 
@@ -80,7 +80,7 @@ def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _takes(kind: type[BaseModel], *parameters: dict[str, Any]) -> dict[str, Any]:
-    """Document a body that the endpoint reads itself."""
+    """Document a body that the endpoint parses itself."""
     schema = kind.model_json_schema()
     content = {"application/json": {"schema": schema}}
     return {"requestBody": {"required": True, "content": content}, "parameters": list(parameters)}
@@ -111,7 +111,7 @@ async def _read(request: Request, kind: Any) -> Any:
 
 
 def _check_rows(rows: list[dict[str, Any]], writer: Writer) -> list[dict[str, Any]]:
-    """Return rows that are within the limits, with times as the model knows them."""
+    """Check the limits; return the rows, with times as the parts that the model knows."""
     requests.check_rows(rows, writer.limits)
     return requests.split_rows(rows, feature_names(writer.model))
 
@@ -160,10 +160,10 @@ async def explain(request: Request) -> Response:
 
 
 async def _in_turn(request: Request, work: Callable[[], Result]) -> Result:
-    """Do what may take seconds, few at a time, so that there is room for predictions."""
+    """Run a slow task, only a few at a time, so that predictions are not delayed."""
     state = request.app.state
     if state.n_long >= MAX_LONG:
-        raise busy("too many reports and counterfactuals are being made: try again")
+        raise busy("too many reports and counterfactuals are in progress: try again")
     state.n_long += 1
     try:
         return await run_in_threadpool(work)
@@ -178,7 +178,7 @@ async def _in_turn(request: Request, work: Callable[[], Result]) -> Result:
     openapi_extra=_takes(requests.CounterfactualRequest),
 )
 async def counterfactual(request: Request) -> Response:
-    """Say what would have to be different in a row for another prediction."""
+    """Find what would have to be different in a row for another prediction."""
     writer = _writer(request)
     wanted = await _read(request, requests.CounterfactualRequest)
     [wanted.row] = _check_rows([wanted.row], writer)
@@ -190,7 +190,7 @@ async def counterfactual(request: Request) -> Response:
 
 
 def target_router(*, are_numbers: bool) -> APIRouter:
-    """Return the routes whose schema depends on what a model predicts: labels or numbers."""
+    """Return the routes whose schema depends on the task: labels or numbers."""
     learnt = requests.LearnNumbersRequest if are_numbers else requests.LearnRequest
     found = responses.PredictedNumbers if are_numbers else responses.Predictions
     why = responses.WhyNumber if are_numbers else responses.WhyPrediction
@@ -225,11 +225,11 @@ def tree(request: Request) -> Response:
 
 @router.get("/report", response_class=HTMLResponse, responses=_problems(409, 503))
 async def report(request: Request) -> Response:
-    """Show the report of the model as it is now: one page of HTML that needs nothing else."""
+    """Show the report of the current model: one self-contained HTML page."""
     writer = _writer(request)
 
     def write() -> bytes:
-        model = writer.snapshot()  # the page is then made while the model learns on
+        model = writer.snapshot()  # the page is then made while the model goes on learning
         responses.check_readable(model)
         return to_page(report_page(model, title=writer.path.name))
 
@@ -239,7 +239,7 @@ async def report(request: Request) -> Response:
 
 @router.get("/", response_class=HTMLResponse, responses=_problems())
 def landing(request: Request) -> Response:
-    """Show what is served, and how to ask it: a page without scripts."""
+    """Show what is served, and how to query it: a page without scripts."""
     writer = _writer(request)
     with writer.still():
         seen = look_at(writer)
@@ -266,7 +266,7 @@ def drifts(
     after_row: Annotated[int, Query(ge=0, le=2**53)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """List the drifts noticed after a row, oldest first: since when, which branch, which inputs."""
+    """List drifts detected after a row, oldest first: since when, which branch, which inputs."""
     with _writer(request).still() as model:
         found = responses.drifts_of(model, after_row)
     return AsciiResponse({"drifts": [drift.to_dict() for drift in found[:limit]]})

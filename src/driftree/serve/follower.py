@@ -1,8 +1,8 @@
-"""Follower: a server that only reads takes over each model that the writer's server saves.
+"""Follower: a read-only server that reloads the model whenever the learning server saves it.
 
-The writer replaces the file as a whole, so whoever opens it reads one model or the next, never a
-part of both. A file that is another one has another inode or time; it is then read aside, and takes
-the place of the old model between two requests. If it cannot be read, the old one stays.
+The file is replaced atomically, so a reader gets one model or the next, never a mixture. A replaced
+file has another inode or time; it is then loaded in the background, and the model is swapped
+between two requests. If it cannot be read, the old one stays.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
     from driftree.serve.writer import Writer
 
-LOOK_SECONDS = 0.5  # between two looks at the file
+LOOK_SECONDS = 0.5  # between two checks of the file
 logger = logging.getLogger("driftree.serve")
 
 
 class Follower:
-    """Looks at a model's file, in a thread for as long as a `with` block lasts.
+    """Checks a model file regularly, in a thread, within a `with` block.
 
     Parameters
     ----------
     writer : Writer
-        Who holds the model; it must be one that only reads.
+        The holder of the model; it must be read-only.
     path : Path
-        The file as it was named: it may be a link that is set to another file.
+        The file as it was named: it may be a link that later points to another file.
     """
 
     def __init__(self, writer: Writer, path: Path) -> None:
@@ -56,10 +56,10 @@ class Follower:
             self.look()
 
     def look(self) -> bool:
-        """Read the file if it is another one than last time; return whether its model is served."""
+        """Load the file if it has changed; return whether its model is served."""
         writer = self.writer
         try:
-            status = os.stat(self.path)  # first: a file that comes meanwhile is read once more
+            status = os.stat(self.path)  # first: a file that changes meanwhile is read once more
             found = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
             if found == self._seen:
                 writer.problem = None  # it is back, if it was gone
@@ -67,7 +67,7 @@ class Follower:
             model, note = read_model(self.path)
             check_model(model, writer.limits)
             if predicts_numbers(model) != predicts_numbers(writer.model):
-                raise ModelFileError(f"{self.path}: it predicts something of another kind")
+                raise ModelFileError(f"{self.path}: it predicts another kind of target")
         except NOT_SAVED as error:
             self._tell(error)
             return False
@@ -76,7 +76,7 @@ class Follower:
         return True
 
     def _tell(self, error: Exception) -> None:
-        """Say that the old model stays; /health shows it without a token: names no paths."""
+        """Report that the old model stays; it names no paths, as /health needs no token."""
         cause = error.strerror if isinstance(error, OSError) else type(error).__name__
         words = f"the file cannot be read ({cause}); the model read last is served"
         if self.writer.problem != words:

@@ -47,7 +47,7 @@ INSTEAD = (
 
 
 class JournalError(ValueError):
-    """A journal is damaged, or belongs to another model; the message says which and where."""
+    """A journal is damaged, or belongs to another model; the message says where."""
 
 
 class Entry(NamedTuple):
@@ -69,9 +69,9 @@ class Found(NamedTuple):
     entries : list of Entry
         The records, in order.
     n_cut : int
-        Bytes at the end that are not a whole frame.
+        Bytes at the end that are not a complete frame.
     n_torn : int
-        Records that these may have held, at most.
+        Largest number of records that these may have held.
     path : Path or None
         The last segment, to which more can be appended.
     """
@@ -107,7 +107,7 @@ def to_frame(sequence: int, texts: Sequence[bytes]) -> bytes:
 
 
 def frame_at(data: bytes, start: int) -> tuple[int, list[bytes], int] | None:
-    """Return sequence number, texts and end of the frame at a place; None if it is not whole."""
+    """Return sequence number, texts and end of the frame at an offset; None if it is incomplete."""
     body_start = start + HEADER.size
     if len(data) < body_start:
         return None
@@ -121,7 +121,7 @@ def frame_at(data: bytes, start: int) -> tuple[int, list[bytes], int] | None:
 
 
 def _next_frame(data: bytes, start: int) -> int:
-    """Return where the next whole frame begins; -1 if there is none."""
+    """Return where the next complete frame begins; -1 if there is none."""
     place = data.find(MAGIC, start)
     while place >= 0 and frame_at(data, place) is None:
         place = data.find(MAGIC, place + 1)
@@ -193,7 +193,7 @@ def _read_segment(path: Path, *, is_last: bool) -> Found:
 def _what_follows(data: bytes, place: int, *, is_last: bool) -> str | None:
     """Say what follows an incomplete record, which was then not the last one; None if nothing."""
     if (later := _next_frame(data, place + 1)) >= 0:
-        return f"whole ones follow at byte {later}"
+        return f"complete ones follow at byte {later}"
     if not is_last:
         return "another file follows"
     if data.startswith(MAGIC, place) and len(data) >= place + HEADER.size:
@@ -282,7 +282,7 @@ class Journal:
             self._begin_count(sequence - 1)
 
     def prepare(self, sequence: int) -> None:
-        """Write a new segment, still without its name: if this fails, the old one stays."""
+        """Write a new segment under a temporary name: if this fails, the old one stays."""
         path = self.folder / f"{sequence:020}{SUFFIX}"
         new = Unfinished(path, is_alone=True, is_private=True)
         try:
@@ -315,9 +315,9 @@ class Journal:
 
     # ------------------------------------------------------------------ records
     def append(self, sequence: int, texts: Sequence[bytes]) -> None:
-        """Make texts durable, all of them by one fsync; the first has this number.
+        """Append texts durably, with one fsync; the first has this number.
 
-        After an error nothing more may be appended: how much of it is on the disk is unknown.
+        After an error nothing more may be appended: how much of it reached the disk is unknown.
         """
         self.size += _write(self._fd, to_frame(sequence, texts))
         status = os.fstat(self._fd)
@@ -338,7 +338,7 @@ class Journal:
 
 
 def _write(fd: int, data: bytes) -> int:
-    """Make data durable; return how many bytes it is."""
+    """Write data durably; return its length."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]

@@ -1,7 +1,7 @@
-"""Landing: the page at `/`, which says what is served and how to ask it.
+"""Landing: the page at `/`, which says what is served and how to query it.
 
-It has no script and asks for nothing: style and figures are in it. Names and labels are the users'
-text, and escaped.
+It has no script and loads nothing: style and figures are inline. Names and labels come from users,
+and are escaped.
 """
 
 from __future__ import annotations
@@ -76,25 +76,25 @@ ENDPOINTS = (
     ("/learn", "POST", "learn a batch; what is acknowledged survives a crash"),
     ("/explain", "POST", "why a row gets its prediction"),
     ("/counterfactual", "POST", "what would have to be different for another prediction"),
-    ("/explain", "GET", "what the tree knows, as text and as rules"),
-    ("/report", "GET", "the report: the tree at any time, and the reason of every change"),
+    ("/explain", "GET", "what the tree has learnt, as text and as rules"),
+    ("/report", "GET", "the report: the tree at any time, and the reason for every change"),
     ("/events", "GET", "why the tree changed, oldest change first"),
-    ("/drifts", "GET", "drifts that were noticed: where, since when, which inputs"),
+    ("/drifts", "GET", "detected drifts: where, since when, which inputs"),
     ("/model", "GET", "kind, parameters, size"),
     ("/model/file", "GET", "the model as a file, for driftree.load"),
-    ("/metrics", "GET", "figures for Prometheus"),
-    ("/health", "GET", "whether it works"),
-    ("/openapi.json", "GET", "the OpenAPI description of all that"),
+    ("/metrics", "GET", "metrics for Prometheus"),
+    ("/health", "GET", "whether the server works"),
+    ("/openapi.json", "GET", "the OpenAPI description"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ModelView:
-    """What the page says of a model, taken while it stands still."""
+    """What the page shows of a model, taken while it does not learn."""
 
     name: str  # of the file
     summary: dict[str, Any]
-    figures: dict[str, Any]  # to be watched
+    figures: dict[str, Any]  # figures to monitor
     levels: dict[str, list[Any] | None]  # of features; None: numbers
     sample: dict[str, Any]  # a row
     n_changes: int
@@ -106,7 +106,7 @@ class ModelView:
 
 
 def look_at(writer: Writer) -> ModelView:
-    """Return what the page says; the model must not learn meanwhile."""
+    """Return what the page shows; the model must not learn meanwhile."""
     model = writer.model
     summary = summarise(writer)
     levels, means = _columns(model, summary["features"])
@@ -133,7 +133,7 @@ def look_at(writer: Writer) -> ModelView:
 def _columns(
     model: Any, names: Sequence[str]
 ) -> tuple[dict[str, list[Any] | None], dict[str, float]]:
-    """Return the levels of each feature, None of a number, and about what numbers are."""
+    """Return the levels of each feature (None: numeric), and typical numbers."""
     if model._tree is None:
         return {}, {}
     encoder = model._tree.encoder
@@ -150,7 +150,7 @@ def _columns(
 
 
 def address_of(host: str) -> str:
-    """Return where the page was asked for, as far as it can be trusted to be an address.
+    """Return the address in the request, if it is a valid one.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def address_of(host: str) -> str:
 
 
 def to_page(text: str) -> bytes:
-    """Return a page as bytes; halves of characters, which UTF-8 has not, become references."""
+    """Return a page as bytes; lone surrogates, which UTF-8 lacks, become character references."""
     return text.encode("utf-8", "xmlcharrefreplace")
 
 
@@ -174,7 +174,7 @@ def landing_page(seen: ModelView, address: str, *, needs_token: bool) -> str:
         _section("Features", _features(seen)) if seen.levels else "",
         _section("Drifts", _drifts(seen)) if "driftree_drifts_total" in seen.figures else "",
         _section("Ask it", "".join(_examples(seen, address, needs_token=needs_token))),
-        _section("Everything it answers", _endpoints(seen)),
+        _section("All endpoints", _endpoints(seen)),
     ]
     title = _text(f"{seen.name} · driftree")
     return (
@@ -207,7 +207,7 @@ def _header(seen: ModelView) -> str:
         told += f"{_count(n_rows, 'row')} so far."
     else:
         told = "It has learnt nothing yet: send it rows, as shown below."
-    mode = "It only reads: it learns nothing." if summary["read_only"] else "It keeps learning."
+    mode = "It is read-only: it does not learn." if summary["read_only"] else "It keeps learning."
     has_report = seen.can_explain and n_rows
     report = ' <a href="/report">Its report</a> shows the rest.' if has_report else ""
     problem = f"<p><strong>{_text(seen.problem)}</strong></p>" if seen.problem else ""
@@ -261,7 +261,7 @@ def _features(seen: ModelView) -> str:
 
 
 def _chips(texts: list[str]) -> str:
-    """Return short texts side by side; of very many the first."""
+    """Return short texts as chips; if there are very many, the first."""
     more = len(texts) - MOST_NAMES
     shown = texts[:MOST_NAMES] + ([f"<span>and {more:,} more</span>"] if more > 0 else [])
     return f'<ul class="names">{"".join(f"<li>{text}</li>" for text in shown)}</ul>'

@@ -82,7 +82,7 @@ class AccessMiddleware:
         Whether the Host header must name this machine. That stops DNS rebinding: a web page whose
         own name is made to resolve to this machine.
     max_requests : int
-        Requests that may be in progress at the same time; refused ones, those for open paths and
+        Requests that may be in progress at the same time; rejected ones, those for open paths and
         those whose client is still sending do not count.
     metrics : Metrics
         Where requests are counted.
@@ -214,8 +214,8 @@ GAUGES = {
     "driftree_batches": ("gauge", "Batches that the model has learnt."),
     "driftree_nodes": ("gauge", "Nodes of the tree."),
     "driftree_changes_total": ("counter", "Changes of the tree since the start."),
-    "driftree_drifts_total": ("counter", "Drifts that the model has noticed."),
-    "driftree_last_drift_row": ("gauge", "Rows learnt at the last drift; 0: there was none."),
+    "driftree_drifts_total": ("counter", "Drifts that the model has detected."),
+    "driftree_last_drift_row": ("gauge", "Rows learnt at the last drift; 0 if there was none."),
     "driftree_recent_loss": ("gauge", "Mean loss of the last rows, predicted before learnt; nats."),
     "driftree_label_share": ("gauge", "Share of each label among the last rows."),
     "driftree_memory_bytes": ("gauge", "Bytes that the tree's arrays hold."),
@@ -226,7 +226,7 @@ GAUGES = {
 
 
 class Metrics:
-    """Requests by method, route and status; how long they took, by route.
+    """Requests by method, route and status; durations by route.
 
     Examples
     --------

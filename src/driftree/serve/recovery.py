@@ -41,7 +41,7 @@ SUFFIX = ".journal"
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a server has written into the model file: how much of the journal it contains."""
+    """What a server stores in the model file: up to which record it contains the journal."""
 
     journal_id: str
     sequence: int
@@ -49,7 +49,7 @@ class Note:
 
 
 class Known(NamedTuple):
-    """A model, the note of the server that saved it, and the file, which may be yet to come."""
+    """A model, the note of the server that saved it, and the file, which may not exist yet."""
 
     model: Any
     note: Note | None
@@ -58,12 +58,12 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A writer, and what its recovery took."""
+    """A writer, and what was recovered."""
 
     writer: Writer
     n_batches: int = 0  # learnt again from the journal
     n_cut: int = 0  # bytes that were never acknowledged,
-    n_torn: int = 0  # and the batches that they may have been, at most
+    n_torn: int = 0  # and the most batches that they may have held
     is_counted: bool = True  # whether it is known how many batches were acknowledged
     lock: int | None = None  # file descriptor, to be kept open
 
@@ -80,7 +80,7 @@ def open_model(
     categorical: Sequence[str] = (),
     parameters: Mapping[str, Any] | None = None,
 ) -> Recovered:
-    """Return a writer of the model in a file, with everything that was acknowledged.
+    """Return a writer for the model in a file, with everything that was acknowledged.
 
     Parameters
     ----------
@@ -153,13 +153,11 @@ def _check_options(path: Path, made: Mapping[str, Any], *, new: bool, read_only:
     """Raise if options contradict each other or the file; `made` are those of a new model."""
     if new and read_only:
         raise ValueError(
-            "--new is for a model that learns, --read-only forbids it: give one of them"
+            "--new creates a model that learns, --read-only forbids learning: give only one of them"
         )
     for option, value in made.items():
         if value and not new:
-            raise ValueError(
-                f"{option} is for --new: what a model predicts, and how, is in its file"
-            )
+            raise ValueError(f"{option} is for --new: an existing model has it in its file")
     if new and path.exists():
         raise ValueError(f"{path} exists: omit --new to continue with it, or choose another file")
     if not new and not path.exists():
@@ -184,15 +182,15 @@ def _read_note(data: Any) -> Note | None:
 
 
 def check_model(model: Any, limits: Limits) -> None:
-    """Raise if JSON cannot name the features or labels, or if they are more than allowed."""
+    """Raise if JSON cannot express the features or labels, or if there are too many."""
     names, labels = feature_names(model), labels_of(model)
     if limits.labels is not None:
         if predicts_numbers(model):
-            raise ValueError("--labels is for a model of labels, and this one predicts numbers")
+            raise ValueError("--labels is for classifiers, but this model predicts numbers")
         if stray := [label for label in labels if label not in limits.labels]:
             raise ValueError(
                 f"the model has learnt {list_names(stray)}, but --labels has only "
-                f"{list_names(limits.labels)}: add what is missing, or start with a new model"
+                f"{list_names(limits.labels)}: add the others, or start with a new model"
             )
     for name in names:
         if type(name) is not str:
@@ -255,7 +253,7 @@ def _recover(
 
 
 def _learn_again(folder: Path, found: Found, writer: Writer) -> int:
-    """Learn the batches that the model does not know yet; return how many."""
+    """Replay the batches that the model does not contain yet; return how many."""
     later = [entry for entry in found.entries if entry.sequence > writer.sequence]
     for entry in later:
         try:
@@ -303,7 +301,7 @@ def _check_fit(path: Path, folder: Path, found: Found, note: Note | None) -> Non
 
 
 def _check_count(folder: Path, found: Found, n_known: int) -> int | None:
-    """Raise if more was acknowledged than is there; return the count, None if there is none."""
+    """Raise if acknowledged batches are missing; return the count, None if it is unknown."""
     assert found.journal_id is not None
     count = read_count(folder, found.journal_id)
     last = max(found.last, n_known)

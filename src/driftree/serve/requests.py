@@ -78,7 +78,7 @@ UNLIMITED = Limits(max_rows=2**31, max_features=2**31, max_labels=2**31)
 
 @dataclass
 class Refusal(Exception):  # noqa: N818 (a response, not an error of ours)
-    """A request is refused: the status and the words that the client gets.
+    """A request is refused: the status and the message for the client.
 
     Examples
     --------
@@ -149,27 +149,32 @@ class CounterfactualRequest(_Request):
     """A row, and what is to be predicted for it instead; options as in Python."""
 
     row: Row
-    target: Label | None = Field(default=None, description="The label wanted; else any other.")
+    target: Label | None = Field(
+        default=None, description="The wanted label; by default any other."
+    )
     fixed: list[str] = Field(default=[], description="Names of features that must not change.")
     ranges: dict[str, Annotated[list[Cell], Field(min_length=1, max_length=MAX_LISTED)]] = Field(
         default={},
         description="By name: [low, high] of a number, null where open, or the levels of a text.",
     )
-    below: float | None = Field(default=None, description="Of numbers: what is wanted.")
+    below: float | None = Field(default=None, description="Regressors: the wanted range.")
     above: float | None = None
     between: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
     probability: float | None = Field(
-        default=None, gt=0, lt=1, description="Of labels: how probable it has to be at least."
+        default=None,
+        gt=0,
+        lt=1,
+        description="Classifiers: the least probability of the wanted label.",
     )
     max_changes: int | None = Field(
         default=None, ge=1, le=10, description="Features that may change; the fewest come first."
     )
     n: int | None = Field(
-        default=None, ge=1, le=10, description="Several ways, each with few changes."
+        default=None, ge=1, le=10, description="Number of different ways, each with few changes."
     )
 
     def wish(self) -> dict[str, Any]:
-        """Return the options that were given, as `counterfactual` takes them."""
+        """Return the given options, as `counterfactual` takes them."""
         return self.model_dump(exclude={"row", "n"}, exclude_defaults=True)
 
 
@@ -262,7 +267,7 @@ def check_rows(rows: list[dict[str, Any]], limits: Limits) -> None:
 
 
 def split_rows(rows: list[dict[str, Any]], names: Collection[Hashable]) -> list[dict[str, Any]]:
-    """Return rows in which times that are text are their parts, if the model knows these.
+    """Return rows with times split into their parts, if the model knows these.
 
     Examples
     --------
@@ -288,7 +293,7 @@ def check_batch(
     are_numbers: bool = False,
     allowed: tuple[Any, ...] | None = None,
 ) -> None:
-    """Raise if a label, or a target that has to be a number, or a weight is unsupported.
+    """Raise if a label, a numeric target or a weight is unsupported.
 
     Examples
     --------

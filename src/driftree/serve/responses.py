@@ -1,4 +1,4 @@
-"""Responses: what a model says, as data for JSON, which has no NaN and only text as keys.
+"""Responses: predictions and explanations as data for JSON, which has no NaN and only text keys.
 
 The schemas document them in OpenAPI.
 """
@@ -121,7 +121,7 @@ class Way(BaseModel):
 
 
 class Counterfactuals(BaseModel):
-    """Ways to another prediction, the best first; if there is none, one that says why."""
+    """Ways to another prediction, the best first; if there is none, one entry that says why."""
 
     counterfactuals: list[Way]
     unknown: list[str] = Field(description="Names in the row that the model does not know.")
@@ -163,7 +163,7 @@ class Events(BaseModel):
 
 
 class InputChange(BaseModel):
-    """An input whose values were others after a drift: "values" (medians), "missing" or "level"."""
+    """An input that changed with a drift: "values" (medians), "missing" or "level"."""
 
     feature: str
     kind: str
@@ -218,7 +218,7 @@ class Health(BaseModel):
 
 # ---------------------------------------------------------------------- data
 def predict(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what a model says of rows; it may learn meanwhile."""
+    """Return predictions of rows; the model may learn meanwhile."""
     try:
         told = _numbers(model, rows) if predicts_numbers(model) else _labels(model, rows)
     except (TypeError, ValueError) as error:
@@ -263,7 +263,7 @@ def explain(model: Any, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(why: Explanation | ForestExplanation, model: Any) -> dict[str, Any]:
-    """Return where in the tree a row ends; in a forest it ends in each tree, and `text` has it."""
+    """Return the leaf of a row; for a forest, only `text` has the leaves."""
     if isinstance(why, ForestExplanation):
         rows = model.n_rows_seen_
         return {"path": [], "leaf": -1, "rows": rows, "since_row": None, "deviation": None}
@@ -297,7 +297,7 @@ def _ways(model: Any, wanted: CounterfactualRequest) -> list[Counterfactual]:
     wish = wanted.wish()
     is_few = wanted.n is not None or {"probability", "max_changes"} & wish.keys()
     if is_few and not hasattr(model, "counterfactuals"):
-        raise Refusal(422, "a forest takes neither probability nor max_changes nor n: leave it out")
+        raise Refusal(422, "a forest supports neither probability nor max_changes nor n: omit it")
     if wanted.n is not None:
         found: list[Counterfactual] = model.counterfactuals(wanted.row, n=wanted.n, **wish)
         return found
@@ -371,7 +371,7 @@ def check_readable(model: Any) -> None:
 
 
 def drifts_of(model: Any, after_row: int = 0) -> list[drifts.Drift]:
-    """Return the alarms after a row; none of a model that keeps no history."""
+    """Return the alarms after a row; none for a model without a history."""
     if not can_tell(model) or model._tree is None:
         return []
     found: list[drifts.Drift] = model.drifts(since=after_row)
@@ -379,7 +379,7 @@ def drifts_of(model: Any, after_row: int = 0) -> list[drifts.Drift]:
 
 
 def watch_figures(model: Any) -> dict[str, float | dict[str, float]]:
-    """Return what is to be watched of a model, for Prometheus; it must not learn meanwhile."""
+    """Return the figures of a model for Prometheus; it must not learn meanwhile."""
     found = drifts_of(model)
     tree = model._tree
     figures: dict[str, float | dict[str, float]] = {
@@ -407,7 +407,7 @@ def summarise(writer: Writer) -> dict[str, Any]:
         "parameters": parameters | {"categorical": None if names is None else list(names)},
         "features": feature_names(model),
         "classes": labels_of(model),
-        "n_rows_seen": getattr(model, "n_rows_seen_", 0),  # while it has learnt nothing
+        "n_rows_seen": getattr(model, "n_rows_seen_", 0),  # if it has learnt nothing
         "n_nodes": getattr(model, "n_nodes_", 1),
         "n_leaves": getattr(model, "n_leaves_", 1),
         "depth": getattr(model, "depth_", 0),

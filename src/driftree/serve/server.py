@@ -1,4 +1,4 @@
-"""Server: the application on a port, until it is told to stop.
+"""Server: runs the application on a port until it is stopped.
 
 uvicorn closes a connection that is idle after a response, but waits forever for the first request,
 for the rest of the headers or of a body that nobody reads, and for a client that does not read its
@@ -38,7 +38,7 @@ BACKLOG = 128  # connections that wait to be accepted
 IDLE_SECONDS = 5  # between two requests of a connection
 STOP_SECONDS = 10  # for requests in progress at shutdown
 HEAD_SECONDS = 10.0  # from connecting, or the last response, to the end of the headers
-STALL_SECONDS = 30.0  # in which a client must read so much of a response:
+STALL_SECONDS = 30.0  # in which a client must read this much of a response:
 STALL_BYTES = 2**15
 LATE = "the headers of the request did not arrive in time"
 
@@ -71,7 +71,7 @@ def serve(
     token_file : Path or None
         File with the token; None: DRIFTREE_TOKEN, if that is set.
     follow : bool, default=False
-        Of a model that is only read: serve each new one that another server puts into the file.
+        With `read_only`: reload the model whenever another server saves it.
     tell : callable
         Called with what was recovered, host and port, just before requests are accepted.
     on_change, on_drift : callable, optional
@@ -82,11 +82,14 @@ def serve(
     only_loopback = is_loopback(host)
     if token is None and not only_loopback:
         raise ValueError(
-            f"listening on {host} lets other machines in and needs a token: set {VARIABLE}, or "
+            f"listening on {host} makes the server reachable from other machines and needs a "
+            f"token: set {VARIABLE}, or "
             "give --token-file"
         )
     if follow and not read_only:
-        raise ValueError("--follow is for --read-only: a server that learns has the newest model")
+        raise ValueError(
+            "--follow is for --read-only: a server that learns already has the newest model"
+        )
     family, address = _resolve(host, port)
     # With IPPROTO_TCP, asyncio turns off Nagle's algorithm, which delays responses by 40 ms.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
@@ -238,7 +241,7 @@ class Connection(H11Protocol):
         self._timer = self.loop.call_later(seconds, self._end_wait)
 
     def _make_room(self) -> None:
-        """Close whoever has said nothing for longest, then whoever is longest at a body."""
+        """Close the connection that has been idle longest, or else sending a body for longest."""
         others: Any = self.connections
         staying: list[Connection] = [one for one in others if not one.transport.is_closing()]
         if len(staying) > MAX_OPEN:
@@ -261,7 +264,7 @@ class Connection(H11Protocol):
         elif unsent or self.transport.is_closing():
             self.transport.abort()  # unsent bytes would keep it open
         else:
-            if self.conn.our_state is h11.IDLE:  # else the rest of a body after a response
+            if self.conn.our_state is h11.IDLE:  # otherwise the rest of a body after a response
                 self._refuse()
             self.transport.close()
 

@@ -2,11 +2,11 @@
 
 Batches wait in a queue for one thread. It takes all that are waiting, learns them one after the
 other, appends them to the journal with one fsync, and only then acknowledges them. A batch that the
-model refuses, or that crashes the process while it is learnt, is never in the journal: a restart
-does not meet it again. As in any database the log is ahead of the *file*: the model in memory may
-know a batch that is not durable yet, the file on disk never does. If a batch cannot be appended,
-learning stops for good, and file and journal stay as they are. If the model cannot be saved, the
-journal still has everything, and learning continues.
+model refuses, or that crashes the process while it is learnt, is never in the journal, so a restart
+does not encounter it again. As in any database the log is ahead of the *file*: the model in memory
+may know a batch that is not durable yet, the file on disk never does. If a batch cannot be
+appended, learning stops for good, and file and journal stay as they are. If the model cannot be
+saved, the journal still has everything, and learning continues.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def digest_of(text: bytes) -> str:
 # ---------------------------------------------------------------------- the writer
 @dataclass(slots=True)
 class Task:
-    """A batch to learn, and the future of what was learnt, and whether just now."""
+    """A batch to learn, and the future of its result."""
 
     batch: LearnBatch
     answer: Future[tuple[Learnt, bool]] = field(default_factory=Future)
@@ -112,13 +112,13 @@ class Writer:
     Parameters
     ----------
     model : learner of driftree's
-        The model, as of `sequence`.
+        The model, with all batches up to `sequence`.
     path : Path
         Its file.
     journal : Journal or None
-        None: the model is only read.
+        None: the model is read-only.
     sequence : int
-        Batches that the model knows.
+        Number of batches that the model has learnt.
     keys : LearntKeys, optional
         The batches that were learnt under idempotency keys.
     limits : Limits, optional
@@ -139,7 +139,7 @@ class Writer:
         snapshot_every: int = 10_000,
     ) -> None:
         self.model = model
-        self.listener: Listener | None = None  # told of changes and drifts, if it is set
+        self.listener: Listener | None = None  # called with changes and drifts, if set
         self.path = path
         self.journal = journal
         self.sequence = sequence
@@ -161,14 +161,16 @@ class Writer:
 
     # ------------------------------------------------------------------ for requests
     def start(self) -> None:
-        """Start the thread, unless the model is only read."""
+        """Start the thread, unless the model is read-only."""
         if self.journal is not None:
             self._thread.start()
 
     def submit(self, batch: LearnBatch) -> Future[tuple[Learnt, bool]]:
         """Queue a batch; its future is done when the batch is durable, or refused."""
         if self.journal is None:
-            raise Refusal(403, "this server is read-only: it predicts and explains")
+            raise Refusal(
+                403, "this server is read-only: it predicts and explains, but does not learn"
+            )
         with self._entry:
             if self.failure is not None or not self._is_open:
                 raise busy(self.failure or "the server is shutting down")
@@ -180,17 +182,17 @@ class Writer:
 
     @contextmanager
     def still(self) -> Iterator[Any]:
-        """Hold the model still, for reads that take more than one call."""
+        """Block learning, for reads that take more than one call."""
         with self._changing:
             yield self.model
 
     def snapshot(self) -> Any:
-        """Return a model for reads that take long: a copy, if this one learns meanwhile."""
+        """Return a model for long reads: a copy, unless the model is read-only."""
         with self.still() as model:
             return model if self.journal is None else copy.deepcopy(model)
 
     def replace(self, model: Any, sequence: int) -> None:
-        """Read another model from now on."""
+        """Serve another model from now on."""
         assert self.journal is None
         with self._changing:
             self.model, self.sequence, self.problem = model, sequence, None
@@ -256,7 +258,7 @@ class Writer:
             self._tell()
 
     def _tell(self) -> None:
-        """Tell what happened; whoever fails to hear it does not stop learning."""
+        """Report changes and drifts; errors in the callbacks do not stop learning."""
         assert self.listener is not None
         try:
             self.listener.look(self.model)
@@ -269,7 +271,7 @@ class Writer:
         Returns
         -------
         Learnt, bool
-            What was learnt, and whether just now.
+            What was learnt, and whether it is new.
         """
         if batch.key is not None and (known := self.keys.find(batch.key, text)) is not None:
             return known, False
@@ -331,7 +333,7 @@ class Writer:
         return True
 
     def save(self) -> None:
-        """Write the model, with the number of the last batch that it knows; empty the journal."""
+        """Write the model, with the number of its last batch; empty the journal."""
         assert self.journal is not None
         self._write_file()
         self.journal.restart(self.sequence + 1)
@@ -389,7 +391,7 @@ def feature_names(model: Any) -> list[Any]:
 
 
 def predicts_numbers(model: Any) -> bool:
-    """Tell whether the target is a number, rather than a label."""
+    """Return whether the target is a number, rather than a label."""
     return bool(is_regressor(model))
 
 

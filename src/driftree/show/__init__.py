@@ -1,4 +1,4 @@
-"""Show: pictures, and the report. They draw what `explain` and `evaluate` say."""
+"""Show: plots and the report, drawn from the data of `explain` and `evaluate`."""
 
 from driftree.show.contributions import plot_contributions as plot_contributions
 from driftree.show.over_time import plot_gain_race as plot_gain_race

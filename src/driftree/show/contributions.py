@@ -1,4 +1,4 @@
-"""The picture of one prediction: from the average row to this one, feature by feature."""
+"""The plot of one prediction: from the average row to this one, feature by feature."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def plot_contributions(
 ) -> Axes:
     """Draw how the features of a row move its log-odds away from those of an average row.
 
-    From the top: the log-odds of the average row, what each feature adds, the strongest first, and
-    the log-odds of the row. Bars to the right make the label more likely. Of a regressor it is the
-    number, in its own unit.
+    From top to bottom: the log-odds of the average row, what each feature adds, the strongest
+    first, and the log-odds of the row. Bars to the right make the label more likely. For a
+    regressor it is the prediction, in its unit.
 
     Parameters
     ----------
@@ -58,9 +58,9 @@ def plot_contributions(
     label : hashable, optional
         With more than two labels, the one to explain; by default the predicted one.
     max_features : int, default=10
-        Features with a bar of their own; the others have one together.
+        Features with a bar of their own; the others share one.
     ax : matplotlib Axes, optional
-        Where to draw; by default a figure of its own.
+        Where to draw; by default a new figure.
 
     Returns
     -------
@@ -80,7 +80,8 @@ def plot_contributions(
     """
     if isinstance(explanation, Explanations):
         raise TypeError(
-            f"one explanation is drawn, got those of {len(explanation)} rows: pass explanations[0]"
+            f"plot_contributions draws one explanation, got those of {len(explanation)} rows: "
+            "pass explanations[0]"
         )
     if max_features < 1:
         raise ValueError(f"max_features must be at least 1, got {max_features!r}")
@@ -137,7 +138,7 @@ def _write(value: Any) -> str:
 
 
 def _draw_steps(ax: Axes, intercept: float, values: list[float], unit: Unit | None) -> None:
-    """Draw the bars, each from where the one above ends; log-odds with their 0."""
+    """Draw the bars, each starting where the one above ends; for log-odds, also the 0."""
     ends = [intercept]
     for value in values:
         ends.append(ends[-1] + value)
@@ -185,7 +186,7 @@ def _say_labels(explanation: Explanation, label: Hashable) -> tuple[str, str]:
     likely = explanation.probabilities[explanation.prediction]
     labels = label_texts(explanation.probabilities)
     title = f"Predicted: {labels[explanation.prediction]}, probability {percent(likely)}"
-    even = " (0: both equally likely)" if any(explanation.floor) else ""  # else it is so anyway
+    even = " (0: both equally likely)" if any(explanation.floor) else ""  # otherwise implied
     start, end = f"{noun} of ", f"{even}: to the right, more likely"
     name = cut(labels[label], HEADING - measure(start + end, FONT_SIZE), FONT_SIZE)
     return title, start + name + end

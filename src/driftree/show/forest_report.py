@@ -1,7 +1,7 @@
-"""The report of a forest: how its trees agree over time, what they count, and one tree at a time.
+"""The report of a forest: agreement and weights of its trees over time, and each tree.
 
-One HTML file without any script: the pictures are drawn here, and the trees are chosen by buttons
-that the style sheet understands. Names, categories and labels are the user's text and escaped.
+One HTML file without any script: the plots are SVG, and the trees are selected by CSS alone. Names,
+categories and labels come from the user, and are escaped.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from driftree.forests import DynamicModelForest
     from driftree.learn.forest_engine import Look
 
-WIDTH, HEIGHT = 1000, 100  # of a picture; it is stretched to the room that it has
-N_COLOURS = 6  # beside that of all together
+WIDTH, HEIGHT = 1000, 100  # of a plot; it is stretched to the space available
+N_COLOURS = 6  # of the trees, besides that of the forest
 DASHES = ("", "6 3", "2 2", "8 3 2 3", "4 2", "1 3", "10 2")
 MOST_EVENTS = 200
 MOST_NAMES = 15
@@ -33,7 +33,7 @@ TOGETHER = "all together"
 
 
 def forest_body(model: DynamicModelForest, records: list[Record]) -> tuple[str, str]:
-    """Return what stands between the body's tags, and the rules of style that only it needs."""
+    """Return the page's body, and its own CSS rules."""
     forest = model._fitted
     looks, trees = model.looks_, model.trees_
     has_labels = forest.core.leader.engine.has_labels
@@ -52,7 +52,7 @@ def forest_body(model: DynamicModelForest, records: list[Record]) -> tuple[str, 
     )
     parts = [
         (
-            "How they went",
+            "Over time",
             _how_words(has_labels=has_labels),
             f'{_legend(names)}<div class="charts">{charts}</div>',
         ),
@@ -73,28 +73,29 @@ def forest_body(model: DynamicModelForest, records: list[Record]) -> tuple[str, 
 
 
 def _how_words(*, has_labels: bool) -> str:
-    """Say what the lines are."""
+    """Describe the lines."""
     same = (
-        "a tree predicted what all together did"
+        "a tree predicted the same as the forest"
         if has_labels
-        else "a tree predicted about what all together did: within their usual error"
+        else "a tree predicted nearly the same as the forest: within its usual error"
     )
     return (
         "Each line is a tree; tree 0 is the plain one, the others also see pairs of features. "
-        f"Agreement is the share of the last rows (about 2,000) in which {same}. The weights say "
-        "what each tree counts."
+        f"Agreement is the share of the last rows (about 2,000) in which {same}. The prediction "
+        "of each tree counts with its weight."
     )
 
 
 IMPORTANCE_WORDS = (
-    "Earned: nats per 1,000 rows that its splits save. Weight: how far it moves the prediction "
-    "inside the leaves, on average."
+    "Earned: loss that its splits save, in nats per 1,000 rows. Weight: how much it changes the "
+    "prediction inside the leaves, on average."
 )
 
 
-DRIFTS_WORDS = "When the rule behind the rows changed, as tree 0 noticed it; the latest first."
+DRIFTS_WORDS = "When the rule behind the rows changed, as detected by tree 0; the latest first."
 SCORES_WORDS = (
-    "Each row was predicted before it was learnt. Means over batches, ± their spread. Splits: "
+    "Each row was predicted before it was learnt. Means ± standard deviations over batches. "
+    "Splits: "
     "inner nodes of all trees."
 )
 
@@ -105,7 +106,7 @@ def _text(value: object) -> str:
 
 # ---------------------------------------------------------------------- pictures
 def _line(place: int, name: str) -> str:
-    """Return class and dashes of a tree's line."""
+    """Return CSS class and dashes of a tree's line."""
     if name == TOGETHER:
         return 'class="together colour0"'
     dashes = DASHES[(place + place // N_COLOURS) % len(DASHES)]
@@ -123,7 +124,7 @@ def _legend(names: Sequence[str]) -> str:
 
 
 def _chart(looks: Sequence[Look], rows: Sequence[tuple[float, ...]], names: Sequence[str]) -> str:
-    """Draw a line for each column over the rows of the stream; NaN: not known yet, and left out."""
+    """Draw a line for each column over the rows of the stream, without NaN."""
     last = max(look.n_rows for look in looks)
     values = [value for row in rows for value in row if not math.isnan(value)]
     low, high = min(values), max(values)
@@ -158,7 +159,7 @@ def _chart(looks: Sequence[Look], rows: Sequence[tuple[float, ...]], names: Sequ
 
 # ---------------------------------------------------------------------- tables
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
-    """Return a table whose first column is names, and the others numbers."""
+    """Return a table with names in the first column, and numbers in the others."""
     head = "".join(
         f'<th scope="col"{" class=number" if place else ""}>{name}</th>'
         for place, name in enumerate(heads)
@@ -179,7 +180,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str) ->
 
 
 def _how_well(records: list[Record], *, has_labels: bool) -> list[tuple[str, str, str]]:
-    """Return how well the learners did, and of labels how well the first found each."""
+    """Return the scores of the learners, and recall and precision of the first by label."""
     metrics = OF_LABELS if has_labels else OF_NUMBERS
     shown = (*metrics, *more_metrics(metrics))
     score = _score if has_labels else _figure
@@ -201,7 +202,8 @@ def _how_well(records: list[Record], *, has_labels: bool) -> list[tuple[str, str
         (_text(name), f"{share:.0%}", *map(_score, scores)) for name, share, *scores in mix["found"]
     ]
     found = _table(("label", "share", "recall", "precision", "F1"), labels, "Labels of all rows")
-    words = f"Always predicting the most frequent label so far is right in {mix['majority']:.1%}."
+    majority = f"{mix['majority']:.1%}"
+    words = f"Always predicting the most frequent label so far has an accuracy of {majority}."
     return [scores, ("Labels", words, found)]
 
 
@@ -214,7 +216,7 @@ def _figure(number: float | None) -> str:
 
 
 def _known(number: float, form: str) -> str:
-    """Return a number; of a tree that has just replaced another nothing is known."""
+    """Return a number; a tree that has just replaced another has none yet."""
     return "-" if math.isnan(number) else f"{number:{form}}"
 
 
@@ -266,7 +268,7 @@ def _text_lines(text: str) -> str:
 def _changes_words(events: list[Any]) -> str:
     before = len(events) - MOST_EVENTS
     return (
-        f"The last {MOST_EVENTS}, the latest first; {before:,} came before."
+        f"The last {MOST_EVENTS}, the latest first; {before:,} before."
         if before > 0
         else "The latest first."
         if events

@@ -1,4 +1,4 @@
-"""Pictures over time: the race of a node's candidates, and a leaf's effects over time."""
+"""Plots over time: the race of a node's candidates, and a leaf's effects."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from driftree.learn.events import Event
     from driftree.show.style import AnyTree
 
-HEADING = 5.6  # inches for words above the axes
-LEGEND = 1.7  # inches for a candidate's words
+HEADING = 5.6  # inches for text above the axes
+LEGEND = 1.7  # inches for a candidate's text
 NAMES = 1.9  # inches for an input's name
 LANE = 0.21  # inches from one input to the next
 MINUS = "\N{MINUS SIGN}"  # as wide as a plus
-NARROW = 0.025  # of the width: what a sign needs
+NARROW = 0.025  # of the width, needed for a sign
 MAX_RUNNERS = 6
 RUNNERS = (  # colour, dashes, marker: of the candidates with the largest gains
     ("#0072B2", "-", "o"),
@@ -67,7 +67,7 @@ RUNNERS = (  # colour, dashes, marker: of the candidates with the largest gains
 
 
 def plot_gain_race(model: AnyTree, *, node: int | None = None, ax: Axes | None = None) -> Axes:
-    """Draw the gains of a node's candidates against what they must reach: a split seen coming.
+    """Draw the gains of a node's candidates over time, and the gain required for a split.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def plot_gain_race(model: AnyTree, *, node: int | None = None, ax: Axes | None =
     node : int, optional
         A node of the present tree, by default the one that changed last.
     ax : matplotlib Axes, optional
-        Where to draw; by default a figure of its own.
+        Where to draw; by default a new figure.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def plot_gain_race(model: AnyTree, *, node: int | None = None, ax: Axes | None =
     names = cut_conditions(race.gains, LEGEND, FONT_SIZE)
     decided = np.isin(race.n_rows, [event.n_rows for event in race.events])
     for place, (condition, gains) in enumerate(race.gains.items()):
-        known = ~np.isnan(gains) | ~decided  # a gap where it was not in the race
+        known = ~np.isnan(gains) | ~decided  # a gap where it was not a candidate
         if place < MAX_RUNNERS:
             colour, dashes, marker = RUNNERS[place]
             [line] = ax.plot(
@@ -144,13 +144,13 @@ def plot_gain_race(model: AnyTree, *, node: int | None = None, ax: Axes | None =
 
 
 def _mark_changes(ax: Axes, events: list[Event]) -> None:
-    """Mark the changes of the node, and say at the top what they were."""
+    """Mark the changes of the node, and label them at the top."""
     last = -math.inf
     low, high = ax.get_xlim()
     for event in events:
         name, _, colour = KINDS[event.kind]
         ax.axvline(event.n_rows, color=colour, linewidth=1.0, zorder=0)
-        if event.n_rows - last > 0.09 * (high - low):  # or words would lie on each other
+        if event.n_rows - last > 0.09 * (high - low):  # or labels would overlap
             ax.annotate(
                 name,
                 (event.n_rows, 1.0),
@@ -165,7 +165,7 @@ def _mark_changes(ax: Axes, events: list[Event]) -> None:
 
 
 def _set_gain_axes(ax: Axes, race: GainRace) -> None:
-    """Show what is near the threshold: hopeless candidates fall far below."""
+    """Show what is near the threshold, not hopeless candidates far below it."""
     levels = race.threshold[~np.isnan(race.threshold)]
     height = max(float(np.abs(levels).max()), 1.0) if len(levels) else 1.0
     best = [float(np.nanmax(gains)) for gains in race.gains.values()]
@@ -185,11 +185,11 @@ def plot_weights_over_time(
     max_features: int = 15,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how the effects of a leaf's inputs went, and mark where one has changed its sign.
+    """Draw the effects of a leaf's inputs over time, and mark where one has changed its sign.
 
-    Blue and + make the label more likely, or the number larger, red and - less. The colours tell
-    effects apart up to the size that one in a hundred exceeds. Before the leaf's time it is the
-    leaf that was in its place.
+    Blue and + make the label more likely, or the number larger, red and - less. The colour scale
+    ends at the size that one effect in a hundred exceeds. Before the leaf existed, it is the leaf
+    that held its rows.
 
     Parameters
     ----------
@@ -201,9 +201,9 @@ def plot_weights_over_time(
         With more than two labels, the one whose effects to draw; by default the most frequent one
         of the leaf.
     max_features : int, default=15
-        Inputs to draw, those that were strongest at any time.
+        Number of inputs to draw: those that were strongest at any time.
     ax : matplotlib Axes, optional
-        Where to draw; by default a figure of its own.
+        Where to draw; by default a new figure.
 
     Returns
     -------
@@ -281,7 +281,7 @@ def _draw_heat(
 def _write_signs(
     ax: Axes, course: WeightsOverTime, names: list[str], picture: ScalarMappable
 ) -> None:
-    """Write the sign of each run of effects that have one, where there is room for it."""
+    """Write the sign of each run of effects with the same sign, if there is room."""
     from matplotlib.colors import to_hex
 
     edges = np.concatenate(([0], course.n_rows))
@@ -307,7 +307,7 @@ def _write_signs(
 
 
 def _mark_flips(ax: Axes, course: WeightsOverTime, names: list[str]) -> int:
-    """Mark changes of sign and of the node; return the lines of the legend."""
+    """Mark changes of sign and of the node; return the entries of the legend."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -333,5 +333,5 @@ def _mark_flips(ax: Axes, course: WeightsOverTime, names: list[str]) -> int:
     if len(turns):
         handles.append(Line2D([], [], label="another node from here", **dash))
     if np.any(course.nodes < 0):
-        handles.append(Patch(label="no one leaf held these rows", **UNKNOWN))
+        handles.append(Patch(label="no single leaf held these rows", **UNKNOWN))
     return legend_above(ax, handles, width=HEADING) if handles else 0

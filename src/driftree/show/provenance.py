@@ -1,4 +1,4 @@
-"""What it takes to get the same results again: the settings, and the versions of what ran."""
+"""What it takes to reproduce results: settings and versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from driftree.evaluate.runs import RunResult, RunSettings
     from driftree.show.style import AnyTree
 
-OTHER_LIBRARIES = ("narwhals", "rich", "scipy", "typer")  # needed, but results do not hang on them
+OTHER_LIBRARIES = ("narwhals", "rich", "scipy", "typer")  # results do not depend on these
 EXTRA_LIBRARIES = ("matplotlib", "pandas", "polars", "pyarrow", "shap")
 
 
@@ -39,7 +39,7 @@ def versions() -> dict[str, str]:
 
 
 def show_versions() -> None:
-    """Print what runs here: versions, instruction set, machine, threads; for bug reports.
+    """Print versions, instruction set, machine and threads, for bug reports.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def parameters(model: AnyTree) -> list[dict[str, Any]]:
 
 
 def tell_run(settings: RunSettings, result: RunResult) -> dict[str, str]:
-    """Return what a run was made with, in words for `report`.
+    """Return the settings of a run, as text for `report`.
 
     Examples
     --------
@@ -129,9 +129,9 @@ def tell_run(settings: RunSettings, result: RunResult) -> dict[str, str]:
     if settings.text:
         told["text, as words"] = ", ".join(settings.text)
     if settings.step_rows is not None:
-        told["rows learnt at a time"] = f"{settings.step_rows:,}"
+        told["rows per step"] = f"{settings.step_rows:,}"
     if settings.delay:
-        told["labels known after"] = f"{settings.delay:,} rows"
+        told["label delay, rows"] = f"{settings.delay:,} rows"
     if settings.on_bad_row == "skip":
         told["malformed rows"] = f"{result.n_bad_rows:,} skipped"
     return told
@@ -140,6 +140,6 @@ def tell_run(settings: RunSettings, result: RunResult) -> dict[str, str]:
 def _tell_input(settings: RunSettings, result: RunResult) -> dict[str, str]:
     """Return what the first rows showed."""
     if result.findings is None:
-        return {} if settings.target is None else {"column of the labels": settings.target}
+        return {} if settings.target is None else {"target column": settings.target}
     lines = replace(result.findings, task=settings.task).lines("--{} ".format)
     return {f"input, by its first {result.findings.n_rows:,} rows": ". ".join(lines)}

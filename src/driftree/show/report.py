@@ -1,7 +1,8 @@
-"""The report: a model's whole story as one HTML file that needs nothing else.
+"""The report: the history of a model as one self-contained HTML file.
 
-What it says is gathered in `report_data`; the files in `page` draw it. Names, categories and labels
-are the user's text: they travel as JSON, and the page makes text nodes of them, never markup.
+Its contents are gathered in `report_data`; the files in `page` draw it. Names, categories and
+labels come from the user: they are sent as JSON, and the page inserts them as text nodes, never as
+markup.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 SCRIPTS = ("data", "replay", "timeline", "tree", "reading", "tables", "stream", "main")
 UNFIT = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
-# No address may be asked for anything; only the page's own script and style count.
+# Nothing may be loaded; only the page's own script and style are allowed.
 POLICY = (
     "default-src 'none'; script-src {script}; style-src '{style}'; base-uri 'none'; "
     "form-action 'none'"
@@ -46,30 +47,30 @@ def report(
     drifts: Drifts = (),
     settings: Mapping[str, object] | None = None,
 ) -> Path:
-    """Write what a model knows, why it changed and how well it did to one HTML file.
+    """Write what a model has learnt, why it changed and how well it did to one HTML file.
 
-    The page shows the tree at any time of the stream, says why each change was made, and what each
-    leaf knows. It needs no network and no other file, in the browser and on paper.
+    The page shows the tree at any time of the stream, why each change was made, and the model of
+    each leaf. It needs no network and no other file, and can be printed.
 
     Parameters
     ----------
     model : a Dynamic Model Tree or forest, classifier or regressor
         A model that has learnt something. Without its history (`keep_history=False`) the page shows
-        the present tree only. Of a forest it shows how the trees agree over time, and one tree at a
-        time; `drifts` and `settings` are for trees.
+        the present tree only. For a forest it shows the agreement of the trees over time, and each
+        tree; `drifts` and `settings` are for trees.
     records : iterable of Record, optional
-        What was measured, by `prequential` for instance. The first learner in them is the model;
-        others are compared with it.
+        Results of an evaluation, for instance by `prequential`. The first learner in them is the
+        model; others are compared with it.
     path : path, default="report.html"
-        Where to; a file that is there is overwritten, and folders that are not there are made.
+        Where to write; an existing file is overwritten, and missing folders are created.
     title : str, optional
         Heading of the page.
     drifts : sequence of int or (int, int), default=()
-        Rows at which the stream is known to change, or spans in which it does; those beyond the
-        stream are left out.
+        Rows at which the stream is known to change, or spans in which it does; those beyond the end
+        of the stream are left out.
     settings : mapping, optional
-        How the run was made, such as its source and the rows per batch: shown beside the model's
-        parameters, for those who want to get the same tree.
+        Settings of the run, such as its source and the rows per batch: shown with the model's
+        parameters, to reproduce the tree.
 
     Returns
     -------
@@ -95,7 +96,7 @@ def report(
     page = report_page(model, records, title=title, drifts=drifts, settings=settings)
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    # Half a character, as broken text may contain, has no place in UTF-8: it becomes a reference.
+    # A lone surrogate, as broken text may contain, is not valid in UTF-8: it becomes a reference.
     replace_text(file, page)
     return file
 
@@ -134,7 +135,7 @@ def _forest_page(model: DynamicModelForest, records: list[Record], title: str | 
 
 
 def _head(title: str, script: str, more_style: str = "") -> dict[str, str]:
-    """Return the title and the head of a page; `script` says which may run."""
+    """Return the title and the head of a page; `script` is the policy for scripts."""
     style = _read("page.css") + more_style
     policy = POLICY.format(script=script, style=_fingerprint(style))
     name = html.escape(visible(title))
@@ -146,7 +147,7 @@ def _read(name: str) -> str:
 
 
 def _fill(name: str, **parts: str) -> str:
-    """Return a page with its parts; what looks like the place of one inside of another stays."""
+    """Return a template with its parts filled in; placeholders inside of these are kept."""
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read(name))
 
 
@@ -155,10 +156,9 @@ def _fingerprint(text: str) -> str:
 
 
 def to_json(data: object) -> str:
-    r"""Return JSON that can stand between script tags: without <, > and &.
+    r"""Return JSON that is safe between script tags: without <, > and &.
 
-    Nor are there line separators, which scripts break at, or halves of characters, which UTF-8 has
-    no room for.
+    Line separators and lone surrogates are escaped, too.
 
     Examples
     --------

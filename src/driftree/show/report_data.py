@@ -1,9 +1,8 @@
-"""What the report says, as plain data for JSON: short keys, few digits, thinned curves.
+"""The contents of the report, as plain data for JSON: short keys, few digits, thinned curves.
 
-Conditions and the names of inputs are listed once and then named by their number. None stands for
-what is not known. A rule or a sentence names the same few features over and over: on its way to the
-page each name, unless it is short and plain, is written as a number between two `MARK`s, which the
-page looks up in the list of names.
+Conditions and the names of inputs are listed once and then referred to by number. None is unknown.
+Rules and sentences repeat the same few features: in the data each name, unless it is short and
+plain, is written as a number between two `MARK`s, which the page looks up in the list of names.
 """
 
 from __future__ import annotations
@@ -53,19 +52,19 @@ if TYPE_CHECKING:
     from driftree.show.style import AnyTree
 
 MAX_POINTS = 400  # of a metric's curve
-MAX_FEATURES = 15  # whose importance is told
+MAX_FEATURES = 15  # whose importance is shown
 CARD_NAME = 13  # characters of an input's name
 CARD_LABEL = 7  # and of a label's
-NATS_DIGITS = 9  # as many as the sentences have, also in losses of many rows
-MARK = "\x7f"  # in no name: `printable` writes it in another way
+NATS_DIGITS = 9  # as many as in the sentences, also in losses of many rows
+MARK = "\x7f"  # in no name: `printable` escapes it
 MAX_NAME = 1000  # characters
-MAX_PLAIN = 12  # characters of a name that may as well stand in the text
-# What turns or breaks the line that it stands in: controls, and those of the direction of writing.
+MAX_PLAIN = 12  # characters of a name that stays in the text
+# Characters that would disturb the text around them: controls, and changes of direction.
 CONTROLS = re.compile("[\x00-\x1f\x80-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
-MODEL_KINDS = ("bend", "unbend", "memory")  # of changes, told together where there is little room
+MODEL_KINDS = ("bend", "unbend", "memory")  # kinds of changes, for a short summary
 WINDOW = 20  # batches of the sliding mean, as in the paper's figures
-NO_HISTORY = "The model was told to keep no history, so only its present tree is known."
+NO_HISTORY = "The model keeps no history, so only its present tree is known."
 NO_CHANGES = "The tree has not changed so far."
 
 
@@ -75,18 +74,18 @@ def gather(
     drifts: Drifts = (),
     settings: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
-    """Return all that the page says about a model.
+    """Return all that the page shows about a model.
 
     Parameters
     ----------
     model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that has learnt something.
     records : list of Record or None
-        What was measured; the first learner in it is the model.
+        Results of an evaluation; the first learner in it is the model.
     drifts : sequence of int or (int, int)
         Rows at which the stream is known to change, or spans in which it does.
     settings : mapping, optional
-        How the run was made.
+        Settings of the run.
 
     Examples
     --------
@@ -150,7 +149,7 @@ def gather(
 
 
 def _show_controls(part: Any) -> Any:
-    """Return data with the characters visible that would turn the text around them."""
+    """Return data with direction and control characters made visible."""
     if isinstance(part, str):
         return visible(part)
     if isinstance(part, dict):
@@ -159,12 +158,12 @@ def _show_controls(part: Any) -> Any:
 
 
 def _shorten_names(names: list[str], n_labels: int) -> list[str]:
-    """Return names for a leaf's card; with more than two labels a label stands before them."""
+    """Return names for a leaf's card; with more than two labels, prefixed by a label."""
     return _shorten(names, CARD_NAME if n_labels <= 2 else CARD_NAME // 2 + 1)
 
 
 def _shorten(names: list[str], most: int) -> list[str]:
-    """Return names that were shortened together, so that no two are the same."""
+    """Return shortened names, of which no two are the same."""
     short = shorten_together(names, lambda text, part: one_line(text, int(part * most)))
     return [short[name] for name in names]
 
@@ -218,13 +217,13 @@ def _event(event: Event, words: Words) -> dict[str, Any]:
 
 
 def _features(curves: tuple[Curve, ...], most: int = 3) -> list[str]:
-    """Return the features that have curves, of many the first few."""
+    """Return the features that have curves; if there are many, the first few."""
     names = [one_line(curve.feature) for curve in curves]
     return names if len(names) <= most else [*names[:most], f"{len(names) - most} more"]
 
 
 def _importance(model: AnyTree) -> dict[str, Any]:
-    """Return the features that contribute most, by their splits and inside the leaves."""
+    """Return the most important features, by their splits and inside the leaves."""
     found = model.feature_importance()
     strongest = [
         [name, round_number(one.earned), round_number(one.weight)]
@@ -252,7 +251,7 @@ def _curves(records: list[Record], metric: Metric) -> list[dict[str, Any]]:
 
 
 def compare_learners(records: list[Record], metrics: tuple[Metric, Metric]) -> list[dict[str, Any]]:
-    """Return how well, how simply and how fast each learner did."""
+    """Return scores, size and speed of each learner."""
     groups = by_learner(records)
     rows = []
     (first, second), more = metrics, more_metrics(metrics)
@@ -273,7 +272,7 @@ def compare_learners(records: list[Record], metrics: tuple[Metric, Metric]) -> l
 
 # ---------------------------------------------------------------------- names that are sent once
 def visible(text: str) -> str:
-    r"""Return a text with its control characters written as in Python.
+    r"""Return a text with its control characters escaped as in Python.
 
     Examples
     --------
@@ -284,7 +283,7 @@ def visible(text: str) -> str:
 
 
 class _Name:
-    """A value in a condition that is written as its number."""
+    """A name in a condition that is written as its number."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -300,15 +299,15 @@ class _Name:
 
 
 class Words:
-    """The conditions and names of a page, and texts that are made of them.
+    """The conditions and names of a page, and the texts that use them.
 
     Attributes
     ----------
     names : list of str
         What the numbers in the texts stand for.
     conditions : list
-        Per condition the text, and how much of it is the feature's name: in little room the name is
-        shortened, not the question.
+        Per condition the text, and the length of the feature's name in it: if there is little room
+        the name is shortened, not the comparison.
 
     Examples
     --------
@@ -337,18 +336,18 @@ class Words:
         return self._condition_numbers[key]
 
     def rule(self, path: tuple[Condition, ...]) -> str:
-        """Say which rows a path leads to."""
+        """Describe the rows that follow a path."""
         return join_path(self._fold(path)) or "all rows"
 
     def sentence(self, event: Event) -> str:
-        """Say what an event says."""
+        """Describe an event."""
         parts = {field.name: self._fold(getattr(event, field.name)) for field in fields(event)}
         if parts.get("third_label") is not None:
             parts["third_label"] = _Name(self._token(repr(parts["third_label"])))
         return str(replace(event, **parts))
 
     def _fold(self, part: Any) -> Any:
-        """Return a condition, or what contains some, with numbers for names."""
+        """Return a condition, or an object that contains some, with numbers for names."""
         if isinstance(part, Condition):
             return self._fold_condition(part)
         if isinstance(part, RunnerUp):
@@ -373,7 +372,7 @@ class Words:
 
 # ---------------------------------------------------------------------- words
 def label_names(model: AnyTree) -> list[str]:
-    """Return the labels; of several quantiles, what they are called."""
+    """Return the labels, or the names of the quantiles."""
     tree, _ = inside(model)
     labels: Iterable[Hashable] = tree.target.labels
     if not tree.engine.has_labels and tree.engine.n_outputs > 1:
@@ -382,7 +381,7 @@ def label_names(model: AnyTree) -> list[str]:
 
 
 def say_words(model: AnyTree, history: History | None, records: list[Record]) -> dict[str, str]:
-    """Return the sentences that depend on what there is to say."""
+    """Return the sentences that depend on the model and its records."""
     metric, _ = metrics_of(model)
     scores = (
         f"{metric.title} of each batch before it was learnt, mean of the last {WINDOW}. "
@@ -400,7 +399,7 @@ def say_words(model: AnyTree, history: History | None, records: list[Record]) ->
 
 
 def _unit(model: AnyTree) -> str:
-    """Say by how much a number grows that has an effect."""
+    """Describe the change of a number to which effects refer."""
     if model.setting == "paper":
         return "its whole range"
     _, encoder = inside(model)
@@ -410,10 +409,10 @@ def _unit(model: AnyTree) -> str:
 
 def _lead(model: AnyTree, history: History | None) -> str:
     leaves = f"{model.n_leaves_} leaves, each" if model.n_leaves_ > 1 else "one leaf"
-    rows = f"It has learnt {model.n_rows_seen_:,} rows as they came, "
+    rows = f"It has learnt {model.n_rows_seen_:,} rows in the order of their arrival, "
     now = f"and now has {leaves} with a simple model of its own. This page shows"
     if history is None:
-        return f"{rows}{now} what it knows."
+        return f"{rows}{now} what it has learnt."
     n_changes = len(history.events)
     times = {0: "not changed so far", 1: "changed once"}.get(
         n_changes,
@@ -423,37 +422,38 @@ def _lead(model: AnyTree, history: History | None) -> str:
 
 
 def _tree_key(model: AnyTree) -> str:
-    """Say how a leaf's card is to be read."""
+    """Explain how to read a leaf's card."""
     labels = label_names(model)
-    what = "the most frequent label (of the latest tree only)"
+    what = "the most frequent label (latest tree only)"
     sides = (
         f"to the right for {labels[1] if len(labels) == 2 else 'its label'}, to the left against"
     )
     if not inside(model)[0].engine.has_labels:
         what = (
-            "the mean prediction, and where it lies among those of all leaves, in the band of its "
-            "error, the yellower the higher (of the latest tree only)"
+            "the mean prediction, its position among those of all leaves, and the band of its "
+            "error, the higher the more yellow (latest tree only)"
         )
         sides = "to the right those that raise the number, to the left those that lower it"
     return (
         f"Lines are as wide as their share of rows, and so is the grey bar of a leaf. Below it: "
-        f"{what}, then the strongest weights, {sides}; the bars of all leaves have one scale. A "
-        "line that is bent is drawn as its curve (of the latest tree only)."
+        f"{what}, then the strongest weights, {sides}; the bars of all leaves have one scale. "
+        "Bent lines are drawn as curves (latest tree only)."
     )
 
 
 def _loss_words(model: AnyTree) -> str:
-    """Say what a loss is."""
+    """Explain what a loss is."""
     if inside(model)[0].engine.has_labels:
         return (
-            "The loss of a row is minus the natural logarithm of the probability that its label "
-            "was given before it was known, in nats: ln 2 = 0.69 for a coin flip, 0 for certainty. "
+            "The loss of a row is minus the natural logarithm of the probability that was "
+            "predicted for its label before it was known, in nats: ln 2 = 0.69 for a coin flip, 0 "
+            "for certainty. "
             "Losses here are sums over rows."
         )
     return (
-        "The loss of a row is minus the natural logarithm of the probability density that its "
-        "number was given before it was known, in nats, with the target's standard deviation as "
-        "the unit: about 1.4 where nothing is known but the mean, 1 less where the error is a "
+        "The loss of a row is minus the natural logarithm of the probability density that was "
+        "predicted for its target before it was known, in nats, with the target's standard "
+        "deviation as the unit: about 1.4 if only the mean is known, 1 less if the error is a "
         "third of that. Losses here are sums over rows, and may be below 0."
     )
 
@@ -462,7 +462,7 @@ def _loss_words(model: AnyTree) -> str:
 def say_headline(
     model: AnyTree, history: History | None, records: list[Record]
 ) -> list[dict[str, Any]]:
-    """Return the numbers on top, as text or, where the page rounds, as number and spread."""
+    """Return the headline numbers, as text or, if the page rounds, as mean and deviation."""
     tree, encoder = inside(model)
     labels = label_names(model)
     n_inputs = tree.engine.n_columns - 1
@@ -490,7 +490,7 @@ def say_headline(
 
 
 def _mean_of_all(model: AnyTree) -> tuple[str, str, str]:
-    """Return what a regressor predicts on average, and with which error."""
+    """Return the mean prediction of a regressor, and its error."""
     tree, encoder = inside(model)
     unit, mean = number_unit(tree), mean_prediction(tree, encoder, 0)
     assert unit is not None
@@ -505,7 +505,7 @@ def _mean_of_all(model: AnyTree) -> tuple[str, str, str]:
 
 
 def _features_known(encoder: Encoder, n_inputs: int) -> tuple[str, str, str]:
-    """Return how many features there are; of sparse ones, how many have a column or were lost."""
+    """Return the number of features; for sparse ones, how many have a column or were forgotten."""
     if encoder.sparse is None:
         return "features", f"{len(encoder.feature_names):,}", _plural(n_inputs, "input")
     columns = f"{n_inputs:,} held by most rows"
@@ -520,7 +520,7 @@ def _plural(count: int, word: str) -> str:
 def _scores(
     records: list[Record], metrics: tuple[Metric, Metric]
 ) -> list[tuple[str, float | None, float | None]]:
-    """Return the model's mean scores and their spread over batches; it is the first learner."""
+    """Return mean and standard deviation of the model's scores; it is the first learner."""
     if not records:
         return []
     figures = summarise(records)[records[0].learner]

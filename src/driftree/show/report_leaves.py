@@ -1,4 +1,4 @@
-"""The leaves in the report: what each says at present, and how its weights went over time."""
+"""The leaves in the report: their present models, and their weights over time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from driftree.show.report_data import Words
     from driftree.show.style import AnyTree
 
-MAX_LEAF_SAMPLES = 8000  # leaves in all samples: keeps the page small whatever the tree
+MAX_LEAF_SAMPLES = 8000  # leaves in all samples, which bounds the size of the page
 MAX_WEIGHTS = 6  # of a leaf
 MAX_LABELS = 3  # of a leaf, if there are more than two
 
@@ -51,7 +51,7 @@ Moment = tuple[int, int, dict[int, "Sight"]]  # step, rows learnt, leaves
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A leaf in a sample; `weights` [outputs, inputs], None if they were not kept."""
+    """A leaf in a sample; `weights` [outputs, inputs], None if they were not sampled."""
 
     since_step: int
     path: tuple[Condition, ...]
@@ -69,7 +69,7 @@ class Life:
 
 
 def round_number(value: float | None, digits: int = 6) -> float | None:
-    """Return a number with few digits; None if it is not finite, as JSON has no word for that.
+    """Return a number with few digits; None if it is not finite, which JSON cannot express.
 
     The page rounds again: these are three digits more than it shows, or exactly those.
 
@@ -82,14 +82,14 @@ def round_number(value: float | None, digits: int = 6) -> float | None:
 
 
 class Inputs:
-    """The inputs that the page names: those with a column, and the sparse ones that are told of.
+    """The inputs that the page names: those with a column, and the sparse ones that it shows.
 
     Attributes
     ----------
     names : list of str
         By number; the intercept is 0.
     factors : list of float
-        What an effect is to be multiplied by to be per unit of the feature.
+        Factors that convert effects to weights per unit of the feature.
     """
 
     def __init__(self, model: AnyTree) -> None:
@@ -99,7 +99,7 @@ class Inputs:
         self._numbers = {name: i for i, name in reversed(list(enumerate(self.names)))}
 
     def number(self, weight: Weight | SparseInput) -> int:
-        """Return the number of an input; one that has none yet gets the next."""
+        """Return the number of an input; a new one gets the next number."""
         if weight.name not in self._numbers:
             self._numbers[weight.name] = len(self.names)
             self.names.append(weight.name)
@@ -112,7 +112,7 @@ def present_leaves(model: AnyTree, words: Words, inputs: Inputs) -> list[dict[st
     """Return the leaves from left to right as rules, with their strongest weights.
 
     With more than two labels, these are weights of the labels that are most frequent in the leaf.
-    A leaf without rows has the probabilities of the node above, and is told apart.
+    A leaf without rows has the probabilities of the node above, and is marked.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def present_leaves(model: AnyTree, words: Words, inputs: Inputs) -> list[dict[st
 
 
 def present_splits(model: AnyTree, words: Words, inputs: Inputs) -> list[dict[str, Any]]:
-    """Return the inner nodes in the same way: each has a model of its own, which goes on learning.
+    """Return the inner nodes in the same way: each has a model that goes on learning.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def present_splits(model: AnyTree, words: Words, inputs: Inputs) -> list[dict[st
 
 
 def _present(model: AnyTree, rule: Rule, words: Words, inputs: Inputs) -> dict[str, Any]:
-    """Return what the model of a node says at present."""
+    """Return the present model of a node."""
     tree, _ = inside(model)
     is_reached = _has_rows(tree, 0)
     label_numbers = _output_numbers(tree)
@@ -188,7 +188,7 @@ def _present(model: AnyTree, rule: Rule, words: Words, inputs: Inputs) -> dict[s
 
 
 def _output_numbers(tree: Tree) -> dict[Hashable, int]:
-    """Return the numbers of the labels; a number has that of the second of two labels."""
+    """Return the numbers of the labels; a regressor has that of the second of two labels."""
     names = outputs(tree, tree.engine.n_outputs)
     if tree.engine.has_labels:
         names = list(tree.target.labels)
@@ -198,14 +198,14 @@ def _output_numbers(tree: Tree) -> dict[Hashable, int]:
 
 
 def _has_rows(tree: Tree, node: int) -> bool:
-    """Tell whether rows have reached a node that are still remembered."""
+    """Return whether a node has rows that have not faded."""
     engine = tree.engine
     rows = engine.class_rows(node).sum() if engine.has_labels else engine.rows[node]
     return bool(rows > 0)
 
 
 def _number(rule: Rule, formula: str | None) -> dict[str, Any]:
-    """Return mean, error and formula of a node of a regressor; nothing of a classifier."""
+    """Return mean, error and formula of a node of a regressor; nothing for a classifier."""
     if rule.unit is None or rule.mean is None or rule.error is None:
         return {}
     return {
@@ -218,7 +218,7 @@ def _number(rule: Rule, formula: str | None) -> dict[str, Any]:
 
 
 def _points(curve: LeafCurve) -> tuple[list[float | None], list[float | None]]:
-    """Return the knots of a curve and its values there, as far as it is bent and has rows."""
+    """Return the knots of a curve and its values, where it is bent and has rows."""
     between = [knot for knot in curve.knots if curve.first < knot < curve.last]
     knots = [curve.first, *between, curve.last]
     return [round_number(knot) for knot in knots], [round_number(curve(knot)) for knot in knots]
@@ -230,9 +230,9 @@ def present_shares(model: AnyTree) -> dict[int, float | None]:
 
 
 def _telling(probabilities: dict[Hashable, float], among: list[Hashable]) -> list[Hashable]:
-    """Return the labels whose weights tell something about a leaf: of more than two, seen ones.
+    """Return the labels whose weights to show for a leaf: of more than two, those that it has seen.
 
-    For numbers, which have no probabilities, all that is predicted.
+    For regressors, all outputs.
     """
     if not probabilities:
         return among[:MAX_LABELS]
@@ -246,8 +246,8 @@ def leaves_over_time(model: AnyTree, inputs: Inputs) -> dict[str, Any]:
 
     The last sample is the present. A leaf has the `MAX_WEIGHTS` weights that were strongest over
     its life, and those that are strongest at its end; all of a life's values are in the order of
-    its samples. What labels the rows of a leaf had is known at present only: there, it is their
-    weights. Weights of sparse features are known at present only, too.
+    its samples. The labels of a leaf's rows are known only at present, and so are the weights of
+    sparse features.
 
     Parameters
     ----------
@@ -314,7 +314,7 @@ def _now(tree: Tree) -> Moment:
     leaves = {
         leaf: Sight(
             structure.nodes[leaf].since_step,
-            tree.path(leaf),  # knows of missing values that came later
+            tree.path(leaf),  # has inputs for missing values that came later
             rows[leaf],
             shares[leaf],
             node_effects(engine, leaf),
@@ -325,7 +325,7 @@ def _now(tree: Tree) -> Moment:
 
 
 def structure_now(tree: Tree) -> Structure:
-    """Return the present tree; where no history is kept, since when is not known and 0."""
+    """Return the present tree; without a history, its nodes exist since row 0."""
     if tree.history is not None:
         return tree.history.now
     engine = tree.engine
@@ -356,7 +356,7 @@ def _life(
     *,
     inputs: Inputs,
 ) -> dict[str, Any]:
-    """Return a life for JSON; `labels` are those whose weights count, all if None."""
+    """Return a life for JSON; `labels` are those whose weights are shown, all if None."""
     tree, encoder = inside(model)
     possible, groups = possible_inputs(tree, encoder, life.sights[-1].path), level_groups(tree)
     seen = [
@@ -393,7 +393,7 @@ def _sparse_now(
 ) -> tuple[dict[Pair, float | None], int]:
     """Return the strongest effects of sparse features by label and input, and how many there are.
 
-    With two labels all are about the second; of more, those of some labels.
+    With two labels all refer to the second; with more, those of some labels.
     """
     tree, encoder = inside(model)
     words = node_words(tree, encoder, leaf, MAX_WEIGHTS)
@@ -410,7 +410,7 @@ def _sparse_now(
 
 
 def _per_label(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a row for every label: two labels have one row of weights, about the second."""
+    """Return a row for every label: two labels have one row of weights, for the second."""
     return np.vstack([np.zeros_like(weights), weights]) if len(weights) == 1 else weights
 
 
@@ -422,7 +422,7 @@ def _strongest(seen: list[NDArray[np.float64]], labels: list[int] | None) -> lis
     total = np.zeros(shape)
     for effects in seen:
         total[: effects.shape[0], : effects.shape[1]] += np.abs(effects)
-    total[:, 0] = 0.0  # the intercept is no input
+    total[:, 0] = 0.0  # the intercept is not an input
     if labels is not None:
         total[[label for label in range(len(total)) if label not in labels]] = 0.0
     order = np.argsort(-total, axis=None, kind="stable")[:MAX_WEIGHTS]
@@ -437,7 +437,7 @@ def _weight(effects: NDArray[np.float64] | None, pair: Pair, digits: int) -> flo
 
 
 def thin(count: int, most: int) -> list[int]:
-    """Return at most so many places out of `count`, evenly spread, the last one included.
+    """Return at most so many indices below `count`, evenly spaced, including the last.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The stream in the report: which labels or numbers came, and what was predicted."""
+"""The stream in the report: labels or targets over time, and predictions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MAX_BLOCKS = 60  # over time
 
 
 def over_stream(records: list[Record]) -> dict[str, Any]:
-    """Return what came and what was predicted over time; None where no records tell it.
+    """Return targets and predictions over time; None without records.
 
     Parameters
     ----------
     records : list of Record
-        What was measured; the first learner in it is the model.
+        Results of an evaluation; the first learner in it is the model.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def over_stream(records: list[Record]) -> dict[str, Any]:
 
 
 def _label_mix(records: Sequence[Record]) -> dict[str, Any] | None:
-    """Return the labels' names, and per block the rows by numbers of true and predicted label."""
+    """Return the labels' names, and per block the confusion matrix."""
     blocks = label_blocks(records, MAX_BLOCKS)
     if not blocks:
         return None

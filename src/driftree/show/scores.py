@@ -1,8 +1,8 @@
-"""Pictures of an evaluation: scores over time, F1 against size; learners' looks, marks of drift.
+"""Plots of an evaluation: scores over time, F1 against size; styles of learners, marks of drift.
 
-Each learner has a colour that colour-blind readers can tell from the others (Okabe and Ito), and
-besides a line style and a marker of its own, so that the pictures can be read in grey print. By
-which metric a run is judged, in pictures and in the report, is chosen here, too.
+Each learner has a colour that colour-blind readers can tell from the others (Okabe and Ito), and a
+line style and a marker of its own, so that the plots can be read in grey print. The metric of a
+run, in plots and in the report, is chosen here, too.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 Drifts = Sequence[float | Sequence[float]]
 
 SPLITS = {"n_splits": "splits", "n_paper_splits": "splits as the paper counts"}
-ENDLESS = 2**62  # rows of a stream that no drift lies beyond
+ENDLESS = 2**62  # longer than any stream
 WINDOW = 20  # batches, as in the paper's figure 3
-MAX_POINTS = 250  # of a curve; more cannot be told apart in print, and swell vector files
+MAX_POINTS = 250  # of a curve; more cannot be distinguished in print, and bloat vector files
 N_MARKERS = 6  # of a curve
-BELOW_ZERO = -0.15  # where axes of counts begin, so that none can be seen
+BELOW_ZERO = -0.15  # start of axes of counts, so that 0 is visible
 ABRUPT: dict[str, Any] = {"color": "0.35", "linestyle": (0, (2, 2)), "linewidth": 0.8, "zorder": 0}
 INCREMENTAL: dict[str, Any] = {"facecolor": "0.94", "edgecolor": "none", "zorder": 0}
 
@@ -44,7 +44,7 @@ Figures = TypeVar("Figures")
 
 @dataclass(frozen=True)
 class Style:
-    """How a learner is drawn; `dashes` are lengths on and off, in line widths."""
+    """The style of a learner; `dashes` are lengths on and off, in line widths."""
 
     colour: str
     marker: str
@@ -70,7 +70,7 @@ STYLES = {
 
 
 def choose_styles(learners: Iterable[str]) -> dict[str, Style]:
-    """Give each learner its style, and one that others do not have to those without a name."""
+    """Give each learner its style; those that are not known by name get unused ones."""
     names = list(learners)
     free = cycle([style for name, style in STYLES.items() if name not in names] or STYLES.values())
     return {name: STYLES[name] if name in STYLES else next(free) for name in names}
@@ -85,12 +85,12 @@ def drift_spans(drifts: Drifts, n_rows: int) -> list[tuple[int, int]]:
         Rows at which a stream changes, or the first and last rows between which it does; whole
         numbers of any type, pairs as tuples, lists or arrays.
     n_rows : int
-        Rows of the stream, at which spans end that go on beyond.
+        Rows of the stream; longer spans are cut there.
 
     Returns
     -------
     list of (int, int)
-        First and last row of each, the same where the change is abrupt.
+        First and last row of each, equal if the change is abrupt.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def drift_spans(drifts: Drifts, n_rows: int) -> list[tuple[int, int]]:
 
 
 def mark_drifts(panels: Iterable[Axes], drifts: Drifts) -> None:
-    """Mark where the stream is known to change: a line where abruptly, a shade where slowly."""
+    """Mark known drifts: a line for an abrupt one, a shade for a gradual one."""
     for panel in panels:
         for place in drifts:
             start, stop = drift_spans([place], ENDLESS)[0]
@@ -147,7 +147,7 @@ def draw_curve(
     panel.plot(
         rows,
         mean,
-        # curves that lie on each other show their markers side by side
+        # markers of coinciding curves are shown side by side
         markevery=(spacing * (2 * number + 1) // 14 % spacing, spacing),
         **line_settings(style),
     )
@@ -175,7 +175,7 @@ def set_tradeoff_axes(panel: Axes, splits: str = "n_splits") -> None:
 
 
 def learner_handles(styles: Mapping[str, Style], *, has_lines: bool = True) -> list[Artist]:
-    """Return what a legend shows of each learner; with lines, also what their shades are."""
+    """Return the legend entries of the learners; with lines, also that of the shades."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -189,7 +189,7 @@ def learner_handles(styles: Mapping[str, Style], *, has_lines: bool = True) -> l
 
 
 def drift_handles(drifts: Iterable[float | Sequence[float]]) -> list[Artist]:
-    """Return what a legend shows of the kinds of drift there are."""
+    """Return the legend entries of the kinds of drift that occur."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -225,7 +225,7 @@ NAMES = 1.6  # inches
 
 
 def plot_tradeoff(records: Iterable[Record], *, ax: Axes | None = None) -> Axes:
-    """Draw the F1 of some learners against their number of splits: top left is where to be.
+    """Draw the F1 of some learners against their number of splits: the top left is best.
 
     A mark is the mean over the batches of a run, its cross one standard deviation to each side.
     `driftree.paper.figure_tradeoff` draws the same over several data sets.
@@ -233,10 +233,10 @@ def plot_tradeoff(records: Iterable[Record], *, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     records : iterable of Record
-        What an evaluation saw of the learners. Those whose splits are not known are left out, and
-        the legend says so.
+        Results of an evaluation. Learners whose splits are not known are left out, and the legend
+        says so.
     ax : matplotlib Axes, optional
-        Where to draw; by default a figure of its own.
+        Where to draw; by default a new figure.
 
     Returns
     -------
@@ -265,7 +265,7 @@ def plot_tradeoff(records: Iterable[Record], *, ax: Axes | None = None) -> Axes:
         ax.errorbar(
             splits.mean,
             f1.mean,
-            xerr=[[min(splits.std, splits.mean)], [splits.std]],  # there are not fewer than none
+            xerr=[[min(splits.std, splits.mean)], [splits.std]],  # counts are not negative
             yerr=f1.std,
             color=style.colour,
             marker=style.marker,
@@ -302,7 +302,7 @@ def plot_records(
     Parameters
     ----------
     records : iterable of Record
-        What was seen of them.
+        Results of an evaluation.
     drifts : sequence of int or (int, int), default=()
         Rows at which the stream changes abruptly, or spans in which it changes.
     window : int, default=20
@@ -345,7 +345,7 @@ def draw_course(
     window: int,
     splits: str = "n_splits",
 ) -> None:
-    """Draw F1, or MAE of numbers, into one panel and the number of splits into another."""
+    """Draw F1, or MAE for regression, into one panel and the number of splits into another."""
     mark_drifts((above, below), drifts)
     task = next(iter(courses.values()))[0].task
     score = SCORES[task][0]
@@ -362,7 +362,7 @@ def draw_course(
     low, high = above.get_ylim()
     is_share = task == "classification"
     above.set_ylim(max(low, -0.02 if is_share else 0), min(high, 1.02) if is_share else high)
-    above.set_ylabel(score.upper(), fontsize=FONT_SIZE)  # shades may go beyond what is possible
+    above.set_ylabel(score.upper(), fontsize=FONT_SIZE)  # shades may exceed the possible range
     below.set_ylabel(f"{SPLITS[splits]} (log scale)", fontsize=FONT_SIZE)
     below.set_yscale("symlog", linthresh=1)  # a tree may have none
     below.set_ylim(bottom=BELOW_ZERO)
@@ -372,7 +372,7 @@ def draw_course(
 def add_legend(
     figure: Figure, styles: Mapping[str, Style], drifts: Iterable[Drifts], *, has_lines: bool = True
 ) -> None:
-    """Say above the panels who is who, and what marks a drift."""
+    """Add a legend of learners and drifts above the panels."""
     from matplotlib.lines import Line2D
 
     handles = learner_handles(styles, has_lines=has_lines)
@@ -402,7 +402,7 @@ class Metric(NamedTuple):
     title : str
         Its name for people.
     words : str
-        What it is, in a sentence.
+        A sentence that explains it.
     is_share : bool
         Whether it lies between 0 and 1; otherwise it is an error in the unit of the target.
     """
@@ -413,11 +413,11 @@ class Metric(NamedTuple):
     is_share: bool = True
 
     def of(self, figures: Mapping[str, Figures]) -> Figures:
-        """Return this score out of those by field; raise if the records do not have it."""
+        """Return this score from those by field; raise if the records lack it."""
         if self.field not in figures:
             raise ValueError(
-                f"the records have no {self.title}, which is how predictions of this model are "
-                f"judged, but {', '.join(figures)}: give those of a run of it"
+                f"the records have no {self.title}, which this model is scored by, but "
+                f"{', '.join(figures)}: give those of a run of it"
             )
         return figures[self.field]
 
@@ -426,8 +426,8 @@ OF_LABELS = (
     Metric(
         "f1",
         "F1",
-        "F1 is the harmonic mean of precision and recall, averaged over the labels by their rows: "
-        "1 is without error.",
+        "F1 is the harmonic mean of precision and recall, averaged over the labels, weighted by "
+        "their rows: 1 is perfect.",
     ),
     Metric("accuracy", "accuracy"),
 )
@@ -435,28 +435,30 @@ OF_NUMBERS = (
     Metric(
         "mae",
         "MAE",
-        "MAE is the mean absolute error, in the unit of the target: 0 is without error.",
+        "MAE is the mean absolute error, in the unit of the target: 0 is perfect.",
         is_share=False,
     ),
     Metric("rmse", "RMSE", is_share=False),
 )
 MORE_OF_LABELS = (
-    Metric("macro_f1", "macro F1", "Mean of the labels' F1, each counted once."),
-    Metric("auc", "AUC", "Share of pairs of two labels' rows that are ranked rightly."),
-    Metric("ece", "ECE", "How far probabilities are from what came true, on average."),
+    Metric("macro_f1", "macro F1", "Unweighted mean of the labels' F1."),
+    Metric("auc", "AUC", "Share of pairs of rows with different labels that are ranked correctly."),
+    Metric(
+        "ece", "ECE", "Mean difference between predicted probabilities and observed frequencies."
+    ),
 )
 MORE_OF_NUMBERS = (
-    Metric("r2", "R2", "0 is as good as the mean of the target so far, 1 is without error."),
+    Metric("r2", "R2", "0 is as good as the mean of the target so far, 1 is perfect."),
 )
 
 
 def more_metrics(metrics: tuple[Metric, Metric]) -> tuple[Metric, ...]:
-    """Return what tables say beside the two scores of `metrics_of`."""
+    """Return the metrics that tables show besides the two of `metrics_of`."""
     return MORE_OF_LABELS if metrics == OF_LABELS else MORE_OF_NUMBERS
 
 
 def metrics_of(model: Readable) -> tuple[Metric, Metric]:
-    """Return the score that is drawn, and the one that is told beside it.
+    """Return the metric that is drawn, and the one that is shown with it.
 
     Examples
     --------

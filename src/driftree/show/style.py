@@ -1,8 +1,8 @@
-"""Style: what all pictures share. Colours, sizes, and texts that fit into the room they have.
+"""Style: what all plots share. Colours, sizes, and texts that fit the available space.
 
 The colours are Okabe and Ito's, which colour-blind readers can tell apart; besides, whatever a
-colour says is also said by a place, a direction, a shape or a word. Names come from the user's
-data: they are never read as formulas ("$" stays a dollar), and are cut where they have no room.
+colour shows is also shown by position, direction, shape or text. Names come from the user's data:
+they are never interpreted as formulas ("$" stays a dollar), and are shortened to fit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     AnyTree = DynamicModelTreeClassifier | DynamicModelTreeRegressor
 
-MISSING = "pictures need matplotlib: pip install matplotlib"
+MISSING = "plots need matplotlib: pip install matplotlib"
 SUFFIXES = (".png", ".svg", ".pdf")
 FONT_SIZE = 8  # points at the printed size
 PAGE_WIDTH = 7.16  # inches, the two columns of an IEEE page
@@ -45,28 +45,28 @@ FAINT = "#d9d9d9"
 UP = "#0072B2"  # for a label, more likely
 DOWN = "#D55E00"
 OTHERS = "#b3b3b3"
-# Of labels, where there are more than two: neither UP nor DOWN, which say something else.
+# For labels, if there are more than two: neither UP nor DOWN, which have another meaning.
 PALETTE = ("#009E73", "#CC79A7", "#F0E442", "#56B4E9", "#E69F00", "#4d4d4d")
 # ColorBrewer's, for values around 0, safe for colour-blind readers
 SIGNS = "RdBu"  # red below 0, blue above, like DOWN and UP
 CHANGES = "PuOr_r"  # purple: less; orange: more
-MEANS = "cividis"  # of numbers, from low to high; made for colour-blind readers
-# Light colours of these scales are near to white and to grey: what is not known has lines instead.
+MEANS = "cividis"  # for numbers, from low to high; suitable for colour-blind readers
+# Light colours of these scales are close to white and grey, so unknown values are hatched.
 UNKNOWN: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.75", "hatch": "/////"}
-FEW = 0.01  # of all values: those beyond what the colours can tell
-LATE = 0.95  # of the rows: if the samples end before, the picture says so
+FEW = 0.01  # share of values beyond the colour scale
+LATE = 0.95  # share of the rows: if samples end before, the plot says so
 SMALL = FONT_SIZE - 1
 ENTRY = 2.2  # inches for a name in a legend
 KEY = 0.62  # inches for the line before it
 ELLIPSIS = "…"
-HINTING = 1.07  # at few dots per inch, letters are up to so much wider
-PLAIN: dict[str, Any] = {"parse_math": False}  # texts that hold names of the user's
+HINTING = 1.07  # at low resolution, letters are up to this much wider
+PLAIN: dict[str, Any] = {"parse_math": False}  # texts that contain the user's names
 
 
 def page(
     n_rows: int, n_columns: int, *, height: float, width: float = PAGE_WIDTH
 ) -> tuple[Figure, NDArray[np.object_]]:
-    """Return an empty figure of some inches and its panels."""
+    """Return an empty figure of a size in inches, and its panels."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -80,7 +80,7 @@ def page(
 
 
 def axes_or_new(ax: Axes | None, *, width: float, height: float) -> Axes:
-    """Return the axes that were given, or those of a new figure of some inches."""
+    """Return the given axes, or those of a new figure of a size in inches."""
     if ax is None:
         _, [[ax]] = page(1, 1, height=height, width=width)
     ax.spines[["top", "right"]].set_visible(False)
@@ -89,9 +89,9 @@ def axes_or_new(ax: Axes | None, *, width: float, height: float) -> Axes:
 
 
 def add_heading(ax: Axes, title: str, words: str = "", *, width: float, lines: int = 1) -> None:
-    """Put a title above the axes and below it, in grey, what else must be said, in some inches.
+    """Put a title above the axes, with notes in grey below it, within a width in inches.
 
-    `lines` is how much room to leave: 1 for the words alone, 2 if a legend stands below them.
+    `lines` is how much space to leave: 1 for the notes alone, 2 with a legend below them.
     """
     ax.set_title(
         cut(title, width, FONT_SIZE + 2),  # bold letters are wider
@@ -114,7 +114,7 @@ def add_heading(ax: Axes, title: str, words: str = "", *, width: float, lines: i
 
 
 def legend_above(ax: Axes, handles: Sequence[Artist], *, width: float, columns: int = 5) -> int:
-    """Say above the axes what is what, in some inches; return how many lines that takes."""
+    """Put a legend above the axes, within a width in inches; return its number of lines."""
     names = cut_together([str(handle.get_label()) for handle in handles], ENTRY, FONT_SIZE)
     widest = max(measure(name, FONT_SIZE) for name in names) + KEY
     columns = min(len(names), columns, max(1, int(width / widest)))
@@ -134,7 +134,7 @@ def legend_above(ax: Axes, handles: Sequence[Artist], *, width: float, columns: 
 
 
 def add_scale(ax: Axes, picture: ScalarMappable, words: str, **settings: Any) -> None:
-    """Put beside the axes what its colours mean."""
+    """Put a colour scale beside the axes."""
     figure = ax.get_figure()
     assert figure is not None
     bar = figure.colorbar(picture, ax=ax, fraction=0.05, pad=0.02, **settings)
@@ -143,7 +143,7 @@ def add_scale(ax: Axes, picture: ScalarMappable, words: str, **settings: Any) ->
 
 
 def colour_limit(values: NDArray[np.float64], least: float = 0.0) -> float:
-    """Return the size up to which colours tell values apart; a few extreme ones are beyond.
+    """Return the end of the colour scale; a few extreme values are beyond it.
 
     Examples
     --------
@@ -152,11 +152,11 @@ def colour_limit(values: NDArray[np.float64], least: float = 0.0) -> float:
     """
     known = np.abs(values[~np.isnan(values)])
     limit = float(np.quantile(known, 1 - FEW)) if len(known) else 0.0
-    return max(limit, least) or 1.0  # a scale needs some room
+    return max(limit, least) or 1.0  # a scale must not be empty
 
 
 def check_samples(model: AnyTree, n_samples: int, what: str) -> None:
-    """Raise if there is nothing to draw yet, and say when there will be."""
+    """Raise if there is nothing to draw yet; the error says when there will be."""
     if not n_samples:
         due = history_of(inside(model)[0]).next_row
         raise ValueError(
@@ -166,7 +166,7 @@ def check_samples(model: AnyTree, n_samples: int, what: str) -> None:
 
 
 def say_rows(model: AnyTree, row: int) -> str:
-    """Name the axis of rows, and say so where the last sample comes well before the end.
+    """Label the axis of rows, with the last sample if that is well before the end.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def say_rows(model: AnyTree, row: int) -> str:
 
 
 def measure(text: str, size: float) -> float:
-    """Return the width of a text of some points, in inches, rather more than less."""
+    """Return an upper estimate of the width of a text, in inches."""
     try:
         from matplotlib import rcParams
     except ImportError as error:
@@ -186,7 +186,7 @@ def measure(text: str, size: float) -> float:
     return _width(one_line(text, 10 * len(text)), size, tuple(rcParams["font.family"]))
 
 
-@lru_cache(maxsize=10_000)  # the same names stand in many leaves
+@lru_cache(maxsize=10_000)  # the same names occur in many leaves
 def _width(text: str, size: float, family: tuple[str, ...]) -> float:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
@@ -197,7 +197,7 @@ def _width(text: str, size: float, family: tuple[str, ...]) -> float:
 
 
 def cut(text: str, width: float, size: float) -> str:
-    """Cut a text to a width in inches: its middle goes, for long names often differ at the end.
+    """Shorten a text to a width in inches in the middle, since long names often differ at the end.
 
     Examples
     --------
@@ -209,7 +209,7 @@ def cut(text: str, width: float, size: float) -> str:
     text = one_line(text, len(text) * 10)
     if measure(text, size) <= width:
         return text
-    low, high = 0, len(text)  # so many characters fit; so many do not
+    low, high = 0, len(text)  # this many characters fit; this many do not
     while high - low > 1:
         middle = (low + high) // 2
         fits = measure(_without_middle(text, middle), size) <= width
@@ -218,13 +218,13 @@ def cut(text: str, width: float, size: float) -> str:
 
 
 def _without_middle(text: str, length: int) -> str:
-    """Keep so many characters, 3 at the beginning for 2 at the end."""
+    """Keep so many characters, in the ratio of 3 at the beginning to 2 at the end."""
     n_last = 2 * length // 5
     return text[: length - n_last].rstrip() + ELLIPSIS + text[len(text) - n_last :].lstrip()
 
 
 def cut_together(texts: Sequence[str], width: float, size: float) -> list[str]:
-    """Cut texts that stand together, so that none looks like another.
+    """Shorten texts so that they stay different.
 
     Examples
     --------
@@ -236,12 +236,12 @@ def cut_together(texts: Sequence[str], width: float, size: float) -> list[str]:
 
 
 def cut_conditions(conditions: Iterable[Condition], width: float, size: float) -> dict[str, str]:
-    """Write conditions into a width in inches: their names are cut before what follows them.
+    """Shorten conditions to a width in inches, names first.
 
     Returns
     -------
     dict of str to str
-        By the whole text of the condition. Names that differ look different.
+        By the whole text of the condition. Different names stay different.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def cut_conditions(conditions: Iterable[Condition], width: float, size: float) -
 
 
 def say_path(path: tuple[Condition, ...], width: float, size: float) -> str:
-    """Say which rows are meant, in a width in inches: their conditions, or how many there are.
+    """Describe rows within a width in inches: by their conditions, or by the number of conditions.
 
     Examples
     --------
@@ -283,7 +283,7 @@ def say_path(path: tuple[Condition, ...], width: float, size: float) -> str:
 
 
 def text_on(colour: str) -> str:
-    """Return black or white, whichever can be read better on a colour.
+    """Return black or white, whichever is more legible on a colour.
 
     Examples
     --------
@@ -301,7 +301,7 @@ def text_on(colour: str) -> str:
 
 
 def write_signed(value: float, unit: Unit | None = None) -> str:
-    """Write an effect: its sign, and as many digits as tell something, also in a number's unit.
+    """Write an effect with its sign and a suitable number of digits, also in a number's unit.
 
     Examples
     --------
@@ -345,7 +345,7 @@ def save_figure(figure: Figure, path: str | Path) -> None:
         raise ValueError(f"figures are written as .png, .svg or .pdf, got {str(path)!r}")
     from matplotlib import rc_context
 
-    # neither a date nor random names inside, so that the same results give the same file
+    # neither a date nor random ids, so that the same results give the same file
     metadata = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[path.suffix]
     kind = path.suffix.removeprefix(".")
     with rc_context({"svg.hashsalt": "driftree"}), whole_file(path) as file:

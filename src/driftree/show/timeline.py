@@ -1,4 +1,4 @@
-"""Pictures of a run, row by row: scores and changes of the tree; drift in all of it or a branch."""
+"""Plots of a run over time: scores and changes of the tree; drift in the whole tree or a branch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from driftree.show.scores import Drifts, Metric
     from driftree.show.style import AnyTree
 
-# Changes of the tree, from the top lane down: their name as on the page, their mark, their colour.
+# Changes of the tree, from the top lane down: name as in the report, marker, colour.
 KINDS = {
     "split": ("split", "^", "#0072B2"),
     "replace": ("replace", "D", "#E69F00"),
@@ -62,9 +62,9 @@ KINDS = {
     "link": ("restart", "s", "#CC79A7"),
 }
 ALARM = "#D55E00"
-RARE = ("bend", "unbend", "memory")  # have lanes only where there are any
+RARE = ("bend", "unbend", "memory")  # have lanes only if there are any
 HEADING = 6.2  # inches for the legend
-LARGEST, SMALLEST = 9.0, 4.0  # marks at the root and from the fifth level on, in points
+LARGEST, SMALLEST = 9.0, 4.0  # size of marks at the root and from the fifth level on, in points
 
 
 def plot_timeline(
@@ -78,22 +78,22 @@ def plot_timeline(
     """Draw how well a run went, and below it when the tree changed, by the kind of change.
 
     The larger a mark, the nearer to the root is the node that changed. Triangles on top are the
-    drifts that the model has noticed (`model.drifts()`).
+    drifts that the model has detected (`model.drifts()`).
 
     Parameters
     ----------
     model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that keeps its history.
     records : iterable of Record, optional
-        What an evaluation saw of it, and perhaps of other learners: then F1 is drawn, or the mean
-        absolute error of a regressor. Without them it is the mean loss per row, with that of one
-        model, the root's.
+        Results of an evaluation of the model, and perhaps of other learners: then F1 is drawn, or
+        the mean absolute error of a regressor. Without them it is the mean loss per row, with that
+        of a single model, the root's.
     drifts : sequence of int or (int, int), default=()
         Rows at which the stream is known to change abruptly, or spans in which it changes.
     window : int, default=20
         Batches of the sliding mean of F1; the shade is one standard deviation to either side.
     ax : pair of matplotlib Axes, optional
-        Where to draw, the upper and the lower panel; by default a figure of its own.
+        Where to draw, the upper and the lower panel; by default a new figure.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def plot_timeline(
 
 
 def _mark_alarms(above: Axes, model: AnyTree) -> list[Artist]:
-    """Mark the drifts that the model has noticed on top; return what the legend shows of them."""
+    """Mark the drifts that the model has detected; return their legend entries."""
     history = inside(model)[0].history
     rows = [] if history is None else [drift.n_rows for drift in history.drifts]
     if not rows:
@@ -150,7 +150,7 @@ def _mark_alarms(above: Axes, model: AnyTree) -> list[Artist]:
         [1.0] * len(rows),
         transform=above.get_xaxis_transform(),
         clip_on=False,
-        label="drift noticed by the model",
+        label="drift detected by the model",
         zorder=4,
         **look,
     )
@@ -178,7 +178,7 @@ def _draw_scores(
         values = columns(records)
         scores = metric.of(values)
         draw_curve(above, values["n_rows"], scores, styles[learner], window=window, number=number)
-    low, high = above.get_ylim()  # shades may go beyond what is possible
+    low, high = above.get_ylim()  # shades may exceed the possible range
     if metric.is_share:
         above.set_ylim(max(low, -0.02), min(high, 1.02))
     else:
@@ -196,7 +196,7 @@ def _draw_loss(above: Axes, course: LossCourse) -> list[Artist]:
         above.plot(course.n_rows, losses, label=name, **look)[0]
         for (name, look), losses in zip(looks.items(), (course.tree, course.root), strict=True)
     ]
-    if not min(np.nanmin(course.tree), np.nanmin(course.root)) < 0:  # as it may be of numbers
+    if not min(np.nanmin(course.tree), np.nanmin(course.root)) < 0:  # as it may be in regression
         above.set_ylim(bottom=0.0)
     above.set_ylabel("loss per row (nats)", fontsize=FONT_SIZE)
     return lines
@@ -249,18 +249,18 @@ def _draw_events(below: Axes, model: AnyTree) -> None:
 # ---------------------------------------------------------------------- drift by level
 DRIFT_HEADING = 5.6  # inches for words above the axes
 MAX_LEVELS = 6
-LINES = 60  # of the picture per level
+LINES = 60  # of the image per level
 GAP = 6  # between levels
-MOST = 4  # sentences below the picture
+MOST = 4  # sentences below the plot
 
 
 def plot_drift_by_level(model: AnyTree, *, drifts: Drifts = (), ax: Axes | None = None) -> Axes:
-    """Draw where in the tree the loss rose and fell over time: a drift is global or local.
+    """Draw where in the tree the loss rose and fell over time: whether a drift is global or local.
 
-    Each band is a level of the tree, from the root down. In a band the nodes lie in tree order,
-    each as high as its share of the rows; a leaf goes on through the levels below. The colour is
-    the loss per row against the node's own earlier samples. A drift for all rows is a column
-    through the whole band, one for some rows a part of it.
+    Each band is a level of the tree, from the root down. In a band the nodes are in tree order,
+    each with a height proportional to its share of the rows; a leaf continues through the levels
+    below. The colour is the loss per row compared with the node's own earlier samples. A drift of
+    all rows is a column through the whole band, one of some rows a part of it.
 
     Parameters
     ----------
@@ -269,7 +269,7 @@ def plot_drift_by_level(model: AnyTree, *, drifts: Drifts = (), ax: Axes | None 
     drifts : sequence of int or (int, int), default=()
         Rows at which the stream is known to change abruptly, or spans in which it changes.
     ax : matplotlib Axes, optional
-        Where to draw; by default a figure of its own.
+        Where to draw; by default a new figure.
 
     Returns
     -------
@@ -285,7 +285,7 @@ def plot_drift_by_level(model: AnyTree, *, drifts: Drifts = (), ax: Axes | None 
     >>> import numpy as np
     >>> from driftree import DynamicModelTreeClassifier
     >>> X = np.random.default_rng(1).uniform(-1, 1, size=(9000, 2))
-    >>> y = (X[:, 0] > 0) ^ (X[:, 1] > 0) ^ (np.arange(9000) > 6000)  # all turns round
+    >>> y = (X[:, 0] > 0) ^ (X[:, 1] > 0) ^ (np.arange(9000) > 6000)  # labels flip
     >>> ax = plot_drift_by_level(DynamicModelTreeClassifier().partial_fit(X, y), drifts=[6000])
     >>> [text.get_text() for text in ax.get_yticklabels()]
     ['root', 'level 1', 'level 2']
@@ -332,7 +332,7 @@ def plot_drift_by_level(model: AnyTree, *, drifts: Drifts = (), ax: Axes | None 
 def _paint(
     losses: list[NodeLoss], n_levels: int
 ) -> tuple[list[int], np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
-    """Return the samples' rows, and the changes as an image [lines, samples]; NaN is nothing."""
+    """Return the samples' rows, and the changes in loss as an image [lines, samples]."""
     rows = sorted({seen.n_rows for seen in losses})
     places = {row: place for place, row in enumerate(rows)}
     parents = {(seen.n_rows, seen.parent) for seen in losses}
@@ -348,7 +348,7 @@ def _paint(
 
 
 def _mark_drifts(ax: Axes, spans: list[tuple[int, int]]) -> None:
-    """Mark known drifts above the bands: colours there must stay as they are."""
+    """Mark known drifts above the bands, so as not to change colours inside."""
     above: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "clip_on": False, "color": INK}
     for start, stop in spans:
         if start == stop:
@@ -358,7 +358,7 @@ def _mark_drifts(ax: Axes, spans: list[tuple[int, int]]) -> None:
 
 
 def _tell(ax: Axes, model: AnyTree, axis: str) -> None:
-    """Name the axis, and say below it what can be said: the rises for the most rows."""
+    """Label the axis, and describe the rises with the most rows below it."""
     rises = sorted(loss_rises(model), key=lambda rise: -rise.share)
     lines = [
         f"The loss rose in rows {rise.start:,} to {rise.stop:,}: {_say(rise)}."

@@ -1,7 +1,7 @@
-"""The parts of a tree's picture: where they go, in inches from the top left, and its cards.
+"""The parts of a tree's plot: their layout, in inches from the top left, and the leaves' cards.
 
-The root is on the left, the leaves stand in one column on the right, one below the other, and a
-node is half-way between its children. So no two boxes meet, and no line meets a box.
+The root is on the left, the leaves are in one column on the right, and a node is half-way between
+its children. So no two boxes overlap, and no line crosses a box.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BAR = 0.15  # from one bar to the next
 HEADER = 0.2  # a card's first line
 SPACE = 0.17  # between cards
 COLUMN_GAP = 0.62  # between columns, for the lines
-CONDITION = 1.75  # at most, for the words in a box
+CONDITION = 1.75  # at most, for the text in a box
 PADDING = 0.07  # in a box
 FACTS = 1.75  # width of the left side of a card
 NAMES = 1.6  # width of the inputs' names
@@ -60,7 +60,7 @@ BARS = 2 * (HALF_BARS + NUMBERS) + 0.1
 
 @dataclass(slots=True)
 class Box:
-    """Room for a node: its left side, its middle and its size; `words` of an inner node."""
+    """The box of a node: left side, vertical middle and size; `words` for an inner node."""
 
     node: OutlineNode
     x: float
@@ -72,13 +72,13 @@ class Box:
 
     @property
     def is_card(self) -> bool:
-        """Whether it stands on the right, with nothing below it that is shown."""
+        """Whether it is in the right column, with no children shown."""
         return not self.words
 
 
 @dataclass(slots=True)
 class Layout:
-    """All boxes by node, the size of the whole, and the inputs' names in the room they have."""
+    """All boxes by node, the total size, and the inputs' names, shortened to fit."""
 
     boxes: dict[int, Box]
     width: float
@@ -98,7 +98,7 @@ def lay_out(
     hidden: Mapping[int, int],
     bars: Mapping[int, list[tuple[str, float]]],
 ) -> Layout:
-    """Place the nodes of an outline; `bars` has those that get a card, with their bars."""
+    """Place the nodes of an outline; `bars` holds those with a card, and their bars."""
     boxes: dict[int, Box] = {}
     names = list(dict.fromkeys(name for own in bars.values() for name, _ in own))
     room = min(NAMES, max((measure(name, SMALL) for name in names), default=0.0)) + 0.3
@@ -128,12 +128,12 @@ def lay_out(
 
 
 def hide_small(nodes: Mapping[int, OutlineNode], max_leaves: int = MAX_LEAVES) -> dict[int, int]:
-    """Choose what not to show of a large tree: the branches that the fewest rows reach.
+    """Choose which branches of a large tree not to show: those with the fewest rows.
 
     Returns
     -------
     dict of int to int
-        The nodes that are shown as one, and how many leaves each stands for.
+        The nodes that represent hidden branches, and how many leaves each.
     """
     n_leaves = {node.node: 1 for node in nodes.values() if node.left < 0}
     hidden: dict[int, int] = {}
@@ -156,7 +156,7 @@ def _rank(node: OutlineNode) -> tuple[float, int]:
 
 
 def shown(nodes: Mapping[int, OutlineNode], hidden: Mapping[int, int]) -> list[OutlineNode]:
-    """Return what is shown, from the root down, left before right."""
+    """Return the nodes that are shown, from the root down, left before right."""
     found, rest = [], [0]
     while rest:
         node = nodes[rest.pop()]
@@ -187,14 +187,14 @@ CARD = "#f5f5f5"
 
 @dataclass(slots=True)
 class Pen:
-    """Draws in inches from the top left, smaller by `scale` where the axes are too small."""
+    """Draws in inches from the top left, scaled by `scale` if the axes are too small."""
 
     ax: Axes
     scale: float
     width: float
 
     def write(self, x: float, y: float, text: str, size: float = SMALL, **settings: Any) -> None:
-        """Write a text, by default to the right of a place."""
+        """Write a text, by default to the right of a position."""
         looks = {"color": INK, "va": "center", "ha": "left"} | PLAIN | settings
         self.ax.text(x, y, text, fontsize=size * self.scale, **looks)
 
@@ -208,9 +208,9 @@ class Pen:
 
 # ---------------------------------------------------------------------- what a card shows
 def colour_labels(nodes: Mapping[int, OutlineNode]) -> dict[Hashable, str]:
-    """Give each label a colour; of many, the most frequent have their own.
+    """Give each label a colour; if there are many, only the most frequent have their own.
 
-    They come in the order of the model's labels, so that they are the same in the next picture. Of
+    Colours follow the order of the model's labels, so that they are the same in the next plot. Of
     two, the second has the colour of effects that make it more likely.
     """
     total: dict[Hashable, float] = {}
@@ -238,7 +238,7 @@ class Gauge:
 
     @classmethod
     def over(cls, nodes: Mapping[int, OutlineNode], unit: Unit | None) -> Gauge | None:
-        """Return the scale of all leaves; None if they have labels, or no known means."""
+        """Return the scale of all leaves; None for labels, or if no mean is known."""
         leaves = [node for node in nodes.values() if node.left < 0]
         found = [(node.mean, node.error or 0.0) for node in leaves if node.mean is not None]
         if unit is None or not found:
@@ -319,7 +319,7 @@ def _draw_gauge(
     *,
     width: float,
 ) -> None:
-    """Draw where a leaf's mean lies among all leaves, and how far rows lie around predictions."""
+    """Draw a leaf's mean on the scale of all leaves, and its error."""
     start, y = place
     left, middle, right = (
         start + width * gauge.place(end) for end in (mean - error, mean, mean + error)
@@ -339,10 +339,10 @@ def draw_bars(
     longest: float,
     unit: Unit | None = None,
 ) -> None:
-    """Draw the right side of a leaf's card: the strongest effects, and on which label.
+    """Draw the right side of a leaf's card: the strongest effects, and their label.
 
-    On the other side of the middle line, where a bar leaves room, stands the curve of a number
-    whose line is bent.
+    On the other side of the middle line, opposite the bar, is the curve of a feature whose line is
+    bent.
     """
     if not bars:
         return
@@ -371,7 +371,7 @@ def draw_bars(
 def _draw_curve(
     pen: Pen, curve: LeafCurve, place: tuple[float, float], size: tuple[float, float]
 ) -> None:
-    """Draw a curve where it is bent and the leaf has rows, as wide and high as there is room."""
+    """Draw a curve where it is bent and the leaf has rows, scaled to the space."""
     between = [knot for knot in curve.knots if curve.first < knot < curve.last]
     knots = np.array([curve.first, *between, curve.last])
     values = np.array([curve(knot) for knot in knots])
@@ -389,7 +389,7 @@ def _draw_bar(
     *,
     width: float,
 ) -> None:
-    """Draw how often a leaf saw each label: a divided bar."""
+    """Draw the label shares of a leaf as a stacked bar."""
     rest = 0.0
     start, y = place
     for label, colour in labels.items():
@@ -398,7 +398,7 @@ def _draw_bar(
             rest += part
             continue
         pen.fill(start, y + 0.01, part, 0.16, facecolor=colour, edgecolor="white", linewidth=0.4)
-        if measure(names[label], SMALL) <= part - 0.06:  # else the legend has it
+        if measure(names[label], SMALL) <= part - 0.06:  # otherwise the legend has it
             middle, name = start + part / 2, one_line(names[label])
             pen.write(middle, y + 0.085, name, ha="center", color=text_on(colour))
         start += part

@@ -1,4 +1,4 @@
-"""The picture of a tree: its conditions, the rows that go each way, and its leaves' models."""
+"""The plot of a tree: its conditions, the share of rows on each side, and its leaves' models."""
 
 from __future__ import annotations
 
@@ -55,29 +55,27 @@ def plot_tree(
     max_weights: int = 5,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the tree: conditions, shares of rows, and of each leaf its outcome and linear model.
+    """Draw the tree: conditions, shares of rows, and the labels and model of each leaf.
 
     Rows that pass a condition take the upper line; the thicker a line, the more rows. A leaf shows
-    how often it has seen each label, and the inputs that move its log-odds most, to the right those
-    that make the label more likely; with more than two labels, those of its most frequent label,
-    or of the one with the strongest effect as long as no row has reached it. A leaf of a regressor
-    shows its mean prediction, which also colours it, the error around predictions, and the inputs
-    that move the number most, in its unit. The bars of all leaves have the same scale. Of a tree
-    with more than 40 leaves the branches that the fewest rows reach are one card each, with the
-    model that the node above them keeps.
+    its label shares, and the inputs with the largest effects on its log-odds, to the right those
+    that make the label more likely; with more than two labels, those of its most frequent label, or
+    of the one with the strongest effect if it has no rows yet. A leaf of a regressor shows its mean
+    prediction, also as its colour, its error, and the inputs with the largest effects, in the
+    target's unit. The bars of all leaves have the same scale. In a tree with more than 40 leaves,
+    the branches with the fewest rows are shown as one card each, with the model of their top node.
 
     Parameters
     ----------
     model : DynamicModelTreeClassifier or DynamicModelTreeRegressor
         A model that has learnt something.
     step : int, optional
-        Draw the tree as it was after this step; then how often labels came, or what the means were,
-        is not known.
+        Draw the tree as it was after this step; label shares or means are not known then.
     max_weights : int, default=5
         Effects to show per leaf, strongest first.
     ax : matplotlib Axes, optional
-        Where to draw. All is made smaller if it has not enough room. By default a figure that is
-        large enough.
+        Where to draw. The plot is scaled down if they are too small. By default a new figure that
+        is large enough.
 
     Returns
     -------
@@ -170,7 +168,7 @@ def _explain(
     layout: Layout,
     max_weights: int,
 ) -> list[str]:
-    """Return the lines below the title: what bars and lines mean, and what is left out."""
+    """Return the notes below the title: what bars and lines mean, and what is left out."""
     leaves = [node for node in nodes.values() if node.left < 0]
     hidden = [box.n_hidden for box in layout.boxes.values() if box.n_hidden]
     lines = ["Lines: the thicker, the more rows."] if len(leaves) > 1 else []
@@ -187,7 +185,7 @@ def _explain(
             True: "the leaf's most frequent label",
             False: "the label with the strongest effect",
         }
-        one = " (where no rows came: ".join(words[each] for each in sorted(has_seen, reverse=True))
+        one = " (without rows: ".join(words[each] for each in sorted(has_seen, reverse=True))
         one += ")" if len(has_seen) > 1 else ""
         names = label_texts(inside(model)[0].target.labels)
         first = next(iter(effects)) if not several else "the quantile"
@@ -206,7 +204,7 @@ def _explain(
             lines.append(f"Black: the curve of a number; its bar is the most {most} by up to that.")
     if hidden:
         lines.append(
-            f"{sum(hidden)} of the leaves, which the fewest rows reach, are shown as {len(hidden)} "
+            f"{sum(hidden)} of the leaves, those with the fewest rows, are shown as {len(hidden)} "
             "cards with the model of the node above them."
         )
     return lines
@@ -215,7 +213,7 @@ def _explain(
 # ---------------------------------------------------------------------- parts
 @dataclass(slots=True)
 class _Heading:
-    """What stands above the tree; entries of the legend are (x, line, name, colour)."""
+    """The heading above the tree; entries of the legend are (x, line, name, colour)."""
 
     title: str
     lines: list[str]
@@ -228,7 +226,7 @@ class _Heading:
 
 
 def _name_means(gauge: Gauge) -> list[tuple[str, str]]:
-    """Return the colours of the lowest and the highest mean; of one leaf, none."""
+    """Return the colours of the lowest and the highest mean; none for a single leaf."""
     low, high = gauge.means
     ends = (("lowest", low), ("highest", high)) if low < high else ()
     return [
@@ -239,7 +237,7 @@ def _name_means(gauge: Gauge) -> list[tuple[str, str]]:
 def _name_labels(
     labels: Mapping[Hashable, str], names: Mapping[Hashable, str]
 ) -> list[tuple[str, str]]:
-    """Return the names of the labels that have a colour of their own, and how many have not."""
+    """Return the names of the labels with a colour of their own, and how many have none."""
     own = [label for label, colour in labels.items() if colour != OTHERS]
     short = cut_together([names[label] for label in own], 1.2, SMALL)
     entries = [(name, labels[label]) for name, label in zip(short, own, strict=True)]
@@ -251,7 +249,7 @@ def _name_labels(
 def _place_legend(
     entries: list[tuple[str, str]], width: float
 ) -> list[tuple[float, int, str, str]]:
-    """Set names with their colours side by side, in lines."""
+    """Arrange names with their colours in lines."""
     legend = []
     x, line = MARGIN, 0
     for name, colour in entries:
@@ -276,7 +274,7 @@ def _draw_heading(pen: Pen, heading: _Heading) -> None:
 
 
 def _flow(sentences: list[str], width: float) -> list[str]:
-    """Set sentences one behind the other, broken between words."""
+    """Arrange sentences in lines."""
     lines = [""] if sentences else []
     for word in " ".join(sentences).split():
         longer = f"{lines[-1]} {word}".strip()
@@ -288,9 +286,9 @@ def _flow(sentences: list[str], width: float) -> list[str]:
 
 
 def _draw_line(pen: Pen, above: Box, below: Box, word: str) -> None:
-    """Draw the way from a node to a child: a curve to the next column, then straight on.
+    """Draw the line from a node to a child: a curve to the next column, then straight.
 
-    It is dashed while it is not known how many rows take it.
+    It is dashed if its share of rows is not known.
     """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path

@@ -1,4 +1,4 @@
-"""Where rows come from."""
+"""Streams: files, tables, data sets and generators as batches of rows."""
 
 from driftree.learn.validation import InputWarning as InputWarning
 from driftree.streams.catalogue import DATA_SETS as DATA_SETS

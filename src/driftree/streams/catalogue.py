@@ -1,4 +1,4 @@
-"""The paper's thirteen data sets: what they are, where they come from, what to expect of them."""
+"""The paper's thirteen data sets: what they are, where they come from, their expected size."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OpenMLFile:
 
 @dataclass(frozen=True)
 class CSVFile:
-    """A CSV file without a header, the label last; `checksum` is ``"sha256:<hex>"`` where known."""
+    """A CSV file without a header, the label last; `checksum` is ``"sha256:<hex>"`` if known."""
 
     url: str
     feature_names: tuple[str, ...]
@@ -42,7 +42,7 @@ class CSVFile:
 
 @dataclass(frozen=True)
 class Generated:
-    """A synthetic stream: drawn once, then kept in the cache."""
+    """A synthetic stream: generated once, then cached."""
 
     draw: Callable[[], tuple[Features, Labels]]
     feature_names: tuple[str, ...]
@@ -50,7 +50,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class ByHand:
-    """A file that no program can fetch; `steps` says how to make it."""
+    """A file that cannot be downloaded automatically; `steps` says how to create it."""
 
     steps: str
 
@@ -66,23 +66,23 @@ class DataSet:
     title : str
         Name in the paper's tables.
     counts : Counts
-        What Table I of the paper says; `n_majority` is None for synthetic streams.
+        As in Table I of the paper; `n_majority` is None for synthetic streams.
     source : str
-        Where the data come from, in words and with a link.
+        The source of the data, with a link.
     origin : OpenMLFile, CSVFile, Generated or ByHand
-        Where driftree takes them from.
+        Where driftree gets them from.
     categorical : tuple of int
         Positions of the features that the authors treat as categorical.
     drifts : tuple of (int, int)
         First and last row of each known drift; both are the same for an abrupt one.
     shuffle_seed : int or None
-        Seed of the order of the rows, where the authors shuffled them.
+        Seed of the order of the rows, if the authors shuffled them.
     shared_levels : tuple of tuple of int
         Positions of text features that share one list of levels, hence one scale.
     other_counts : tuple of Counts
-        Sizes of other copies in circulation that are accepted as well.
+        Sizes of other versions that are accepted as well.
     note : str
-        What else a reader of results should know.
+        Remarks for readers of results.
 
     Examples
     --------
@@ -129,7 +129,7 @@ class DataSet:
         ]
         raise ValueError(
             f"{where} is not the data set {self.name} of the paper: it has {', '.join(wrong)}; "
-            f"take the file from its source: {self.source}"
+            f"get the file from its source: {self.source}"
         )
 
 
@@ -298,20 +298,20 @@ _RECORDS = (
         name="airlines_5of7_features",
         title="Airlines (5 of 7 features)",
         counts=Counts(539_383, 5, 2, 299_119),
-        origin=ByHand("take airlines and leave out the columns AirportFrom and AirportTo"),
+        origin=ByHand("remove the columns AirportFrom and AirportTo from airlines"),
         categorical=(0, 2),
         shared_levels=(),
-        note="A stand-in for airlines that lacks the two airports: not one of the thirteen.",
+        note="A substitute for airlines without the two airports: not one of the thirteen.",
     ),
 )
 
 DATA_SETS: Mapping[str, DataSet] = MappingProxyType({record.name: record for record in _RECORDS})
-"""The thirteen data sets in the order of the paper's columns, then the stand-in for Airlines."""
+"""The thirteen data sets in the order of the paper's columns, then the substitute for Airlines."""
 
 
 # ---------------------------------------------------------------------- names that users type
 def check_name(name: str, known: Iterable[str], what: str) -> str:
-    """Return a name that is known; raise otherwise.
+    """Return a name if it is known; raise otherwise.
 
     Examples
     --------
@@ -331,7 +331,7 @@ def check_name(name: str, known: Iterable[str], what: str) -> str:
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """Ask whether the nearest name was meant; nothing if none is near.
+    """Suggest the nearest name; empty if none is near.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Cells of text: what is missing, what is a number, what else may stand there.
+"""Cells of text: missing values, numbers, times.
 
-Numbers and times may be written as text: thousands, currencies, percent, dates, clocks.
+Numbers may have thousands separators, currencies or percent signs; times may be dates or clocks.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 NO_NUMBERS = ("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NaT")
 MISSING = frozenset({"", "?", "null", "NULL", "None", "\\N", *NO_NUMBERS})
-SHOWN_CHARACTERS = 60  # of a cell: an opened quote may have swallowed many lines
+SHOWN_CHARACTERS = 60  # of a cell in errors: an unclosed quote may have swallowed many lines
 
 CURRENCIES = r"[$€£¥₹]|USD|EUR|GBP|CHF|JPY"
-MARKS = ",'\u2019\u00a0\u202f\u2009 "  # between thousands, such as narrow spaces
+MARKS = ",'\u2019\u00a0\u202f\u2009 "  # thousands separators, such as narrow spaces
 THOUSANDS = rf"\d{{1,3}}(?P<mark>[{MARKS}])\d{{3}}(?:(?P=mark)\d{{3}})*(?:\.\d+)?"
 DECIMAL_COMMA = re.compile(
     rf"\s*[-+]?\s?(?:{CURRENCIES})?\s?[-+]?\d[\d.{MARKS[1:]}]*,\d+\s?(?:%|{CURRENCIES})?\s*"
 )
-SIGNS = "-+\u2212"  # the last one is what typesetters take
+SIGNS = "-+\u2212"  # the last one is the typographic minus
 WRITTEN = re.compile(
     rf"(?P<open>\()?(?P<sign>[{SIGNS}])?\s?(?P<before>{CURRENCIES})?\s?(?P<inner>[{SIGNS}])?"
     rf"(?P<number>{THOUSANDS}|\d+(?:\.\d*)?|\.\d+)\s?(?P<after>%|{CURRENCIES})?(?P<close>\))?"
 )
 UNCLEAR_COMMA = re.compile(r"\d{1,3},\d{3}")  # 1,234 may be 1234, or 1.234 with a decimal comma
 WITH_UNIT = re.compile(rf"[{SIGNS}]?[\d.{MARKS}]*\d\s?(?P<unit>[^\W\d_][^\d]{{0,15}})")
-CODE = re.compile(r"0\d+")  # 01067 is not a number, but a code
+CODE = re.compile(r"0\d+")  # 01067 is a code, not a number
 
 
 def is_missing(cell: str) -> bool:
-    """Tell whether a cell stands for a missing value.
+    """Return whether a cell is a missing value.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def is_missing(cell: str) -> bool:
 
 
 def is_number(cell: str) -> bool:
-    """Tell whether a cell holds a number; 1_000 is one in Python only."""
+    """Return whether a cell holds a number; 1_000 is one only in Python."""
     try:
         float(cell)
     except ValueError:
@@ -60,7 +60,7 @@ def is_number(cell: str) -> bool:
 
 
 def is_text(cell: str) -> bool:
-    """Tell whether a cell was UTF-8: bytes that were not came in as lone surrogates."""
+    """Return whether a cell was UTF-8: other bytes were read as lone surrogates."""
     try:
         cell.encode()
     except UnicodeEncodeError:
@@ -69,7 +69,7 @@ def is_text(cell: str) -> bool:
 
 
 def has_decimal_commas(cells: Sequence[str]) -> bool:
-    """Tell whether a column that is not numeric would be with decimal points.
+    """Return whether a column would be numeric with decimal points for its commas.
 
     Examples
     --------
@@ -82,14 +82,14 @@ def has_decimal_commas(cells: Sequence[str]) -> bool:
 
 
 def show(cell: str) -> str:
-    """Quote a cell; the end of a long one is left out."""
+    """Quote a cell, shortened if it is long."""
     is_long = len(cell) > SHOWN_CHARACTERS
     return f"{cell[:SHOWN_CHARACTERS]!r}..." if is_long else repr(cell)
 
 
 # ---------------------------------------------------------------------- one cell
 def parse_number(cell: str) -> float:
-    """Return a feature that is a number, NaN where missing; raise an error that says why not."""
+    """Return the number in a cell, NaN if missing; raise if it is not one."""
     if is_missing(cell):
         return math.nan
     if not is_number(cell):
@@ -101,17 +101,17 @@ def parse_number(cell: str) -> float:
 
 
 def parse_text(cell: str) -> str | None:
-    """Return a feature that is text, without space around it; None where missing."""
+    """Return the text in a cell, stripped; None if missing."""
     if is_missing(cell):
         return None
     if not is_text(cell):
-        raw = show(cell).replace("\\udc", "\\x")  # the byte that came in
+        raw = show(cell).replace("\\udc", "\\x")  # the original byte
         raise ValueError(f"{raw} is not UTF-8: save the file as UTF-8")
     return cell.strip()
 
 
 def parse_whole_label(cell: str) -> int:
-    """Return a label that is a whole number, 1.0 included."""
+    """Return a label that is a whole number, including 1.0."""
     number = parse_number_label(cell)
     if not number.is_integer() or abs(number) >= 2**63:
         raise ValueError(f"expected a whole number, as in the first rows, got {show(cell)}")
@@ -143,7 +143,7 @@ def parse_text_label(cell: str) -> str:
 
 
 def is_whole(cell: str) -> bool:
-    """Tell whether a cell holds a whole number in whole-number form."""
+    """Return whether a cell holds a number written without decimals."""
     with contextlib.suppress(ValueError):
         return is_number(cell) and abs(int(cell)) < 2**63
     return False
@@ -151,7 +151,7 @@ def is_whole(cell: str) -> bool:
 
 # ---------------------------------------------------------------------- numbers, written as text
 class Written(NamedTuple):
-    """A number as it is written: its value, its unit, and whether it has thousands apart."""
+    """A formatted number: its value, its unit, and whether it has thousands separators."""
 
     value: float
     unit: str
@@ -188,10 +188,10 @@ def read_written(cell: str) -> Written | None:
 
 
 def find_unit(values: Sequence[str], *, may_be_decimal: bool) -> str | None:
-    """Return the unit of numbers in disguise, "" if they only have thousands; None if they are not.
+    """Return the unit of formatted numbers, "" if they have none; None if most are not numbers.
 
-    Most of the values are such numbers then, all with the same unit. With `may_be_decimal`, a comma
-    alone is not enough: one of the numbers must show that it does not stand before decimals.
+    All must have the same unit. With `may_be_decimal`, a comma alone is not enough: one of the
+    numbers must show that it is not a decimal comma.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def find_unit(values: Sequence[str], *, may_be_decimal: bool) -> str | None:
 
 
 def find_own_unit(values: Sequence[str]) -> str | None:
-    """Return the word or sign that is behind most values, all of them numbers; None if none is.
+    """Return the unit after most values, which must be numbers; None if there is none.
 
     Examples
     --------
@@ -234,9 +234,10 @@ def _has_unit(cell: str, unit: str) -> bool:
 
 
 def parse_written(cell: str, unit: str) -> float:
-    """Return a number that may have thousands apart and a unit, NaN where missing.
+    """Return a number with thousands separators or a unit, NaN if missing.
 
-    In a column of percent, a number without the sign might be a share, and is malformed, but for 0.
+    In a column of percentages, a number without the sign might be a fraction, and is malformed,
+    except 0.
 
     Examples
     --------
@@ -288,17 +289,17 @@ EPOCH = dt.date(1970, 1, 1)
 
 
 class TimeFormat(NamedTuple):
-    """How the times of a column are written.
+    """The format of a column of times.
 
     Attributes
     ----------
     order : {"ymd", "dmy", "mdy", "compact", "seconds", "milliseconds", ""}
-        Year, month and day, without signs between them if compact; seconds or milliseconds since
+        Order of year, month and day, without separators if compact; seconds or milliseconds since
         1970; "" if there is only a time of day.
     has_hour : bool
         Whether there are times of day.
     example : str
-        One of them.
+        An example.
     """
 
     order: str
@@ -311,7 +312,7 @@ class TimeFormat(NamedTuple):
         return bool(self.order)
 
     def parse(self, cell: str) -> np.datetime64:
-        """Return a time, NaT where missing; raise an error that says why not.
+        """Return the time in a cell, NaT if missing; raise if it is not one.
 
         Examples
         --------
@@ -341,7 +342,7 @@ class TimeFormat(NamedTuple):
 
 
 def _match(order: str, text: str) -> re.Match[str] | None:
-    """Match a time; with the year first, also if the month is a word."""
+    """Match a time; with the year first, also with the month as a word."""
     if order in SECONDS:
         return None
     if order == "compact":
@@ -381,11 +382,11 @@ def _read_clock(text: str | None) -> dt.time:
 
 
 class UnclearDatesError(ValueError):
-    """Dates may be read with the day or with the month first."""
+    """It is ambiguous whether the day or the month comes first."""
 
 
 def find_time_format(values: Sequence[str]) -> TimeFormat | None:
-    """Return how the times are written that most values are; None if they are not times.
+    """Return the format of times; None if most values are not times.
 
     Examples
     --------
@@ -415,7 +416,7 @@ def find_time_format(values: Sequence[str]) -> TimeFormat | None:
 
 
 def find_numbered_times(values: Sequence[str]) -> TimeFormat | None:
-    """Return how times are written that are numbers; None if they are not times.
+    """Return the format of times written as numbers; None if they are not times.
 
     Examples
     --------
@@ -439,7 +440,7 @@ def find_numbered_times(values: Sequence[str]) -> TimeFormat | None:
 
 
 def _find_order(dates: Iterable[re.Match[str]]) -> str:
-    """Tell day and month apart: with dots the day comes first, else numbers beyond 12 tell."""
+    """Return the order of day and month: the day is first with dots, or if it exceeds 12."""
     counts: Counter[str] = Counter()
     example = ""
     for found in dates:
@@ -449,7 +450,7 @@ def _find_order(dates: Iterable[re.Match[str]]) -> str:
         counts["mdy"] += second > 12 and found[2] != "."
     if bool(counts["dmy"]) == bool(counts["mdy"]):
         raise UnclearDatesError(
-            f"holds dates such as {example!r}, of which it is unclear whether the day or the month "
+            f"holds dates such as {example!r}, where it is unclear whether the day or the month "
             "comes first"
         )
     return max(counts, key=counts.__getitem__)
@@ -464,5 +465,5 @@ def _parses(parse: Callable[[str], object], cell: str) -> bool:
 
 
 def unit_parser(unit: str) -> Callable[[str], float]:
-    """Return how cells of a column of numbers with this unit are read."""
+    """Return the parser of numbers with this unit."""
     return partial(parse_written, unit=unit)

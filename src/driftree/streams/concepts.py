@@ -1,7 +1,7 @@
 """Concepts of the synthetic streams: pure functions from features to labels, kept in tables.
 
-`SEA_THRESHOLDS`, `AGRAWAL_RULES`, `STAGGER_RULES` and `SINE_RULES` hold one concept per place; a
-function's number is its place. `LED_DIGITS` holds the segments of one digit per row.
+`SEA_THRESHOLDS`, `AGRAWAL_RULES`, `STAGGER_RULES` and `SINE_RULES` hold one concept per index; a
+function's number is its index. `LED_DIGITS` holds the segments of one digit per row.
 """
 
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def _by_salary_and_education(X: Features) -> Mask:
 
 def _by_salary_and_loan(X: Features) -> Mask:
     # Some of these bounds on the salary were meant for the loan. All libraries have inherited them
-    # from MOA, and a stream of that name has to follow.
+    # from MOA, so they are kept here.
     salary, loan = X[:, SALARY], X[:, LOAN]
     below_40 = np.where(
         _between(salary, 50_000, 100_000),
@@ -142,7 +142,7 @@ LED_DIGITS = np.array(
 
 
 def exceed_sea(X: Features, function: int) -> Mask:
-    """Tell which rows are above a concept's threshold."""
+    """Return which rows are above a concept's threshold."""
     above: Mask = X[:, 0] + X[:, 1] > SEA_THRESHOLDS[function]
     return above
 
@@ -223,7 +223,7 @@ def label_stagger(X: Features, function: int) -> Labels:
 
 
 def label_sine(X: Features, function: int) -> Labels:
-    """Label rows by a concept of Sine: a curve over the second feature, the first below it or not.
+    """Label rows by a concept of Sine: whether the first feature is below a curve over the second.
 
     Parameters
     ----------
@@ -253,12 +253,12 @@ def label_led(X: Features) -> Labels:
     Parameters
     ----------
     X : array of shape (n_rows, 7) or wider
-        Segments, 0 or 1, from top to bottom and left before right; further columns do not count.
+        Segments, 0 or 1, from top to bottom and left before right; further columns are ignored.
 
     Returns
     -------
     array of int64
-        The digit, 0 to 9, that differs in the fewest segments; the smallest one of several.
+        The digit, 0 to 9, that differs in the fewest segments; in a tie, the smallest.
 
     Examples
     --------

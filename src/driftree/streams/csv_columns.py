@@ -1,4 +1,4 @@
-"""Columns of text: what kind of cells they hold, and cells to arrays."""
+"""Columns of CSV: their type, and cells to arrays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["number", "category", "time", "text", "id"]
 NO_NAME, INDEX = "no name, no values", "the index of a pandas frame"  # why they are left out
-ENOUGH_ROWS = 50  # to tell an id or a text from a category
+ENOUGH_ROWS = 50  # values needed to tell ids and prose from categories
 ID_SHARE = 0.95  # of values that differ
 TEXT_SHARE, TEXT_WORDS = 0.5, 3  # of values that differ, and their mean number of words
 ID_NAME = re.compile(
@@ -50,20 +50,20 @@ ID_NAME = re.compile(
 # ---------------------------------------------------------------------- what the user says
 @dataclass(frozen=True)
 class ColumnHints:
-    """What is known of columns beforehand, by name.
+    """What the user says about columns, by name.
 
     Attributes
     ----------
     categorical, numeric, time, text, drop : tuple of str
-        Columns that hold categories, numbers, times, text to keep, and those to leave out.
+        Columns of categories, numbers, times, text to keep, and those to leave out.
     only : frozenset of str or None
-        Columns that are wanted at all; None is all of them.
+        Columns to read at all; None is all of them.
     is_checked : bool
-        Whether names that are not there are mistakes; those to leave out are in any case.
+        Whether unknown names are errors; those to leave out always are.
     is_plain : bool
-        Whether columns are numbers or text, as they are, and nothing else.
+        Whether columns are only numbers or text, without further recognition.
     leaves_prose : bool
-        Whether text is left out whose words nobody wants.
+        Whether prose is left out unless it is named in `text`.
     """
 
     categorical: tuple[str, ...] = ()
@@ -78,12 +78,12 @@ class ColumnHints:
 
     @property
     def given(self) -> dict[str, tuple[str, ...]]:
-        """What is said, by what it is."""
+        """The named columns by type."""
         names = ("categorical", "numeric", "time", "text", "drop")
         return {name: columns for name in names if (columns := getattr(self, name))}
 
     def check(self, names: Collection[Any], source: str, target: str | None = None) -> None:
-        """Raise if a column is not there, is the target, or is said to be two things.
+        """Raise if a named column does not exist, is the target, or is named twice.
 
         Examples
         --------
@@ -107,12 +107,12 @@ class ColumnHints:
                     raise ValueError(f"{what} names {column!r}, which is the target")
                 if seen.setdefault(column, what) != what:
                     raise ValueError(
-                        f"{column!r} is named as {seen[column]} and as {what}: it can be one of "
-                        "them"
+                        f"{column!r} is named in {seen[column]} and in {what}: name it in only "
+                        "one of them"
                     )
 
     def kind_of(self, name: str) -> Kind | None:
-        """Return what a column is said to be."""
+        """Return the type that the user gave to a column."""
         kinds: dict[str, Kind] = {
             "categorical": "category",
             "numeric": "number",
@@ -125,18 +125,18 @@ class ColumnHints:
         return None
 
     def without_prose(self, column: CsvColumn) -> CsvColumn:
-        """Return a column that is left out if it is text that nobody has asked for."""
+        """Return a column, marked as left out if it is prose that was not asked for."""
         is_out = self.leaves_prose and column.kind == "text" and column.name not in self.text
         return column._replace(is_used=False) if is_out else column
 
     def wants(self, name: str) -> bool:
-        """Tell whether a column is to be read."""
+        """Return whether a column is to be read."""
         return name not in self.drop and (self.only is None or name in self.only)
 
 
 # ---------------------------------------------------------------------- whole columns
 class CsvColumn(NamedTuple):
-    """A column: how its cells are read, and what it was found to hold.
+    """A column: how its cells are parsed, and its type.
 
     Attributes
     ----------
@@ -147,15 +147,15 @@ class CsvColumn(NamedTuple):
     dtype : type
         Of the array of values.
     is_repetitive : bool
-        Whether few different cells come again.
+        Whether it has few different values.
     kind : str
-        What it holds.
+        Its type.
     remark : str
-        What there is to know about it, in few words.
+        A short remark about it.
     is_used : bool
         Whether it is a feature, rather than left out.
     form : TimeFormat or None
-        How times are written.
+        The format of times.
     """
 
     name: str
@@ -180,7 +180,7 @@ class CsvColumn(NamedTuple):
         return np.fromiter(map(parse, cells), self.dtype, len(cells))
 
     def features(self, cells: Sequence[str]) -> Mapping[str, NDArray[Any]]:
-        """Return the cells as features: none if it is left out, several of a time."""
+        """Return the cells as features: none if it is left out, several for a time."""
         if not self.is_used:
             return {}
         values = self.read(cells)
@@ -193,7 +193,7 @@ class CsvColumn(NamedTuple):
 def decide_target(
     name: str, cells: Sequence[str], *, is_category: bool, is_regression: bool
 ) -> CsvColumn:
-    """Decide by the first cells what the target is: text or numbers as labels, or a number."""
+    """Decide the type of the target by its first cells: text or numbers as labels, or a number."""
     values = [cell for cell in cells if not is_missing(cell)]
     numbers = [cell for cell in values if is_number(cell)]
     is_repetitive = 2 * len(set(cells)) < len(cells)
@@ -224,9 +224,9 @@ def decide_column(
     may_be_decimal: bool = False,
     is_plain: bool = False,
 ) -> CsvColumn:
-    """Decide by the first cells what a feature is.
+    """Decide the type of a feature by most of its first cells.
 
-    Most of them count: in a column of numbers, text is malformed, even among the first rows.
+    In a column of numbers, text is malformed, even among the first rows.
 
     Parameters
     ----------
@@ -235,11 +235,11 @@ def decide_column(
     cells : sequence of str
         Its first cells.
     hint : str, optional
-        What it is said to hold.
+        Its type as given by the user.
     may_be_decimal : bool
-        Whether commas in numbers may stand before decimals, since they do not separate cells.
+        Whether commas in numbers may be decimal commas, since they do not separate cells.
     is_plain : bool
-        Whether it is a number or a category, and nothing else.
+        Whether it can only be a number or a category.
 
     Examples
     --------
@@ -259,8 +259,7 @@ def decide_column(
     is_mostly_number = not values or 2 * sum(map(is_number, values)) > len(values)
     if hint == "text" and values and is_mostly_number:
         raise ValueError(
-            f"is named in text, but holds numbers such as {values[0]}: a number is a feature as it "
-            "is"
+            f"is named in text, but holds numbers such as {values[0]}: numbers need not be named"
         )
     if hint in ("category", "text"):
         return plain._replace(kind=hint)
@@ -274,7 +273,7 @@ def decide_column(
 def _by_cells(
     plain: CsvColumn, number: CsvColumn, values: Sequence[str], *, may_be_decimal: bool
 ) -> CsvColumn:
-    """Decide what a feature is of which nothing is known but its first values."""
+    """Decide the type of a feature by its first values alone."""
     n_numbers = sum(map(is_number, values))
     if n_numbers == len(values):
         return _words(plain, values) if _holds_codes(values) else _unless_id(number, values)
@@ -295,7 +294,7 @@ def _with_unit(
     may_be_decimal: bool = False,
     is_asked: bool = False,
 ) -> CsvColumn | None:
-    """Return a column of numbers in disguise, None if they are not; any unit does if asked for."""
+    """Return a column of formatted numbers, None if they are not; with any unit if asked for."""
     unit = find_unit(values, may_be_decimal=may_be_decimal)
     if unit is None and is_asked:
         unit = find_own_unit(values)
@@ -317,7 +316,7 @@ def _time(plain: CsvColumn, form: TimeFormat | None) -> CsvColumn:
 
 
 def _unless_id(number: CsvColumn, values: Sequence[str]) -> CsvColumn:
-    """Return a column of numbers; left out if it only numbers the rows."""
+    """Return a column of numbers; left out if it only counts the rows."""
     is_id = (
         len(values) >= ENOUGH_ROWS
         and ID_NAME.fullmatch(number.name) is not None
@@ -328,7 +327,7 @@ def _unless_id(number: CsvColumn, values: Sequence[str]) -> CsvColumn:
 
 
 def _words(plain: CsvColumn, values: Sequence[str]) -> CsvColumn:
-    """Return a column of text: categories, or what is left out, an id or prose."""
+    """Return a column of text: categories, or, left out, an id or prose."""
     n_different = len(set(values))
     if len(values) >= ENOUGH_ROWS:
         n_words = sum(len(value.split()) for value in values) / len(values)
@@ -344,7 +343,7 @@ def _words(plain: CsvColumn, values: Sequence[str]) -> CsvColumn:
 
 
 def find_format(values: Sequence[str], *, is_asked: bool = False) -> TimeFormat | None:
-    """Return how times are written, None if values are not times; raise if that is unclear."""
+    """Return the format of times, None if values are not times; raise if it is ambiguous."""
     try:
         form = find_time_format(values)
     except UnclearDatesError as error:
@@ -364,7 +363,7 @@ def find_format(values: Sequence[str], *, is_asked: bool = False) -> TimeFormat 
 
 
 def check_decimal_points(values: Sequence[str]) -> None:
-    """Raise if numbers are written with decimal commas."""
+    """Raise if numbers have decimal commas."""
     if has_decimal_commas(values):
         example = next(value for value in values if "," in value)
         raise ValueError(
@@ -374,12 +373,12 @@ def check_decimal_points(values: Sequence[str]) -> None:
 
 
 def _holds_codes(values: Sequence[str]) -> bool:
-    """Tell codes such as 01067 from numbers."""
+    """Return whether values are codes such as 01067, not numbers."""
     return any(CODE.fullmatch(value.strip()) for value in values)
 
 
 def _written_as(values: Sequence[str], parse: Callable[[str], float]) -> str:
-    """Return an example of how numbers are written that are more than digits."""
+    """Return an example of formatted numbers."""
     for value in values:
         with contextlib.suppress(ValueError):  # a malformed one
             if not is_number(value) and parse(value) is not None:

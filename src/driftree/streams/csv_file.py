@@ -1,9 +1,9 @@
 """CSV and JSON Lines in bounded memory: files, gzipped, zipped or plain, file objects, stdin.
 
-Rows are read in blocks. The first block decides what a column holds, so that the size of the
-batches has no influence on it. Whole columns are converted at once; only where that fails are the
-cells looked at one by one, to say which row is malformed and why. Lines and blocks have a largest
-size: a line that never ends is noticed before it fills the memory.
+Rows are read in blocks. The first block decides the type of a column, so that it does not depend on
+the size of the batches. Whole columns are converted at once; only if that fails, cells are checked
+one by one to find which row is malformed and why. Lines and blocks have a maximum size: an endless
+line is detected before it fills the memory.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
     Reader = Any  # csv.reader's own type has no public name
 
 DAMAGE = (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
-FIRST_ROWS = 1000  # which decide what a column holds
-BLOCK_ROWS = 500  # at 700 new lists Python would look for garbage, at 15 % of the time
+FIRST_ROWS = 1000  # which decide the type of a column
+BLOCK_ROWS = 500  # Python's default of 700 would spend 15 % of the time on garbage collection
 DELIMITERS = ",;\t|"
 LINE_BREAK = re.compile("\r\n?|\n")
-MAX_LINE = 2**22  # characters: hundreds of thousands of cells, and not yet a burden
+MAX_LINE = 2**22  # characters: hundreds of thousands of cells, in little memory
 MAX_PART = 2**24  # characters of a block of rows
 
 
 @dataclass(slots=True)
 class _Rows:
-    """Rows as text with their line numbers, what was malformed among them, and how they ended."""
+    """Rows as text with their line numbers, the malformed ones, and the error that ended them."""
 
     rows: list[list[str]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
@@ -72,16 +72,15 @@ class CsvFile(Source):
     Parameters
     ----------
     file : Path, or file object of text or bytes
-        Where the rows are. A path is opened again each time; how it is packed is recognised by its
-        first bytes.
+        The file. A path is opened again each time; compression is recognised by the first bytes.
     name : str
-        What errors call the file.
+        Name of the file in errors.
     target : str or None
         Column of the labels.
     hints : ColumnHints
-        What is known of the columns beforehand.
+        What the user says about columns.
     skips_bad_rows : bool
-        Whether malformed rows are counted and left out, or stop the reading.
+        Whether malformed rows are counted and left out, or raise an error.
     is_regression : bool, default=False
         Whether the target is a number, rather than a label.
     has_target : bool, default=True
@@ -119,13 +118,13 @@ class CsvFile(Source):
         self._is_json = False
         self._unnamed: str | None = None
         self._room = Room()
-        if self.is_repeatable:  # whose errors need not wait for the first batch
+        if self.is_repeatable:  # so that its errors are raised at once
             with self._open() as lines:
                 self._decide([], next(self._read_rows(self._read_header(lines))))
 
     # ------------------------------------------------------------------ rows
     def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
-        """Yield the rows after the first `skip_rows` that are not malformed.
+        """Yield the well-formed rows after the first `skip_rows`.
 
         Malformed rows after row number `stop` are not counted.
         """
@@ -144,7 +143,7 @@ class CsvFile(Source):
                         yield {name: cells[rows] for name, cells in X.items()}, y[rows]
 
     def count_rows(self) -> int | None:
-        """Count the rows of a file, malformed ones included, in a pass of its own."""
+        """Count the rows of a file, including malformed ones, in a separate pass."""
         if not self.is_repeatable:
             return None
         n_rows = 0
@@ -158,9 +157,9 @@ class CsvFile(Source):
     def _convert(
         self, part: _Rows, columns: list[CsvColumn], n_left: int | None
     ) -> Iterator[Block]:
-        """Yield the good rows of a part; then raise what ended it, if anything did.
+        """Yield the well-formed rows of a part; then raise the error that ended it, if any.
 
-        Of malformed rows, those after `n_left` good ones do not count.
+        Malformed rows after `n_left` well-formed ones are not counted.
         """
         rows, faults = part.rows, part.faults
         try:
@@ -200,7 +199,7 @@ class CsvFile(Source):
         return X, y
 
     def _find_faults(self, part: _Rows, columns: list[CsvColumn]) -> dict[int, BadRow]:
-        """Look for malformed cells; a row's first one counts."""
+        """Find malformed cells, the first of each row."""
         faults: dict[int, BadRow] = {}
         for line, row in zip(part.lines, part.rows, strict=True):
             for column, cell in zip(columns, row, strict=True):
@@ -216,7 +215,7 @@ class CsvFile(Source):
 
     # ------------------------------------------------------------------ what columns hold
     def _decide(self, known: list[CsvColumn], part: _Rows) -> list[CsvColumn]:
-        """Return the columns: those that are known, and those that have come with this part."""
+        """Return the columns: known ones, and new ones of this part."""
         if len(known) == len(self.header):
             return known
         cells = list(zip(*part.rows, strict=True)) if part.rows else [()] * len(self.header)
@@ -254,7 +253,7 @@ class CsvFile(Source):
                 return CsvColumn(name, remark="not wanted", is_used=False)
             if name == self._unnamed:
                 if not all(map(is_missing, values)):
-                    raise ValueError("has no name in the header: give it one, or leave it out")
+                    raise ValueError("has no name in the header: give it one, or remove it")
                 return CsvColumn(name, remark=NO_NAME, is_used=False)
             column = decide_column(
                 name, values, hint, may_be_decimal=may_be_decimal, is_plain=hints.is_plain
@@ -264,9 +263,9 @@ class CsvFile(Source):
             raise ValueError(f"column {name!r} of {self.name} {error}") from None
 
     def _check_first_line(self, cells: Sequence[Sequence[str]]) -> None:
-        """Raise if the first line looks like the rows after it.
+        """Raise if the first line looks like a row.
 
-        It does if it holds a number, and nothing that would not do as a cell of its column.
+        It does if it holds a number, and every cell would be valid in its column.
         """
         has_number = False
         for name, values in zip(self.header, map(set, cells), strict=True):
@@ -282,12 +281,12 @@ class CsvFile(Source):
         if has_number and cells[0]:
             raise ValueError(
                 f"the first line of {self.name} looks like a row ({list_names(self.header)}), not "
-                "like the names of columns: put a line with the names before it, or read it with "
+                "like column names: put a line with the names before it, or read it with "
                 "header=False"
             )
 
     def _find(self, columns: list[CsvColumn], cells: Sequence[Sequence[str]]) -> Findings:
-        """Say what the first rows show."""
+        """Record what the first rows show."""
         found, target = [], None
         for column, values in zip(columns, cells, strict=True):
             given = [value for value in values if not is_missing(value)]
@@ -310,7 +309,7 @@ class CsvFile(Source):
 
     # ------------------------------------------------------------------ text to rows
     def _read_rows(self, reader: Reader) -> Iterator[_Rows]:
-        """Yield rows that have as many cells as the header, a block at a time."""
+        """Yield rows with as many cells as the header, a block at a time."""
         part = self._padded(self._read_part(reader, FIRST_ROWS))
         if not (part.rows or part.faults or part.error):
             raise ValueError(f"{self.name} holds a header, but no rows")
@@ -320,7 +319,7 @@ class CsvFile(Source):
             yield part
 
     def _padded(self, part: _Rows) -> _Rows:
-        """Let rows of JSON that came before a new key lack it."""
+        """Pad rows of JSON from before a new key."""
         if self._is_json and part.rows and len(part.rows[0]) < len(self.header):
             for row in part.rows:
                 row.extend([""] * (len(self.header) - len(row)))
@@ -345,7 +344,7 @@ class CsvFile(Source):
                 else:
                     return part
             except csv.Error as error:
-                reason = str(error) if self._is_json else f"cannot be cut into cells: {error}"
+                reason = str(error) if self._is_json else f"cannot be split into cells: {error}"
                 if reader.line_num > start and not self._is_json:
                     reason += " (a quote was opened)"
                 part.faults[start] = BadRow(self.name, start, None, reason, reader.line_num)
@@ -364,7 +363,7 @@ class CsvFile(Source):
 
     def _name_damage(self, error: Exception, line: int) -> Exception:
         if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
-            return error  # of the system, and it says what
+            return error  # of the operating system, with its own message
         damage: Exception
         if isinstance(error, TooLongError):
             damage = ValueError(
@@ -373,13 +372,13 @@ class CsvFile(Source):
             )
         elif isinstance(error, UnicodeDecodeError):
             damage = ValueError(
-                f"{self.name} has bytes after line {line}, up to which it was read, that are not "
+                f"{self.name} has bytes after line {line} that are not "
                 f"{error.encoding} ({error}): save the file as UTF-8, or open it with its encoding"
             )
         else:
             damage = OSError(
-                f"{self.name} is cut off or damaged after line {line}, up to which it was read "
-                f"({error}): get the compressed file again"
+                f"{self.name} is truncated or damaged after line {line} ({error}): get the "
+                "compressed file again"
             )
         damage.__cause__ = error
         return damage
@@ -413,10 +412,10 @@ class CsvFile(Source):
         return _RowAgain(row, reader)
 
     def _named(self, header: list[str]) -> list[str]:
-        """Return a header whose first or last column has a name, if it is the only one without.
+        """Return the header with a name for the first or last column, if only that has none.
 
-        The first is an index that was written with a table; behind the last name there is nothing
-        but a separator at the end of each line.
+        The first is an index that was written with a table; the last is an empty column after a
+        separator at the end of each line.
         """
         self._unnamed = None
         if header.count("") != 1 or len(header) < 3:
@@ -429,7 +428,7 @@ class CsvFile(Source):
         return header
 
     def _begin_json(self, lines: Iterator[str]) -> Reader:
-        """Take the keys of the first object as header; others come later."""
+        """Use the keys of the first object as header; later objects may add keys."""
         header: list[str] = []
         reader = JsonReader(lines, header)
         try:
@@ -463,12 +462,12 @@ class CsvFile(Source):
             raise ValueError(f"{self.name} is not UTF-8 text: save it as CSV in UTF-8")
         if all(map(is_number, header)):
             raise ValueError(
-                f"{words} holds numbers only ({list_names(header)}): put a line with the names of "
-                "the columns before the first row, or read it with header=False"
+                f"{words} holds only numbers ({list_names(header)}): put a line with the column "
+                "names before the first row, or read it with header=False"
             )
         if len(header) == 1 and self.has_target:
             raise ValueError(
-                f"{words} has one column only, {header[0]!r}: features and a label are needed, "
+                f"{words} has only one column, {header[0]!r}: features and a label are needed, "
                 "with a comma, a semicolon, a tab or a bar between them"
             )
         seen = set()
@@ -479,7 +478,7 @@ class CsvFile(Source):
                 )
             if not name:
                 raise ValueError(
-                    f"{words} has no name for column {i + 1}: give it one, or leave it out"
+                    f"{words} has no name for column {i + 1}: give it one, or remove it"
                 )
             if name in seen:
                 is_row = any(map(is_number, header))
@@ -490,7 +489,7 @@ class CsvFile(Source):
     # ------------------------------------------------------------------ bytes to text
     @contextlib.contextmanager
     def _open(self) -> Iterator[Iterator[str]]:
-        """Open the file as lines of text; a file object of the user stays open."""
+        """Open the file as lines of text; the user's file object stays open."""
         with contextlib.ExitStack() as stack:
             if isinstance(self.file, Path):
                 file: Any = stack.enter_context(self.file.open("rb"))
@@ -504,7 +503,7 @@ class CsvFile(Source):
                 file = io.BufferedReader(file)
                 stack.callback(file.detach)
             file = open_packed(file, stack, self.name)
-            # Bytes that are not UTF-8 become lone surrogates: the cell that holds them is named.
+            # Bytes that are not UTF-8 become lone surrogates: so that errors can name the cell.
             file = WatchedBytes(file, self._room)
             text = io.TextIOWrapper(
                 file, encoding="utf-8-sig", errors="surrogateescape", newline=""
@@ -514,9 +513,9 @@ class CsvFile(Source):
 
 
 def _let_bytes_pass(file: Any) -> None:
-    """Let a file of text give bytes that it cannot decode as lone surrogates, if it is still new.
+    """Let a text file decode invalid bytes as lone surrogates, if nothing was read from it yet.
 
-    It decodes ahead of the lines that it gives: its own error would cost the rows before.
+    It decodes ahead of the lines that it returns: its own error would lose the rows before.
     """
     if isinstance(file, io.TextIOWrapper) and file.errors == "strict":
         with contextlib.suppress(io.UnsupportedOperation):  # it has been read from
@@ -524,7 +523,7 @@ def _let_bytes_pass(file: Any) -> None:
 
 
 class _RowAgain:
-    """A reader that gives its first row once more."""
+    """A reader that returns its first row once more."""
 
     def __init__(self, row: list[str], reader: Reader) -> None:
         self.row: list[str] | None = row
@@ -544,29 +543,30 @@ class _RowAgain:
 
 # ---------------------------------------------------------------------- lines of bounded length
 class TooLongError(ValueError):
-    """A line, or a row of many lines, has more characters than fit into bounded memory."""
+    """A line, or a row of many lines, exceeds the limit of characters."""
 
 
 class Room:
-    """What a block of rows may still take.
+    """What is left of the limit of a block of rows.
 
-    A row is begun only while there is room. So if more than a line is missing, one row took it.
+    A row is begun only while something is left. So if it is exceeded by more than a line, one row
+    took it.
 
     Attributes
     ----------
     left : int
-        Characters, or bytes where these are read.
+        Characters, or bytes when reading bytes.
     """
 
     def __init__(self) -> None:
         self.left = MAX_PART
 
     def renew(self) -> None:
-        """Begin another block."""
+        """Start another block."""
         self.left = MAX_PART
 
     def take(self, n_line: int, n: int) -> None:
-        """Take `n`; raise if that is too much, or if the line has become too long."""
+        """Subtract `n`; raise if that is too much, or if the line is too long."""
         self.left -= n
         if n_line > MAX_LINE:
             raise TooLongError(f"has more than {MAX_LINE:,} characters")
@@ -575,18 +575,18 @@ class Room:
 
 
 class WatchedBytes(io.BufferedIOBase):
-    """A file of bytes, whose lines are measured while it is read in pieces of many lines."""
+    """A binary file whose line lengths are checked while it is read in large pieces."""
 
     def __init__(self, file: Any, room: Room) -> None:
         self.file, self.room = file, room
         self.n_line = 0
 
     def readable(self) -> bool:
-        """Say that it can be read."""
+        """Return True."""
         return True
 
     def read1(self, size: int = -1, /) -> bytes:
-        """Read what is there, at least a byte before the end."""
+        """Read what is available, at least one byte before the end."""
         data: bytes = self.file.read1(size)
         end = max(data.rfind(b"\n"), data.rfind(b"\r"))
         is_blank = not data.strip(b"\r\n")  # blank lines are not rows, however many
@@ -598,7 +598,7 @@ class WatchedBytes(io.BufferedIOBase):
 
 def watch_text(file: Any, room: Room) -> Iterator[str]:
     """Yield the lines of a file of text."""
-    is_own = isinstance(file, io.TextIOBase)  # who looks like a file may read whole lines only
+    is_own = isinstance(file, io.TextIOBase)  # file-like objects may only read whole lines
     for line in iter(partial(file.readline, MAX_LINE + 1), "") if is_own else file:
         room.take(len(line), len(line) if len(line) > 2 else 0)
         yield line

@@ -1,6 +1,6 @@
 """The file of a data set, `<name>.csv.gz`: features first, last column `target`.
 
-It is made from the format of its source, read as columns, and kept as arrays.
+It is converted from the format of its source, read as columns, and cached as arrays.
 """
 
 import csv
@@ -35,7 +35,7 @@ TARGET = "target"
 class DataColumn:
     """A column: numbers, or the codes of `levels`, which are in order of appearance.
 
-    Missing numbers are not-a-number, missing texts have the code -1.
+    Missing numbers are NaN, missing texts have the code -1.
     """
 
     values: NDArray[Any]
@@ -50,13 +50,13 @@ class DataColumn:
         return restored
 
     def has_missing(self) -> bool:
-        """Tell whether a cell is missing."""
+        """Return whether a cell is missing."""
         missing = np.isnan(self.values) if self.levels is None else self.values == -1
         return bool(missing.any())
 
 
 def read_columns(path: Path) -> dict[str, DataColumn]:
-    """Read a CSV file as `open_stream` does, as a whole; the label is the column `target`."""
+    """Read a whole CSV file as `open_stream` does; the label is the column `target`."""
     source = open_source(path, target=TARGET, hints=ColumnHints(is_plain=True))
     X, y = join(list(source.blocks(0, ROWS_AT_ONCE)))
     return {name: _to_column(cells) for name, cells in {**X, TARGET: y}.items()}
@@ -81,7 +81,7 @@ def count(columns: Mapping[str, DataColumn]) -> Counts:
 
 
 def keep_columns(path: Path, columns: Mapping[str, DataColumn], key: str) -> None:
-    """Keep a table as arrays, each in the smallest type that holds it exactly."""
+    """Cache a table as arrays, each in the smallest type that holds it exactly."""
     arrays: dict[str, NDArray[Any]] = {"key": np.array(key), "names": np.array(list(columns))}
     for i, column in enumerate(columns.values()):
         arrays[f"values{i}"] = _shrink(column.values)
@@ -92,7 +92,7 @@ def keep_columns(path: Path, columns: Mapping[str, DataColumn], key: str) -> Non
 
 
 def kept_columns(path: Path, key: str) -> dict[str, DataColumn] | None:
-    """Return a kept table, or None if there is none that was made from this source."""
+    """Return a cached table, or None if there is none from this source."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             if str(arrays["key"]) != key:
@@ -102,11 +102,11 @@ def kept_columns(path: Path, key: str) -> dict[str, DataColumn] | None:
                 for i, name in enumerate(arrays["names"].tolist())
             }
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
-        return None  # nothing is lost: the table is read from its source again
+        return None  # the table is read from its source again
 
 
 def _shrink(values: NDArray[Any]) -> NDArray[Any]:
-    """Return values in the smallest type from which the same bits come back."""
+    """Return values in the smallest type that preserves them bit for bit."""
     for dtype in (np.int8, np.int16, np.int32):
         with np.errstate(invalid="ignore"):
             small = values.astype(dtype)
@@ -116,7 +116,7 @@ def _shrink(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def factorise(column: DataColumn) -> tuple[Labels, NDArray[Any]]:
-    """Return codes in order of appearance, and the values that they stand for."""
+    """Return codes in order of appearance, and their values."""
     if column.levels is not None:
         return column.values.astype(np.int64), column.levels.astype(object)
     values, first, codes = np.unique(column.values, return_index=True, return_inverse=True)
@@ -125,7 +125,7 @@ def factorise(column: DataColumn) -> tuple[Labels, NDArray[Any]]:
 
 
 def narrow(numbers: Features) -> NDArray[Any]:
-    """Return whole numbers as int64, others as they are."""
+    """Return whole numbers as int64, others unchanged."""
     whole = np.isfinite(numbers).all() and np.array_equal(numbers, np.round(numbers))
     return numbers.astype(np.int64) if whole else numbers
 
@@ -170,7 +170,7 @@ ATTRIBUTE = re.compile(r"""@attribute\s+(?:'(.*?)'|"(.*?)"|(\S+?))\s*(?:\s(\w+).
 def convert(source: Path, record: DataSet, path: Path, *, target: str | None = None) -> Path:
     """Convert a downloaded file; it gets its name only if its size is that of Table I.
 
-    Beside it, ``<name>.csv.gz.sha256`` keeps its checksum for later loads. To be called under
+    ``<name>.csv.gz.sha256`` next to it keeps its checksum for later loads. To be called under
     `cache.hold`.
 
     Parameters
@@ -180,7 +180,7 @@ def convert(source: Path, record: DataSet, path: Path, *, target: str | None = N
     record : DataSet
         What to expect.
     path : path
-        The file to be.
+        The file to write.
     target : str or None
         Name of the column of labels, for ARFF; None is the last one.
     """
@@ -201,7 +201,7 @@ def convert(source: Path, record: DataSet, path: Path, *, target: str | None = N
 
 
 def write_checksum(file: Path, path: Path) -> None:
-    """Keep the checksum of a verified file beside the place that it has, or is to get."""
+    """Store the checksum of a verified file next to its present or future path."""
     _note_checksum(digest_of(file, "sha256"), path)
 
 
@@ -210,7 +210,7 @@ def _note_checksum(digest: str, path: Path) -> None:
 
 
 def checksum_file(path: Path) -> Path:
-    """Return where the checksum of a file is kept, in the format of sha256sum."""
+    """Return the path of a file's checksum, which has the format of sha256sum."""
     return path.with_name(f"{path.name}.sha256")
 
 
@@ -245,7 +245,9 @@ def read_arff(file: TextIO) -> tuple[list[str], Iterator[list[str]]]:
         if text.lower().startswith("@attribute"):
             match = ATTRIBUTE.match(text)
             if match is None:
-                raise ValueError(f"this line of an ARFF file names no attribute and type: {text}")
+                raise ValueError(
+                    f"this line of an ARFF file has no attribute name and type: {text}"
+                )
             names.append(next(name for name in match.groups()[:3] if name is not None))
     else:
         raise ValueError("an ARFF file must have a line @data, but this one has none")
@@ -276,7 +278,7 @@ def _write_table(
 ) -> Counts:
     """Write the compressed table, the labels in its last column, and return its size."""
     classes: Counter[str] = Counter()
-    # No time and no file name in it: the same rows give the same bytes.
+    # Without time and file name, so that the same rows give the same bytes.
     with (
         gzip.GzipFile("", "wb", 6, output, mtime=0) as packed,
         io.TextIOWrapper(packed, encoding="utf-8", newline="") as text,

@@ -1,9 +1,8 @@
-"""The paper's data sets by name: found, downloaded or drawn, and made ready.
+"""The paper's data sets by name: found, downloaded or generated, and preprocessed.
 
-``DRIFTREE_DATA=<folder>`` with ``<name>.csv.gz`` in it (features first, last column `target`) comes
-first, then the cache, then a download. What is read from text is kept as arrays in the cache, so
-that only the first load takes long. Samples are small tables to try things on, as CSV; none of them
-is real.
+The folder ``DRIFTREE_DATA`` with ``<name>.csv.gz`` in it (features first, last column `target`)
+comes first, then the cache, then a download. Parsed files are cached as arrays, so that only the
+first load is slow. Samples are small synthetic tables as CSV, to try things on.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ BOTH = ("the", "a", "you", "to", "and", "is", "in", "it", "for", "we")
 
 
 class DataSetUnavailable(RuntimeError):  # noqa: N818
-    """A data set is not here and cannot be downloaded; the message says what to put where."""
+    """A data set is not available and cannot be downloaded; the message says what to put where."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +71,11 @@ class LoadedData:
         Features: a matrix with the paper's preprocessing, else one array per column, float64 for
         numbers (missing ones are not-a-number) and object for text (missing ones are None).
     y : array
-        Labels: codes with the paper's preprocessing, else as they are in the file.
+        Labels: codes with the paper's preprocessing, otherwise as in the file.
     feature_names : tuple of str
         Names of the features.
     classes : array
-        The labels as they are in the file; those behind the codes are at the codes' positions.
+        The labels as in the file, in the order of the codes.
     text_features : tuple of int
         Positions of the features that were text.
     categorical : tuple of int
@@ -99,7 +98,7 @@ class LoadedData:
 
 @dataclass(frozen=True)
 class DataSetStatus:
-    """Whether a data set is here, and where.
+    """Whether a data set is available, and where.
 
     Attributes
     ----------
@@ -109,7 +108,7 @@ class DataSetStatus:
         ``"DRIFTREE_DATA"``, ``"cache"``, ``"generated"``, ``"not here: download"`` or
         ``"not here: by hand"``.
     path : path or None
-        The file; None where there is none (yet).
+        The file; None if there is none (yet).
     n_bytes : int
         Its size.
     """
@@ -128,7 +127,7 @@ def load_data_set(
     max_rows: int | None = None,
     progress: Progress | None = None,
 ) -> LoadedData:
-    """Load a data set of the paper; download it if it is not here.
+    """Load a data set of the paper; download it if necessary.
 
     The paper's preprocessing factorises texts in order of appearance and scales each feature to
     [0, 1] over ALL rows. That looks ahead: the first rows are scaled by the range of the last.
@@ -138,13 +137,13 @@ def load_data_set(
     Parameters
     ----------
     data_set : str or DataSet
-        Name, one of `DATA_SETS`, or a record of your own.
+        Name, one of `DATA_SETS`, or a custom record.
     preprocess : {"paper", "none"}, default="paper"
         Whether to factorise and scale. Rows that the authors shuffled are shuffled either way.
     max_rows : int or None, default=None
         Only the first rows, scaled as part of the whole.
     progress : callable or None, default=None
-        Called with the bytes here and in all while downloading; see `download`.
+        Called with the bytes received and in total while downloading; see `download`.
 
     Returns
     -------
@@ -154,7 +153,7 @@ def load_data_set(
     Raises
     ------
     DataSetUnavailable
-        If it is not here and cannot be downloaded.
+        If it is not available and cannot be downloaded.
     ValueError
         If its size is not the one in Table I of the paper.
 
@@ -190,14 +189,14 @@ def load_data_set(
 
 
 def fetch_data_set(data_set: str | DataSet, *, progress: Progress | None = None) -> Path:
-    """Return the file of a data set that is not synthetic; download it if it is not here.
+    """Return the file of a data set that is not synthetic; download it if necessary.
 
     Parameters
     ----------
     data_set : str or DataSet
-        Name, one of `DATA_SETS`, or a record of your own.
+        Name, one of `DATA_SETS`, or a custom record.
     progress : callable or None, default=None
-        Called with the bytes here and in all while downloading; see `download`.
+        Called with the bytes received and in total while downloading; see `download`.
 
     Returns
     -------
@@ -208,16 +207,16 @@ def fetch_data_set(data_set: str | DataSet, *, progress: Progress | None = None)
     --------
     >>> fetch_data_set("sea")
     Traceback (most recent call last):
-    ValueError: sea is drawn, not downloaded: use load_data_set
+    ValueError: sea is generated, not downloaded: use load_data_set
     """
     record = find_data_set(data_set) if isinstance(data_set, str) else data_set
     if isinstance(record.origin, Generated):
-        raise ValueError(f"{record.name} is drawn, not downloaded: use load_data_set")
+        raise ValueError(f"{record.name} is generated, not downloaded: use load_data_set")
     status = _look_up(record)
     if status.path is not None:
         return status.path
     if isinstance(record.origin, ByHand):
-        raise _unavailable(record, f"has to be made by hand: {record.origin.steps}")
+        raise _unavailable(record, f"has to be created by hand: {record.origin.steps}")
     path = cache_folder() / record.file_name
     try:
         with hold(path):
@@ -235,7 +234,7 @@ def fetch_data_set(data_set: str | DataSet, *, progress: Progress | None = None)
 
 
 def list_data_sets(data_sets: Iterable[DataSet] = tuple(DATA_SETS.values())) -> list[DataSetStatus]:
-    """Tell which data sets are here, and where; nothing is downloaded.
+    """List which data sets are available, and where; nothing is downloaded.
 
     Parameters
     ----------
@@ -256,7 +255,7 @@ def list_data_sets(data_sets: Iterable[DataSet] = tuple(DATA_SETS.values())) -> 
 
 
 def _look_up(record: DataSet) -> DataSetStatus:
-    """Look for a data set where it may be, in the order of preference."""
+    """Look for a data set in all locations, in order of preference."""
     if isinstance(record.origin, Generated):
         kept = _generated_file(record.origin)
         places = [("generated", kept)]
@@ -268,7 +267,7 @@ def _look_up(record: DataSet) -> DataSetStatus:
         by_hand = isinstance(record.origin, ByHand)
         missing = "not here: by hand" if by_hand else "not here: download"
     for found, path in places:
-        if os.path.isfile(path):  # Path.is_file raises where the folder may not be looked into
+        if os.path.isfile(path):  # Path.is_file raises if the folder is not accessible
             return DataSetStatus(record.name, record.title, found, path, path.stat().st_size)
     return DataSetStatus(record.name, record.title, missing, None, 0)
 
@@ -296,7 +295,7 @@ def _download(
     try:
         convert(raw, record, path, target=target)
     except (ValueError, csv.Error) as error:
-        raw.unlink()  # the next call shall not find it again
+        raw.unlink()  # so that the next call does not find it
         raise DownloadError(f"{url} is not what was expected: {error}") from error
     raw.unlink()
 
@@ -304,7 +303,7 @@ def _download(
 def _unavailable(record: DataSet, reason: str) -> DataSetUnavailable:
     counts = record.counts
     return DataSetUnavailable(
-        f"the data set {record.name} is not here and {reason}. Put {record.file_name} "
+        f"the data set {record.name} is not available and {reason}. Put {record.file_name} "
         f"(a header, features first, last column target; {counts.n_rows:,} rows, "
         f"{counts.n_features} features, {counts.n_classes} classes) into {cache_folder()}, or into "
         f"a folder that you name with DRIFTREE_DATA; source: {record.source}"
@@ -312,7 +311,7 @@ def _unavailable(record: DataSet, reason: str) -> DataSetUnavailable:
 
 
 def _read(record: DataSet, path: Path) -> dict[str, DataColumn]:
-    """Return the columns of a file, from the arrays that are kept of it if it has not changed."""
+    """Return the columns of a file, from cached arrays if it has not changed."""
     is_ours = path.parent == cache_folder()
     if is_ours:
         _verify(path)
@@ -335,7 +334,7 @@ def _read(record: DataSet, path: Path) -> dict[str, DataColumn]:
 
 def _warn_not_kept(record: DataSet, error: OSError) -> None:
     warnings.warn(
-        f"{record.name} could not be kept for a faster load next time ({error}); set "
+        f"{record.name} could not be cached for a faster load next time ({error}); set "
         "DRIFTREE_CACHE to a folder that can be written to",
         stacklevel=4,
     )
@@ -347,7 +346,7 @@ def _verify(path: Path) -> None:
     if beside.exists() and digest_of(path, "sha256") != beside.read_text().split()[0]:
         raise ValueError(
             f"{path} has changed since it was verified; if that was on purpose, delete "
-            f"{beside.name} beside it, else delete both to download it again"
+            f"{beside.name} next to it, otherwise delete both to download it again"
         )
 
 
@@ -358,7 +357,7 @@ def _generated_file(origin: Generated) -> Path:
 def _load_generated(
     record: DataSet, origin: Generated, preprocess: str, max_rows: int | None
 ) -> LoadedData:
-    """Return a synthetic stream, drawn the first time and read from the cache afterwards."""
+    """Return a synthetic stream, generated the first time and cached."""
     path = _generated_file(origin)
     if os.path.isfile(path):
         with np.load(path, allow_pickle=False) as arrays:
@@ -378,10 +377,10 @@ def _load_generated(
 
 # ---------------------------------------------------------------------- folders
 def cache_folder() -> Path:
-    """Return the folder where driftree keeps what it downloads, converts and draws.
+    """Return the cache folder of driftree, for downloaded and generated data.
 
-    ``DRIFTREE_CACHE`` if it is set, else ``driftree`` in the platform's cache folder. The folder
-    need not exist yet.
+    It is ``DRIFTREE_CACHE`` if set, otherwise ``driftree`` in the platform's cache folder, and need
+    not exist yet.
 
     Examples
     --------
@@ -406,7 +405,7 @@ def cache_folder() -> Path:
 
 
 def data_folder() -> Path | None:
-    """Return the folder that ``DRIFTREE_DATA`` names, or None where it is not set.
+    """Return the folder that ``DRIFTREE_DATA`` names, or None if it is not set.
 
     Examples
     --------
@@ -430,7 +429,7 @@ def data_folder() -> Path | None:
 
 # ---------------------------------------------------------------------- samples
 def _loans(n_rows: int, rng: np.random.Generator) -> Iterator[Row]:
-    """Loan applications; from the middle on, owners are judged the other way round."""
+    """Loan applications; halfway through, the rule for owners is reversed."""
     yield "id", "applied", "age", "income", "owner", "purpose", "granted"
     start = dt.datetime(2024, 1, 1, 8)
     for i in range(n_rows):

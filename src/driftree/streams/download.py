@@ -1,4 +1,4 @@
-"""Downloads that can be killed at any time: they resume where they stopped, or leave no file."""
+"""Downloads that can be killed at any time: they are resumed, and files are never incomplete."""
 
 import hashlib
 import json
@@ -22,8 +22,8 @@ from driftree.learn.storage.locks import wait_for_lock
 Progress = Callable[[int, int | None], object]
 
 TIMEOUT_SECONDS = 30.0
-ATTEMPTS = 4  # in a row without a new byte
-BACKOFF_SECONDS = 0.5  # doubles with each of them
+ATTEMPTS = 4  # consecutive attempts without a new byte
+BACKOFF_SECONDS = 0.5  # doubles with each attempt
 CHUNK_BYTES = 1 << 18
 DIGITS = {"md5": 32, "sha256": 64}
 TRANSIENT_STATUS = (408, 416, 425, 429, 500, 502, 503, 504)
@@ -35,7 +35,7 @@ class DownloadError(RuntimeError):
 
 
 class Bookmark(NamedTuple):
-    """What the beginning of a file in `<name>.part` belongs to; kept in `<name>.part.json`."""
+    """The origin of a partial file `<name>.part`; stored in `<name>.part.json`."""
 
     url: str
     validator: str | None  # strong ETag, else date of the last change
@@ -45,25 +45,23 @@ class Bookmark(NamedTuple):
 def download(
     url: str, path: Path | str, *, checksum: str | None = None, progress: Progress | None = None
 ) -> Path:
-    """Download a file, or what is still missing of it.
+    """Download a file, or the missing rest of it.
 
-    The bytes go to ``<path>.part``, which gets its name when it is complete, has the right checksum
-    and is on the disk. A later call resumes after the last byte if the server says that the file
-    has not changed, and starts over otherwise. Two processes that want the same file do not
-    disturb each other: the second waits, then finds it. Interrupted connections and busy
-    servers are tried again.
+    The bytes go to ``<path>.part``, which is renamed when it is complete, has the right checksum
+    and is on the disk. A later call resumes after the last byte if the file on the server has not
+    changed, and starts over otherwise. If two processes want the same file, the second waits, then
+    finds it. Interrupted connections and busy servers are retried.
 
     Parameters
     ----------
     url : str
         An http or https address.
     path : path
-        The file to be. If it is there (and has the right checksum) nothing is done.
+        The file to write. If it exists (and has the right checksum) nothing is done.
     checksum : str or None, default=None
         ``"md5:<hex>"`` or ``"sha256:<hex>"``.
     progress : callable or None, default=None
-        Called with the number of bytes here, and of the whole file, or None where the server
-        does not tell.
+        Called with the number of bytes received, and of the whole file, or None if unknown.
 
     Returns
     -------
@@ -88,14 +86,14 @@ def download(
         resumed = part.read_mark(url) is not None
         _receive_all(url, part, is_checked=checksum is not None, progress=progress)
         wrong = _wrong_digest(part.file, checksum)
-        if wrong is not None and resumed:  # the beginning may have been of another file
+        if wrong is not None and resumed:  # the partial file may have been of another version
             part.discard()
             _receive_all(url, part, is_checked=True, progress=progress)
             wrong = _wrong_digest(part.file, checksum)
         if wrong is not None:
             part.discard()
             raise DownloadError(
-                f"{url} has the checksum {wrong} instead of {checksum}; it was damaged on the way "
+                f"{url} has the checksum {wrong} instead of {checksum}; it was damaged in transit "
                 "or has changed at its source"
             )
         put_in_place(part.file, path)
@@ -104,7 +102,7 @@ def download(
 
 
 def fetch(url: str) -> bytes:
-    """Return a small document, tried as often as a download."""
+    """Return a small document, with retries as for a download."""
     n_failures = 0
     while True:
         try:
@@ -119,7 +117,7 @@ def fetch(url: str) -> bytes:
 
 
 class _Part:
-    """An unfinished download and its mark."""
+    """An unfinished download and its bookmark."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.with_name(f"{path.name}.part")
@@ -130,15 +128,15 @@ class _Part:
         return self.file.stat().st_size if self.file.exists() else 0
 
     def read_mark(self, url: str) -> Bookmark | None:
-        """Return the mark if there are bytes of this address to resume from."""
+        """Return the bookmark if there are bytes of this URL to resume from."""
         try:
             mark = Bookmark(**json.loads(self.mark_file.read_text()))
-        except (FileNotFoundError, ValueError, TypeError):  # none, or cut off by a kill
+        except (FileNotFoundError, ValueError, TypeError):  # missing, or truncated
             return None
         return mark if mark.url == url and self.n_bytes else None
 
     def start(self, mark: Bookmark) -> None:
-        """Start over: first no bytes, then their mark."""
+        """Start over: first an empty file, then its bookmark."""
         self.file.write_bytes(b"")
         replace_text(self.mark_file, json.dumps(mark._asdict()))
 
@@ -148,7 +146,7 @@ class _Part:
 
 
 def _receive_all(url: str, part: _Part, *, is_checked: bool, progress: Progress | None) -> None:
-    """Receive until the file is complete, again and again while something arrives."""
+    """Receive until the file is complete, with retries as long as bytes arrive."""
     n_failures, most_bytes = 0, 0
     while True:
         mark = part.read_mark(url)
@@ -171,7 +169,7 @@ def _receive_all(url: str, part: _Part, *, is_checked: bool, progress: Progress 
 def _receive(
     url: str, part: _Part, mark: Bookmark | None, *, is_checked: bool, progress: Progress | None
 ) -> None:
-    """Ask once for the missing bytes and write them down as they come."""
+    """Request the missing bytes once, and write them as they arrive."""
     headers = {}
     if mark is not None and (mark.validator or is_checked):
         headers["Range"] = f"bytes={part.n_bytes}-"
@@ -182,7 +180,7 @@ def _receive(
         if n_bytes is None:
             if response.status == 206:
                 part.discard()
-                raise ConnectionError("the server sent another range than it was asked for")
+                raise ConnectionError("the server sent another range than requested")
             length = response.headers.get("Content-Length")
             n_bytes = int(length) if length else None
             part.start(Bookmark(url, _validator(response), n_bytes))
@@ -208,7 +206,7 @@ def _continued(response: HTTPResponse, part: _Part, mark: Bookmark | None) -> in
 
 
 def _validator(response: HTTPResponse) -> str | None:
-    """Return what tells this version of the file from others; weak ETags do not."""
+    """Return what identifies this version of the file; weak ETags do not."""
     tag: str | None = response.headers.get("ETag")
     if tag and not tag.startswith("W/"):
         return tag
@@ -216,7 +214,7 @@ def _validator(response: HTTPResponse) -> str | None:
 
 
 def _open(url: str, headers: dict[str, str]) -> HTTPResponse:
-    # Compressed on the way, lengths and ranges would count other bytes than the checksum.
+    # With compression in transit, lengths and ranges would not match the checksum.
     headers = {"User-Agent": "driftree", "Accept-Encoding": "identity", **headers}
     response: HTTPResponse = urlopen(Request(url, headers=headers), timeout=TIMEOUT_SECONDS)
     return response
@@ -235,7 +233,7 @@ def _failure(url: str, error: Exception) -> DownloadError:
 
 
 def _split(checksum: str) -> tuple[str, str]:
-    """Return algorithm and digits of a checksum."""
+    """Return algorithm and hex digits of a checksum."""
     algorithm, _, digits = checksum.partition(":")
     if len(digits) != DIGITS.get(algorithm):
         raise ValueError(f"checksum must be md5:<hex> or sha256:<hex>, not {checksum}")
@@ -253,7 +251,7 @@ def _wrong_digest(file: Path, checksum: str | None) -> str | None:
 
 @contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Keep other processes from preparing the same file; the lock ends with the process."""
+    """Lock a file against preparation by other processes; the lock ends with the process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with wait_for_lock(path.with_name(f".{path.name}.lock")):
         yield

@@ -1,6 +1,6 @@
-"""Findings: what the first rows of a source show, of the target and of each column, in words.
+"""Findings: what the first rows of a source show about the target and each column, in words.
 
-Columns of tables with types are decided here, too, and made what they have to be.
+The types of columns in typed tables are decided here, too, and the columns are converted.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from driftree.streams.csv_columns import ColumnHints, Kind
 
-MANY_VALUES = 100  # of a number that is hardly a label
-SOME_VALUES = 20  # where there are few rows, or decimals
+MANY_VALUES = 100  # different values of a number that is hardly a label
+SOME_VALUES = 20  # if there are few rows, or decimals
 SHOWN_LABELS = 5
 MOST_NAMES = 12  # in a line
 PLURAL = {
@@ -44,26 +44,26 @@ PLURAL = {
     "id": "ids",
 }
 
-FIRST_ROWS = 1000  # which decide what a column holds
+FIRST_ROWS = 1000  # which decide the type of a column
 UNFIT = (nw.List, nw.Array, nw.Struct, nw.Duration, nw.Binary)
 
 
 @dataclass(frozen=True)
 class ColumnFinding:
-    """What the first rows show of a column.
+    """What the first rows show about a column.
 
     Attributes
     ----------
     name : str
         The column.
     kind : {"number", "category", "time", "text", "id"}
-        What it holds.
+        Its type.
     missing : float
         Share of the rows without a value.
     n_values : int
-        How many different values there are.
+        Number of different values.
     remark : str
-        What else there is to know.
+        A short remark.
     is_used : bool
         Whether it is a feature, rather than left out.
     is_constant : bool
@@ -80,7 +80,7 @@ class ColumnFinding:
 
     @property
     def is_surprising(self) -> bool:
-        """Whether it is read in another way than one might think."""
+        """Whether it is read differently than one might expect."""
         return bool(self.remark) or not self.is_used or self.is_constant
 
     def __str__(self) -> str:
@@ -93,22 +93,22 @@ class ColumnFinding:
 
 
 class TargetFinding(NamedTuple):
-    """What the first rows show of the target.
+    """What the first rows show about the target.
 
     Attributes
     ----------
     name : str or None
-        Its column, None if it is apart from the features.
+        Its column, None if it is given separately.
     how : {"named", "called target", "last column", ""}
         How it was chosen.
     shares : dict
         Labels to their shares, the most frequent first.
     is_continuous : bool
-        Whether it takes so many numbers that it is hardly a label.
+        Whether it takes so many numeric values that it is hardly a label.
     low, high : float or None
         The range of numbers.
     is_unlikely : bool
-        Whether hardly any label comes twice, so that there is nothing to learn about it.
+        Whether hardly any label occurs twice, so that nothing can be learnt.
     """
 
     name: Hashable | None
@@ -127,9 +127,9 @@ class Findings:
     Attributes
     ----------
     source : str
-        What it is called.
+        Its name.
     n_rows : int
-        How many rows were looked at.
+        How many rows were examined.
     target : TargetFinding or None
         What is predicted.
     columns : list of ColumnFinding
@@ -152,14 +152,14 @@ class Findings:
 
     @property
     def is_surprising(self) -> bool:
-        """Whether something is read in another way than one might think."""
+        """Whether anything is read differently than one might expect."""
         target = self.target
         asks = target is not None and target.is_continuous and self.task is None
         asks |= target is not None and target.is_unlikely
         return asks or any(column.is_surprising for column in self.columns)
 
     def lines(self, option: Callable[[str], str] = "{}=".format) -> list[str]:
-        """Return the findings in words; `option` says how an option is written."""
+        """Return the findings in words; `option` formats the name of an option."""
         told = [] if self.target is None else [self._tell_target(option)]
         used: dict[str, list[ColumnFinding]] = {}
         for column in self.columns:
@@ -204,7 +204,7 @@ class Findings:
         return "\n".join(self.lines())
 
     def warn(self, stacklevel: int) -> None:
-        """Warn if something is read in another way than one might think."""
+        """Warn if anything is read differently than one might expect."""
         if self.is_surprising:
             words = f"{self.source}, by its first {self.n_rows:,} rows:\n{self}"
             warnings.warn(words, InputWarning, stacklevel=stacklevel + 1)
@@ -240,7 +240,7 @@ class Findings:
 
 
 def _list(columns: Sequence[ColumnFinding]) -> str:
-    """Enumerate columns; what is remarkable comes in any case."""
+    """Enumerate columns; those with remarks always appear."""
     plain = [column for column in columns if not (column.remark or column.missing)]
     hidden = {id(column) for column in plain[MOST_NAMES:]}
     shown = ", ".join(str(column) for column in columns if id(column) not in hidden)
@@ -261,7 +261,7 @@ def _tell_left_out(column: ColumnFinding, option: Callable[[str], str]) -> str:
 
 
 def show_share(share: float) -> str:
-    """Return a share in percent, never rounded to none or all.
+    """Return a share in percent, never rounded to 0 or 100.
 
     Examples
     --------
@@ -275,7 +275,7 @@ def show_share(share: float) -> str:
 
 
 def find_column(column: CsvColumn, given: Sequence[str], n_rows: int) -> ColumnFinding:
-    """Say what a column was found to be, by the values that are given in its first rows."""
+    """Describe a column, by the values in its first rows."""
     n_values = len(set(given))
     is_same = n_values == 0 or (n_values == 1 and len(given) == n_rows)
     return ColumnFinding(
@@ -295,7 +295,7 @@ def find_target(
     labels: Sequence[Any],
     numbers: Sequence[float] | None,
 ) -> TargetFinding:
-    """Look at the first labels, and at the numbers that they are, if they are any."""
+    """Describe the target, by the first labels and their numeric values, if any."""
     counts = Counter(labels)
     n = max(1, len(labels))
     shares = {label: count / n for label, count in counts.most_common()}
@@ -312,12 +312,12 @@ def find_target(
 
 # ---------------------------------------------------------------------- columns with types
 def is_time(series: Any) -> bool:
-    """Tell whether a narwhals series holds dates or times."""
+    """Return whether a narwhals series holds dates or times."""
     return isinstance(series.dtype, (nw.Date, nw.Datetime, nw.Time))
 
 
 def decide_series(name: Any, series: Any, hints: ColumnHints) -> CsvColumn:
-    """Decide what a column of a frame is, by its type and, of text, by its first cells."""
+    """Decide the type of a frame's column, by its dtype and, for text, by its first cells."""
     hint = hints.kind_of(name)
     if not hints.wants(name):
         return CsvColumn(name, remark="not wanted", is_used=False)
@@ -329,24 +329,24 @@ def decide_series(name: Any, series: Any, hints: ColumnHints) -> CsvColumn:
         return CsvColumn(name, kind="category" if hint == "category" else "number", parse=float)
     if isinstance(series.dtype, UNFIT) and hint is None:
         raise ValueError(
-            f"holds values of type {series.dtype}, which cannot be a feature: write them as "
-            "numbers or text, a column for each part, or name the column in drop"
+            f"holds values of type {series.dtype}, which cannot be a feature: convert them to "
+            "numbers or text, with a column for each part, or name the column in drop"
         )
     if series.dtype != nw.String:
         return CsvColumn(name)
     column = decide_column(name, to_cells(series.to_list()), hint, is_plain=hints.is_plain)
     is_number = column.kind == "number" and not column.remark and hint != "number"
-    # Digits that are stored as text are text.
+    # Digits stored as text are text.
     return CsvColumn(name) if is_number else hints.without_prose(column)
 
 
 def to_cells(values: Sequence[Any]) -> list[str]:
-    """Return values as cells of CSV."""
+    """Return values as CSV cells."""
     return ["" if is_missing(value) else str(value) for value in values]
 
 
 def convert(frame: Any, columns: Mapping[Hashable, CsvColumn]) -> Any:
-    """Return a narwhals frame whose columns are as they were decided to be."""
+    """Return a narwhals frame with its columns converted to the decided types."""
     result: list[Any] = []
     for name in frame.columns:
         series, column = frame.get_column(name), columns[name]
@@ -374,12 +374,12 @@ def _nulled(values: Any) -> list[Any]:
 
 # ---------------------------------------------------------------------- findings
 def find_columns(frame: Any, columns: Mapping[Hashable, CsvColumn]) -> list[ColumnFinding]:
-    """Say what the first rows of a narwhals frame show of its columns."""
+    """Describe the columns of a narwhals frame, by its first rows."""
     return [_finding(columns[name], frame.get_column(name).to_list()) for name in frame.columns]
 
 
 def find_cells(names: Sequence[Hashable], X: Any) -> list[ColumnFinding]:
-    """Say what the first rows of a table in memory show, which stays as it is."""
+    """Describe a table in memory, which is not converted, by its first rows."""
     if isinstance(X, np.ndarray):
         columns: Iterable[Any] = X.T
     elif isinstance(X, Mapping):
@@ -401,7 +401,7 @@ def _find_one(name: Any, cells: Any) -> ColumnFinding:
 
 
 def _told_only(name: Any, cells: list[str]) -> CsvColumn:
-    """Return what a column of text might be, which nobody makes of it here."""
+    """Describe what a text column might be, although it is not converted here."""
     try:
         column = decide_column(str(name), cells)
     except ValueError:

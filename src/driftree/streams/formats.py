@@ -1,7 +1,7 @@
-"""What a file is, by its first bytes; files that are packed, and lines of JSON.
+"""File formats by their first bytes; compressed files, and lines of JSON.
 
-JSON that somebody has sent is read strictly: UTF-8, no NaN, no duplicate keys, no numbers beyond
-float64. Errors say where and what.
+JSON from clients is read strictly: UTF-8, no NaN, no duplicate keys, no numbers beyond float64.
+Errors say where and what.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-N_HEAD = 64  # bytes that tell what a file is
+N_HEAD = 64  # bytes that identify a format
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 ARROW: dict[bytes, Literal["Parquet", "Feather"]] = {b"PAR1": "Parquet", b"ARROW1": "Feather"}
-MODEL = b'{"__metadata__":{"driftree":'  # after eight bytes that say how long the header is
+MODEL = b'{"__metadata__":{"driftree":'  # after eight bytes with the length of the header
 REFUSED = {
     b"FEA1": ("Feather in its first version", "write it again with pyarrow, or as CSV"),
     b"SQLite format 3": ("an SQLite database", "export the table as CSV"),
@@ -61,20 +61,20 @@ KINDS = {dict: "an object", list: "a list", type(None): "null"}
 
 
 def arrow_format(path: Path) -> Literal["Parquet", "Feather"] | None:
-    """Return which of pyarrow's formats a file is in, None if in neither."""
+    """Return which of pyarrow's formats a file has, None if neither."""
     with path.open("rb") as file:
         head = file.read(N_HEAD)
     return next((form for magic, form in ARROW.items() if head.startswith(magic)), None)
 
 
 def is_model(path: Path) -> bool:
-    """Tell whether a file is a model of driftree's."""
+    """Return whether a file is a driftree model."""
     with path.open("rb") as file:
         return file.read(N_HEAD)[8:].startswith(MODEL)
 
 
 def check_head(head: bytes, name: str) -> None:
-    """Raise if a file is not text, by what it is.
+    """Raise if a file is not text; the error says what it is.
 
     Examples
     --------
@@ -84,12 +84,12 @@ def check_head(head: bytes, name: str) -> None:
     """
     if head[8:].startswith(MODEL):
         raise ValueError(
-            f"{name} is a model of driftree's: driftree.load reads it, and driftree predict, "
-            "explain, learn and report take it"
+            f"{name} is a driftree model: driftree.load reads it, and so do driftree predict, "
+            "explain, learn and report"
         )
     for magic, form in ARROW.items():
         if head.startswith(magic):
-            raise ValueError(f"{name} is {form}, which is read from a path only: give its path")
+            raise ValueError(f"{name} is {form}, which can only be read from a path: give its path")
     for magic, (what, advice) in REFUSED.items():
         if head.startswith(magic):
             raise ValueError(f"{name} is {what}: {advice}")
@@ -106,21 +106,23 @@ def open_packed(file: Any, stack: ExitStack, name: str) -> Any:
     else:
         check_head(head, name)
         return file
-    with suppress(EOFError, OSError, zlib.error, zipfile.BadZipFile):  # will come when it is read
+    with suppress(EOFError, OSError, zlib.error, zipfile.BadZipFile):  # is raised when it is read
         inner = file.peek(N_HEAD)[:N_HEAD]
         if inner.startswith((GZIP, ZIP)):
-            raise ValueError(f"what is packed in {name} is compressed, too: unpack it")
+            raise ValueError(f"the file in {name} is compressed, too: unpack it")
         check_head(inner, f"what is packed in {name}")
     return file
 
 
 def _open_zip(file: Any, stack: ExitStack, name: str) -> Any:
     if not file.seekable():
-        raise ValueError(f"{name} is a zip archive, which is read from a path only: give its path")
+        raise ValueError(
+            f"{name} is a zip archive, which can only be read from a path: give its path"
+        )
     try:
         archive = stack.enter_context(zipfile.ZipFile(file))
     except zipfile.BadZipFile as error:
-        raise OSError(f"{name} is a zip archive that is cut off or damaged: {error}") from None
+        raise OSError(f"{name} is a truncated or damaged zip archive: {error}") from None
     names = [
         one.filename
         for one in archive.infolist()
@@ -145,7 +147,7 @@ class JsonError(csv.Error):
 
 
 def is_json(first_line: str, name: str) -> bool:
-    """Tell JSON Lines from CSV by the first line; raise if it begins an array.
+    """Return whether the first line is JSON Lines, not CSV; raise if it begins an array.
 
     Examples
     --------
@@ -161,14 +163,14 @@ def is_json(first_line: str, name: str) -> bool:
 
 
 class JsonReader:
-    """Reads lines of JSON as `csv.reader` reads those of CSV: as lists of cells of text.
+    """Reads lines of JSON as `csv.reader` reads CSV: as lists of text cells.
 
     Parameters
     ----------
     lines : iterator of str
         One object each.
     header : list of str
-        Names of the cells; keys that are new are added to it.
+        Names of the cells; new keys are appended to it.
 
     Attributes
     ----------
@@ -213,7 +215,9 @@ def _to_cell(name: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, (list, dict)):
-        raise JsonError(f"{name!r} holds {shown(value)}: give plain values, a key for each part")
+        raise JsonError(
+            f"{name!r} holds {shown(value)}: give plain values, with a key for each part"
+        )
     return json.dumps(value)
 
 
@@ -241,7 +245,7 @@ def parse_json(body: bytes) -> Any:
 
 
 class DuplicateKeyError(ValueError):
-    """An object has a key twice."""
+    """An object has a duplicate key."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """More synthetic streams in batches: LED, RandomRBF with moving centres, STAGGER and Sine.
 
-As in `synthetic`, one block is in memory and the size of the batches never changes the rows. Any
+As in `synthetic`, only one block is in memory, and the rows do not depend on the batch size. Any
 of them can be joined to another by `drift`, or scaled by `normalise_online`.
 """
 
@@ -42,8 +42,8 @@ def led(
     n_irrelevant : int, default=0
         Number of random features, 0 or 1, after the segments; 17 is usual.
     n_swapped : int, default=0
-        How many segments, the first ones, change places with the first irrelevant features.
-        Streams that differ in it are different concepts, for use in `drift`.
+        How many segments, the first ones, are swapped with the first irrelevant features. Streams
+        that differ in it are different concepts, for use in `drift`.
 
     Yields
     ------
@@ -93,7 +93,7 @@ def random_rbf(
     n_moving: int | None = None,
     speed: float = 0.0,
 ) -> Batches:
-    """Yield batches of points around random centres, each with a class, that may move.
+    """Yield batches of points around random centres, each with a class, which may move.
 
     Centres lie in the unit cube, with a random weight and standard deviation; a row lies in a
     random direction from one of them, at a normally distributed distance.
@@ -111,7 +111,8 @@ def random_rbf(
     n_moving : int, optional
         How many of the centres, the first ones, move; all by default.
     speed : float, default=0.0
-        Way of each moving centre per row, straight and reflected by the walls of the unit cube.
+        Distance that each moving centre travels per row, in a straight line, reflected at the walls
+        of the unit cube.
 
     Yields
     ------
@@ -161,7 +162,7 @@ def _to_unit_length(vectors: Features) -> Features:
 
 
 def _reflect(positions: Features) -> Features:
-    """Fold straight ways back into [0, 1]."""
+    """Reflect positions back into [0, 1]."""
     folded: Features = 1 - np.abs(positions % 2 - 1)
     return folded
 
@@ -220,7 +221,7 @@ def sine(
     function : int, default=0
         Concept, 0 to 3; see `label_sine`. 1 reverses 0, and 3 reverses 2.
     n_irrelevant : int, default=0
-        Number of features after the first two that say nothing; 2 is usual.
+        Number of irrelevant features after the first two; 2 is usual.
 
     Yields
     ------
@@ -264,10 +265,10 @@ def drift(
 ) -> Batches:
     """Yield batches of a stream that changes into another.
 
-    Abrupt or gradual: at any time a row follows one concept or the other. For incremental change,
-    in which the concept itself moves, see `hyperplane` and `random_rbf`. A change of a change gives
-    recurring concepts:
-    ``drift(drift(sea(1000), sea(1000, function=2), at=1000), sea(1000, seed=2), at=2000)``.
+    The drift is abrupt or gradual: each row follows one concept or the other. For incremental
+    drift, in which the concept itself moves, see `hyperplane` and `random_rbf`. Nested drifts give
+    recurring concepts: ``drift(drift(sea(1000), sea(1000, function=2), at=1000), sea(1000, seed=2),
+    at=2000)``.
 
     Parameters
     ----------
@@ -275,20 +276,20 @@ def drift(
         Batches of any size, with the same number of features. Each stream is read only as far as
         its rows are taken, the second one from its own first row.
     at : int
-        Number of the row, from 0, at which the change is half done.
+        Row number, from 0, at the middle of the drift.
     width : int, default=1
-        Rows that the change takes. 1 is abrupt: row `at` is the first of `after`. Otherwise row t
-        comes from `after` with a chance of ``1 / (1 + exp(-4 (t - at) / width))``, as in MOA.
+        Length of the drift in rows. 1 is abrupt: row `at` is the first of `after`. Otherwise row t
+        comes from `after` with probability ``1 / (1 + exp(-4 (t - at) / width))``, as in MOA.
     seed : int, default=1
         Seed of these choices.
     batch_rows : int, default=1000
-        Rows per batch; the last batch may be shorter. Has no influence on the rows.
+        Rows per batch; the last batch may be shorter. The rows do not depend on it.
 
     Yields
     ------
     tuple of (X, y)
-        Features and labels, until `after` has no more rows. When `before` has none left, which may
-        not happen before row `at`, all rows come from `after`.
+        Features and labels, until `after` has no more rows. When `before` ends, which must not
+        happen before row `at`, all rows come from `after`.
 
     Examples
     --------
@@ -310,7 +311,7 @@ def drift(
             is_new = generator.random(batch_rows) < chance
             old_part = old.take(int((~is_new).sum()))
             lacking = np.flatnonzero(~is_new)[len(old_part[1]) :]
-            if len(lacking):  # the first stream has ended: from here on there is only the second
+            if len(lacking):  # the first stream has ended: from here on, only the second
                 if start + lacking[0] < at:
                     raise ValueError(
                         f"the stream before the drift ended at row {start + lacking[0]:,}, but was "
@@ -333,14 +334,14 @@ def drift(
 
 
 class _RowQueue:
-    """The rows of a stream of batches, taken in any numbers."""
+    """The rows of a stream of batches, as a queue."""
 
     def __init__(self, batches: Iterable[tuple[Features, Labels]]) -> None:
         self.batches = iter(batches)
         self.rest: tuple[Features, Labels] = np.empty((0, 0)), np.empty(0, dtype=np.int64)
 
     def take(self, n_rows: int) -> tuple[Features, Labels]:
-        """Take the next rows; fewer where the stream ends."""
+        """Take the next rows; fewer at the end of the stream."""
         parts, n_missing = [], n_rows
         while True:
             X, y = self.rest
@@ -356,7 +357,7 @@ class _RowQueue:
 
 
 def _join(parts: list[tuple[Features, Labels]]) -> tuple[Features, Labels]:
-    """Join batches; those without rows may have any number of features."""
+    """Concatenate batches; empty ones may have any number of features."""
     filled = [part for part in parts if len(part[1])] or parts[:1]
     widths = sorted({X.shape[1] for X, _ in filled})
     if len(widths) > 1:
@@ -365,13 +366,13 @@ def _join(parts: list[tuple[Features, Labels]]) -> tuple[Features, Labels]:
 
 
 def normalise_online(batches: Iterable[tuple[Features, Labels]]) -> Batches:
-    """Scale each batch by the range of the rows before it, as a learner in the field has to.
+    """Scale each batch by the range of the rows before it, without looking ahead.
 
-    The paper scales each feature to [0, 1] over the whole stream, which looks ahead. This is the
-    honest alternative: scikit-learn's `MinMaxScaler` transforms a batch first and learns its range
-    afterwards. The first batch, which only trains in test-then-train, is scaled by its own range.
-    Values beyond the range so far are not clipped but fall outside of [0, 1], and a feature that
-    has been constant so far is only shifted: a new extreme remains visible.
+    The paper scales each feature to [0, 1] over the whole stream, which looks ahead. This does not:
+    scikit-learn's `MinMaxScaler` transforms a batch first and learns its range afterwards. The
+    first batch, which only trains in test-then-train, is scaled by its own range. Values beyond the
+    range so far are not clipped but fall outside of [0, 1], and a feature that has been constant so
+    far is only shifted: a new extreme remains visible.
 
     Parameters
     ----------

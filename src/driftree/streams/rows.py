@@ -1,8 +1,8 @@
-"""Rows of a stream, whatever holds them, and blocks of them, cut into batches and joined.
+"""Rows of a stream in any form, and blocks of them, sliced and concatenated.
 
 A block is a pair (X, y). X is a NumPy array, a data frame of any library, or a dict of columns; y
-is an array of int64, float64, or objects such as text. Columns of text may be read as words: how
-often each occurs, as River's `BagOfWords` counts them.
+is an array of int64, float64, or objects such as text. Text columns may be read as word counts, as
+by River's `BagOfWords`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Rows:
     y : array or series
         Labels.
     text : collection of names, default=()
-        Columns that hold text, whose words are the features.
+        Text columns, whose words are the features.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Rows:
     def __getitem__(self, place: slice) -> Rows:
         start, stop, _ = place.indices(len(self))
         rows = Rows(*take((self.X, self.y), start, stop), self.text)
-        for name in ("names", "labels", "dicts"):  # what is known of these need not be found again
+        for name in ("names", "labels", "dicts"):  # cached
             if name in self.__dict__:
                 known = self.__dict__[name]
                 rows.__dict__[name] = known if name == "names" else known[place]
@@ -78,12 +78,12 @@ class Rows:
 
     @cached_property
     def labels(self) -> list[Any]:
-        """The labels as Python's own values."""
+        """The labels as Python objects."""
         return list(self.y.tolist())
 
     @cached_property
     def dicts(self) -> list[dict[Hashable, Any]]:
-        """The rows as River takes them; what is missing is absent."""
+        """The rows as River's dicts, without missing values."""
         rows = self._held()
         if not self.text:
             return rows
@@ -126,7 +126,8 @@ Blocks = Iterator[Block]
 def cut(blocks: Blocks, batch_rows: int, *, start: int = 0, stop: int | None = None) -> Blocks:
     """Cut blocks into batches that end at multiples of `batch_rows`.
 
-    Where reading fails, the rows before come first, in a shorter batch, and then the error.
+    If reading fails, the rows before are yielded first, in a shorter batch, and then the error is
+    raised.
 
     Parameters
     ----------
@@ -169,7 +170,7 @@ def cut(blocks: Blocks, batch_rows: int, *, start: int = 0, stop: int | None = N
 
 
 def gather(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    """Yield lists of `size` items; where reading fails, the items before it come first.
+    """Yield lists of `size` items; if reading fails, the items before it come first.
 
     Examples
     --------
@@ -221,7 +222,7 @@ def take(block: Block, start: int, stop: int) -> Block:
 
 
 def join(parts: list[Block]) -> Block:
-    """Return one block that holds the rows of several.
+    """Concatenate blocks.
 
     Examples
     --------
@@ -246,7 +247,7 @@ def join(parts: list[Block]) -> Block:
 
 
 def _join_columns(columns: list[NDArray[Any]]) -> NDArray[Any]:
-    """Join columns; where one holds nothing but None, the others say what kind they are."""
+    """Concatenate columns; if one holds only None, the others determine the type."""
     is_empty = [
         column.dtype == object and all(cell is None for cell in column) for column in columns
     ]
@@ -259,7 +260,7 @@ def _join_columns(columns: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def to_label_array(y: Any) -> NDArray[Any]:
-    """Return labels of any kind of sequence as an array of int64, float64 or objects.
+    """Return a sequence of labels as an array of int64, float64 or objects.
 
     Examples
     --------
@@ -283,40 +284,40 @@ def to_label_array(y: Any) -> NDArray[Any]:
 
 # ---------------------------------------------------------------------- texts as words
 def check_text(text: Collection[Hashable], names: Sequence[Hashable], source: str) -> None:
-    """Raise if a column that is to be read as text is not there.
+    """Raise if a column that is to be read as text does not exist.
 
     Examples
     --------
     >>> check_text(["body"], ["message", "sender"], "mail.csv")
     Traceback (most recent call last):
     ...
-    ValueError: text names 'body', but the features of mail.csv are 'message', 'sender', without the
-    target: name those that hold text
+    ValueError: text names 'body', but the features of mail.csv are 'message', 'sender' (the
+    target excluded): name those that hold text
     """
     for name in text:
         if name not in names:
             raise ValueError(
-                f"text names {name!r}, but the features of {source} are {list_names(names)}, "
-                "without the target: name those that hold text"
+                f"text names {name!r}, but the features of {source} are {list_names(names)} (the "
+                "target excluded): name those that hold text"
             )
 
 
 def count_words(
     rows: list[dict[Hashable, Any]], text: Collection[Hashable], names: Collection[Hashable]
 ) -> list[dict[Hashable, Any]]:
-    """Return rows whose texts are replaced by how often they hold each word.
+    """Return rows with texts replaced by word counts.
 
-    Words are in lower case and without accents. Those of two characters and more count.
+    Words have at least two characters, in lower case and without accents.
 
     Parameters
     ----------
     rows : list of dict
-        The rows; what is missing is absent.
+        The rows, without missing values.
     text : collection of names
         Columns that hold text.
     names : collection of names
-        All columns. A word that is called like one of them, and every word where several columns
-        hold text, has the name of its own column before it.
+        All columns. A word with the name of one of them, and every word if several columns hold
+        text, is prefixed by the name of its column.
 
     Examples
     --------
@@ -343,7 +344,7 @@ def count_words(
 def _check_cell(column: Hashable, cell: Any) -> str:
     if not isinstance(cell, str):
         raise ValueError(
-            f"column {column!r} is to be read as text, but holds {shown(cell)}: name columns of "
-            "text only; a number is a feature as it is"
+            f"column {column!r} is to be read as text, but holds {shown(cell)}: name only columns "
+            "of text; numbers need not be named"
         )
     return cell

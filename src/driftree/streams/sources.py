@@ -1,4 +1,4 @@
-"""Where the rows of a stream are: tables in memory, Parquet files, iterables; malformed rows."""
+"""Sources of rows: tables in memory, Parquet files, iterables; malformed rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from driftree.streams.csv_columns import ColumnHints, CsvColumn
 
-BLOCK_ROWS = 1000  # of rows that come one by one
+BLOCK_ROWS = 1000  # of rows that arrive one by one
 PARQUET_ROWS = 10_000
 N_KEPT, N_SHOWN = 10, 3  # malformed rows that are kept, and those that the warning shows
 
@@ -63,7 +63,7 @@ class BadRow(NamedTuple):
 
     file: str
     line: int  # the first one, from 1, if cells have line breaks in them
-    column: str | int | None  # by number, from 1, if it has no name; None: the row cannot be cut
+    column: str | int | None  # by number, from 1, if it has no name; None: the row has no cells
     reason: str
     last_line: int | None = None  # if it is not the first one
 
@@ -104,7 +104,7 @@ class BadRows:
 
 
 class BadRowError(ValueError):
-    r"""A malformed row was met.
+    r"""A row is malformed.
 
     Attributes
     ----------
@@ -158,17 +158,17 @@ class Source(ABC):
     Attributes
     ----------
     name : str
-        What errors call it.
+        Its name in errors.
     feature_names : list or None
         None until they are known.
     n_rows : int or None
-        How many rows there are, as far as that is known without reading.
+        Number of rows, if known without reading.
     is_repeatable : bool
         Whether it can be read more than once.
     bad_rows : BadRows
         What the last reading skipped.
     findings : Findings or None
-        What the first rows show; None until they were read, and where nobody looks.
+        What the first rows show; None until they were read, or if they are not examined.
     """
 
     name: str
@@ -182,18 +182,17 @@ class Source(ABC):
     def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
         """Yield the rows after the first `skip_rows`.
 
-        `batch_rows` is what the blocks will be cut into: rows that have to be waited for need not
-        be read further ahead. From row number `stop` on, no row will be asked for, but some may be
-        given.
+        Blocks will be cut into batches of `batch_rows`, so a slow source need not read further
+        ahead. No rows from number `stop` on are needed, but some may be yielded.
         """
 
     def count_rows(self) -> int | None:
-        """Return how many rows there are, even if they have to be read; None if unknown."""
+        """Return the number of rows, reading them if necessary; None if unknown."""
         return self.n_rows
 
 
 def pick_target(names: Sequence[Hashable], target: Hashable | None, what: str) -> int:
-    """Return the place of the label's column: as named, or called target, or the last one."""
+    """Return the index of the target's column: as named, or called target, or the last one."""
     if target is None:
         return names.index("target") if "target" in names else len(names) - 1
     if target not in names:
@@ -220,14 +219,14 @@ class MemoryTable(Source):
         self.findings = self._look(target, asked)
 
     def _look(self, target: Hashable | None, asked: Hashable | None) -> Findings:
-        """Look at the first rows, which stay as they are."""
+        """Examine the first rows, without converting them."""
         X, y = take((self.X, self.y), 0, min(len(self.y), FIRST_ROWS))
         columns = find_cells(name_features(X), X)
         return Findings(self.name, len(y), look_at_target(target, asked, y), columns)
 
     @classmethod
     def from_pair(cls, X: Any, y: Any) -> MemoryTable:
-        """Take features and labels."""
+        """Create it from features and labels."""
         if isinstance(X, Mapping):
             X = Columns(X).arrays
         elif not nw.dependencies.is_into_dataframe(X):
@@ -236,7 +235,7 @@ class MemoryTable(Source):
 
     @classmethod
     def from_whole(cls, table: Any, target: Hashable | None) -> MemoryTable:
-        """Take a table with the labels in one of its columns."""
+        """Create it from a table with the labels in one of its columns."""
         name = _name_table(table)
         if isinstance(table, np.ndarray):
             places = range(-table.shape[1], table.shape[1]) if table.ndim == 2 else range(0)
@@ -290,18 +289,18 @@ def _to_rectangle(X: Any) -> NDArray[Any]:
 
 
 class ArrowFile(Source):
-    """A Parquet or Feather file, whose rows come as pyarrow tables.
+    """A Parquet or Feather file, read as pyarrow tables.
 
     Parameters
     ----------
     path : Path
-        Where it is.
+        The file.
     form : {"Parquet", "Feather"}
-        What it is.
+        Its format.
     target : str or None
         Column of the labels.
     hints : ColumnHints
-        What is known of the columns beforehand.
+        What the user says about columns.
     has_target : bool, default=True
         Whether there is a target at all; without one, the labels are None.
     """
@@ -321,7 +320,7 @@ class ArrowFile(Source):
             described = schema.pandas_metadata or {}
             groups = self._group_sizes(file)
         self.n_rows = sum(groups)
-        # pandas keeps a frame's index as columns after the others; a plain range is not one.
+        # pandas stores a frame's index as columns after the others, except a plain range.
         index = [name for name in described.get("index_columns", ()) if isinstance(name, str)]
         asked = {target, *(name for names in hints.given.values() for name in names)}
         kept = [name for name in index if name in asked]
@@ -343,13 +342,13 @@ class ArrowFile(Source):
         return ipc.open_file(pyarrow.memory_map(str(self.path)))
 
     def _group_sizes(self, file: Any) -> list[int]:
-        """Return the rows of each part of the file."""
+        """Return the number of rows of each row group."""
         if self.form == "Parquet":
             return [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         return [file.get_batch(i).num_rows for i in range(file.num_record_batches)]
 
     def _batches(self, file: Any, first: int, n_groups: int) -> Iterator[Any]:
-        """Yield record batches from a part of the file on."""
+        """Yield record batches, starting with a row group."""
         if self.form == "Parquet":
             groups = list(range(first, n_groups))
             yield from file.iter_batches(PARQUET_ROWS, row_groups=groups) if groups else ()
@@ -357,7 +356,7 @@ class ArrowFile(Source):
             yield from (file.get_batch(i) for i in range(first, n_groups))
 
     def _decide(self, names: list[str], target: Hashable | None, hints: ColumnHints) -> None:
-        """Look at the first rows."""
+        """Examine the first rows."""
         first = next(self._tables(0), None)
         features = [name for name in names if name != self.target]
         if first is None:
@@ -386,7 +385,7 @@ class ArrowFile(Source):
         self.findings = Findings(self.name, len(frame), told, found)
 
     def _tables(self, skip_rows: int) -> Iterator[Any]:
-        """Yield tables; parts of the file before the first row asked for are not read."""
+        """Yield tables; row groups before the first requested row are not read."""
         import pyarrow
 
         with self._open() as file:
@@ -415,7 +414,7 @@ class ArrowFile(Source):
 def look_at_target(
     name: Hashable | None, asked: Hashable | None, labels: NDArray[Any]
 ) -> TargetFinding:
-    """Say what the first labels show."""
+    """Describe the first labels."""
     how: Literal["named", "called target", "last column", ""] = "last column"
     if name is None:
         how = ""
@@ -429,7 +428,7 @@ def look_at_target(
 
 
 class PairSource(Source):
-    """An iterable of rows (dict, label), as River's data sets are, or of batches (X, y)."""
+    """An iterable of rows (dict, label), such as River's data sets, or of batches (X, y)."""
 
     def __init__(self, pairs: Iterable[Any]) -> None:
         self.pairs = pairs
@@ -439,7 +438,7 @@ class PairSource(Source):
         self.is_regression = getattr(pairs, "task", None) == "Regression"
 
     def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
-        """Yield rows in blocks of at most 1000, and batches as they come."""
+        """Yield rows in blocks of at most 1000, and batches unchanged."""
         items = iter(self.pairs)
         first = next(items, None)
         if first is None:

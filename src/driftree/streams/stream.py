@@ -45,7 +45,7 @@ class Stream:
     Attributes
     ----------
     name : str
-        The file's path, or what else the source is called.
+        The file's path, or another name of the source.
     batch_rows : int
         Rows per batch; the last batch may be shorter.
     n_rows : int or None
@@ -53,11 +53,11 @@ class Stream:
     feature_names : list or None
         Names of the features, None until they are known.
     bad_rows : BadRows
-        What the last iteration has skipped so far: `count`, and the `first` ten.
+        Rows that the last iteration has skipped so far: `count`, and the `first` ten.
     task : {"classification", "regression"} or None
-        "regression" if the targets are numbers, None if that was not said.
+        "regression" if the targets are numbers, None if it was not given.
     findings : Findings or None
-        What the first rows show of the target and of each column; None until they were read.
+        What the first rows show about the target and each column; None until they were read.
 
     Examples
     --------
@@ -81,8 +81,9 @@ class Stream:
         self.n_rows = self._count_rows() if is_share else self._limited(source.n_rows)
         if is_share and self.n_rows is None:
             raise ValueError(
-                f"batch={batch} is a share of the stream, but how many rows {source.name} holds is "
-                "not known before they are read: give the rows per batch, such as batch=1000, or "
+                f"batch={batch} is a fraction of the stream, but the number of rows of "
+                f"{source.name} is not known before they are read: give the rows per batch, such "
+                "as batch=1000, or "
                 "the rows in total as n_rows"
             )
         self.batch_rows = max(1, round(batch * (self.n_rows or 0))) if is_share else int(batch)
@@ -95,7 +96,7 @@ class Stream:
 
     @property
     def name(self) -> str:
-        """What errors call the source."""
+        """The name of the source in errors."""
         return self._source.name
 
     @property
@@ -105,12 +106,12 @@ class Stream:
 
     @property
     def bad_rows(self) -> BadRows:
-        """What the last iteration has skipped so far."""
+        """Rows that the last iteration has skipped so far."""
         return self._source.bad_rows
 
     @property
     def findings(self) -> Findings | None:
-        """What the first rows show; None until they were read, and of rows that come as dicts."""
+        """What the first rows show; None until they were read, and for rows given as dicts."""
         found = self._source.findings
         return found if found is None else replace(found, task=self.task)
 
@@ -123,15 +124,15 @@ class Stream:
         Parameters
         ----------
         skip_rows : int, default=0
-            Rows to leave out at the beginning, malformed ones not counted. The batches end where
-            they would without it, so the first one may be shorter.
+            Rows to skip at the beginning, not counting malformed ones. Batches end where they would
+            without it, so the first one may be shorter.
 
         Yields
         ------
         tuple of (X, y)
-            Features as in the source: an array or a data frame; of files without types and of rows
-            that are dicts a dict of columns, float64 (NaN is missing) or objects, such as text
-            (None is missing). Labels as an array of int64, float64 or objects.
+            Features as in the source: an array or a data frame; for CSV, JSON Lines and dicts a
+            dict of columns, float64 (NaN is missing) or objects, such as text (None is missing).
+            Labels as an array of int64, float64 or objects.
 
         Examples
         --------
@@ -152,11 +153,11 @@ class Stream:
             )
 
     def _report(self, skip_rows: int) -> Generator[tuple[Any, Any], None, None]:
-        """Read, and at the end, be it an error, report the rows that were skipped."""
+        """Read, and at the end or at an error, report the rows that were skipped."""
         if self._limit is not None and skip_rows >= self._limit:
             return
         try:
-            with closing(self._read(skip_rows)) as batches:  # with the file, and at once
+            with closing(self._read(skip_rows)) as batches:  # so that the file is closed at once
                 for batch in batches:
                     if not self._has_told and self.findings is not None:
                         self._has_told = True
@@ -165,7 +166,7 @@ class Stream:
         except Exception as error:
             try:
                 self.bad_rows.warn(stacklevel=2)
-            except BadRowsWarning as warning:  # where warnings are errors
+            except BadRowsWarning as warning:  # if warnings are errors
                 error.add_note(str(warning))
             raise
         self.bad_rows.warn(stacklevel=2)
@@ -196,7 +197,7 @@ def _with_numbers(blocks: Blocks, name: str) -> Blocks:
 
 
 class _Recut(Source):
-    """Another stream, cut into other batches; what it skips is reported once."""
+    """Another stream, recut into other batches; skipped rows are reported only once."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -245,52 +246,52 @@ def open_stream(
         A CSV file with a header line, its cells separated by commas, semicolons or tabs, or JSON
         Lines, plain, gzipped or zipped; "-" for standard input; a Parquet or Feather file (needs
         pyarrow); an array or a data frame; a tuple (X, y); a River data set or any iterable of
-        (dict, label); an iterable of batches. Files are read in bounded memory, and told apart by
+        (dict, label); an iterable of batches. Files are read in bounded memory, and recognised by
         their first bytes.
     target : str or int, optional
         Column of the labels by name, in an array by position. By default the column called
         "target", or else the last one.
     batch : int or float, default=1000
-        Rows per batch, or, as a float below 1, their share of the stream; the paper uses 0.001. A
-        CSV file is read twice then, to count its rows first.
+        Rows per batch or, as a float below 1, a fraction of the stream; the paper uses 0.001. A CSV
+        file is then read twice, to count its rows first.
     n_rows : int, optional
-        Read at most so many rows.
+        Largest number of rows to read.
     on_bad_row : {"stop", "skip"}, default="stop"
-        What a malformed row of a CSV file does: raise `BadRowError` after the rows before it, or be
-        left out, counted in `Stream.bad_rows`, and reported at the end by `BadRowsWarning`.
+        What to do with a malformed row of a CSV file: raise `BadRowError` after the rows before it,
+        or skip it, count it in `Stream.bad_rows`, and report it at the end by `BadRowsWarning`.
     categorical, numeric, time, text : collection of str, default=()
-        Columns of a file that hold categories (the label's may be one), numbers, times, or text to
-        be kept, whatever their first rows look like.
+        Columns of a file that hold categories (the target may be among them), numbers, times, or
+        text to be kept, whatever their first rows look like.
     drop : collection of str, default=()
         Columns of a file to leave out.
     header : bool, default=True
-        Whether the first line of a CSV file has the names of the columns. Without, they are called
+        Whether the first line of a CSV file has the names of the columns. Otherwise they are called
         x0, x1, ...
     task : {"classification", "regression"}, optional
-        "regression" if the target is a number: y is float64 then, also where it is whole in all
-        rows. By default numbers are labels, too.
+        "regression" if the target is a number: then y is float64, even if all values are whole. By
+        default numbers are labels, too.
 
     Returns
     -------
     Stream
-        An iterable of batches, which also knows its name, size and malformed rows.
+        An iterable of batches, with name, size and malformed rows.
 
     Warns
     -----
     InputWarning
-        Once, if the first rows show something that one might not expect: numbers or times in
-        disguise, columns that are left out or constant, a target that is hardly a label.
+        Once, if the first rows show something unexpected: formatted numbers or times, columns that
+        are left out or constant, a target that is hardly a label.
 
     Notes
     -----
-    In CSV, spaces around the names of columns do not count, and an empty cell, NA, NaN, nan, null
-    and ? are missing values. Numbers with decimal commas are refused. What most cells of a column
-    are among the first 1000 rows (or 16 MB of rows) says what it holds: numbers, also with
-    thousands apart, a currency or %; times, which become features (`driftree.learn.times`); else
-    categories. Ids and prose are left out; docs/input.md has the rules. Malformed are rows with too
-    few or too many cells, with text or an infinite number in a numeric column, without a label,
-    with a label of another kind than most of the first, or with bytes that are not UTF-8. A line or
-    a row of more than 4 million characters ends the reading with an error.
+    In CSV, spaces around column names are ignored, and an empty cell, NA, NaN, nan, null and ? are
+    missing values. Numbers with decimal commas are refused. The type of a column is that of most of
+    its cells in the first 1000 rows (or 16 MB): numbers, also with thousands separators, a currency
+    or %; times, which become features (`driftree.learn.times`); otherwise categories. Ids and prose
+    are left out; docs/input.md has the rules. A row is malformed if it has too few or too many
+    cells, with text or an infinite number in a numeric column, without a label, with a label of
+    another kind than most of the first, or with bytes that are not UTF-8. A line or a row of more
+    than 4 million characters ends the reading with an error.
 
     Examples
     --------
@@ -332,14 +333,13 @@ def open_source(
     task: Task | None = None,
     has_target: bool = True,
 ) -> Source:
-    """Find out what a source is; without a target, of a file."""
+    """Recognise a source; `has_target` is False for files without a target."""
     file = _find_file(source)
     if file is None:
         if hints.given or not header:
             what = next(iter(hints.given), "header")
             raise ValueError(
-                f"{what} is for files, whose columns may be anything: here, prepare the table, or "
-                "give it to the learner"
+                f"{what} is for files: prepare the table itself, or pass it to the learner"
             )
         return _find_rows(source, target)
     form = arrow_format(file) if isinstance(file, Path) else None
@@ -359,12 +359,12 @@ def open_source(
 
 def _names(what: str, columns: Collection[str]) -> tuple[str, ...]:
     if isinstance(columns, str):
-        raise TypeError(f"{what} must hold names of columns: write [{columns!r}]")
+        raise TypeError(f"{what} must be a list of column names: write [{columns!r}]")
     return tuple(columns)
 
 
 def check_task(task: Task) -> Task:
-    """Return a task; raise if it is none.
+    """Return a task; raise if it is invalid.
 
     Examples
     --------
@@ -381,8 +381,8 @@ def _check_batch(batch: Any) -> None:
     is_count = isinstance(batch, (int, np.integer)) and not isinstance(batch, bool)
     if not (is_count and batch >= 1) and not (isinstance(batch, float) and 0 < batch < 1):
         raise ValueError(
-            "batch must be a number of rows, 1 or more, or a share of the stream, such as 0.001, "
-            f"but is {batch!r}"
+            "batch must be a number of rows, 1 or more, or a fraction of the stream, such as "
+            f"0.001, but is {batch!r}"
         )
 
 
@@ -412,8 +412,7 @@ def _find_rows(source: Any, target: Hashable | None) -> Source:
         return MemoryTable.from_whole(source, target)
     if target is not None:
         raise ValueError(
-            f"target={target!r} names a column, but this source has its labels apart: leave target "
-            "out"
+            f"target={target!r} names a column, but this source has separate labels: omit target"
         )
     if isinstance(source, tuple) and len(source) == 2:
         return MemoryTable.from_pair(*source)

@@ -1,16 +1,15 @@
 """Synthetic streams in batches: SEA, Agrawal and Hyperplane, with known drift.
 
 The streams are vectorised and hold one block of rows in memory: a batch, or several small ones.
-Every row takes the same number of draws, so that the size of the batches never changes the rows.
-
-The paper's three streams are here row for row, too. The authors drew them with scikit-multiflow
-0.5.3 and scaled each feature to [0, 1] over the whole stream, which looks ahead. The same draws are
-taken from `numpy.random.RandomState` in the same order, mostly in bulk. What follows from
-scikit-multiflow's rules and is not in the paper:
+Every row takes the same number of random draws, so that the rows do not depend on the batch size.
+The paper's three streams are reproduced row for row, too. The authors generated them with
+scikit-multiflow 0.5.3 and scaled each feature to [0, 1] over the whole stream, which looks ahead.
+The same draws are taken from `numpy.random.RandomState` in the same order, mostly in bulk. Details
+of scikit-multiflow that are not in the paper:
 
 - Labels are swapped when ``0.01 + draw <= 0.1``, that is for 9 % of the rows.
 - The generators behind a drifting stream share one seed: after a drift of SEA or Agrawal the
-  features of the stream's beginning come again, under a new concept.
+  features from the beginning of the stream are repeated, under a new concept.
 - Perturbation leaves an Agrawal house with one of two values, 0 or ``(9 - zipcode) * 100,000``.
 """
 
@@ -41,7 +40,7 @@ from driftree.streams.concepts import (
 
 Batches = Iterator[tuple[Features, Labels]]
 
-BLOCK_DRAWS = 32_768  # so many in one go: few calls of NumPy, and the cache still holds them
+BLOCK_DRAWS = 32_768  # at a time: few NumPy calls, and they fit into the cache
 
 PAPER_SEED = 112
 PAPER_DRIFT_SEED = 0
@@ -57,7 +56,7 @@ def sea(
     n_rows : int
         Rows in total.
     batch_rows : int, default=1000
-        Rows per batch; the last batch may be shorter. Has no influence on the rows.
+        Rows per batch; the last batch may be shorter. The rows do not depend on it.
     seed : int, default=1
         Seed of all draws.
     function : int, default=0
@@ -83,7 +82,7 @@ def sea(
     def batches() -> Batches:
         for _, draws in draw_rows(n_rows, batch_rows, 4, np.random.default_rng(seed)):
             X = np.empty((len(draws), 3))
-            for j in range(3):  # NumPy is slow where its innermost loop has three steps
+            for j in range(3):  # NumPy is slow if its innermost loop has three steps
                 np.multiply(draws[:, j], 10, out=X[:, j])
             swapped = draws[:, 3] < noise
             yield X, (exceed_sea(X, function) ^ swapped).astype(np.int64)
@@ -141,7 +140,7 @@ def drifting_agrawal(
     width: int = 1,
     perturbation: float = 0.0,
 ) -> Batches:
-    """Yield batches of Agrawal's loan applications whose rule changes at equal distances.
+    """Yield batches of Agrawal's loan applications whose rule changes at regular intervals.
 
     Parameters
     ----------
@@ -150,8 +149,8 @@ def drifting_agrawal(
     functions : sequence of int, default=(0, 1, 2, 3)
         Concepts in order of appearance, each 0 to 9.
     width : int, default=1
-        Rows that a change takes. 1 is abrupt; otherwise the chance that a row follows the new rule
-        rises as a sigmoid, ``1 / (1 + exp(-4 (t - position) / width))``.
+        Length of a drift in rows. 1 is abrupt; otherwise the probability of the new rule rises as a
+        sigmoid, ``1 / (1 + exp(-4 (t - position) / width))``.
 
     Yields
     ------
@@ -187,7 +186,7 @@ def drifting_agrawal(
 
 
 def _place_applicants(draws: Features) -> Features:
-    """Turn nine uniform draws per row into an applicant's features."""
+    """Convert nine uniform draws per row to an applicant's features."""
     X = np.empty_like(draws)
     X[:, SALARY] = 20_000 + 130_000 * draws[:, SALARY]
     has_commission = X[:, SALARY] < 75_000
@@ -242,9 +241,9 @@ def hyperplane(
     n_drifting : int, default=2
         How many of them, the first ones, have weights that move.
     magnitude : float, default=0.0
-        What each moving weight gains or loses after every row.
+        Change of each moving weight per row.
     reversal : float, default=0.1
-        Chance that a moving weight turns round after a row.
+        Probability that a moving weight reverses its direction after a row.
 
     Yields
     ------
@@ -304,7 +303,7 @@ class MovingPlane:
         self.steps = np.full(n_drifting, magnitude)
 
     def label(self, X: Features, reversals: Mask) -> Labels:
-        """Label rows in order; `reversals` says which weights turn round after which row."""
+        """Label rows in order; `reversals` says which weights reverse after which row."""
         n_drifting = len(self.steps)
         steps = np.vstack([self.steps, np.where(reversals, -1.0, 1.0)]).cumprod(axis=0)
         path = np.vstack([self.weights[:n_drifting], steps[:-1]]).cumsum(axis=0)
@@ -313,7 +312,7 @@ class MovingPlane:
         self.weights[:n_drifting], self.steps = path[-1], steps[-1]
 
         score = np.zeros(len(X))
-        for j in range(X.shape[1]):  # one feature after the other: the sum is rounded as in a loop
+        for j in range(X.shape[1]):  # feature by feature, so that the sum is rounded as in a loop
             score += weights[:, j] * X[:, j]
         above: Mask = score >= weights.sum(axis=1) * 0.5
         return above.astype(np.int64)
@@ -324,8 +323,8 @@ def draw_rows(
 ) -> Iterator[tuple[int, Features]]:
     """Yield the number of a block's first row, and uniform draws for each of its rows.
 
-    A block is one batch, or as many small ones as `BLOCK_DRAWS` allows: see `cut_batches`. The
-    next block overwrites its draws.
+    A block is one batch, or as many small ones as `BLOCK_DRAWS` allows: see `cut_batches`. The next
+    block overwrites its draws.
     """
     block_rows = batch_rows * max(1, BLOCK_DRAWS // (n_draws * batch_rows))
     draws = np.empty((min(block_rows, n_rows), n_draws))
@@ -342,7 +341,7 @@ def cut_batches(blocks: Batches, batch_rows: int) -> Batches:
 
 
 def check_sizes(n_rows: int, batch_rows: int) -> None:
-    """Raise unless there can be so many rows in batches of that size."""
+    """Raise unless the numbers of rows are valid."""
     if n_rows < 0:
         raise ValueError(f"n_rows must be at least 0, but is {n_rows}")
     if batch_rows < 1:
@@ -362,8 +361,8 @@ def paper_sea(n_rows: int = 1_000_000) -> tuple[Features, Labels]:
     Parameters
     ----------
     n_rows : int, default=1_000_000
-        Rows from the beginning. The features are scaled over these rows: a prefix holds the same
-        rows as the full stream, but scaled by its own range.
+        Rows from the beginning. The features are scaled over these rows: a prefix has the same rows
+        as the full stream, but scaled by its own range.
 
     Returns
     -------
@@ -393,8 +392,8 @@ def paper_agrawal(n_rows: int = 1_000_000) -> tuple[Features, Labels]:
     Parameters
     ----------
     n_rows : int, default=1_000_000
-        Rows from the beginning; see `paper_sea`. A million rows take some seconds: how many draws
-        a row takes depends on the row, hence a loop.
+        Rows from the beginning; see `paper_sea`. A million rows take some seconds: the number of
+        draws depends on the row, which needs a loop.
 
     Returns
     -------
@@ -453,7 +452,7 @@ def paper_hyperplane(n_rows: int = 500_000) -> tuple[Features, Labels]:
 
 
 def _happens(draws: Features) -> Mask:
-    """Tell where an event of scikit-multiflow with "percentage" 0.1 happens."""
+    """Return where an event of scikit-multiflow with "percentage" 0.1 happens."""
     return 0.01 + draws <= 0.1
 
 
@@ -479,7 +478,7 @@ def _choose_concepts(n_rows: int, drifts: Sequence[tuple[int, int]]) -> tuple[La
 
 
 def _draw_applicants(n_rows: int) -> tuple[Features, Features]:
-    """Draw Agrawal's features before perturbation, and the six draws that will perturb them."""
+    """Draw Agrawal's features before perturbation, and the six draws that perturb them."""
     state = np.random.RandomState(PAPER_SEED)
     uniform, integer = state.random_sample, state.randint
     X, draws = np.zeros((n_rows, 9)), np.zeros((n_rows, 6))

@@ -216,13 +216,13 @@ def test_nobody_can_change_what_the_target_was():
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
-        ({}, "say which numbers are wanted, .* got none of them"),
+        ({}, "give the wanted range, .* got none of them"),
         ({"below": 1, "above": 0}, "got below and above"),
         ({"below": "much"}, "below must be a number, got 'much'"),
         ({"above": math.inf}, "above must be a number, got inf"),
         ({"between": (3, 2)}, r"between must be two numbers, the lower first, got \(3, 2\)"),
         ({"between": 3}, "between must be two numbers, the lower first, got 3"),
-        ({"target": "high"}, "target is for labels, .* got target='high'"),
+        ({"target": "high"}, "target is for classifiers, .* got target='high'"),
     ],
 )
 def test_which_numbers_are_wanted_is_checked(wish, message):
@@ -233,7 +233,9 @@ def test_which_numbers_are_wanted_is_checked(wish, message):
 
 @pytest.mark.parametrize("goal", GOALS)
 def test_labels_are_not_below_anything(goal):
-    with pytest.raises(ValueError, match=f"{goal} is for numbers, but the model predicts labels"):
+    with pytest.raises(
+        ValueError, match=f"{goal} is for regressors, but the model predicts labels"
+    ):
         learn().counterfactual({"income": 1.0}, **{goal: GOALS[goal]})
 
 
@@ -693,7 +695,7 @@ def test_needs_a_model_and_a_row():
         counterfactual(DynamicModelTreeClassifier(), {"a": 1.0})
     with pytest.raises(TypeError, match="a row must be a dict"):
         counterfactual(learn(), [1.0])
-    with pytest.raises(TypeError, match=r"one row is needed, .* as \.iloc\[0\]\.to_dict\(\)"):
+    with pytest.raises(TypeError, match=r"a row must be a dict .* as \.iloc\[0\]\.to_dict\(\)"):
         counterfactual(learn(), pd.DataFrame({"age": [1.0]}))
     with pytest.raises(ValueError, match="numeric"):
         counterfactual(learn(), {"age": "old"})

@@ -143,7 +143,7 @@ def test_numbers_have_few_changes_too():
     assert {frozenset(way.changes) for way in ways} == {frozenset({"rooms"}), frozenset({"area"})}
     assert all(model.predict_one(way.x) > 800 for way in ways)
     assert all(type(way.x["rooms"]) is int for way in ways)
-    with pytest.raises(ValueError, match="probability is for labels"):
+    with pytest.raises(ValueError, match="probability is for classifiers"):
         model.counterfactual({"rooms": 2}, above=800, probability=0.6)
 
 

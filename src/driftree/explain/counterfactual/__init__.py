@@ -1,28 +1,27 @@
 """Counterfactual: what would have to be different for another prediction.
 
 In each leaf the model is a sum of curves, one per number: straight up to three standard deviations
-from the mean (beyond, they are flat), but for bends. So the nearest point of a leaf's box is a
-convex problem once the category of each and the straight piece of each number are chosen; these
-are chosen by branch and bound. A category may become each level that was learnt (of very many, the
-first 32), or those in `ranges`. The paper's setting keeps no list of numbers named in
-`categorical`: there, these are the numbers that splits ask for.
+from the mean (flat beyond that), except for bends. So the nearest point of a leaf's box is a convex
+problem once the category of each and the straight piece of each number are chosen; these are chosen
+by branch and bound. A category may become each level that was learnt (of very many, the first 32),
+or those in `ranges`. The paper's setting keeps no list of the values of numbers named in
+`categorical`: there, the options are the values in splits.
 
 The numbers of the nearest row are then rounded, away from the row that it started from, to as few
-digits as the model agrees to: what is said can be taken at its word.
+digits as keep the wanted prediction: the numbers shown are exactly those of the row.
 
-A number that is to be below or above another is a goal like a label (`goals`): what the leaf's
-model adds up has to reach a limit. What the model knows itself, such as "last y", cannot change.
-
-Where features are sparse, what a row holds may go, and what the tree may be split by may come
-(`leaf_tasks.SparseSpace`).
+For a regressor, a range of numbers is a goal like a label (`goals`): the sum of the leaf's model
+has to reach a limit. Inputs that the model computes itself, such as "last y", cannot change. With
+sparse features, those that a row holds may be removed, and those that the tree may split on may be
+added (`leaf_tasks.SparseSpace`).
 
 With `max_changes` the fewest features change first: all sets of one, then of two, ... are searched,
-each exactly, and those that contain a set that is enough are left out (`search_few`). Numbers that
-came as whole numbers then stay whole: where the nearest row has a fraction, it is searched again
-below and above it (branch and bound), so that it is still the nearest such row.
+each exactly, and supersets of sufficient sets are skipped (`search_few`). Whole numbers then stay
+whole: where the nearest row has a fraction, it is searched again below and above it (branch and
+bound), so that it is still the nearest such row.
 
-`goals` reads what is wanted and what may change, `leaf_tasks` makes a task of each leaf, and
-`solver` answers it.
+`goals` reads what is wanted and what may change, `leaf_tasks` formulates an optimisation problem
+for each leaf, and `solver` solves it.
 """
 
 from __future__ import annotations
@@ -67,48 +66,49 @@ if TYPE_CHECKING:
     from driftree.learn.events import Condition
     from driftree.learn.tree import Tree
 
-MAX_NODES = 500  # of all searches together; then one each
+MAX_NODES = 500  # of all searches together; then one node each
 MAX_SETS = 400  # of features that are searched for few changes
 MAX_HUNTS = 40  # for whole numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterfactual:
-    """The nearest row with another prediction, or that there is none; `str` says it.
+    """The nearest row with another prediction, or that there is none; `str` describes it.
 
     Attributes
     ----------
     exists : bool
         Whether there is one; also ``bool(result)``.
     target : hashable
-        The label that the model gives to it; if there is none, the label that was wanted. Of a
-        regressor what was wanted, such as "below 200".
+        The label predicted for it; if there is none, the wanted label. For a regressor the wanted
+        range, such as "below 200".
     prediction : hashable
         What the model predicts for it, the label or the number; None if there is none.
     x : dict or None
-        The whole row as it came, with the changes; numbers are rounded, and predicted as such.
+        The whole row with the changes; numbers are rounded, and the prediction is for the rounded
+        row.
     changes : dict
-        Names of the changed features to their old and new values, what goes furthest first.
+        Names of the changed features to their old and new values, the largest change first.
     distance : float
-        Distance of `x` from the old row, see `counterfactual`; infinite if there is none. By the
-        rounding it may be farther than the nearest row: mostly less than 0.02 per number.
+        Distance of `x` from the old row, see `counterfactual`; infinite if there is none. Because
+        of rounding it may be slightly larger than the minimum: mostly by less than 0.02 per number.
     probability : float
-        Probability of the target after the change; NaN if there is none, and of numbers.
+        Probability of the target after the change; NaN if there is none, and for regressors.
     leaf : int or None
         Id of the leaf that the row then reaches.
     path : tuple of Condition
         The conditions from the root to this leaf.
     exact : bool
-        Whether it is certain that, but for the rounding, nothing is nearer (or that there is
-        nothing). False only where the search was cut short: very many categories or bends with
-        more than two labels.
+        Whether it is certain that, except for rounding, nothing is nearer (or that there is
+        nothing). False only if the search was cut short: very many categories or bends with more
+        than two labels.
     reason : str
         If there is none, why.
     note : str
-        The threshold, if there is one, and which names of the old row the model does not know.
+        The threshold, if there is one, and names in the row that the model does not know.
     said : str
-        Of a number: the prediction in words, with as many digits as show that it is as wanted; if
-        there is none, what was wanted.
+        For a regressor: the prediction as text, with as many digits as show that it is as wanted;
+        if there is none, what was wanted.
     """
 
     exists: bool
@@ -147,7 +147,7 @@ class Counterfactual:
 
 
 class Counterfactuals(list[Counterfactual]):
-    """Several ways to another prediction, the fewest changes first; a notebook shows a table each.
+    """Several counterfactuals, the fewest changes first; notebooks show each as a table.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def find_nearest(
     ranges: Mapping[Hashable, Any] | None = None,
     **wish: Any,
 ) -> Hunt:
-    """Return the search at its end: the nearest row, before any rounding.
+    """Return the finished search: the nearest row, before any rounding.
 
     `wish` is `target` and `probability`, or `below`, `above` or `between`.
     """
@@ -244,7 +244,7 @@ def prepare(
     ranges: Mapping[Hashable, Any] | None = None,
     **wish: Any,
 ) -> tuple[Hunt, Constraints]:
-    """Return the search, not begun, and what the user allows."""
+    """Return the search, not started, and the constraints."""
     tree, encoder = inside(model)
     x = with_parts(encoder, x)
     batch = read_one(encoder, x)
@@ -256,7 +256,7 @@ def prepare(
 
 
 def own_features(tree: Tree) -> list[Hashable]:
-    """Return the names of the features that the model knows itself: nobody can change the past."""
+    """Return the names of the inputs that the model computes itself."""
     return list(level_names(tree.engine))
 
 
@@ -266,11 +266,11 @@ class Hunt:
     Attributes
     ----------
     best : array of shape (features,) or None
-        The nearest row that the model agreed to, not rounded.
+        The nearest confirmed row, not rounded.
     cost : float
         Its squared distance.
     unsearched : float
-        What anything nearer that was not looked at costs at least.
+        Lower bound of the cost of anything nearer that was not searched.
     """
 
     def __init__(
@@ -288,13 +288,13 @@ class Hunt:
         self.cost = self.unsearched = math.inf
 
     def again(self) -> Hunt:
-        """Return the same hunt, not begun."""
+        """Return the same search, not started."""
         hunt = Hunt(self.tree, self.encoder, self.x, self.values, self.goal)
         hunt.keeps_whole = self.keeps_whole
         return hunt
 
     def run(self, limits: Constraints) -> None:
-        """Take the leaves by what they cost at least, until the next is no nearer."""
+        """Search the leaves in order of their least cost, until the next is no nearer."""
         self.limits = limits
         for name in own_features(self.tree):
             limits.hold(self.encoder.names[name], self.values)
@@ -309,7 +309,7 @@ class Hunt:
             (self.start.least_cost(region), region.leaf, region) for region in regions if region
         ]
         heapq.heapify(rest)
-        order = itertools.count(len(self.tree.engine.alive))  # of equals, the first found first
+        order = itertools.count(len(self.tree.engine.alive))  # ties: the first found
         nodes_left = MAX_NODES
         while rest and rest[0][0] < self.cost * EQUAL:
             check_time()
@@ -335,7 +335,7 @@ class Hunt:
         return self.goal.demands(leaf, weights)
 
     def _confirm(self, plan: Plan, shifts: Doubles, pieces: Places) -> float:
-        """Return the squared distance of a row if the model agrees, else infinity."""
+        """Return the squared distance of a row if its prediction is as wanted, else infinity."""
         values = plan.row(self.start, shifts, pieces)
         if not self._agrees(values):
             return math.inf
@@ -348,10 +348,10 @@ class Hunt:
         return self.goal.agrees(self._read(self.row(values)))
 
     def rounded(self) -> Doubles:
-        """Return the nearest row with its new numbers rounded, as far as the model agrees.
+        """Return the nearest row with its new numbers rounded, as far as the prediction allows.
 
-        A number is rounded away from its old value, which is where the target lies. Where it may go
-        no farther (for a limit, the end of the leaf, a third label) it is rounded back.
+        A number is rounded away from its old value, which is where the target lies. If that is not
+        possible (because of a limit, the end of the leaf, a third label) it is rounded back.
         """
         best = self.best
         assert best is not None
@@ -374,12 +374,12 @@ class Hunt:
         return best
 
     def _stays(self, values: Doubles) -> bool:
-        """Tell whether a row keeps to the limits and the leaf of the nearest one."""
+        """Return whether a row is within the limits and the leaf of the nearest one."""
         assert self.best is not None
         return self._leaf(values) == self._leaf(self.best) and self.limits.allow(values)
 
     def _says_whole(self, j: int) -> bool:
-        """Tell whether a number that is whole is said as one."""
+        """Return whether a whole number is shown as one."""
         return self.keeps_whole or j in self.start.options
 
     def _leaf(self, values: Doubles) -> int:
@@ -392,7 +392,7 @@ class Hunt:
         return self.tree.encoder.read_dict(row, learning=False)
 
     def row(self, values: Doubles) -> dict[Hashable, Any]:
-        """Return the row as it came, with what is different in it."""
+        """Return the original row with the changes."""
         if isinstance(self.encoder, SparseSpace):
             return self.encoder.row(values, self.changed(values))
         row = dict(self.x)
@@ -408,7 +408,7 @@ class Hunt:
         return row
 
     def whole_places(self) -> list[int]:
-        """Return the features that came as whole numbers."""
+        """Return the features with whole numbers in the original row."""
         names = self.encoder.feature_names
         return [
             j
@@ -419,11 +419,11 @@ class Hunt:
         ]
 
     def changed(self, values: Doubles) -> list[int]:
-        """Return the features that are different in a row."""
+        """Return the features that differ in a row."""
         return np.flatnonzero((values != self.values) & ~np.isnan(self.values)).tolist()
 
     def changes(self, values: Doubles) -> dict[str, tuple[Any, Any]]:
-        """Return old and new values by name, what went furthest first."""
+        """Return old and new values by name, the largest change first."""
         row, changed = self.row(values), self.changed(values)
         if changed:
             costs = self.start.costs(values)
@@ -434,7 +434,7 @@ class Hunt:
 
     @property
     def _note(self) -> str:
-        """Say the threshold, and which names the model does not know, and which it lacks."""
+        """Return a note on the threshold, and on unknown and missing names."""
         given = {*self.x, *own_features(self.tree)}
         encoder = self.tree.encoder
         unknown = unknown_names(encoder, self.x)
@@ -442,7 +442,7 @@ class Hunt:
         return f"{self.goal.note}{say_unknown(unknown, missing)}".rstrip()
 
     def nothing(self, reason: str, *, is_exact: bool) -> Counterfactual:
-        """Return that there is no such row, and why."""
+        """Return the result if there is no such row, with the reason."""
         return Counterfactual(
             exists=False,
             **self.goal.wanted(),
@@ -452,7 +452,7 @@ class Hunt:
         )
 
     def result(self, *, is_exact: bool = True) -> Counterfactual:
-        """Return what was found, rounded."""
+        """Return the result, rounded."""
         values = self.rounded()
         row = self.row(values)
         leaf = self._leaf(values)
@@ -473,7 +473,7 @@ class Hunt:
 def search_few(
     hunt: Hunt, limits: Constraints, max_changes: int, n: int
 ) -> tuple[list[Hunt], bool]:
-    """Return searches that found a row, the fewest changes first, then the nearest.
+    """Return successful searches, the fewest changes first, then the nearest.
 
     Parameters
     ----------
@@ -484,14 +484,14 @@ def search_few(
     max_changes : int
         How many features may change at most.
     n : int
-        How many rows are wanted, each with other features changed.
+        How many rows are wanted, each with different features changed.
 
     Returns
     -------
     found : list of Hunt
-        Searches at their end.
+        The finished searches.
     is_exact : bool
-        Whether all sets of features were searched that had to be.
+        Whether all necessary sets of features were searched.
     """
     alone = _whole(hunt, limits.only((), hunt.encoder, hunt.values))
     if alone.best is not None:
@@ -523,7 +523,7 @@ def _nearest_first(found: list[Hunt], more: list[Hunt]) -> list[Hunt]:
 
 
 def _changeable(hunt: Hunt, limits: Constraints) -> list[int]:
-    """Return the features that may change, those first that the nearest row changes most."""
+    """Return the features that may change, by how much they change in the nearest row."""
     nearest = hunt.again()
     nearest.run(deepcopy(limits))
     places = np.flatnonzero(~np.isnan(hunt.values)).tolist()
@@ -536,7 +536,7 @@ def _changeable(hunt: Hunt, limits: Constraints) -> list[int]:
 
 
 def _whole(hunt: Hunt, limits: Constraints) -> Hunt:
-    """Return the search for the nearest row whose whole numbers are whole."""
+    """Return the search for the nearest row in which whole numbers stay whole."""
     order = itertools.count()
     first = hunt.again()
     first.run(limits)
@@ -560,7 +560,7 @@ def _whole(hunt: Hunt, limits: Constraints) -> Hunt:
 
 
 def _fraction(hunt: Hunt) -> tuple[int, float] | None:
-    """Return a number of the row that should be whole, and is not."""
+    """Return a number of the row that should be whole, but is not."""
     assert hunt.best is not None
     for j in hunt.whole_places():
         if not float(hunt.best[j]).is_integer():
@@ -584,7 +584,7 @@ def _halves(hunt: Hunt, j: int, value: float) -> Iterator[Hunt]:
 
 # ---------------------------------------------------------------------- words
 def _say_why(hunt: Hunt) -> str:
-    """Say why there is no such row: the limits are too narrow, or the model has none."""
+    """Explain why there is no such row: the limits are too narrow, or the model has none."""
     if hunt.goal.impossible:
         return hunt.goal.impossible
     if hunt.unsearched < math.inf:

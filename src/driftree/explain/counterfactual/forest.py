@@ -1,9 +1,9 @@
 """Counterfactuals of a forest: a near row that the forest itself predicts as wanted.
 
-The regions of several trees together are too many to search them all. So the first tree proposes a
-direction for each label wanted, and every feature is tried by itself; the nearest row to which the
-forest agrees is then brought as near as it still does. What is returned holds for the forest, which
-predicted that very row; that nothing is nearer is not certain.
+Several trees together have too many regions to search them all. So the first tree proposes a
+direction for each wanted label, and every feature is tried alone; the nearest row with the wanted
+prediction is then moved as near as possible. The result is verified by the forest's own prediction,
+but may not be the nearest row.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
     Doubles = NDArray[np.float64]
 
-STEPS = np.linspace(0.0, 3.0, 61)[1:]  # of the way that a tree proposes
-REACH = np.linspace(0.0, 5.0, 51)[1:]  # deviations that a number is tried to move by
+STEPS = np.linspace(0.0, 3.0, 61)[1:]  # fractions of the way that a tree proposes
+REACH = np.linspace(0.0, 5.0, 51)[1:]  # standard deviations by which a number is moved
 HALVINGS = 30
-MOST_LABELS = 5  # that are tried where any other will do
+MOST_LABELS = 5  # that are tried if any other will do
 
 
 def forest_counterfactual(
@@ -55,12 +55,12 @@ def forest_counterfactual(
     ranges: Mapping[Hashable, Any] | None = None,
     **numbers: Any,
 ) -> Counterfactual:
-    """Return a near row that the forest predicts as wanted: see `ReadableForest.counterfactual`."""
+    """Return a near row with the wanted prediction: see `ReadableForest.counterfactual`."""
     encoder, tree = forest.encoder, forest.trees[0]
     batch = read_one(encoder, x)
     if batch.sparse is not None:
         raise ValueError(
-            "a forest has counterfactuals only where features are not sparse: ask one of its trees_"
+            "a forest has no counterfactuals for sparse features: use one of its trees_"
         )
     goal = Wish(target, **numbers).read(forest, batch)  # type: ignore[arg-type]
     values = batch.matrix[0]
@@ -73,7 +73,7 @@ def forest_counterfactual(
     note = f"{goal.note}{say_unknown(unknown_names(encoder, dict(x)), missing)}".rstrip()
     best = search.run(x, fixed, ranges, numbers)
     if best is None:
-        reason = goal.impossible or "no row was found to which the forest agrees"
+        reason = goal.impossible or "no row with the wanted prediction was found"
         return Counterfactual(
             exists=False, **goal.wanted(), exact=bool(goal.impossible), reason=reason, note=note
         )
@@ -89,7 +89,7 @@ def forest_counterfactual(
 
 
 class _Search:
-    """Rows that the forest is asked about, nearer and nearer."""
+    """The search for near rows with the wanted prediction."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class _Search:
         self.forest, self.values, self.goal, self.limits = forest, values, goal, limits
         tree = forest.trees[0]
         self.start = Start(tree, tree.encoder, values, limits)
-        self.hunt = Hunt(tree, tree.encoder, x, values, goal)  # for its rows in the user's words
+        self.hunt = Hunt(tree, tree.encoder, x, values, goal)  # writes rows in the user's terms
         self.hunt.start, self.hunt.limits = self.start, limits
 
     def batch(self, rows: Doubles) -> Batch:
@@ -110,7 +110,7 @@ class _Search:
         return Batch(np.ascontiguousarray(rows), News())
 
     def agrees(self, rows: Doubles) -> NDArray[np.bool_]:
-        """Tell which rows the forest predicts as wanted, and the limits allow."""
+        """Return which rows have the wanted prediction and are within the limits."""
         check_time()
         if not len(rows):
             return np.zeros(0, dtype=bool)
@@ -126,7 +126,7 @@ class _Search:
         )
 
     def cost(self, row: Doubles) -> float:
-        """Return the squared distance from the row at present."""
+        """Return the squared distance from the original row."""
         return float(self.start.costs(row).sum())
 
     # ------------------------------------------------------------------ far, then near
@@ -155,7 +155,7 @@ class _Search:
             yield rows[agreed[0]]
 
     def _alone(self) -> Iterator[Doubles]:
-        """Try each feature by itself."""
+        """Try each feature alone."""
         for j in np.flatnonzero(~np.isnan(self.values)).tolist():
             if j in self.start.options:
                 choices = self.start.options[j][0]
@@ -175,7 +175,7 @@ class _Search:
         ranges: Mapping[Hashable, Any] | None,
         numbers: dict[str, Any],
     ) -> Iterator[Doubles]:
-        """Go the way that the first tree proposes, and on."""
+        """Move in the direction that the first tree proposes, and beyond."""
         tree = self.forest.trees[0]
         for wish in self._wishes(numbers):
             batch = self.batch(self.values[None])
@@ -201,7 +201,7 @@ class _Search:
         return [Wish(labels[code]) for code in order[:MOST_LABELS]]
 
     def _nearer(self, row: Doubles) -> Doubles:
-        """Take back what is not needed, and of numbers as much as possible."""
+        """Undo unnecessary changes, and shrink those of numbers."""
         best = row.copy()
         for _ in range(2):
             for j in self.hunt.changed(best):
@@ -214,7 +214,7 @@ class _Search:
         return best
 
     def _halved(self, row: Doubles, j: int) -> Doubles:
-        """Bring one number as near as the forest still agrees."""
+        """Move one number as near as the prediction allows."""
         near, far = float(self.values[j]), float(row[j])
         best = row.copy()
         for _ in range(HALVINGS):
@@ -227,7 +227,7 @@ class _Search:
         return best
 
     def _rounded(self, row: Doubles) -> Doubles:
-        """Round the new numbers to as few digits as the forest still agrees to."""
+        """Round the new numbers to as few digits as the prediction allows."""
         numbers = [j for j in self.hunt.changed(row) if j not in self.start.options]
         encoder = self.forest.encoder
         for more in range(ALL_DIGITS):

@@ -1,6 +1,6 @@
-"""Goals: what a counterfactual is to be predicted as, and which features may change how far.
+"""Goals: the wanted prediction of a counterfactual, and which features may change how far.
 
-Both as the user says them, checked; and what a goal demands of a leaf's model.
+Both are validated user input; a goal also has the demands on a leaf's model.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Constraints:
     low, high : array of shape (features,)
         The interval of each feature.
     values : dict
-        Where it has levels and not all are allowed: the codes that are.
+        For a feature with levels, not all allowed: the allowed codes.
     other_level : dict
         The level meant by the code that all later levels share.
     fixed, ranged : list of int
@@ -64,19 +64,19 @@ class Constraints:
         return cls(np.full(n_features, -math.inf), np.full(n_features, math.inf))
 
     def allow(self, values: NDArray[np.float64]) -> bool:
-        """Tell whether a row lies within; a missing value always does."""
+        """Return whether a row is within; missing values always are."""
         outside = (values < self.low) | (values > self.high)
         return not outside.any() and all(
             math.isnan(values[j]) or values[j] in allowed for j, allowed in self.values.items()
         )
 
     def hold(self, j: int, values: NDArray[np.float64]) -> None:
-        """Let a number stay what it is."""
+        """Keep a number unchanged."""
         if not math.isnan(values[j]):
             self.low[j], self.high[j] = max(self.low[j], values[j]), min(self.high[j], values[j])
 
     def fix(self, j: int, values: NDArray[np.float64], *, is_category: bool) -> None:
-        """Let a feature stay what it is."""
+        """Keep a feature unchanged."""
         if is_category:
             own = {float(values[j])}
             self.values[j] = own & self.values.get(j, own)
@@ -89,7 +89,7 @@ class Constraints:
         encoder: Encoder | SparseSpace,
         values: NDArray[np.float64],
     ) -> Constraints:
-        """Return the same, in which only some features may change."""
+        """Return the same constraints, but only some features may change."""
         limits = deepcopy(self)
         for j in range(len(values)):
             if j not in places and not math.isnan(values[j]):
@@ -97,9 +97,9 @@ class Constraints:
         return limits
 
     def seen(self, encoder: Encoder | SparseSpace, values: NDArray[np.float64]) -> Constraints:
-        """Return the same, in which numbers without a range stay within what was ever seen."""
+        """Return the same constraints, but numbers without a range stay within the values seen."""
         limits = deepcopy(self)
-        if isinstance(encoder, SparseSpace):  # what comes there comes with its usual value
+        if isinstance(encoder, SparseSpace):  # added ones have their usual value
             return limits
         engine = encoder.engine
         for j in np.flatnonzero(engine.scale_weight > 0).tolist():
@@ -110,11 +110,11 @@ class Constraints:
         return limits
 
     def leaves_room(self, j: int) -> bool:
-        """Tell whether a feature may change at all."""
+        """Return whether a feature may change at all."""
         return bool(self.low[j] < self.high[j]) and len(self.values.get(j, "ab")) > 1
 
     def say(self, names: list[str]) -> str:
-        """Say which features are limited; nothing if none is."""
+        """Describe which features are limited; empty if none is."""
         parts = []
         for places, one, several in (
             (self.fixed, "is fixed", "are fixed"),
@@ -139,9 +139,9 @@ def read_constraints(
     Parameters
     ----------
     encoder : Encoder or SparseSpace
-        Who knows the features.
+        Has the names of the features.
     x, values : dict and array of shape (features,)
-        The row as it came, and as the encoder reads it.
+        The row as given, and as the encoder reads it.
     fixed, ranges
         As for `counterfactual`.
     """
@@ -171,7 +171,7 @@ def read_constraints(
 
 
 def is_hashable(name: object) -> bool:
-    """Tell whether something can be a name or a label at all: a list cannot."""
+    """Return whether something can be a name or a label at all: a list cannot."""
     try:
         hash(name)
     except TypeError:
@@ -185,7 +185,7 @@ def _is_category(encoder: Encoder | SparseSpace, j: int) -> bool:
 
 
 def _find(encoder: Encoder | SparseSpace, name: Hashable, what: str) -> int:
-    """Return the place of a feature, by its name or the text of it."""
+    """Return the index of a feature, by its name or the text of it."""
     places = {str(known): j for known, j in encoder.names.items()} | encoder.names
     if is_hashable(name) and name in places:
         return places[name]
@@ -241,7 +241,7 @@ def _codes(
                 f"ranges[{name!r}] has the level {level!r}{did_you_mean(level, known)}, but those "
                 f"learnt are {list_names(known)}"
             )
-        elif own_code != MAX_LEVELS:  # else it could not be told from the level in x
+        elif own_code != MAX_LEVELS:  # otherwise it would be the same as the level in x
             codes.add(float(MAX_LEVELS))
             limits.other_level.setdefault(j, level)
     return codes
@@ -250,7 +250,7 @@ def _codes(
 # ---------------------------------------------------------------------- goals
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user asks for, as it was given; see `Readable.counterfactual`."""
+    """The user's goal as given; see `Readable.counterfactual`."""
 
     target: Hashable = None
     below: float | None = None
@@ -259,29 +259,29 @@ class Wish:
     probability: float | None = None
 
     def read(self, tree: Tree, batch: Batch) -> LabelGoal | NumberGoal:
-        """Return the goal, checked; `batch` is the row at present."""
+        """Return the validated goal; `batch` is the original row."""
         if tree.engine.has_labels:
             for name in ("below", "above", "between"):
                 if getattr(self, name) is not None:
                     raise ValueError(
-                        f"{name} is for numbers, but the model predicts labels: give the label "
-                        "that is wanted as target"
+                        f"{name} is for regressors, but the model predicts labels: give the "
+                        "wanted label as target"
                     )
             return _label_goal(tree, self.target, batch, self._least_probability())
         if self.probability is not None:
             raise ValueError(
-                "probability is for labels, but the model predicts a number: say which numbers are "
-                "wanted, by below, above or between"
+                "probability is for classifiers, but the model predicts a number: give the wanted "
+                "range, by below, above or between"
             )
         if self.target is not None:
             raise ValueError(
-                f"target is for labels, but the model predicts a number: say which numbers are "
-                f"wanted, by below, above or between; got target={self.target!r}"
+                "target is for classifiers, but the model predicts a number: give the wanted "
+                f"range, by below, above or between; got target={self.target!r}"
             )
         return NumberGoal(tree, *self._ends())
 
     def _least_probability(self) -> float:
-        """Return the probability that is wanted at least, 0 if any will do."""
+        """Return the least probability that is wanted, 0 if any will do."""
         given = self.probability
         if given is None:
             return 0.0
@@ -290,12 +290,12 @@ class Wish:
         return float(given)
 
     def _ends(self) -> tuple[float, float]:
-        """Return the ends of the numbers that are wanted."""
+        """Return the ends of the wanted range."""
         given = [name for name in ("below", "above", "between") if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(
-                "say which numbers are wanted, by one of below=200, above=100 or "
-                f"between=(100, 200); got {' and '.join(given) or 'none of them'}"
+                "give the wanted range, by one of below=200, above=100 or between=(100, 200); got "
+                f"{' and '.join(given) or 'none of them'}"
             )
         low, high = -math.inf, math.inf
         try:
@@ -333,13 +333,13 @@ def _label_goal(tree: Tree, target: Hashable, batch: Batch, probability: float) 
 
 
 def _predicted(tree: Tree, probabilities: Doubles) -> int:
-    """Return the code that is predicted for the only row."""
+    """Return the code predicted for the only row."""
     return int(decide(probabilities, tree.target.cut)[0])
 
 
 @dataclass(frozen=True, slots=True)
 class LabelGoal:
-    """A label, or any other than the present one, which is None; by their codes."""
+    """A label by its code, or None: any other than the present one."""
 
     tree: Tree
     present: int
@@ -348,16 +348,16 @@ class LabelGoal:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the demands say all that is wanted, and no more.
+        """Whether the demands are equivalent to the goal.
 
-        The probability of one of three labels and more is no demand that adds up: what is asked of
-        each of the others is enough, and a little too much.
+        A probability of one of three or more labels is not a linear demand: the demands on each of
+        the others are sufficient, but slightly too strict.
         """
         return self.probability == 0 or self.tree.engine.n_outputs == 1
 
     @property
     def impossible(self) -> str:
-        """Why there can be no such row; "" if there can."""
+        """Why there can be no such row; "" if there can be one."""
         labels = self.tree.target.label_list
         if len(labels) > 1:
             return ""
@@ -365,22 +365,22 @@ class LabelGoal:
 
     @property
     def note(self) -> str:
-        """Which threshold was used, as a sentence; "" if none."""
+        """A sentence on the threshold; "" without one."""
         told = say_threshold(told_threshold(self.tree.target.cut, self.tree.target.label_list))
         return f"{told[2:]}. " if told else ""
 
     def agrees(self, batch: Batch) -> bool:
-        """Tell whether the model predicts for a row what is wanted."""
+        """Return whether the prediction of a row is as wanted."""
         probabilities = self.tree.engine.probabilities(*batch.rows)
         code = _predicted(self.tree, probabilities)
         is_label = code != self.present if self.target is None else code == self.target
         return is_label and bool(probabilities[0, code] >= self.probability)
 
     def demands(self, leaf: int, weights: Doubles) -> list[Demands]:
-        """Return what must not be negative in a leaf, one goal or several.
+        """Return what must not be negative in a leaf, for one goal or several.
 
-        For any label but the present one each other label is a goal of its own: where it first
-        draws level, the prediction changes, if not to it, then to a third one.
+        For any label except the present one, each other label is a goal of its own: where it first
+        reaches the present one, the prediction changes, if not to it, then to a third one.
         """
         engine, target = self.tree.engine, self.target
         if engine.n_outputs == 1:
@@ -402,7 +402,7 @@ class LabelGoal:
         return [(other[None], np.zeros(1)) for other in others]
 
     def _edge(self, floor: tuple[float, float]) -> float | None:
-        """Return the log-odds of a leaf's model from which on the label is probable enough."""
+        """Return the least log-odds of a leaf's model at which the label is probable enough."""
         cut = self.tree.target.cut
         least = 0.5
         if cut is not None:
@@ -418,19 +418,19 @@ class LabelGoal:
         return odds if self.target == 1 else -odds
 
     def wanted(self) -> dict[str, Any]:
-        """Return what is said of it if there is no such row."""
+        """Return the text of the goal if there is no such row."""
         code = self.target
         return {"target": None if code is None else self.tree.target.label_list[code]}
 
     def reached(self, batch: Batch) -> dict[str, Any]:
-        """Return what is said of a row that the model agreed to."""
+        """Return the text of the prediction of a confirmed row."""
         probabilities = self.tree.engine.probabilities(*batch.rows)
         code = _predicted(self.tree, probabilities)
         label = self.tree.target.label_list[code]
         return {"target": label, "prediction": label, "probability": float(probabilities[0, code])}
 
     def say_none(self) -> str:
-        """Say of what the model predicts no row."""
+        """Return a text that the model never predicts the goal."""
         return f"the model gives {'any other' if self.target is None else 'this'} label to no row"
 
 
@@ -447,7 +447,7 @@ class NumberGoal:
     is_exact = True
 
     def agrees(self, batch: Batch) -> bool:
-        """Tell whether the model predicts for a row what is wanted."""
+        """Return whether the prediction of a row is as wanted."""
         return self.low < self._number(batch) < self.high
 
     def _number(self, batch: Batch) -> float:
@@ -462,23 +462,23 @@ class NumberGoal:
         for sign, end in ((1.0, self.low), (-1.0, self.high)):
             edge = unit.model_sum(end) - offset if math.isfinite(end) else end
             if edge == sign * math.inf:
-                return []  # nothing lies there
+                return []  # the range is empty
             if math.isfinite(edge):
                 rows.append(sign * own)
                 constants.append(-sign * edge)
         return [(np.array(rows).reshape(-1, len(own)), np.array(constants))]
 
     def wanted(self) -> dict[str, Any]:
-        """Return what is said of it if there is no such row."""
+        """Return the text of the goal if there is no such row."""
         return {"target": self._say(), "said": self._say()}
 
     def reached(self, batch: Batch) -> dict[str, Any]:
-        """Return what is said of a row that the model agreed to."""
+        """Return the text of the prediction of a confirmed row."""
         number = self._number(batch)
         return {"target": self._say(), "prediction": number, "said": self._say_number(number)}
 
     def _say_number(self, number: float) -> str:
-        """Return a prediction with as many digits as show on which side it lies."""
+        """Return a prediction with as many digits as show on which side of a limit it is."""
         text = write_number(number, self.tree.target.unit)
         digits = 1
         while not self.low < float(text.replace(",", "")) < self.high and digits <= ALL_DIGITS:
@@ -492,5 +492,5 @@ class NumberGoal:
         return f"above {low}" if math.isinf(self.high) else f"between {low} and {high}"
 
     def say_none(self) -> str:
-        """Say of what the model predicts no row."""
+        """Return a text that the model never predicts the goal."""
         return "the model predicts such a number for no row"

@@ -1,9 +1,9 @@
-"""Leaf tasks: how a row may change, and what each leaf lets it become, as tasks without names.
+"""Leaf tasks: how a row may change within each leaf, as optimisation problems without names.
 
-A number costs its way in standard deviations (paper's setting: in units of the range seen),
-squared. What has levels costs 1 when it changes: categories, and numbers that were only 0 and 1 so
-far; so do numbers without a spread, which have no effect and only move where they must. Missing
-values stay missing, present ones present. A row of sparse features has places of its own
+The cost of a number is its squared change in standard deviations (paper's setting: in units of the
+range seen). Features with levels cost 1 when they change: categories, and numbers with only the
+values 0 and 1 so far; so do constant numbers, which have no effect and only change where they must.
+Missing values stay missing, present ones present. Rows of sparse features have a space of their own
 (`SparseSpace`).
 """
 
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     from driftree.learn.encoding import Encoder
     from driftree.learn.tree import Tree
 
-FURTHEST = 1e100  # times its unit that a number may have to move
+FURTHEST = 1e100  # largest change of a number, in its units
 
 
 class Start:
-    """The row to start from, and what each of its features may become at what cost.
+    """The original row, and the options and costs of its features.
 
     Attributes
     ----------
     values : array of shape (features,)
         The row as the encoder reads it.
     inputs : array of shape (columns,)
-        What the simple models see of it.
+        The inputs of the simple models.
     units : array of shape (features,)
-        What counts as 1; NaN where each change does.
+        Change that costs 1; NaN if every change costs 1.
     options : dict
-        Where a feature has levels: their values, and by how much each moves the inputs; those
+        For a feature with levels: their values, and the change of the inputs for each; inputs
         without a column come last.
     sparse : SparseSpace or None
-        Knows the places, if features are sparse.
+        The space of the row, if features are sparse.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Start:
             self.options[j] = self._options(encoder, j, limits)
 
     def _inputs(self, rows: Doubles) -> Doubles:
-        """Return the inputs of rows, and behind them those without a column."""
+        """Return the inputs of rows, followed by those without a column."""
         if self.sparse is None:
             return self.engine.inputs(rows)
         own = self.engine.inputs(self.sparse.known(rows))
@@ -104,7 +104,7 @@ class Start:
             unit = "times the range seen" if self.is_paper else "standard deviations"
             raise ValueError(
                 f"{name!r} is {value:g}, and it or its range is more than {FURTHEST:g} {unit} "
-                f"({self.units[j]:.3g}) away from what was learnt: check its unit"
+                f"({self.units[j]:.3g}) away from the values learnt: check its unit"
             )
 
     def _options(
@@ -115,7 +115,7 @@ class Start:
             values = self.sparse.choices(j)
         elif codes is not None:
             values = {*map(float, codes.values())}
-        elif engine.is_categorical[j]:  # paper's setting: numbers, and nobody keeps a list of them
+        elif engine.is_categorical[j]:  # paper's setting: numbers, of which no list is kept
             values = set(engine.threshold[(engine.feature == j) & (engine.alive != 0)].tolist())
             values -= {-math.inf}
         else:
@@ -128,7 +128,7 @@ class Start:
         return chosen, self._inputs(rows) - self.inputs
 
     def costs(self, values: Doubles) -> Doubles:
-        """Return each feature's part of the squared distance of another row."""
+        """Return each feature's contribution to the squared distance of another row."""
         changed = (values != self.values) & ~np.isnan(self.values)
         with np.errstate(invalid="ignore"):
             shifts = np.where(np.isnan(self.units), 1.0, (values - self.values) / self.units)
@@ -144,9 +144,9 @@ class Start:
 
 
 class Piece(NamedTuple):
-    """Part of a number's way where all of its inputs are straight, or a value of what has levels.
+    """An interval of a number on which all of its inputs are linear, or one level.
 
-    A shift of the number adds ``gains + slopes * shift`` to what is asked for.
+    A shift of the number adds ``gains + slopes * shift`` to the demands.
     """
 
     feature: int
@@ -159,17 +159,17 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Region:
-    """What of a leaf's box can be reached."""
+    """The reachable part of a leaf's box."""
 
     leaf: int
     numbers: list[tuple[int, float, float]] = field(default_factory=list)  # and their intervals
-    moved: dict[int, float] = field(default_factory=dict)  # without effect, but the box demands it
+    moved: dict[int, float] = field(default_factory=dict)  # without effect, but required by the box
     options: list[tuple[int, Doubles, Doubles, bool]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Plan:
-    """A task, and how its answer becomes a row."""
+    """A task, and how to convert its solution to a row."""
 
     leaf: int
     search: Search
@@ -177,7 +177,7 @@ class Plan:
     moved: dict[int, float]
 
     def row(self, start: Start, shifts: Doubles, places: Places) -> Doubles:
-        """Return the row that shifts of some pieces stand for."""
+        """Return the row for shifts of some pieces."""
         values = start.values.copy()
         for place, shift in zip(places.tolist(), shifts.tolist(), strict=True):
             piece = self.pieces[place]
@@ -190,7 +190,7 @@ class Plan:
 
 
 def reach(tree: Tree, start: Start, limits: Constraints, leaf: int) -> Region | None:
-    """Return what of a leaf's box can be reached, or None."""
+    """Return the reachable part of a leaf's box, or None."""
     box = _box(tree, start, limits, leaf)
     if box is None:
         return None
@@ -254,7 +254,7 @@ def _box(
 
 
 class Ramp(NamedTuple):
-    """An input as a function of a number: flat, then straight from one value to another, flat."""
+    """An input as a function of a number: flat, linear between two values, flat."""
 
     column: int
     left: float
@@ -264,7 +264,7 @@ class Ramp(NamedTuple):
 
 
 class Curves:
-    """The inputs that numbers move in a leaf; `ramps` are those of the bends, by feature."""
+    """The inputs of numbers in a leaf; `ramps` are those of the bends, by feature."""
 
     def __init__(self, start: Start, leaf: int) -> None:
         engine = start.engine
@@ -290,7 +290,7 @@ class Curves:
         return total
 
     def pieces(self, j: int, low: float, high: float, demands: Doubles) -> list[Piece]:
-        """Return the pieces of a number in an interval that are of any use, from low to high."""
+        """Return the useful pieces of a number in an interval, from low to high."""
         ramps, value, unit = self.of(j), float(self.start.values[j]), float(self.start.units[j])
         now = [_height(ramp, value) for ramp in ramps]
         knots = {edge for ramp in ramps for edge in (ramp.left, ramp.right) if low < edge < high}
@@ -312,7 +312,7 @@ class Curves:
                 else:
                     gains += demands[:, column] * ((bottom if end <= left else top) - seen)
             piece = _shrink(Piece(j, begin, end, slopes, gains), value)
-            if is_nearest or piece.low < piece.high:  # else it is the end of the one before
+            if is_nearest or piece.low < piece.high:  # otherwise it is the end of the one before
                 found.append(piece)
         return _useful(found, value, unit)
 
@@ -323,7 +323,7 @@ def _height(ramp: Ramp, value: float) -> float:
 
 
 def _shrink(piece: Piece, value: float) -> Piece:
-    """Return a piece as its nearest point if it brings nothing to go on from there."""
+    """Return a piece reduced to its nearest point if moving on gains nothing."""
     near = min(max(value, piece.low), piece.high)
     up, down = piece.high > near, piece.low < near
     if (up and (piece.slopes > 0).any()) or (down and (piece.slopes < 0).any()):
@@ -335,7 +335,7 @@ def _shrink(piece: Piece, value: float) -> Piece:
 
 
 def _useful(pieces: list[Piece], value: float, unit: float) -> list[Piece]:
-    """Return the pieces without those that some point of another one outdoes as a whole."""
+    """Return the pieces without those that are dominated by a point of another."""
     if len(pieces) == 1:
         return pieces
     n_pieces = len(pieces)
@@ -361,12 +361,12 @@ def plan_for(region: Region, start: Start, demands: Doubles, constants: Doubles)
     Parameters
     ----------
     region : Region
-        What can be reached.
+        The reachable part of a leaf.
     start : Start
         The row.
     demands, constants : array of shape (demands, columns and bends), (demands,)
-        What must not be negative: ``demands @ inputs + constants``. Behind the bends come inputs
-        without a column.
+        What must not be negative: ``demands @ inputs + constants``. Inputs without a column follow
+        after the bends.
     """
     curves = Curves(start, region.leaf)
     items = [
@@ -397,11 +397,11 @@ def plan_for(region: Region, start: Start, demands: Doubles, constants: Doubles)
 def _choices(
     region: Region, start: Start, curves: Curves, demands: Doubles
 ) -> Iterator[list[Piece]]:
-    """Yield the pieces of each choice: as it is, and the options that no other one outdoes."""
+    """Yield the pieces of each choice: unchanged, and the options that are not dominated."""
     none, n_columns = np.zeros(len(demands)), start.engine.n_columns
     n_sparse = len(start.inputs) - n_columns
     own = np.arange(demands.shape[1])
-    moved = demands[:, (own < n_columns) | (own >= len(own) - n_sparse)]  # options bend nothing
+    moved = demands[:, (own < n_columns) | (own >= len(own) - n_sparse)]  # options have no bends
     for j, values, deltas, may_stay in region.options:
         gains = deltas @ moved.T + curves.change(j, values, demands)
         keep = list(_best(gains, may_stay=may_stay))
@@ -423,12 +423,12 @@ def _best(gains: Doubles, *, may_stay: bool) -> Iterator[int]:
 
 # ---------------------------------------------------------------------- sparse features
 class SparseSpace:
-    """The places of a row that holds a few of very many features, in place of the encoder.
+    """The features of a row that holds a few of very many, used instead of the encoder.
 
-    They are those of the encoder's features, then what the row holds besides, then its texts: a
+    They are the encoder's features, then the other features that the row holds, then its texts: a
     text is a feature for each of its levels, which can only change together. Numbers with a column
-    move as ever. Anything else that is held may go (0), and a feature that the tree may be split by
-    may come with the mean of the values that rows held, which of words is 1.
+    change as usual. Any other present feature may be removed (0), and a feature that the tree may
+    split on may be added with the mean of the values in rows, which is 1 for words.
 
     Parameters
     ----------
@@ -440,11 +440,11 @@ class SparseSpace:
     Attributes
     ----------
     values : array of shape (places,)
-        The row: 0 where it does not hold a feature, the number of its level where it is a text.
+        The row: 0 for an absent feature, the number of its level for a text.
     levels : list of dict or None
-        Per place the levels of a text and their numbers.
+        Per index the levels of a text and their numbers.
     derived : set of int
-        Places of levels, which follow from the place of their text.
+        Indices of levels, which are derived from their text.
     """
 
     def __init__(self, encoder: Encoder, x: dict[Hashable, Any]) -> None:
@@ -464,14 +464,14 @@ class SparseSpace:
             for name, other in zip(self.feature_names, absent, strict=True)
         ]
         self.levels: list[dict[Hashable, int] | None] = [None] * len(self.feature_names)
-        self._levels_at: dict[int, list[int]] = {}  # place of a text to those of its levels
+        self._levels_at: dict[int, list[int]] = {}  # index of a text to those of its levels
         self._add_texts()
         self.names = {name: j for j, name in enumerate(self.feature_names)}
         self.derived = {j for each in self._levels_at.values() for j in each if j >= 0}
         self.values = np.array(self._values)
 
     def _find_slots(self, own: np.ndarray[Any, np.dtype[np.int32]]) -> None:
-        """Say which id each place has; what has no column is a sparse input."""
+        """Map indices to ids; features without a column are sparse inputs."""
         features = self.engine.sparse_feature
         known = np.zeros(self.n_known, dtype=np.int32)
         known[features[features >= 0]] = np.flatnonzero(features >= 0)
@@ -481,7 +481,7 @@ class SparseSpace:
         self._shift, self._factor = sparse_scales(self.engine, self._ids[self._slots])
 
     def _add_texts(self) -> None:
-        """Make a place of each text in the row, with its own level and those in the encoder."""
+        """Add each text of the row, with its own level and those in the encoder."""
         known = {name: j for j, name in enumerate(self.feature_names)}
         for name, text in self.x.items():
             if not isinstance(text, str):
@@ -496,21 +496,21 @@ class SparseSpace:
             self.levels.append({level: code for code, level in enumerate(levels)})
 
     def is_elsewhere(self, name: Any) -> bool:
-        """Tell whether a name is known, but neither held by the row nor to come: it stays 0."""
+        """Return whether a name is known, but can neither be removed nor added: it stays 0."""
         if name in self.names:
             return False
         return self.encoder.row_face.sparse_ids([name], learning=False, centred=False) != [-1]
 
     # ------------------------------------------------------------------ what may be
     def choices(self, j: int) -> set[float]:
-        """Return the values that a place may have, unless it is a number with a column."""
+        """Return the values that a feature may have, unless it is a number with a column."""
         levels = self.levels[j]
         if levels is not None:
             return set(map(float, levels.values()))
         if j in self.derived:
             return {float(self.values[j])}
         name = self.feature_names[j]
-        if name not in self.x and " == " in str(name):  # a level of a text that is not there
+        if name not in self.x and " == " in str(name):  # a level of an absent text
             return {0.0}
         if self.values[j] != 0.0:
             return {0.0, float(self.values[j])}
@@ -518,7 +518,7 @@ class SparseSpace:
         return {0.0, 1.0 if self.engine.scale_is_indicator[j] else usual}
 
     def allowed_levels(self, low: list[float], high: list[float]) -> dict[int, set[float]]:
-        """Return per text the numbers of the levels that lie within some limits of all places."""
+        """Return per text the numbers of the levels within some limits of all features."""
         found = {}
         for place, each in self._levels_at.items():
             fits = [
@@ -544,7 +544,7 @@ class SparseSpace:
         return weights_of(self.engine, leaf, self._ids[self._slots]).T
 
     def _settled(self, values: Doubles) -> Doubles:
-        """Return rows in which levels follow their texts."""
+        """Return rows with levels derived from their texts."""
         rows = values.copy()
         for place, each in self._levels_at.items():
             for code, j in enumerate(each):
@@ -554,16 +554,16 @@ class SparseSpace:
 
     # ------------------------------------------------------------------ in the user's words
     def level(self, j: int, code: float) -> Hashable:
-        """Return the level that a number stands for."""
+        """Return the level with a number."""
         levels = self.levels[j]
         return code if levels is None else list(levels)[int(code)]
 
     def digits(self, j: int, value: float) -> int:
-        """Return how many digits of a number matter."""
+        """Return the number of significant digits of a feature."""
         return self.encoder.digits(j, value)
 
     def row(self, values: Doubles, changed: Iterable[int]) -> dict[Hashable, Any]:
-        """Return the row as it came, with what is different in it."""
+        """Return the original row with the changes."""
         row = dict(self.x)
         for j in changed:
             name, value = self.feature_names[j], float(values[j])

@@ -1,17 +1,16 @@
-"""Solver: the cheapest way to meet demands, by numbers that move and choices that change.
+"""Solver: the cheapest way to meet demands, by shifting numbers and changing choices.
 
-A `LeafTask` is one leaf's question, without any names. It has items, each with one or several
-pieces, and one piece of each has to be taken. A number's pieces are the parts of its way on which
-all curves are straight: the shift within the piece costs its square. An option of a choice is a
-piece that cannot be shifted, but costs 1. Every row of ``sum of (gains + slopes * shift) >= need``
-has to hold.
+A `LeafTask` is the problem of one leaf, without names. It has items, each with one or several
+pieces, of which one has to be chosen. A number's pieces are the intervals on which all curves are
+linear: the cost is the squared shift. An option of a choice is a piece that cannot be shifted, but
+costs 1. Every row of ``sum of (gains + slopes * shift) >= need`` has to hold.
 
-Once the pieces are taken, the question is convex. A single demand is met exactly by water-filling
-(`Filling`), several by projecting onto all of them (`project`). The pieces are taken by branch and
-bound (`search`): the demands, weighed and added to the cost, leave each item on its own, so the
-best piece of each is known, and no way at all costs less than their sum, whatever the weights
-(`Relaxation` looks for the best ones). Where the pieces that are best by themselves do not meet the
-demands at this cost, an item that hesitates between two of its pieces is cut between them.
+Once the pieces are chosen, the problem is convex. A single demand is met exactly by water-filling
+(`Filling`), several by projection (`project`). The pieces are chosen by branch and bound
+(`Search`): with the demands added to the cost by Lagrange multipliers, the items are independent,
+so the best piece of each is known, and their sum is a lower bound for any multipliers (`Relaxation`
+maximises it). If the pieces of this bound do not meet the demands at this cost, the search branches
+on an item between two of its pieces.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ if TYPE_CHECKING:
     Doubles = NDArray[np.float64]
     Places = NDArray[np.intp]
 
-EQUAL = 1 - 1e-10  # costs closer than this are not worth another search
-INFEASIBLE = 1e-9  # what the projection leaves over when there is no point, up to rounding
+EQUAL = 1 - 1e-10  # tolerance of costs
+INFEASIBLE = 1e-9  # residual of the projection if there is no point, up to rounding
 MARGINS = (0.0, *(10.0**exponent for exponent in range(-15, -1)))
 FINE_MARGIN = 1e-8  # a wider one moves the point by more than rounding
-ERROR = 1e-15  # of sums, by their terms: a bound must not be higher by rounding
-MAX_STEPS = 12  # towards the best weights of the demands
+ERROR = 1e-15  # relative rounding error of sums: a bound must not be too high
+MAX_STEPS = 12  # iterations for the multipliers
 MAX_TRIES = 30  # along each step
 
 
@@ -51,7 +50,7 @@ _deadline: ContextVar[float] = ContextVar("deadline of a search", default=math.i
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """Let every search of this thread in the block raise `TimeoutError` when the time is over.
+    """Let every search of this thread in the block raise `TimeoutError` after the given time.
 
     Examples
     --------
@@ -76,20 +75,20 @@ def check_time() -> None:
 # ---------------------------------------------------------------------- tasks
 @dataclass(slots=True)
 class LeafTask:
-    """Demands, and what may be done to meet them; shifts and costs as in the module's text."""
+    """Demands, and the pieces that may meet them; see the module's docstring."""
 
     item: Places  # [pieces], from 0 on, ascending
     low: Doubles  # [pieces], finite
     high: Doubles
     slopes: Doubles  # [pieces, demands]
     gains: Doubles  # [pieces, demands], where the shift is 0
-    costs: Doubles  # [pieces], beside the squared shift
+    costs: Doubles  # [pieces], besides the squared shift
     need: Doubles  # [demands]
-    base_cost: float = 0.0  # of what must change anyway
+    base_cost: float = 0.0  # of changes that are necessary anyway
 
     @property
     def dearest(self) -> float:
-        """What the task costs at most, if it can be done."""
+        """Upper bound of the cost, if the task is feasible."""
         most = np.maximum(self.low**2, self.high**2) + self.costs
         return float(np.maximum.reduceat(most, _starts(self.item)).sum()) + self.base_cost
 
@@ -101,7 +100,7 @@ def _starts(item: Places) -> Places:
 class Filling:
     """The least sum of squares of shifts in a box for which slopes @ shift reaches a need.
 
-    The best shifts are clip(level * slopes, low, high), so all answers lie on one curve, which is
+    The best shifts are clip(level * slopes, low, high), so all solutions are on one curve, which is
     followed from breakpoint to breakpoint.
 
     Examples
@@ -146,13 +145,13 @@ def project(
     Parameters
     ----------
     slopes : array of shape (demands, numbers)
-        What a shift adds.
+        Change of the demands per shift.
     low, high : array of shape (numbers,)
         The box.
     need : array of shape (demands,)
-        What is to be reached.
+        The demands.
     size : float
-        About the length of the answer, for the sake of rounding.
+        Approximate length of the solution, for numerical scaling.
 
     Examples
     --------
@@ -185,21 +184,21 @@ def project(
 
 
 class Peak(NamedTuple):
-    """What weights of the demands bring: a lower bound of the cost, and how it comes about."""
+    """A lower bound of the cost for given multipliers, and its pieces."""
 
     value: float
     weights: Doubles  # [demands]
-    missing: Doubles  # [demands]: what the best pieces do not bring, the direction of ascent
-    shifts: Doubles  # [pieces]: the best ones within each
-    worth: Doubles  # [pieces]: cost of each, less what it brings, weighed
+    missing: Doubles  # [demands]: what the best pieces lack, the direction of ascent
+    shifts: Doubles  # [pieces]: the best shifts within each
+    worth: Doubles  # [pieces]: cost of each, minus its weighted gain
     best: Places  # [items]: the best piece of each
 
 
 class Relaxation:
-    """The least cost where the demands need only hold weighed and added, for some of the pieces.
+    """The Lagrangian relaxation of a task, for some of the pieces.
 
-    Each item is then on its own, so any weights make a lower bound (Lagrange). It is a concave
-    function of them, quadratic by parts, and is climbed by Newton's steps.
+    The items are then independent, so any multipliers give a lower bound. It is a concave,
+    piecewise quadratic function of them, and is maximised by Newton steps.
     """
 
     def __init__(self, task: LeafTask, alive: Places) -> None:
@@ -214,14 +213,14 @@ class Relaxation:
         self.starts = _starts(self.item)
 
     def at(self, weights: Doubles) -> Peak:
-        """Return the bound for given weights."""
+        """Return the bound for given multipliers."""
         pull = self.slopes @ weights
         shifts = np.clip(pull / 2, self.low, self.high)
         worth = self.costs + shifts * (shifts - pull) - self.gains @ weights
         least = np.minimum.reduceat(worth, self.starts)
         places = np.flatnonzero(worth == least[self.item])[::-1]
         best = np.empty(len(least), np.intp)
-        best[self.item[places]] = places  # of equals, the first
+        best[self.item[places]] = places  # ties: the first
         brought = self.gains[best].sum(axis=0) + shifts[best] @ self.slopes[best]
         value = self.base + float(self.need @ weights + least.sum())
         terms = np.abs(self.need) + np.abs(self.gains[best]).sum(axis=0)
@@ -230,9 +229,9 @@ class Relaxation:
         return Peak(value, weights, self.need - brought, shifts, worth, best)
 
     def climb(self, weights: Doubles, enough: float) -> tuple[Peak, Places]:
-        """Return the highest bound that was found, and the best pieces just beyond it.
+        """Return the highest bound found, and the best pieces just beyond it.
 
-        Stops where the bound is `enough`.
+        Stops when the bound is `enough`.
         """
         here = self.at(weights)
         beyond = here.best
@@ -247,7 +246,7 @@ class Relaxation:
         return here, beyond
 
     def _newton(self, here: Peak) -> Doubles:
-        """Return the best weights, if it were the same quadratic function all over."""
+        """Return the maximiser of the present quadratic piece."""
         shifts = here.shifts[here.best]
         is_free = (shifts > self.low[here.best]) & (shifts < self.high[here.best])
         slopes = self.slopes[here.best[is_free]]
@@ -263,7 +262,7 @@ class Relaxation:
             return np.maximum(here.weights + here.missing, 0.0)
 
     def _walk(self, here: Peak, way: Doubles, enough: float) -> tuple[Peak, Places]:
-        """Return the top along a way, and the best pieces on its other side."""
+        """Return the maximum along a direction, and the best pieces on its other side."""
         rise = float(here.missing @ way)
         if rise <= 0:
             return here, here.best
@@ -298,7 +297,7 @@ class Relaxation:
         return (lower, upper.best) if lower.value >= upper.value else (upper, lower.best)
 
     def cut(self, peak: Peak) -> list[tuple[float, Places]]:
-        """Return two parts of the pieces, by an item cut where it hesitates, and their bounds."""
+        """Branch on an item between two of its pieces; return both parts and their bounds."""
         best = peak.best[self.item]
         regret = peak.worth - peak.worth[best]
         other = np.abs(peak.shifts - peak.shifts[best]) > 1e-9 * (1 + np.abs(peak.shifts[best]))
@@ -318,16 +317,16 @@ class Relaxation:
 
 
 class Search:
-    """The search for the cheapest way to do a task; `least` is what it costs at least.
+    """The search for the cheapest solution of a task; `least` is a lower bound of its cost.
 
     Parameters
     ----------
     task : LeafTask
-        What is to be done.
+        The problem.
 
     Examples
     --------
-    One number of slope 1, a category that brings 3; 4 are needed:
+    One number of slope 1, a category with a gain of 3; 4 are needed:
 
     >>> task = LeafTask(
     ...     item=np.array([0, 1, 1]),
@@ -375,14 +374,14 @@ class Search:
         *,
         max_nodes: int,
     ) -> tuple[float, float, int]:
-        """Find the cheapest confirmed way.
+        """Find the cheapest confirmed solution.
 
         Parameters
         ----------
         limit : float
             A cost that has to be beaten.
         confirm : function of shifts and pieces (both per item)
-            Returns the true cost, infinite if the model does not agree.
+            Returns the true cost, infinite if the prediction is not as wanted.
         max_nodes : int
             Give up after so many nodes.
 
@@ -391,9 +390,9 @@ class Search:
         cost : float
             The least cost that was confirmed, or the limit.
         unsearched : float
-            What anything cheaper than `cost` that was not looked at costs at least.
+            Lower bound of the cost of anything cheaper than `cost` that was not searched.
         n_nodes : int
-            Nodes that were looked at.
+            Number of nodes searched.
         """
         unsearched, n_nodes, order = math.inf, 0, itertools.count()
         known: dict[bytes, tuple[float, float, bool]] = {}
@@ -434,19 +433,19 @@ class Search:
         limit: float,
         confirm: Callable[[Doubles, Places], float],
     ) -> tuple[float, float, bool]:
-        """Move the numbers within given pieces; start from about the right weights.
+        """Solve the task for given pieces, starting from approximate multipliers.
 
-        On the border between two labels rounding decides, so it is crossed by a margin that grows
-        until the model agrees.
+        At the boundary between two labels rounding decides, so it is crossed by a margin that grows
+        until the prediction is as wanted.
 
         Returns
         -------
         least : float
-            What it costs at least, without a margin; infinite where the demands cannot be met.
+            Cost without a margin; infinite if the demands cannot be met.
         cost : float
-            What was confirmed, else infinite; also where it would be no use.
+            Confirmed cost, otherwise infinite.
         is_fine : bool
-            Whether nothing that was confirmed could cost less.
+            Whether no confirmed solution could cost less.
         """
         task = self.task
         low, high, slopes = task.low[pieces], task.high[pieces], task.slopes[pieces].T

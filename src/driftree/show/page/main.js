@@ -27,8 +27,8 @@ function draw(row, count, node) {
   else
     readNothing(
       EVENTS.length
-        ? "No change yet: with this tree the log begins. Choose a change or a node to read about it."
-        : `${DATA.notice} Choose a leaf to read its rule and its weights.`,
+        ? "No change yet: the log starts with this tree. Select a change or a node for details."
+        : `${DATA.notice} Select a leaf to see its rule and its weights.`,
     );
 }
 

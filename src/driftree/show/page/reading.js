@@ -104,7 +104,7 @@ const titleOf = (event, length = 70) =>
     prune: () => `No longer split by ${shortCondition(event.old, length)}`,
     bend: () => `Now a curve: ${shorten(event.curves.join(", "), length)}`,
     unbend: () => `Straight again: ${shorten(event.curves.join(", "), length)}`,
-    memory: () => `Now remembers some ${plural(event.memory, "row")}`,
+    memory: () => `Now remembers about ${plural(event.memory, "row")}`,
     link: () => "Started again from one leaf",
   })[event.kind]();
 
@@ -272,8 +272,8 @@ function splitModel(now) {
 function leafWords({ share, rows, row, first }, now) {
   if (!now && row === null)
     return first === null
-      ? "It was gone before a sample was taken, so nothing is known of it."
-      : `It was first seen at row ${whole(first)}; its weights are those of then.`;
+      ? "It was removed before a sample was taken, so nothing is known of it."
+      : `It was first sampled at row ${whole(first)}; its weights are from then.`;
   if (share === null) return "It has seen no rows yet.";
   const floor = now?.floor ? ` ${percent(now.floor)} of its labels look random.` : "";
   return `It takes ${percent(share)} of the rows and has learnt ${whole(rows)} of them.${floor}`;
@@ -345,7 +345,7 @@ function weightParts(leaf, row, now, known) {
       el("p", { class: "quiet" }, `As of row ${whole(known.row ?? known.first)}.`),
       life.at.length > 1 ? weightChart(life, row) : null,
       life.at.length > 1
-        ? el("p", { class: "quiet" }, "The weights strongest over its life, and at its end.")
+        ? el("p", { class: "quiet" }, "The weights that were largest over its life, and at its end.")
         : null,
     ),
   ];

@@ -37,14 +37,14 @@ function drawLabels() {
     ),
   );
   $("mix").replaceChildren(
-    el("h3", {}, "Which labels came"),
+    el("h3", {}, "Label shares"),
     areaChart(mix),
     el(
       "h3",
       {},
-      "Share of each label's rows that was found (recall)",
+      "Recall of each label",
       MIX.names.length > N_LABEL_COLOURS
-        ? el("small", {}, ` of the first ${N_LABEL_COLOURS} labels to come`)
+        ? el("small", {}, ` of the first ${N_LABEL_COLOURS} labels`)
         : null,
     ),
     recallChart(recall),
@@ -228,7 +228,7 @@ function drawConfusion(row) {
   const isMany = heads.length > 5;
   const headOf = (name, number) => (isMany && number < MIX.names.length ? `${number + 1}` : name);
   $("confusion").replaceChildren(
-    el("h3", {}, `Rows ${whole(from + 1)} to ${whole(to)}: what they were taken for`),
+    el("h3", {}, `Rows ${whole(from + 1)} to ${whole(to)}: confusion matrix`),
     el(
       "table",
       { class: isMany ? "confusion many" : "confusion" },
@@ -325,8 +325,8 @@ function drawImportance() {
   );
   const moved = isNumber ? DATA.number : "the log-odds";
   $("importance-words").textContent = [
-    "Earned: nats per 1,000 rows that its splits save, as measured; below 0 they no longer pay.",
-    `Weight: how far it moves ${moved} inside the leaves, on average.`,
+    "Earned: measured loss that its splits save, in nats per 1,000 rows; below 0 they no longer pay.",
+    `Weight: how much it changes ${moved} inside the leaves, on average.`,
     features.length < n_features ? `The ${features.length} strongest of ${whole(n_features)}.` : "",
   ].join(" ");
 }

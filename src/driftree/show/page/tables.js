@@ -48,7 +48,7 @@ function drawChanges() {
       ? `The latest ${whole(EVENTS.length)} of ${allChanges()} changes, the latest first.`
       : `${plural(EVENTS.length, "change")}, the latest first.`,
     DATA.first.row > 0
-      ? `Those before row ${whole(DATA.first.row)} are folded into the tree that they made.`
+      ? `Those before row ${whole(DATA.first.row)} are folded into a snapshot of the tree.`
       : "",
     items.length > MAX_PRINTED ? `On paper: the latest ${MAX_PRINTED}.` : "",
   ].join(" ");
@@ -172,9 +172,9 @@ function drawComparison() {
     ),
   );
   $("comparison-words").textContent = [
-    `Each row was predicted before it was learnt. ${main.title}: mean ± its spread over batches;`,
+    `Each row was predicted before it was learnt. ${main.title}: mean ± standard deviation over batches;`,
     isNumber ? "" : "macro F1, AUC and ECE (the calibration error): of all rows;",
-    "splits (inner nodes) and parameters: means; seconds: processor time for predicting and",
+    "splits (inner nodes) and parameters: means; seconds: CPU time for predicting and",
     "learning, in all.",
   ].join(" ");
 }
@@ -193,7 +193,7 @@ function drawSettings() {
   $("settings-words").textContent = DATA.run.length
     ? "The same rows in the same order and batches, settings and versions: the same tree."
     : "The same rows, settings and versions give the same tree, if the order of the rows and the " +
-      "rows per batch are the same too; of those, this page was told nothing.";
+      "rows per batch are the same too; these are not recorded here.";
   $("run").hidden = !DATA.run.length;
   $("run").replaceChildren(
     table(

@@ -139,7 +139,7 @@ function drawDrifts() {
   return group;
 }
 
-// Where the model noticed a drift: a mark on top, which says what is known of it.
+// Where the model detected a drift: a mark on top, with a description.
 function drawAlarms() {
   const group = svg("g", { class: "alarms" });
   for (const [row, sentence] of DATA.alarms) {
@@ -269,7 +269,7 @@ function drawLegend() {
   const named = DATA.curves.length > 1 ? DATA.curves : [];
   const drifts = DATA.drifts.length ? [el("span", { class: "drift" }, driftSample, "known drift")] : [];
   const alarms = DATA.alarms.length
-    ? [el("span", { class: "drift" }, alarmSample, "drift noticed by the model")]
+    ? [el("span", { class: "drift" }, alarmSample, "drift detected by the model")]
     : [];
   $("legend").replaceChildren(
     ...named.map((curve, number) =>
