@@ -15,8 +15,7 @@ from driftree.evaluate import (
     read_records,
     summarise,
 )
-from driftree.evaluate.labels import MOST_LABELS, OTHERS, write_labels
-from driftree.evaluate.quality import MOST_BLOCKS, sign_test
+from driftree.evaluate.quality import MOST_ENTRIES, MOST_LABELS, OTHERS, sign_test, write_labels
 from driftree.evaluate.records import write_records
 from driftree.streams import sea
 
@@ -60,7 +59,7 @@ def test_the_label_mix_is_bounded_and_loses_no_row():
     quality = Quality()
     for i in range(3000):
         quality.add(np.array([i // 1000, 0]), np.array([0, 0]))
-    assert len(quality.mix) <= MOST_BLOCKS
+    assert len(quality.mix) <= MOST_ENTRIES
     assert sum(counts.sum() for _, counts in quality.mix) == 6000
     assert [n_rows for n_rows, _ in quality.mix] == sorted({n for n, _ in quality.mix})
     assert quality.mix[0][1][1:].sum() == 0

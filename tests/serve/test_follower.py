@@ -7,8 +7,7 @@ import pytest
 
 from driftree import DynamicModelTreeRegressor
 from driftree.serve.app import make_app
-from driftree.serve.follower import Follower
-from driftree.serve.recovery import open_model
+from driftree.serve.recovery import Follower, open_model
 from driftree.serve.requests import Limits
 from serving import ask, draw_batches, learn_offline, to_bytes
 

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from driftree.streams import csv_file, open_stream
+from driftree.streams import csv_file, formats, open_stream
 
 CAP = 30_000  # more than is read at once
 PART = 4 * CAP
@@ -15,8 +15,8 @@ PART = 4 * CAP
 
 @pytest.fixture
 def small_caps(monkeypatch):
-    monkeypatch.setattr(csv_file, "MAX_LINE", CAP)
-    monkeypatch.setattr(csv_file, "MAX_PART", PART)
+    monkeypatch.setattr(formats, "MAX_LINE", CAP)
+    monkeypatch.setattr(formats, "MAX_PART", PART)
 
 
 def read(source, **options):
@@ -100,7 +100,7 @@ def test_a_bomb_takes_no_more_memory_than_a_few_lines_of_the_cap(tmp_path):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 8 * csv_file.MAX_LINE
+    assert peak < 8 * formats.MAX_LINE
 
 
 def test_a_wide_header_is_read_in_time_that_grows_with_it(monkeypatch):

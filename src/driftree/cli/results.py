@@ -47,7 +47,7 @@ def conclude(
 
     `measured` are the records with their costs, if those in the files are to be without.
     """
-    from driftree.evaluate.labels import write_labels
+    from driftree.evaluate.quality import write_labels
     from driftree.evaluate.records import by_learner
 
     first = results[0]
@@ -325,7 +325,7 @@ def tell_quality(console: Console, results: list[RunResult], records: list[Recor
 
 def _say_mix(records: list[Record]) -> str:
     """Print the label shares over the stream; nothing if there are too few batches."""
-    from driftree.evaluate.labels import label_blocks, names_in
+    from driftree.evaluate.quality import label_blocks, names_in
 
     blocks = label_blocks(records, MOST_PARTS)
     if len(blocks) < MOST_PARTS:

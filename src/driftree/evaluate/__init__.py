@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 from driftree.evaluate.checkpoints import Checkpoint as Checkpoint
 from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
 from driftree.evaluate.checkpoints import CheckpointWarning as CheckpointWarning
-from driftree.evaluate.labels import LabelBlock as LabelBlock
-from driftree.evaluate.labels import label_blocks as label_blocks
 from driftree.evaluate.learners import LEARNERS as LEARNERS
 from driftree.evaluate.learners import LearnerChoice as LearnerChoice
 from driftree.evaluate.learners import learners_for as learners_for
@@ -15,10 +13,12 @@ from driftree.evaluate.learners import make_learner as make_learner
 from driftree.evaluate.learners import title_of as title_of
 from driftree.evaluate.prequential import Evaluation as Evaluation
 from driftree.evaluate.prequential import prequential as prequential
+from driftree.evaluate.quality import LabelBlock as LabelBlock
 from driftree.evaluate.quality import LabelQuality as LabelQuality
 from driftree.evaluate.quality import Paired as Paired
 from driftree.evaluate.quality import Quality as Quality
 from driftree.evaluate.quality import compare_paired as compare_paired
+from driftree.evaluate.quality import label_blocks as label_blocks
 from driftree.evaluate.records import Figure as Figure
 from driftree.evaluate.records import Record as Record
 from driftree.evaluate.records import RecordFile as RecordFile

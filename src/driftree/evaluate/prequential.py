@@ -20,9 +20,8 @@ from driftree.evaluate.grading import (
     task_of,
     update_metric,
 )
-from driftree.evaluate.labels import count_confusion, name_labels
 from driftree.evaluate.learners import make_learner
-from driftree.evaluate.quality import Quality
+from driftree.evaluate.quality import Quality, count_confusion, name_labels
 from driftree.evaluate.records import Record
 from driftree.evaluate.scores import Size, measure_memory, measure_size
 from driftree.explain.changes import Listener, can_tell

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from driftree.evaluate.labels import Confusion
+    from driftree.evaluate.quality import Confusion
     from driftree.streams.stream import Task
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from driftree.evaluate.checkpoints import Checkpoint, Checkpointer
-    from driftree.evaluate.labels import Confusion
     from driftree.evaluate.prequential import Evaluation
+    from driftree.evaluate.quality import Confusion
     from driftree.streams.rows import Rows
     from driftree.streams.stream import Task
 

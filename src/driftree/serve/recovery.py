@@ -1,13 +1,19 @@
-"""Recovery: from a model file and its journal to a writer that continues from both."""
+"""Recovery: from a model file and its journal to a writer that continues from both.
+
+A read-only server may follow the file (`Follower`): it is replaced atomically whenever the learning
+server saves the model, so a reader gets one model or the next, never a mixture.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import secrets
+import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from driftree.evaluate.learners import make_learner
 from driftree.learn.storage import ModelFileError, models, name_errors
@@ -23,6 +29,7 @@ from driftree.serve.journal import (
 )
 from driftree.serve.requests import UNLIMITED, LearnBatch, Limits, Refusal
 from driftree.serve.writer import (
+    NOT_SAVED,
     LearntKeys,
     Writer,
     feature_names,
@@ -37,6 +44,8 @@ if TYPE_CHECKING:
     from driftree.streams.stream import Task
 
 SUFFIX = ".journal"
+LOOK_SECONDS = 0.5  # between two checks of a followed file
+logger = logging.getLogger("driftree.serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,3 +320,66 @@ def _check_count(folder: Path, found: Found, n_known: int) -> int | None:
             f"truncated or damaged, and {count - last} are missing; {INSTEAD}"
         )
     return count
+
+
+# ---------------------------------------------------------------------- following a file
+class Follower:
+    """Reloads a model file whenever it is replaced, in a thread, within a `with` block.
+
+    A replaced file has another inode or time; it is then loaded in the background, and the model is
+    swapped between two requests. If it cannot be read, the old one stays.
+
+    Parameters
+    ----------
+    writer : Writer
+        The holder of the model; it must be read-only.
+    path : Path
+        The file as it was named: it may be a link that later points to another file.
+    """
+
+    def __init__(self, writer: Writer, path: Path) -> None:
+        self.writer = writer
+        self.path = path
+        self._seen: tuple[int, ...] | None = None
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="driftree-follower", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(LOOK_SECONDS):
+            self.look()
+
+    def look(self) -> bool:
+        """Load the file if it has changed; return whether its model is served."""
+        writer = self.writer
+        try:
+            status = os.stat(self.path)  # first: a file that changes meanwhile is read once more
+            found = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+            if found == self._seen:
+                writer.problem = None  # it is back, if it was gone
+                return False
+            model, note = read_model(self.path)
+            check_model(model, writer.limits)
+            if predicts_numbers(model) != predicts_numbers(writer.model):
+                raise ModelFileError(f"{self.path}: it predicts another kind of target")
+        except NOT_SAVED as error:
+            self._tell(error)
+            return False
+        self._seen = found
+        writer.replace(model, 0 if note is None else note.sequence)
+        return True
+
+    def _tell(self, error: Exception) -> None:
+        """Report that the old model stays; it names no paths, as /health needs no token."""
+        cause = error.strerror if isinstance(error, OSError) else type(error).__name__
+        words = f"the file cannot be read ({cause}); the model read last is served"
+        if self.writer.problem != words:
+            logger.error("the old model stays: %s", error)
+        self.writer.problem = words

@@ -21,9 +21,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from driftree.explain.changes import Listener, can_tell
 from driftree.serve.app import make_app
-from driftree.serve.follower import Follower
 from driftree.serve.middleware import VARIABLE, is_loopback, read_token
-from driftree.serve.recovery import open_model
+from driftree.serve.recovery import Follower, open_model
 
 if TYPE_CHECKING:
     import asyncio

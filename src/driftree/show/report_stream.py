@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.evaluate.labels import NOTHING, label_blocks, names_in
+from driftree.evaluate.quality import NOTHING, label_blocks, names_in
 from driftree.evaluate.records import by_learner, columns
 from driftree.show.report_leaves import round_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from driftree.evaluate.labels import LabelBlock
+    from driftree.evaluate.quality import LabelBlock
     from driftree.evaluate.records import Record
 
 MAX_BLOCKS = 60  # over time

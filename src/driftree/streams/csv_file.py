@@ -2,23 +2,19 @@
 
 Rows are read in blocks. The first block decides the type of a column, so that it does not depend on
 the size of the batches. Whole columns are converted at once; only if that fails, cells are checked
-one by one to find which row is malformed and why. Lines and blocks have a maximum size: an endless
-line is detected before it fills the memory.
+one by one to find which row is malformed and why.
 """
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import gzip
-import io
 import math
 import re
 import zipfile
 import zlib
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -36,7 +32,7 @@ from driftree.streams.csv_columns import (
     decide_target,
 )
 from driftree.streams.findings import Findings, find_column, find_target
-from driftree.streams.formats import JsonReader, is_json, open_packed
+from driftree.streams.formats import JsonReader, Room, TooLongError, is_json, open_lines
 from driftree.streams.sources import BadRow, BadRowError, BadRows, Source, pick_target
 
 if TYPE_CHECKING:
@@ -48,11 +44,9 @@ if TYPE_CHECKING:
 
 DAMAGE = (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
 FIRST_ROWS = 1000  # which decide the type of a column
-BLOCK_ROWS = 500  # Python's default of 700 would spend 15 % of the time on garbage collection
+BLOCK_ROWS = 500  # 700 new lists would start a garbage collection: 15 % of the time
 DELIMITERS = ",;\t|"
 LINE_BREAK = re.compile("\r\n?|\n")
-MAX_LINE = 2**22  # characters: hundreds of thousands of cells, in little memory
-MAX_PART = 2**24  # characters of a block of rows
 
 
 @dataclass(slots=True)
@@ -119,7 +113,7 @@ class CsvFile(Source):
         self._unnamed: str | None = None
         self._room = Room()
         if self.is_repeatable:  # so that its errors are raised at once
-            with self._open() as lines:
+            with open_lines(self.file, self._room, self.name) as lines:
                 self._decide([], next(self._read_rows(self._read_header(lines))))
 
     # ------------------------------------------------------------------ rows
@@ -131,7 +125,7 @@ class CsvFile(Source):
         self.bad_rows = BadRows()
         columns: list[CsvColumn] = []
         n_left = stop
-        with self._open() as lines:
+        with open_lines(self.file, self._room, self.name) as lines:
             for part in self._read_rows(self._read_header(lines)):
                 columns = self._decide(columns, part)
                 for X, y in self._convert(part, columns, n_left):
@@ -147,7 +141,7 @@ class CsvFile(Source):
         if not self.is_repeatable:
             return None
         n_rows = 0
-        with self._open() as lines:
+        with open_lines(self.file, self._room, self.name) as lines:
             for part in self._read_rows(self._read_header(lines)):
                 n_rows += len(part.rows) + len(part.faults)
                 if part.error:
@@ -486,41 +480,6 @@ class CsvFile(Source):
                 raise ValueError(f"{words} has column {name!r} twice: rename one of them{hint}")
             seen.add(name)
 
-    # ------------------------------------------------------------------ bytes to text
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[Iterator[str]]:
-        """Open the file as lines of text; the user's file object stays open."""
-        with contextlib.ExitStack() as stack:
-            if isinstance(self.file, Path):
-                file: Any = stack.enter_context(self.file.open("rb"))
-            else:
-                file = self.file
-                if isinstance(file.read(0), str):
-                    _let_bytes_pass(file)
-                    yield watch_text(file, self._room)
-                    return
-            if not hasattr(file, "peek"):
-                file = io.BufferedReader(file)
-                stack.callback(file.detach)
-            file = open_packed(file, stack, self.name)
-            # Bytes that are not UTF-8 become lone surrogates: so that errors can name the cell.
-            file = WatchedBytes(file, self._room)
-            text = io.TextIOWrapper(
-                file, encoding="utf-8-sig", errors="surrogateescape", newline=""
-            )
-            stack.callback(text.detach)
-            yield text
-
-
-def _let_bytes_pass(file: Any) -> None:
-    """Let a text file decode invalid bytes as lone surrogates, if nothing was read from it yet.
-
-    It decodes ahead of the lines that it returns: its own error would lose the rows before.
-    """
-    if isinstance(file, io.TextIOWrapper) and file.errors == "strict":
-        with contextlib.suppress(io.UnsupportedOperation):  # it has been read from
-            file.reconfigure(errors="surrogateescape")
-
 
 class _RowAgain:
     """A reader that returns its first row once more."""
@@ -539,66 +498,3 @@ class _RowAgain:
     def __next__(self) -> list[str]:
         row, self.row = self.row, None
         return next(self.reader) if row is None else row
-
-
-# ---------------------------------------------------------------------- lines of bounded length
-class TooLongError(ValueError):
-    """A line, or a row of many lines, exceeds the limit of characters."""
-
-
-class Room:
-    """What is left of the limit of a block of rows.
-
-    A row is begun only while something is left. So if it is exceeded by more than a line, one row
-    took it.
-
-    Attributes
-    ----------
-    left : int
-        Characters, or bytes when reading bytes.
-    """
-
-    def __init__(self) -> None:
-        self.left = MAX_PART
-
-    def renew(self) -> None:
-        """Start another block."""
-        self.left = MAX_PART
-
-    def take(self, n_line: int, n: int) -> None:
-        """Subtract `n`; raise if that is too much, or if the line is too long."""
-        self.left -= n
-        if n_line > MAX_LINE:
-            raise TooLongError(f"has more than {MAX_LINE:,} characters")
-        if self.left < -MAX_LINE:
-            raise TooLongError(f"begins a row of more than {MAX_LINE:,} characters")
-
-
-class WatchedBytes(io.BufferedIOBase):
-    """A binary file whose line lengths are checked while it is read in large pieces."""
-
-    def __init__(self, file: Any, room: Room) -> None:
-        self.file, self.room = file, room
-        self.n_line = 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def read1(self, size: int = -1, /) -> bytes:
-        """Read what is available, at least one byte before the end."""
-        data: bytes = self.file.read1(size)
-        end = max(data.rfind(b"\n"), data.rfind(b"\r"))
-        is_blank = not data.strip(b"\r\n")  # blank lines are not rows, however many
-        n_before = self.n_line + len(data) if end < 0 else 0  # lines that end here come first
-        self.n_line = n_before if end < 0 else len(data) - end - 1
-        self.room.take(n_before, 0 if is_blank else len(data))
-        return data
-
-
-def watch_text(file: Any, room: Room) -> Iterator[str]:
-    """Yield the lines of a file of text."""
-    is_own = isinstance(file, io.TextIOBase)  # file-like objects may only read whole lines
-    for line in iter(partial(file.readline, MAX_LINE + 1), "") if is_own else file:
-        room.take(len(line), len(line) if len(line) > 2 else 0)
-        yield line

@@ -1,4 +1,6 @@
-"""File formats by their first bytes; compressed files, and lines of JSON.
+"""File formats by their first bytes; files to lines of text, compressed or not; lines of JSON.
+
+Lines and blocks of them have a maximum size: an endless line is found before it fills the memory.
 
 JSON from clients is read strictly: UTF-8, no NaN, no duplicate keys, no numbers beyond float64.
 Errors say where and what.
@@ -8,21 +10,24 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import math
 import zipfile
 import zlib
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from driftree.learn.words import list_names, quoted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import ExitStack
-    from pathlib import Path
 
 N_HEAD = 64  # bytes that identify a format
+MAX_LINE = 2**22  # characters: hundreds of thousands of cells, in little memory
+MAX_PART = 2**24  # characters of a block of rows
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 ARROW: dict[bytes, Literal["Parquet", "Feather"]] = {b"PAR1": "Parquet", b"ARROW1": "Feather"}
 MODEL = b'{"__metadata__":{"driftree":'  # after eight bytes with the length of the header
@@ -139,6 +144,101 @@ def _open_zip(file: Any, stack: ExitStack, name: str) -> Any:
     if archive.getinfo(names[0]).flag_bits & 1:
         raise ValueError(f"{name} is a zip archive with a password: unpack it")
     return stack.enter_context(archive.open(names[0]))
+
+
+# ---------------------------------------------------------------------- lines of bounded length
+@contextmanager
+def open_lines(file: Path | IO[Any], room: Room, name: str) -> Iterator[Iterator[str]]:
+    """Open a file as lines of text, unpacked if it is compressed; a file object stays open."""
+    with ExitStack() as stack:
+        if isinstance(file, Path):
+            data: Any = stack.enter_context(file.open("rb"))
+        else:
+            data = file
+            if isinstance(data.read(0), str):
+                _let_bytes_pass(data)
+                yield watch_text(data, room)
+                return
+        if not hasattr(data, "peek"):
+            data = io.BufferedReader(data)
+            stack.callback(data.detach)
+        data = WatchedBytes(open_packed(data, stack, name), room)
+        # Bytes that are not UTF-8 become lone surrogates, so that errors can name the cell.
+        text = io.TextIOWrapper(data, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        stack.callback(text.detach)
+        yield text
+
+
+def _let_bytes_pass(file: Any) -> None:
+    """Let a text file decode invalid bytes as lone surrogates, if nothing was read from it yet.
+
+    It decodes ahead of the lines that it returns: its own error would lose the rows before.
+    """
+    if isinstance(file, io.TextIOWrapper) and file.errors == "strict":
+        with suppress(io.UnsupportedOperation):  # it has been read from
+            file.reconfigure(errors="surrogateescape")
+
+
+class TooLongError(ValueError):
+    """A line, or a row of many lines, exceeds the limit of characters."""
+
+
+class Room:
+    """What is left of the limit of a block of rows.
+
+    A row is begun only while something is left. So if it is exceeded by more than a line, one row
+    took it.
+
+    Attributes
+    ----------
+    left : int
+        Characters, or bytes when reading bytes.
+    """
+
+    def __init__(self) -> None:
+        self.left = MAX_PART
+
+    def renew(self) -> None:
+        """Start another block."""
+        self.left = MAX_PART
+
+    def take(self, n_line: int, n: int) -> None:
+        """Subtract `n`; raise if that is too much, or if the line is too long."""
+        self.left -= n
+        if n_line > MAX_LINE:
+            raise TooLongError(f"has more than {MAX_LINE:,} characters")
+        if self.left < -MAX_LINE:
+            raise TooLongError(f"begins a row of more than {MAX_LINE:,} characters")
+
+
+class WatchedBytes(io.BufferedIOBase):
+    """A binary file whose line lengths are checked while it is read in large pieces."""
+
+    def __init__(self, file: Any, room: Room) -> None:
+        self.file, self.room = file, room
+        self.n_line = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """Read what is available, at least one byte before the end."""
+        data: bytes = self.file.read1(size)
+        end = max(data.rfind(b"\n"), data.rfind(b"\r"))
+        is_blank = not data.strip(b"\r\n")  # blank lines are not rows, however many
+        n_before = self.n_line + len(data) if end < 0 else 0  # lines that end here come first
+        self.n_line = n_before if end < 0 else len(data) - end - 1
+        self.room.take(n_before, 0 if is_blank else len(data))
+        return data
+
+
+def watch_text(file: Any, room: Room) -> Iterator[str]:
+    """Yield the lines of a file of text."""
+    is_own = isinstance(file, io.TextIOBase)  # file-like objects may only read whole lines
+    for line in iter(partial(file.readline, MAX_LINE + 1), "") if is_own else file:
+        room.take(len(line), len(line) if len(line) > 2 else 0)
+        yield line
 
 
 # ---------------------------------------------------------------------- JSON
